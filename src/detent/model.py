@@ -1,0 +1,272 @@
+"""The nouns: plain values without behaviour.  Imports nothing but types.
+
+Instants are aware UTC and end in `_at` or `_by`; durations are seconds and end in `_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
+
+Concurrency = Literal["Allow", "Forbid", "Replace", "Queue"]
+CatchUp = Literal["skip", "latest", "all"]
+OnLost = Literal["skip", "rerun"]
+Origin = Literal["schedule", "manual", "hook", "push"]
+State = Literal["pending", "claimed", "over"]
+Kind = Literal[
+    "succeeded", "failed", "rejected", "timed-out", "skipped", "replaced", "lost", "missed", "cancelled"
+]
+
+
+# What a job is.
+
+
+class Retries(NamedTuple):
+    """How often and how soon a failed fire is attempted again."""
+
+    max_attempts: int = 1  # the first one included
+    min_s: float = 1.0
+    max_s: float = 60.0
+    jitter: float = 0.0  # a fraction of the wait, 0 to 1
+    on_status: tuple[int, ...] = ()  # further HTTP statuses that are worth another attempt
+    on_exit_codes: tuple[int, ...] = ()  # only these exit codes are; none named: all but 0
+
+
+class Policy(NamedTuple):
+    """Everything that governs a job's fires besides when and what.  It travels with each fire."""
+
+    concurrency: Concurrency = "Forbid"
+    max_running: int = 1  # the width of the lane; `Allow` has no lane
+    timeout_s: float = 0.0  # for one attempt; 0: none
+    retries: Retries = Retries()
+    catch_up: CatchUp = "latest"
+    start_deadline_s: float = 0.0  # later than this a fire is missed; 0: no such limit
+    on_lost: OnLost = "skip"
+    claim_s: float = 30.0  # how long a claim lives unless it is renewed
+    grace_s: float = 0.0  # how long the lane stays taken after the fire is over
+    late_after_s: float = 0.0  # not started by then: the hook `on_late`; 0: no such hook
+    hooks: tuple[str, ...] = ()  # names of the hooks there are: on_failure, on_failure.1, …
+
+
+class Command(NamedTuple):
+    """Work: a program with its words; a shell only where the manifest asked for one."""
+
+    words: tuple[str, ...]
+    work_dir: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    user: str = ""
+    kill_after_s: float = 10.0
+    children: Literal["end", "leave"] = "end"
+
+
+class Request(NamedTuple):
+    """Work: an HTTP request, signed afresh for each attempt."""
+
+    url: str
+    method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    secret_refs: tuple[str, ...] = ()
+
+
+Work = Command | Request
+
+
+class Schedule(Protocol):
+    """When: strictly growing instants, the same for every node that asks."""
+
+    def after(self, instant: datetime) -> datetime | None:
+        """The first instant later than this one; None: there is none any more."""
+
+    def before(self, instant: datetime) -> datetime | None:
+        """The last instant earlier than this one."""
+
+    def between(self, since: datetime, until: datetime) -> Iterator[datetime]:
+        """Every instant in (since, until]."""
+
+
+class Job(NamedTuple):
+    """A named definition: when, what, and the policy for its fires."""
+
+    name: str  # app.job; with `run_on: every` app.job/host
+    schedule: Schedule
+    work: Work
+    policy: Policy = Policy()
+    queue: str = "default"
+    revision: str = ""  # a hash of the canonical job
+    hooks: Mapping[str, Work] = {}  # noqa: RUF012 — read only; on_failure, on_failure.1, …
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+
+# What happens to it.
+
+
+class Outcome(NamedTuple):
+    """How an attempt or a fire ended."""
+
+    kind: Kind
+    reason: str = ""
+
+
+class Fire(NamedTuple):
+    """One occurrence of a job, with its policy as it was when the fire was recorded."""
+
+    key: str  # the identity that every node computes alike
+    job: str
+    due_at: datetime
+    run_id: str = ""
+    queue: str = "default"
+    lane: str = ""  # "": it has no lane
+    start_by: datetime | None = None  # a first attempt later than this is missed
+    policy: Policy = Policy()
+    origin: Origin = "schedule"
+    revision: str = ""  # of the job that planned it
+    payload: str = ""  # JSON, for a hook: what it is told; for a message: its task
+    first_at: datetime | None = None  # a span of missed instants: the first; due_at is the last
+    count: int = 1  # how many instants this row stands for
+
+
+class Claim(NamedTuple):
+    """The right of one node to attempt one fire or, with a sentence, only to settle it so."""
+
+    fire: Fire
+    node: str  # one life of a node
+    fence: int
+    attempt: int  # the attempt that this claim is for; with a sentence, the last one made
+    ttl_s: float
+    expires_at: datetime  # by the store's clock
+    sentence: Outcome | None = None
+    previous_success_at: datetime | None = None
+
+
+class Ask(NamedTuple):
+    """What a node asks of `Store.claim`.  Asked again with its number, it is the same ask."""
+
+    app: str
+    node: str  # one life of a node: a restarted one has another name
+    number: int  # grows with every new ask
+    limit: int = 1  # claims to run; sentences come on top
+    queues: tuple[str, ...] = ("default",)
+    ttl_s: float = 0.0  # 0: each fire's own claim_s
+    dead: tuple[str, ...] = ()  # lives proven dead: their claims are over now
+    without: tuple[str, ...] = ()  # jobs that this node cannot run; it settles their sentences
+
+
+class Grants(NamedTuple):
+    """The answer to an ask: what is claimed under it, and when asking again may pay."""
+
+    claims: tuple[Claim, ...]
+    now: datetime
+    next_in_s: float
+
+
+class Verdict(NamedTuple):
+    """What becomes of a fire after an attempt: over, or due again."""
+
+    outcome: Outcome
+    again_in_s: float | None = None
+    counts: bool = True  # False: the attempt was never started, and is given back
+
+
+class End(NamedTuple):
+    """How a runner saw an attempt end."""
+
+    outcome: Outcome
+    status: int | None = None  # the exit code (negative: a signal) or the HTTP status
+    took_s: float = 0.0
+    tail: bytes = b""  # the last of its output
+    again_after_s: float | None = None  # what Retry-After asked for
+
+
+class Report(NamedTuple):
+    """What a node tells `Store.finish` of a claim."""
+
+    claim: Claim
+    verdict: Verdict
+    status: int | None = None
+    took_s: float = 0.0
+    tail: bytes = b""
+    follow: tuple[Fire, ...] = ()  # recorded with it, if this verdict ends the fire
+
+
+class Attempt(NamedTuple):
+    """One try of a fire, as history keeps it."""
+
+    number: int
+    node: str
+    fence: int
+    started_at: datetime  # when it was claimed, by the store's clock
+    ended_at: datetime
+    outcome: Outcome
+    status: int | None = None
+    took_s: float = 0.0
+    tail: bytes = b""
+
+
+# What the store knows.
+
+
+class Mark(NamedTuple):
+    """Up to where a job's instants are accounted for, and by which revision of the job."""
+
+    at: datetime
+    revision: str
+
+
+class Plan(NamedTuple):
+    """All that is to be recorded of a job's instants in (since, until], with no gap before."""
+
+    job: str
+    revision: str
+    since: datetime
+    until: datetime
+    fires: tuple[Fire, ...]
+
+
+class Chart(NamedTuple):
+    """The marks of all jobs of an app, as the store has them now."""
+
+    now: datetime
+    era: str  # another era: the store may have forgotten something
+    generation: int  # grows whenever the app's jobs change
+    marks: Mapping[str, Mark]
+
+
+class Query(NamedTuple):
+    """Which fires to find.  Empty fields do not restrict."""
+
+    app: str = ""
+    job: str = ""
+    key: str = ""  # exact; with it, the rows have their attempts' output
+    state: str = ""
+    origins: tuple[Origin, ...] = ()
+    since: datetime | None = None  # due at or after
+    until: datetime | None = None  # due at or before; a span counts by its last instant
+    limit: int = 50
+
+
+class Row(NamedTuple):
+    """A fire as the store remembers it."""
+
+    fire: Fire
+    state: State
+    attempt: int = 0
+    node: str = ""
+    fence: int = 0
+    run_at: datetime | None = None  # when it is due (again)
+    claimed_at: datetime | None = None
+    over_at: datetime | None = None
+    outcome: Outcome | None = None
+    stop: Outcome | None = None  # its node was told to stop, and why
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Note(NamedTuple):
+    """A small text that nodes and people leave for each other: heartbeats, pauses."""
+
+    name: str
+    text: str
+    written_at: datetime
+    expires_at: datetime | None = None

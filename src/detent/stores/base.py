@@ -1,0 +1,88 @@
+"""The store seam: shared truth about fires.
+
+Rules of every store, by its own clock; `detent.testing.check_store` checks them:
+
+1. A key is recorded once.  A job's instants are recorded in one unbroken chain of plans: only a
+   plan that starts at or before the job's mark moves it, nothing at or before the mark is recorded,
+   and a plan whose span of missed instants would cross the mark is refused.
+2. A fire has at most one live claim; a lane has no more live claims to run than its width.
+3. A fire that is due and may not run is granted too, with a sentence.  Such a claim takes no lane
+   and makes no attempt; the sentence stays with the fire until a node has settled it.
+   `core.lanes` decides; it is pure, and the same for every store.
+4. Only the newest claim of a fire renews or finishes it.  An expired one renews nothing.  `finish`
+   answers with the verdict that stands, also when repeated.
+5. Every call may be repeated, and may arrive late, after its caller has given it up.  Asks are
+   numbered within one life of a node: the same number gets the same grants, renewed; an older one
+   gets nothing.
+6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new era it first becomes
+   max(fence + 1, seconds since 2020 × 2^22), and nothing is granted until every claim of the old
+   era may have expired.
+7. Durations go in, instants come out: no store compares its clock with a node's.  A claim expires by
+   a clock that no step of the wall clock moves; a retry that waits moves with such a step.
+
+A call that fails raises `StoreUnavailable`; whether it was carried out is then unknown.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
+
+SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
+FENCE_SHIFT = 22
+SENTENCES_MAX = 200  # granted with one ask, on top of its limit
+REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
+PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
+
+
+class Store(Protocol):
+    # Planning.
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        """Make these the app's jobs, if `seen` is still the app's generation.  A job that is new
+        starts now; one that changed or went takes back what is planned for it and not yet due.
+        With a `seen` of -1 it only answers."""
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        """Record the plans that continue their job's mark, and move it to where they end."""
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        """Record fires of no schedule whose key is new; say which were.  Due in `delay_s`."""
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        """Claim fires that are due, to run or to settle; for a repeated ask, the same again."""
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        """Extend claims by their ttl.  None: go on.  An outcome: stop the work, and settle it so."""
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        """Settle the claims' fires and record what follows from them, in one step; the verdict that
+        stands, also when repeated, or None where a newer claim has the fire.  A fire that was told
+        to stop is not due again."""
+
+    def cancel(self, key: str, reason: str = "") -> bool:
+        """End a pending fire, or tell the claim's node to stop.  False: there is no such open fire."""
+
+    # Book-keeping.
+
+    def find(self, query: Query) -> list[Row]:
+        """Fires, latest due first."""
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
+        job; never one after its job's mark, never an open one.  Says how many."""
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        """Leave a note, for `ttl_s` (0: for ever); an empty text takes it back."""
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        """The notes whose name starts so, by name."""
+
+    def wait(self, app: str, seconds: float) -> bool:
+        """Block until somebody put, cancelled, stopped, paused or freed a place another waits for
+        (True), or the time is up.  A hint: it may be lost, or given for nothing."""
+
+    def close(self) -> None:
+        """Let go of connections.  The store may be used again afterwards."""
