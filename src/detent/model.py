@@ -95,7 +95,7 @@ class Job(NamedTuple):
     policy: Policy = Policy()
     queue: str = "default"
     revision: str = ""  # a hash of the canonical job
-    hooks: Mapping[str, Work] = {}  # noqa: RUF012 — read only; on_failure, on_failure.1, …
+    hooks: Mapping[str, Work] = {}  # read only: on_failure, on_failure.1, …
     description: str = ""
     tags: tuple[str, ...] = ()
 
@@ -125,7 +125,7 @@ class Fire(NamedTuple):
     revision: str = ""  # of the job that planned it
     payload: str = ""  # JSON, for a hook: what it is told; for a message: its task
     first_at: datetime | None = None  # a span of missed instants: the first; due_at is the last
-    count: int = 1  # how many instants this row stands for
+    instants: int = 1  # how many this row stands for
 
 
 class Claim(NamedTuple):

@@ -24,14 +24,17 @@ A call that fails raises `StoreUnavailable`; whether it was carried out is then 
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from detent.core.lanes import is_contended
 from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
 SENTENCES_MAX = 200  # granted with one ask, on top of its limit
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
+STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one: it was set
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
 
 
@@ -86,3 +89,30 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections.  The store may be used again afterwards."""
+
+
+# Rules that every store in Python shares.
+
+
+def app_of(job: str) -> str:
+    return job.partition(".")[0]
+
+
+def concerns(fire: Fire, ask: Ask) -> bool:
+    return app_of(fire.job) == ask.app and fire.queue in ask.queues
+
+
+def continues(plan: Plan, mark_at: datetime) -> bool:
+    """Does the plan start at or before the mark, end after it, and need no span cut in two?"""
+    cut = any(fire.instants > 1 and fire.first_at and fire.first_at <= mark_at for fire in plan.fires)
+    return plan.since <= mark_at < plan.until and not cut
+
+
+def is_attempt(sentence: Outcome | None) -> bool:
+    """Is what a claim with this sentence ends an attempt, made by it or lost before it?"""
+    return sentence is None or (sentence.kind == "lost" and not is_contended(sentence))
+
+
+def first_fence(now: float) -> int:
+    """Where the fences of a new era start: above all that an older one can have counted to."""
+    return int(now - SINCE_2020_S) << FENCE_SHIFT

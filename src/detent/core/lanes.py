@@ -1,0 +1,167 @@
+"""May a fire that is due run now?  Pure, and the same for every store.
+
+A fire that is due is judged against its lane.  In this order:
+
+1. It has a sentence already, its claim has expired, its job is gone, it is paused or too late: it is
+   sentenced, that is, granted to be settled and not to be run.
+2. Instants of an outage (more than `LATE_S` late, never attempted) wait for their lane under every
+   policy; under `catch_up: latest` only the newest of a job runs, and nobody can tell which that is
+   before the job is planned up to now, so until then the fire is held.
+3. There is room: it runs.  Only the grace of a fire that is over fills the lane: it waits.
+4. The lane is full.  `Forbid`: sentenced, naming the holder; a retry ends with its last outcome.
+   `Queue`: one waits, the others are sentenced.  `Replace`: the lane belongs to the newest `width` of
+   those who hold it or are due for it; an older holder is told to stop, an older waiter is sentenced,
+   and the heir starts when a place is really free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from detent.model import Fire, Outcome, State
+
+LATE_S = 60.0
+_LATE = timedelta(seconds=LATE_S)
+CONTENDED = "contended"
+
+
+class Standing(NamedTuple):
+    """One open fire, as the rules see it."""
+
+    fire: Fire
+    state: State  # pending | claimed
+    attempt: int  # attempts made, or under way
+    due: bool  # pending, and its instant or backoff has come
+    live: bool  # claimed, and the claim has not expired
+    waits: bool  # it was told to wait for its lane
+    node: str
+    sentence: Outcome | None
+    stop: Outcome | None
+    outcome: Outcome | None  # of the last attempt
+
+
+class Facts(NamedTuple):
+    """What else a judgement depends on."""
+
+    now: datetime
+    planned_until: datetime | None  # the job's mark; None: there is no such job any more
+    paused: str | None  # why its job is paused; None: it is not
+    newer_due: bool  # a newer instant of the same job is open and due
+    graces: int = 0  # places of the lane that are kept by the grace of fires that are over
+
+
+class Judgement(NamedTuple):
+    step: Literal["run", "wait", "hold", "sentence"]
+    sentence: Outcome | None = None
+    stop: tuple[str, ...] = ()  # keys of holders that must go, for the sake of the fire judged
+
+
+RUN, WAIT, HOLD = Judgement("run"), Judgement("wait"), Judgement("hold")
+
+
+def judge(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
+    """`lane` holds every open fire of the lane, the one judged among them; empty if it has none."""
+    if sentence := sentence_of(me, facts):
+        return Judgement("sentence", sentence)
+    late = is_late(me, facts.now)
+    if late and me.fire.policy.catch_up == "latest" and _is_unplanned(facts):
+        return HOLD
+    if not me.fire.lane:
+        return RUN
+    if me.fire.policy.concurrency == "Replace" and not late:
+        return _replace(me, lane, facts)
+    room = _room(me, lane, facts)
+    if room > 0:
+        return RUN
+    if room + facts.graces > 0 or late:
+        return WAIT
+    return _WHEN_FULL[me.fire.policy.concurrency](me, lane)
+
+
+def sentence_of(me: Standing, facts: Facts) -> Outcome | None:
+    """Why a fire that is due may never run, whatever its lane looks like."""
+    fire = me.fire
+    if me.sentence:
+        return me.sentence
+    if me.state == "claimed":
+        return me.stop or Outcome("lost", f"with {me.node}")
+    if fire.origin == "schedule" and facts.planned_until is None:
+        return Outcome("cancelled", "its job was removed")
+    if me.attempt:
+        return None
+    if fire.origin == "schedule" and facts.paused is not None:
+        return Outcome("skipped", f"paused: {facts.paused}" if facts.paused else "paused")
+    if fire.start_by is not None and fire.start_by < facts.now:
+        return Outcome("missed", f"not started by {fire.start_by:%Y-%m-%dT%H:%M:%SZ}")
+    if facts.newer_due and fire.policy.catch_up == "latest" and is_late(me, facts.now):
+        return Outcome("missed", "a newer instant is due")
+    return None
+
+
+def is_late(me: Standing, now: datetime) -> bool:
+    """Is it an instant of an outage?  One that waits for its lane is not: it was there in time."""
+    return me.fire.origin == "schedule" and not me.attempt and not me.waits and me.fire.due_at + _LATE < now
+
+
+def is_contended(outcome: Outcome) -> bool:
+    """Was a retry given up because its lane was full?"""
+    return outcome.reason.startswith(CONTENDED)
+
+
+def _is_unplanned(facts: Facts) -> bool:
+    return facts.planned_until is not None and facts.planned_until < facts.now
+
+
+def _holders(lane: Sequence[Standing]) -> list[Standing]:
+    return [one for one in lane if one.live and one.sentence is None]
+
+
+def _room(me: Standing, lane: Sequence[Standing], facts: Facts) -> int:
+    return me.fire.policy.max_running - len(_holders(lane)) - facts.graces
+
+
+def _forbid(me: Standing, lane: Sequence[Standing]) -> Judgement:
+    holder = _holders(lane)[0].fire.key
+    if me.attempt:
+        last = me.outcome or Outcome("failed")
+        return Judgement("sentence", Outcome(last.kind, f"{CONTENDED} by {holder}"))
+    return Judgement("sentence", Outcome("skipped", f"by {holder}"))
+
+
+def _queue(me: Standing, lane: Sequence[Standing]) -> Judgement:
+    waiting = [one.fire.key for one in lane if one.state == "pending" and one.waits]
+    if me.waits or me.attempt or not waiting:
+        return WAIT
+    return Judgement("sentence", Outcome("skipped", f"{waiting[0]} waits already"))
+
+
+def _replace(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
+    heirs = _heirs(me, lane, facts.now)
+    if me.fire.key not in heirs:
+        return Judgement("sentence", Outcome("replaced", f"by {heirs[0]}"))
+    if _room(me, lane, facts) > 0:
+        return RUN
+    gone = [one.fire.key for one in _holders(lane) if one.fire.key not in heirs and not one.stop]
+    return Judgement("wait", stop=tuple(gone))
+
+
+def _heirs(me: Standing, lane: Sequence[Standing], now: datetime) -> list[str]:
+    """The newest of those who hold the lane or are due for it, newest first."""
+    rivals = [one for one in lane if (one.live and one.sentence is None) or _may_replace(one, now)]
+    rivals.sort(key=lambda one: (one.fire.due_at, one.fire.key), reverse=True)
+    return [one.fire.key for one in rivals[: me.fire.policy.max_running]]
+
+
+def _may_replace(one: Standing, now: datetime) -> bool:
+    if one.state != "pending" or not one.due or one.sentence or is_late(one, now):
+        return False
+    start_by = one.fire.start_by
+    return bool(one.attempt) or start_by is None or start_by >= now
+
+
+_WHEN_FULL: dict[str, Callable[[Standing, Sequence[Standing]], Judgement]] = {
+    "Forbid": _forbid,
+    "Queue": _queue,
+}

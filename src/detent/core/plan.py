@@ -1,0 +1,128 @@
+"""Which instants become fires, and what becomes of those of an outage?  Pure.
+
+A plan covers every instant from the job's mark until a little ahead of the store's now.  What is
+too late to be run by the job's `catch_up` is missed already: such instants are one row together, a
+span.  The rest are fires, one an instant; `core.lanes` judges them when they are due.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import islice
+
+from detent.core.lanes import LATE_S
+from detent.model import Fire, Job, Mark, Plan, Policy
+
+AHEAD_S = 120.0  # so far are fires planned
+SCAN_MAX = 100_000  # instants looked at for one plan; a longer outage takes several
+CATCH_UP_MAX = {"skip": 0, "latest": 1, "all": 100}
+_LATE = timedelta(seconds=LATE_S)
+HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
+UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
+
+
+def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S) -> Plan:
+    """Every instant of `job` from its mark until a little ahead of the store's `now`."""
+    until = max(mark.at, now + timedelta(seconds=ahead_s))
+    instants = list(islice(job.schedule.between(mark.at, until), SCAN_MAX))
+    if len(instants) == SCAN_MAX:
+        until = instants[-1]
+    missed = _count_missed(job, instants, now)
+    fires = [*_span(job, instants[:missed]), *_fires(job, instants[missed:])]
+    return Plan(job.name, job.revision, mark.at, until, tuple(fires))
+
+
+def fire_at(job: Job, due_at: datetime) -> Fire:
+    """The one fire of `job` at `due_at`."""
+    policy, key = job.policy, key_of(job.name, due_at)
+    limit_s = policy.start_deadline_s or (LATE_S if policy.catch_up == "skip" else 0.0)
+    return Fire(
+        key=key,
+        job=job.name,
+        due_at=due_at,
+        run_id=run_id(due_at, key),
+        queue=job.queue,
+        lane=lane_of(job),
+        start_by=due_at + timedelta(seconds=limit_s) if limit_s else None,
+        policy=policy,
+        revision=job.revision,
+    )
+
+
+def manual_fire(job: Job, due_at: datetime, token: str) -> Fire:
+    """A fire that somebody asked for now; `token` is what tells it from another."""
+    key = f"{key_of(job.name, due_at)}+{token}"
+    start_by = due_at + timedelta(seconds=UNPLANNED_START_S)
+    return fire_at(job, due_at)._replace(
+        key=key, run_id=run_id(due_at, key), origin="manual", start_by=start_by
+    )
+
+
+def hook_fire(fire: Fire, hook: str, due_at: datetime, told: Mapping[str, object]) -> Fire:
+    """The fire that calls a hook of `fire`'s job.  It has no lane, and is attempted once."""
+    key = f"{fire.key}/{hook}"
+    return Fire(
+        key=key,
+        job=fire.job,
+        due_at=due_at,
+        run_id=run_id(fire.due_at, key),
+        queue=fire.queue,
+        start_by=due_at + timedelta(seconds=UNPLANNED_START_S),
+        policy=HOOK_POLICY,
+        origin="hook",
+        revision=fire.revision,
+        payload=json.dumps({"hook": hook, "fire": fire.key, "due": rfc3339(fire.due_at), **told}),
+        first_at=fire.due_at,
+    )
+
+
+def lane_of(job: Job) -> str:
+    return "" if job.policy.concurrency == "Allow" else job.name
+
+
+def key_of(job: str, due_at: datetime) -> str:
+    return f"{job}@{rfc3339(due_at)}"
+
+
+def rfc3339(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def run_id(due_at: datetime, key: str) -> str:
+    """A UUIDv7 that every node computes alike: the due instant, and a hash of the key."""
+    digest = int.from_bytes(sha256(key.encode()).digest()[:10], "big")
+    milliseconds = int(due_at.timestamp() * 1000) & (1 << 48) - 1
+    number = milliseconds << 80 | 7 << 76 | (digest >> 62 & 0xFFF) << 64 | 2 << 62 | digest & (1 << 62) - 1
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _count_missed(job: Job, instants: list[datetime], now: datetime) -> int:
+    """How many of the oldest instants are too late already."""
+    past = sum(at <= now for at in instants)
+    late = sum(at + _LATE < now for at in instants)
+    kept = CATCH_UP_MAX[job.policy.catch_up]
+    if job.policy.catch_up == "latest" and (past > late or len(instants) == SCAN_MAX):
+        kept = 0  # a newer one is due in its own time, or will be found by the next plan
+    return max(0, late - kept)
+
+
+def _span(job: Job, missed: list[datetime]) -> list[Fire]:
+    if not missed:
+        return []
+    last = fire_at(job, missed[-1])._replace(start_by=missed[-1])
+    if len(missed) == 1:
+        return [last]
+    key = f"{key_of(job.name, missed[0])}..{rfc3339(missed[-1])}"
+    return [last._replace(key=key, run_id=run_id(missed[0], key), first_at=missed[0], instants=len(missed))]
+
+
+def _fires(job: Job, instants: list[datetime]) -> list[Fire]:
+    fires = [fire_at(job, at) for at in instants]
+    hooks = [hook for hook in job.policy.hooks if hook.startswith("on_late")]
+    after = timedelta(seconds=job.policy.late_after_s)
+    told = {"outcome": "", "reason": f"not started {job.policy.late_after_s:g} s after it was due"}
+    return fires + [hook_fire(fire, hook, fire.due_at + after, told) for fire in fires for hook in hooks]

@@ -1,0 +1,108 @@
+"""What becomes of a fire after an attempt, and what follows from it?  Pure.
+
+| outcome of the attempt | another attempt, while there are any left |
+| --- | --- |
+| failed, by exit code | if `on_exit_codes` names it, or names none |
+| failed otherwise, timed-out | yes |
+| rejected | if `on_status` names its status |
+| lost | under `on_lost: rerun` |
+| any other | no |
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from random import Random
+
+from detent.core.lanes import is_contended
+from detent.core.plan import hook_fire
+from detent.model import Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+
+GIVEN_BACK_S = 1.0
+TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told
+_HOOKS = {
+    "succeeded": "on_success",
+    "failed": "on_failure",
+    "rejected": "on_failure",
+    "timed-out": "on_failure",
+    "lost": "on_failure",
+    "missed": "on_failure",
+    "skipped": "on_skip",
+}
+
+
+def admit(claim: Claim, rng: Random) -> Verdict | None:
+    """None: run it.  A verdict: settle it without running."""
+    sentence = claim.sentence
+    if sentence is None:
+        return None
+    if sentence.kind == "lost" and not is_contended(sentence):
+        return settle(End(sentence), claim, rng)
+    return Verdict(sentence)
+
+
+def settle(end: End, claim: Claim, rng: Random) -> Verdict:
+    """A lost attempt is one like any other: policy says whether another may follow."""
+    policy = claim.fire.policy
+    if claim.attempt < _attempts_max(end, policy) and _is_worth_another(end, policy):
+        return Verdict(end.outcome, again_in_s=_wait_s(end, claim.attempt, policy.retries, rng))
+    return Verdict(end.outcome)
+
+
+def give_back(reason: str) -> Verdict:
+    """For a claim whose work was never started."""
+    return Verdict(Outcome("lost", reason), again_in_s=GIVEN_BACK_S, counts=False)
+
+
+def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
+    """What to tell the store, with the hooks that follow if this is the end of the fire."""
+    follow = () if verdict.again_in_s is not None else _follow(claim, verdict.outcome, end, now)
+    return Report(claim, verdict, status=end.status, took_s=end.took_s, tail=end.tail, follow=follow)
+
+
+def backoff_s(attempt: int, retries: Retries, rng: Random) -> float:
+    wait_s = min(retries.min_s * 2.0 ** min(attempt - 1, 60), retries.max_s)
+    return wait_s * (1 + rng.uniform(-retries.jitter, retries.jitter)) if retries.jitter else wait_s
+
+
+def _attempts_max(end: End, policy: Policy) -> int:
+    """`rerun` is worth one more attempt even where failures are not repeated."""
+    most = policy.retries.max_attempts
+    return max(most, 2) if end.outcome.kind == "lost" and policy.on_lost == "rerun" else most
+
+
+def _is_worth_another(end: End, policy: Policy) -> bool:
+    match end.outcome.kind:
+        case "failed":
+            codes = policy.retries.on_exit_codes
+            return not codes or end.status is None or end.status in codes
+        case "timed-out":
+            return True
+        case "rejected":
+            return end.status in policy.retries.on_status
+        case "lost":
+            return policy.on_lost == "rerun"
+        case _:
+            return False
+
+
+def _wait_s(end: End, attempt: int, retries: Retries, rng: Random) -> float:
+    wait_s = backoff_s(attempt, retries, rng)
+    return wait_s if end.again_after_s is None else min(max(wait_s, end.again_after_s), retries.max_s)
+
+
+def _follow(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fire, ...]:
+    fire, event = claim.fire, _HOOKS.get(outcome.kind, "")
+    if fire.origin == "hook" or not event:
+        return ()
+    told: dict[str, object] = {
+        "outcome": outcome.kind,
+        "reason": outcome.reason,
+        "attempts": claim.attempt,
+        "exit_code": end.status,
+        "duration_ms": round(end.took_s * 1000),
+        "output_tail": end.tail[-TOLD_TAIL_MAX:].decode("utf-8", "replace"),
+        "instants": fire.instants,
+    }
+    names = [name for name in fire.policy.hooks if name.partition(".")[0] == event]
+    return tuple(hook_fire(fire, name, now, told) for name in names)

@@ -1,0 +1,95 @@
+"""A fire and all that became of it so far, as a store in Python holds it."""
+
+from __future__ import annotations
+
+from detent.clock import instant
+from detent.core.lanes import Standing
+from detent.model import Attempt, Fire, Outcome, Query, Report, Row, State, Verdict
+from detent.stores.base import app_of
+
+
+class Entry:
+    __slots__ = (
+        "ask", "attempt", "attempts", "expires", "fence", "fire", "node", "outcome", "over_at",
+        "ran", "run_at", "sentence", "state", "stop", "ttl_s", "verdict", "waits",
+    )  # fmt: skip
+
+    def __init__(self, fire: Fire, run_at: float) -> None:
+        self.fire, self.run_at = fire, run_at
+        self.state: State = "pending"
+        self.attempt, self.fence, self.node, self.ask = 0, 0, "", 0
+        self.ttl_s = self.expires = self.over_at = 0.0
+        self.waits = False
+        self.sentence: Outcome | None = None  # why it may not run; only to be settled so
+        self.stop: Outcome | None = None  # why its claim's node must stop
+        self.outcome: Outcome | None = None  # of the last attempt, or the last of all
+        self.verdict: Verdict | None = None  # what the last finish was answered
+        self.ran: tuple[str, int, float] = "", 0, 0.0  # node, fence and instant of the newest attempt
+        self.attempts: list[Attempt] = []
+
+
+def standing(entry: Entry, now: float, monotonic: float) -> Standing:
+    """The entry as the rules of lanes see it."""
+    return Standing(
+        fire=entry.fire,
+        state=entry.state,
+        attempt=entry.attempt,
+        due=entry.state == "pending" and entry.run_at <= now,
+        live=entry.state == "claimed" and entry.expires > monotonic,
+        waits=entry.waits,
+        node=entry.node,
+        sentence=entry.sentence,
+        stop=entry.stop,
+        outcome=entry.outcome,
+    )
+
+
+def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
+    """The attempt that ends with this report: the claim's own, or the one that was lost before it."""
+    node, fence, started = entry.ran
+    return Attempt(
+        number=entry.attempt,
+        node=node,
+        fence=fence,
+        started_at=instant(started),
+        ended_at=instant(now),
+        outcome=report.verdict.outcome,
+        status=report.status,
+        took_s=report.took_s,
+        tail=report.tail,
+    )
+
+
+def is_nominal(entry: Entry) -> bool:
+    """Is it due at an instant of a schedule, and not some time after something else?"""
+    return entry.fire.origin == "schedule" and not entry.attempt
+
+
+def matches(entry: Entry, query: Query) -> bool:
+    fire = entry.fire
+    return (
+        query.app in ("", app_of(fire.job))
+        and query.job in ("", fire.job)
+        and query.key in ("", fire.key)
+        and query.state in ("", entry.state)
+        and (not query.origins or fire.origin in query.origins)
+        and (query.since is None or fire.due_at >= query.since)
+        and (query.until is None or fire.due_at <= query.until)
+    )
+
+
+def row_of(entry: Entry, whole: bool) -> Row:
+    ran_at = entry.ran[2]
+    return Row(
+        fire=entry.fire,
+        state=entry.state,
+        attempt=entry.attempt,
+        node=entry.node,
+        fence=entry.fence,
+        run_at=instant(entry.run_at),
+        claimed_at=instant(ran_at) if ran_at else None,
+        over_at=instant(entry.over_at) if entry.over_at else None,
+        outcome=entry.outcome,
+        stop=entry.stop,
+        attempts=tuple(one if whole else one._replace(tail=b"") for one in entry.attempts),
+    )

@@ -1,0 +1,400 @@
+"""The store as a model: what every other store must behave like.  Single process.
+
+It keeps two clocks apart: `wall` says what is due, `monotonic` when a claim expires.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+
+from detent import clock
+from detent.clock import instant
+from detent.core.lanes import Facts, Judgement, judge
+from detent.model import (
+    Ask,
+    Chart,
+    Claim,
+    Fire,
+    Grants,
+    Mark,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Report,
+    Row,
+    Verdict,
+)
+from detent.stores.base import (
+    PAUSE,
+    REMEMBER_ASKS_S,
+    SENTENCES_MAX,
+    STEP_S,
+    app_of,
+    concerns,
+    continues,
+    first_fence,
+    is_attempt,
+)
+from detent.stores.entry import Entry, attempt_of, is_nominal, matches, row_of, standing
+
+
+class MemoryStore:
+    def __init__(
+        self,
+        wall: Callable[[], float] = clock.wall,
+        monotonic: Callable[[], float] = clock.monotonic,
+        ring: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._wall, self._monotonic, self._tell = wall, monotonic, ring
+        self._changed = threading.Condition(threading.RLock())
+        self._rings = 0
+        self._entries: dict[str, Entry] = {}
+        self._open: dict[str, Entry] = {}  # those not over
+        self._lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
+        self._jobs: dict[str, dict[str, Entry]] = {}  # the open scheduled ones of a job
+        self._marks: dict[str, Mark] = {}
+        self._generations: dict[str, int] = {}
+        self._successes: dict[str, float] = {}
+        self._graces: dict[str, list[float]] = {}  # lane -> when places that grace keeps are free
+        self._asks: dict[str, tuple[int, float]] = {}  # life -> its newest ask, and when
+        self._notes: dict[tuple[str, str], tuple[str, float, float]] = {}
+        self._fences: dict[str, int] = {}
+        self._era = 1
+        self._longest_ttl_s = self._calm_until = 0.0
+        self._offset = wall() - monotonic()
+
+    # Planning.
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        with self._changed:
+            marks = self._chart(app).marks
+            in_force = {job: mark.revision for job, mark in marks.items()}
+            if seen == self._generations.get(app, 0) and revisions != in_force:
+                for job in {**marks, **revisions}:
+                    self._revise(job, revisions.get(job))
+                self._generations[app] = seen + 1
+            return self._chart(app)
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        with self._changed:
+            for plan in plans:
+                mark = self._marks.get(plan.job)
+                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                    for fire in plan.fires:
+                        if (fire.first_at or fire.due_at) > mark.at:
+                            self._record(fire, fire.due_at.timestamp())
+                    self._marks[plan.job] = mark._replace(at=plan.until)
+            return self._chart(app)
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        with self._changed:
+            fresh = [self._record(fire, self._now() + delay_s) for fire in fires]
+            self._ring()
+            return fresh
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        with self._changed:
+            now = self._now()
+            calm = self._monotonic() >= self._calm_until
+            if calm and ask.number > self._asks.get(ask.node, (0, 0.0))[0]:
+                self._asks[ask.node] = ask.number, self._monotonic()
+                self._bury(ask.dead)
+                self._grant_due(ask, now)
+            claims = []
+            for entry in self._open.values():
+                if entry.node == ask.node and entry.ask == ask.number and self._live(entry):
+                    entry.expires = self._monotonic() + entry.ttl_s
+                    claims.append(self._claim(entry, now))
+            return Grants(tuple(claims), instant(now), self._next_in_s(ask, now))
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        with self._changed:
+            return [self._renew(claim) for claim in claims]
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        with self._changed:
+            return [self._finish(report) for report in reports]
+
+    def cancel(self, key: str, reason: str = "") -> bool:
+        with self._changed:
+            entry = self._open.get(key)
+            if entry is None:
+                return False
+            why = Outcome("cancelled", reason)
+            self._stop(entry, why)
+            if entry.state == "pending":
+                self._end(entry, why)
+            return True
+
+    # Book-keeping.
+
+    def find(self, query: Query) -> list[Row]:
+        with self._changed:
+            entries = [entry for entry in self._entries.values() if matches(entry, query)]
+            entries.sort(key=lambda e: (e.fire.due_at, e.fire.key), reverse=True)
+            return [row_of(entry, bool(query.key)) for entry in entries[: query.limit]]
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        with self._changed:
+            now, gone, kept = self._now(), [], dict[str, int]()
+            over = [e for e in self._entries.values() if e.state == "over" and app_of(e.fire.job) == app]
+            for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
+                kept[entry.fire.job] = kept.get(entry.fire.job, 0) + 1
+                mark, planned = self._marks.get(entry.fire.job), entry.fire.origin == "schedule"
+                if planned and mark and entry.fire.due_at > mark.at:
+                    continue
+                if entry.over_at < now - older_than_s or kept[entry.fire.job] > keep:
+                    gone.append(entry.fire.key)
+            for key in gone:
+                del self._entries[key]
+            self._forget_asks()
+            return len(gone)
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        with self._changed:
+            self._notes.pop((app, name), None)
+            if text:
+                expires = self._monotonic() + ttl_s if ttl_s else float("inf")
+                self._notes[app, name] = text, self._now(), expires
+            if name.startswith(PAUSE):
+                self._ring()
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        with self._changed:
+            now, monotonic, found = self._now(), self._monotonic(), []
+            for (of, name), (text, written, expires) in self._notes.items():
+                if of == app and name.startswith(prefix) and expires > monotonic:
+                    ends = None if expires == float("inf") else instant(now + expires - monotonic)
+                    found.append(Note(name, text, instant(written), ends))
+            return sorted(found)
+
+    def wait(self, app: str, seconds: float) -> bool:
+        with self._changed:
+            seen = self._rings
+            return self._changed.wait_for(lambda: self._rings != seen, seconds)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    # Time.
+
+    def _now(self) -> float:
+        """The wall clock.  Where it was set, retries and delays move along: they are durations."""
+        now = self._wall()
+        step = now - self._monotonic() - self._offset
+        self._offset += step
+        if abs(step) > STEP_S:
+            for entry in self._open.values():
+                if entry.state == "pending" and not is_nominal(entry):
+                    entry.run_at += step
+        return now
+
+    def _ring(self) -> None:
+        self._rings += 1
+        self._changed.notify_all()
+        self._tell()
+
+    # How a job's plan changes.
+
+    def _chart(self, app: str) -> Chart:
+        marks = {job: mark for job, mark in self._marks.items() if app_of(job) == app}
+        return Chart(instant(self._now()), str(self._era), self._generations.get(app, 0), marks)
+
+    def _revise(self, job: str, revision: str | None) -> None:
+        mark, now = self._marks.pop(job, None), instant(self._now())
+        if mark and mark.revision != revision:
+            self._take_back(job, now)
+            mark = Mark(min(mark.at, now), revision or "")
+        if revision is not None:
+            self._marks[job] = mark or Mark(now, revision)
+
+    def _take_back(self, job: str, now: datetime) -> None:
+        """Forget what is planned and not yet due: nobody can have claimed it."""
+        for entry in list(self._open.values()):
+            fire = entry.fire
+            planned = fire.job == job and (fire.origin == "schedule" or fire.first_at is not None)
+            untouched = entry.state == "pending" and not entry.attempt
+            if planned and untouched and (fire.first_at or fire.due_at) > now:
+                self._forget(entry)
+
+    def _record(self, fire: Fire, run_at: float) -> bool:
+        if fire.key in self._entries:
+            return False
+        self._entries[fire.key] = self._open[fire.key] = entry = Entry(fire, run_at)
+        if fire.lane:
+            self._lanes.setdefault(fire.lane, {})[fire.key] = entry
+        if fire.origin == "schedule":
+            self._jobs.setdefault(fire.job, {})[fire.key] = entry
+        return True
+
+    def _forget(self, entry: Entry) -> None:
+        del self._entries[entry.fire.key]
+        self._close(entry)
+
+    def _close(self, entry: Entry) -> None:
+        key = entry.fire.key
+        del self._open[key]
+        self._lanes.get(entry.fire.lane, {}).pop(key, None)
+        self._jobs.get(entry.fire.job, {}).pop(key, None)
+
+    # Who may run.
+
+    def _bury(self, lives: Sequence[str]) -> None:
+        for entry in self._open.values():
+            if entry.node in lives and self._live(entry):
+                entry.expires = self._monotonic()
+
+    def _grant_due(self, ask: Ask, now: float) -> None:
+        left, sentences = ask.limit, SENTENCES_MAX
+        for entry in self._due_entries(ask, now):
+            judgement = self._judge(entry, now)
+            for key in judgement.stop:
+                self._stop(self._open[key], Outcome("replaced", f"by {entry.fire.key}"))
+            if judgement.step == "wait":
+                entry.waits = True
+            elif judgement.step == "sentence" and sentences:
+                entry.sentence, sentences = judgement.sentence, sentences - 1
+                self._grant(entry, ask)
+            elif judgement.step == "run" and left and entry.fire.job not in ask.without:
+                left -= 1
+                self._grant(entry, ask)
+
+    def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
+        due = [e for e in self._open.values() if concerns(e.fire, ask) and self._due(e, now)]
+        return sorted(due, key=lambda e: (e.run_at, e.fire.key))
+
+    def _judge(self, entry: Entry, now: float) -> Judgement:
+        fire, mark = entry.fire, self._marks.get(entry.fire.job)
+        rivals = self._jobs.get(fire.job, {}).values()
+        paused = self._notes.get((app_of(fire.job), PAUSE + fire.job))
+        facts = Facts(
+            now=instant(now),
+            planned_until=mark.at if mark else None,
+            paused=paused[0] if paused and paused[2] > self._monotonic() else None,
+            newer_due=any(e.fire.due_at > fire.due_at and e.fire.due_at.timestamp() <= now for e in rivals),
+            graces=sum(until > self._monotonic() for until in self._graces.get(fire.lane, ())),
+        )
+        monotonic = self._monotonic()
+        lane = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
+        return judge(standing(entry, now, monotonic), lane, facts)
+
+    def _live(self, entry: Entry) -> bool:
+        return entry.state == "claimed" and entry.expires > self._monotonic()
+
+    def _due(self, entry: Entry, now: float) -> bool:
+        return entry.expires <= self._monotonic() if entry.state == "claimed" else entry.run_at <= now
+
+    def _next_in_s(self, ask: Ask, now: float) -> float:
+        monotonic = self._monotonic()
+        if monotonic < self._calm_until:
+            return self._calm_until - monotonic
+        ours = (e for e in self._open.values() if concerns(e.fire, ask))
+        waits = (e.expires - monotonic if e.state == "claimed" else e.run_at - now for e in ours)
+        graces = (until - monotonic for until in chain(*self._graces.values()))
+        return min((wait for wait in chain(waits, graces) if wait > 0), default=float("inf"))
+
+    # What becomes of a claim.
+
+    def _grant(self, entry: Entry, ask: Ask) -> None:
+        app = app_of(entry.fire.job)
+        if app not in self._fences:
+            self._fences[app] = first_fence(self._now())
+        self._fences[app] += 1
+        entry.state, entry.node, entry.ask, entry.fence = "claimed", ask.node, ask.number, self._fences[app]
+        entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
+        entry.expires = self._monotonic() + entry.ttl_s
+        self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
+        if entry.sentence is None:
+            entry.attempt += 1
+            entry.ran = entry.node, entry.fence, self._now()
+            self._drop_late_hooks(entry.fire)
+
+    def _claim(self, entry: Entry, now: float) -> Claim:
+        success = self._successes.get(entry.fire.job)
+        return Claim(
+            fire=entry.fire,
+            node=entry.node,
+            fence=entry.fence,
+            attempt=entry.attempt,
+            ttl_s=entry.ttl_s,
+            expires_at=instant(now + entry.expires - self._monotonic()),
+            sentence=entry.sentence,
+            previous_success_at=None if success is None else instant(success),
+        )
+
+    def _renew(self, claim: Claim) -> Outcome | None:
+        entry = self._open.get(claim.fire.key)
+        if entry is None or entry.fence != claim.fence or not self._live(entry):
+            return Outcome("lost", "no longer ours")
+        entry.expires = self._monotonic() + claim.ttl_s
+        return entry.stop
+
+    def _finish(self, report: Report) -> Verdict | None:
+        entry = self._entries.get(report.claim.fire.key)
+        if entry is None or entry.fence != report.claim.fence:
+            return None
+        if entry.state == "claimed":
+            self._settle(entry, report)
+        return entry.verdict
+
+    def _settle(self, entry: Entry, report: Report) -> None:
+        verdict, stop, attempted = report.verdict, entry.stop, is_attempt(entry.sentence)
+        if attempted and verdict.counts:
+            entry.attempts.append(attempt_of(entry, report, self._now()))
+            self._keep_lane(entry)
+        entry.sentence, entry.waits = None, False
+        if verdict.again_in_s is None or stop:
+            entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
+            self._end(entry, entry.verdict.outcome)
+            if entry.verdict == verdict:
+                for fire in report.follow:
+                    self._record(fire, self._now())
+        else:
+            entry.state, entry.verdict = "pending", verdict
+            entry.outcome = verdict.outcome if verdict.counts else entry.outcome
+            entry.run_at = self._now() + verdict.again_in_s
+            entry.attempt -= not verdict.counts
+        lane, now = self._lanes.get(entry.fire.lane, {}), self._now()
+        if report.follow or any(self._due(e, now) for e in lane.values()):
+            self._ring()
+
+    def _keep_lane(self, entry: Entry) -> None:
+        fire = entry.fire
+        if fire.lane and fire.policy.grace_s and entry.sentence is None:
+            ends = [until for until in self._graces.get(fire.lane, ()) if until > self._monotonic()]
+            self._graces[fire.lane] = [*ends, self._monotonic() + fire.policy.grace_s]
+
+    def _stop(self, entry: Entry, why: Outcome) -> None:
+        entry.stop = why
+        self._ring()
+
+    def _end(self, entry: Entry, outcome: Outcome) -> None:
+        entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()
+        if outcome.kind == "succeeded" and entry.fire.origin != "hook":
+            self._successes[entry.fire.job] = entry.over_at
+        self._close(entry)
+        self._drop_late_hooks(entry.fire)
+
+    def _drop_late_hooks(self, fire: Fire) -> None:
+        """It started, or is over: whoever was to be told that it is late need not be."""
+        for hook in fire.policy.hooks:
+            entry = self._open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
+            if entry and entry.state == "pending":
+                self._forget(entry)
+
+    def _forget_asks(self) -> None:
+        since = self._monotonic() - REMEMBER_ASKS_S
+        self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
+
+    def _new_era(self) -> None:
+        """What the store remembers may be old: fences leap, and no claim is granted too soon."""
+        self._era += 1
+        floor = first_fence(self._now())
+        self._fences = {app: max(fence + 1, floor) for app, fence in self._fences.items()}
+        self._calm_until = self._monotonic() + self._longest_ttl_s
