@@ -226,7 +226,7 @@ class Plan(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The marks of all jobs of an app, as the store has them now."""
+    """Marks of an app's jobs, as the store has them now: all of them, or those that were asked about."""
 
     now: datetime
     era: str  # another era: the store may have forgotten something

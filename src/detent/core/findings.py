@@ -10,7 +10,7 @@ from detent.errors import UsageError
 PROBLEMS_MAX = 100  # so many are told; who has more has one mistake in a template, not a hundred
 
 _DOLLAR = re.compile(r"\$(?:(\$)|\{([^}]*)(\}?))")
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)((?:(?!\$\{).)*))?", re.DOTALL)
 
 
 class Problem(NamedTuple):
@@ -42,7 +42,8 @@ def worded(problem: Problem, file: str = "") -> str:
     place = f"line {problem.line}" if problem.line and not file else file
     if problem.line and file:
         place = f"{file}:{problem.line}:{problem.column}" if problem.column else f"{file}:{problem.line}"
-    return ": ".join(part for part in (place, problem.path, problem.message) if part)
+    path = problem.path if problem.path.isprintable() else quote(problem.path)
+    return ": ".join(part for part in (place, path, problem.message) if part)
 
 
 class Findings:
@@ -59,6 +60,11 @@ class Findings:
 
     def warning(self, path: str, message: str) -> None:
         self._warnings[path, message] = None
+
+    @property
+    def found(self) -> bool:
+        """Something is wrong: nothing will come of this document."""
+        return bool(self._problems)
 
     @property
     def full(self) -> bool:
@@ -89,7 +95,8 @@ class Findings:
         if variable[2] and not value:  # as in a shell, `:-` also stands in for an empty value
             return variable[3] or ""
         if value is None:
-            faults.append(f"the variable {variable[1]} is not set; set it, or write ${{{variable[1]}:-default}}")
+            name = variable[1]
+            faults.append(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
         return value or ""
 
     def warnings(self) -> tuple[Problem, ...]:
@@ -111,4 +118,4 @@ class Findings:
 
 def escaped(text: str) -> str:
     """The text such that expanding it gives it back."""
-    return re.sub(r"\$(?=[${])", "$$$$", text) if "$" in text else text
+    return re.sub(r"\$(?=[${])", "$$", text) if "$" in text else text

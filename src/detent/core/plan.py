@@ -20,6 +20,8 @@ AHEAD_S = 120.0  # so far are fires planned
 SCAN_MAX = 100_000  # instants looked at for one plan; a longer outage takes several
 CATCH_UP_MAX = {"skip": 0, "latest": 1, "all": 100}
 _LATE = timedelta(seconds=LATE_S)
+_RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
+_QUIET_MAX = timedelta(days=366)
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
 UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
 
@@ -28,8 +30,7 @@ def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S) -> Plan:
     """Every instant of `job` from its mark until a little ahead of the store's `now`."""
     until = max(mark.at, now + timedelta(seconds=ahead_s))
     instants = list(islice(job.schedule.between(mark.at, until), SCAN_MAX))
-    if len(instants) == SCAN_MAX:
-        until = instants[-1]
+    until = instants[-1] if len(instants) == SCAN_MAX else _quiet_until(job, until)
     missed = _count_missed(job, instants, now)
     fires = [*_span(job, instants[:missed]), *_fires(job, instants[missed:])]
     return Plan(job.name, job.revision, mark.at, until, tuple(fires))
@@ -98,6 +99,12 @@ def run_id(due_at: datetime, key: str) -> str:
     number = milliseconds << 80 | 7 << 76 | (digest >> 62 & 0xFFF) << 64 | 2 << 62 | digest & (1 << 62) - 1
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _quiet_until(job: Job, until: datetime) -> datetime:
+    """Nothing is due before the next instant: a job that is due once a month is planned as often."""
+    following = job.schedule.after(until)
+    return max(until, following - _RESOLUTION if following else until + _QUIET_MAX)
 
 
 def _count_missed(job: Job, instants: list[datetime], now: datetime) -> int:

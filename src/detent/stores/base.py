@@ -14,9 +14,9 @@ Rules of every store, by its own clock; `detent.testing.check_store` checks them
 5. Every call may be repeated, and may arrive late, after its caller has given it up.  Asks are
    numbered within one life of a node: the same number gets the same grants, renewed; an older one
    gets nothing.
-6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new era it first becomes
-   max(fence + 1, seconds since 2020 × 2^22), and nothing is granted until every claim of the old
-   era may have expired.
+6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new era it first leaps to
+   max(fence + 2^22, seconds since 2020 × 2^22), above all that was granted and forgotten even where
+   the clock was set back, and nothing is granted until every claim of the old era may have expired.
 7. Durations go in, instants come out: no store compares its clock with a node's.  A claim expires by
    a clock that no step of the wall clock moves; a retry that waits moves with such a step.
 
@@ -43,11 +43,13 @@ class Store(Protocol):
 
     def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
         """Make these the app's jobs, if `seen` is still the app's generation.  A job that is new
-        starts now; one that changed or went takes back what is planned for it and not yet due.
+        starts now; one that changed or went takes back what is planned for it and not yet due, and
+        goes on from now, or from its newest instant ever claimed if the clock was set back since.
         With a `seen` of -1 it only answers."""
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
-        """Record the plans that continue their job's mark, and move it to where they end."""
+        """Record the plans that continue their job's mark, and move it to where they end.  The
+        answer has the marks of these jobs only: an app may have a hundred thousand."""
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         """Record fires of no schedule whose key is new; say which were.  Due in `delay_s`."""
@@ -113,6 +115,6 @@ def is_attempt(sentence: Outcome | None) -> bool:
     return sentence is None or (sentence.kind == "lost" and not is_contended(sentence))
 
 
-def first_fence(now: float) -> int:
+def leap(fence: int, now: float) -> int:
     """Where the fences of a new era start: above all that an older one can have counted to."""
-    return int(now - SINCE_2020_S) << FENCE_SHIFT
+    return max(fence + (1 << FENCE_SHIFT), int(now - SINCE_2020_S) << FENCE_SHIFT)

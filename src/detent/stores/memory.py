@@ -36,8 +36,8 @@ from detent.stores.base import (
     app_of,
     concerns,
     continues,
-    first_fence,
     is_attempt,
+    leap,
 )
 from detent.stores.entry import Entry, attempt_of, is_nominal, matches, row_of, standing
 
@@ -57,6 +57,7 @@ class MemoryStore:
         self._lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
         self._jobs: dict[str, dict[str, Entry]] = {}  # the open scheduled ones of a job
         self._marks: dict[str, Mark] = {}
+        self._reached: dict[str, datetime] = {}  # job -> its newest instant that was ever claimed
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
         self._graces: dict[str, list[float]] = {}  # lane -> when places that grace keeps are free
@@ -88,7 +89,8 @@ class MemoryStore:
                         if (fire.first_at or fire.due_at) > mark.at:
                             self._record(fire, fire.due_at.timestamp())
                     self._marks[plan.job] = mark._replace(at=plan.until)
-            return self._chart(app)
+            marks = {plan.job: self._marks[plan.job] for plan in plans if plan.job in self._marks}
+            return self._chart(app)._replace(marks=marks)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         with self._changed:
@@ -208,11 +210,12 @@ class MemoryStore:
 
     def _revise(self, job: str, revision: str | None) -> None:
         mark, now = self._marks.pop(job, None), instant(self._now())
+        since = max(now, self._reached.get(job, now))  # the clock may have been set back
         if mark and mark.revision != revision:
             self._take_back(job, now)
-            mark = Mark(min(mark.at, now), revision or "")
+            mark = Mark(min(mark.at, since), revision or "")
         if revision is not None:
-            self._marks[job] = mark or Mark(now, revision)
+            self._marks[job] = mark or Mark(since, revision)
 
     def _take_back(self, job: str, now: datetime) -> None:
         """Forget what is planned and not yet due: nobody can have claimed it."""
@@ -304,12 +307,15 @@ class MemoryStore:
     def _grant(self, entry: Entry, ask: Ask) -> None:
         app = app_of(entry.fire.job)
         if app not in self._fences:
-            self._fences[app] = first_fence(self._now())
+            self._fences[app] = leap(0, self._now())
         self._fences[app] += 1
         entry.state, entry.node, entry.ask, entry.fence = "claimed", ask.node, ask.number, self._fences[app]
         entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
         entry.expires = self._monotonic() + entry.ttl_s
         self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
+        if entry.fire.origin == "schedule":
+            job, due_at = entry.fire.job, entry.fire.due_at
+            self._reached[job] = max(due_at, self._reached.get(job, due_at))
         if entry.sentence is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, self._now()
@@ -395,6 +401,6 @@ class MemoryStore:
     def _new_era(self) -> None:
         """What the store remembers may be old: fences leap, and no claim is granted too soon."""
         self._era += 1
-        floor = first_fence(self._now())
-        self._fences = {app: max(fence + 1, floor) for app, fence in self._fences.items()}
+        now = self._now()
+        self._fences = {app: leap(fence, now) for app, fence in self._fences.items()}
         self._calm_until = self._monotonic() + self._longest_ttl_s

@@ -1,0 +1,183 @@
+"""Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from detent.core.canonical import revision
+from detent.core.fields import LATE_AFTER_S
+from detent.core.findings import Findings
+from detent.core.manifest_rules import hooks_of
+from detent.core.schedules import Timetable, combine, once, parse_schedule, patterns_of
+from detent.core.shapes import BAD
+from detent.core.text import quote
+from detent.core.zones import open_zone
+from detent.errors import UsageError
+from detent.model import Command, Job, Policy, Request, Retries, Work
+
+SHELL = ("/bin/sh", "-c")
+NO_HOOKS: Mapping[str, Work] = {}
+
+Fields = Mapping[str, Any]
+
+
+class JobMaker:
+    """Makes the jobs of one manifest."""
+
+    def __init__(self, app: str, version: int, grace_s: float, findings: Findings) -> None:
+        self._app = app
+        self._version = version
+        self._grace_s = grace_s
+        self._findings = findings
+        self._schedules: dict[tuple[str, str, str, str], Timetable] = {}
+        self._zones: dict[str, str] = {}  # what is wrong with a zone; nothing: an empty text
+        self._policies: dict[Policy, Policy] = {}
+        self._tags: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def make(self, job: Fields, schedule: Timetable) -> Job:
+        """The job of a canonical one."""
+        work = _work(job)
+        hooks = {name: _hook(hook, work) for name, hook in hooks_of(job)} or NO_HOOKS
+        policy = _policy(job, tuple(hooks), self._grace_s)
+        tags = tuple(job.get("tags", ()))
+        return Job(
+            name=f"{self._app}.{job['name']}",
+            schedule=schedule,
+            work=work,
+            policy=self._policies.setdefault(policy, policy),
+            queue=job.get("queue", "default"),
+            revision=revision(job),
+            hooks=hooks,
+            description=job.get("description", ""),
+            tags=self._tags.setdefault(tags, tags),
+        )
+
+    def schedule(self, job: Fields, path: str) -> Timetable | None:
+        """When a merged job fires, judged as far as it can be although other fields are wrong; None
+        where the findings know why there is no schedule."""
+        zone = self._zone(job.get("timezone", "UTC"), path)
+        times: list[tuple[str, Any]] = []
+        if "schedule" in job:
+            times.append((f"{path}/schedule", job["schedule"]))
+        if type(job.get("schedules")) is list:
+            times += [(f"{path}/schedules/{i}", text) for i, text in enumerate(job["schedules"])]
+        parts = [self._parse(job, zone, at, text) for at, text in times if text is not BAD]
+        if "at" in job and job["at"] is not BAD:
+            parts.append(once(job["at"]))
+        whole = [part for part in parts if part is not None]
+        return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
+
+    def _zone(self, name: Any, path: str) -> str:
+        """The zone if there is one of this name; UTC, to judge the rest by, where it was refused."""
+        if name is BAD:
+            return "UTC"
+        if name not in self._zones:
+            try:
+                open_zone(name)
+                self._zones[name] = ""
+            except UsageError as error:
+                self._zones[name] = str(error)
+        if self._zones[name]:
+            self._findings.problem(f"{path}/timezone", self._zones[name])
+            return "UTC"
+        return str(name)
+
+    def _bounded(self, parts: list[Timetable], job: Fields, path: str) -> Timetable | None:
+        starts_at, ends_at = job.get("starts_at"), job.get("ends_at")
+        if BAD in (starts_at, ends_at):
+            return None
+        if len(parts) == 1 and not starts_at and not ends_at:
+            return parts[0]
+        try:
+            return combine(parts, starts_at=starts_at, ends_at=ends_at)
+        except UsageError as error:
+            self._findings.problem(f"{path}/ends_at" if ends_at else f"{path}/starts_at", str(error))
+            return None
+
+    def _parse(self, job: Fields, zone: str, path: str, text: str) -> Timetable | None:
+        policy = job.get("policy", {})
+        rule = policy.get("dst", "vixie") if type(policy) is dict else "vixie"
+        dst = "vixie" if rule is BAD else rule
+        seed = f"{self._app}.{job.get('name')}" if "h" in text.lower() else ""
+        key = (text, zone, dst, seed)
+        if key in self._schedules:
+            return self._schedules[key]
+        try:
+            made = parse_schedule(text, timezone=zone, dst=dst, version=self._version, seed=seed)
+        except UsageError as error:
+            self._findings.problem(path, str(error))
+            return None
+        self._warn_of_days(made, text, path)
+        return self._schedules.setdefault(key, made)
+
+    def _warn_of_days(self, schedule: Timetable, text: str, path: str) -> None:
+        """Where other crons fire on either day field, and Vixie's rule asks for both."""
+        for pattern in patterns_of(schedule):
+            days = (pattern.fields.day_of_month, pattern.fields.day_of_week)
+            stepped = [field for field in days if field.text.startswith("*/")]
+            if stepped and any(not field.is_open for field in days):
+                self._findings.warning(
+                    path,
+                    f"in {quote(text)} both day fields must match, as {stepped[0].text} starts with *;"
+                    " some crons fire when either does",
+                )
+
+
+def _work(job: Fields) -> Work:
+    if "request" in job:
+        request = job["request"]
+        return Request(
+            url=request["url"],
+            method=request["method"],
+            headers=tuple(request["headers"].items()),
+            body=request["body"],
+            secret_refs=tuple(job["auth"]["secret_refs"]),
+        )
+    return Command(
+        words=_words(job["command"]),
+        work_dir=job.get("work_dir", ""),
+        env=tuple(job.get("env", {}).items()),
+        user=job.get("user", ""),
+        kill_after_s=float(job.get("kill_after_seconds", 10)),
+        children=job.get("children", "end"),
+    )
+
+
+def _words(command: str | list[str]) -> tuple[str, ...]:
+    return (*SHELL, command) if isinstance(command, str) else tuple(command)
+
+
+def _hook(hook: Any, work: Work) -> Work:
+    """A hook runs where, with what and as whom its job's command runs."""
+    if type(hook) is str and hook.startswith(("http://", "https://")):
+        return Request(url=hook)
+    if isinstance(work, Command):
+        return Command(_words(hook), work_dir=work.work_dir, env=work.env, user=work.user)
+    return Command(_words(hook))
+
+
+def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:
+    policy = job["policy"]
+    return Policy(
+        concurrency=policy["concurrency"],
+        max_running=policy.get("max_running", 1),
+        timeout_s=float(policy["timeout_seconds"]),
+        retries=_retries(policy["retries"]),
+        catch_up=policy.get("catch_up", "latest"),
+        start_deadline_s=float(policy.get("start_deadline_seconds", 0)),
+        on_lost=policy.get("on_lost", "skip"),
+        claim_s=float(policy.get("claim_seconds", 30)),
+        grace_s=grace_s,
+        late_after_s=float(job.get("late_after_seconds", LATE_AFTER_S)) if "on_late" in job else 0.0,
+        hooks=hooks,
+    )
+
+
+def _retries(retries: Fields) -> Retries:
+    return Retries(
+        max_attempts=retries["max_attempts"],
+        min_s=float(retries["min_seconds"]),
+        max_s=float(retries["max_seconds"]),
+        jitter=float(retries.get("jitter", 0)),
+        on_status=tuple(retries.get("on_status", ())),
+        on_exit_codes=tuple(retries.get("on_exit_codes", ())),
+    )

@@ -1,0 +1,161 @@
+"""What the fields of one job must be to each other, and how `defaults` are laid under a job.
+
+- A job's own field wins over a default.  Mappings (policy, retries, env, headers) are merged field by
+  field.  A job's own work or schedule puts a default one of another kind aside, and with it what only
+  goes with that kind.
+- A rule sees the merged job, and keeps quiet about a field that was already refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from detent.core.fields import HOOKS, JOB, TIMES, WITH_COMMAND, WORKS
+from detent.core.findings import Findings
+from detent.core.shapes import BAD, Record
+from detent.core.text import listed
+
+AWAY_S = 15  # a store that is away for so long ends no work
+CLAIM_S = 30
+KILL_AFTER_S = 10
+
+Fields = Mapping[str, Any]
+
+GROUPS = {  # of each, a job has exactly one
+    version: [[name for name in group if name in record.names] for group in (TIMES, WORKS)]
+    for version, record in JOB.items()
+}
+_PARTS = {
+    version: [(field.name, field.shape) for field in record.fields if isinstance(field.shape, Record)]
+    for version, record in JOB.items()
+}
+
+
+def lay_under(defaults: Fields, own: Fields) -> dict[str, Any]:
+    """The job with what it leaves open taken from the defaults."""
+    if not defaults:
+        return dict(own)
+    aside = set[str]()
+    for group in (WORKS, TIMES):
+        if any(name in own for name in group):
+            aside.update(name for name in group if name not in own)
+    laid = _merge({name: value for name, value in defaults.items() if name not in aside}, own)
+    for name in _out_of_place(laid):
+        if name not in own:
+            del laid[name]
+    return laid
+
+
+def _merge(under: Fields, over: Fields) -> dict[str, Any]:
+    merged = dict(under)
+    for name, value in over.items():
+        below = merged.get(name)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        merged[name] = _merge(below, value) if both and below is not None else value
+    return merged
+
+
+def _out_of_place(job: Fields) -> list[str]:
+    """Fields that go with another kind of work than the job's."""
+    absent = [] if "command" in job else [*WITH_COMMAND]
+    absent += [] if "request" in job else ["auth"]
+    return [name for name in absent if name in job and job[name] != {"secret_refs": []}]
+
+
+def check_rules(job: Fields, path: str, version: int, findings: Findings) -> None:
+    """Tell the findings of every rule that the merged job breaks."""
+    _check_required(job, path, version, findings)
+    for group in GROUPS[version]:
+        _check_one_of(group, job, path, findings)
+    for name in _out_of_place(job):
+        work = "request" if name == "auth" else "command"
+        findings.problem(f"{path}/{name}", f"`{name}` goes with `{work}`, which this job does not have")
+    _check_backoff(job, path, findings)
+    _check_headers(job, path, findings)
+    if version > 1:
+        _check_late(job, path, findings)
+        _check_lane(job, path, findings)
+        _check_claim(job, path, findings)
+
+
+def _check_required(job: Fields, path: str, version: int, findings: Findings) -> None:
+    JOB[version].missing(job, path, findings)
+    for name, record in _PARTS[version]:
+        part = job.get(name)
+        if type(part) is dict:
+            record.missing(part, f"{path}/{name}", findings)
+
+
+def _check_one_of(names: list[str], job: Fields, path: str, findings: Findings) -> None:
+    given = [name for name in names if name in job]
+    if len(given) == 1:
+        return
+    asked = f"exactly one of {listed(names)}" if len(names) > 1 else f"a `{names[0]}`"
+    fault = f"{listed(given, 'and')} are given" if given else "none is given"
+    findings.problem(f"{path}/{given[-1]}" if given else path, f"a job has {asked}; {fault}")
+
+
+def _sub(job: Fields, *names: str) -> Fields:
+    """A mapping within the job; empty where it is missing or was refused."""
+    inner: Any = job
+    for name in names:
+        inner = inner.get(name) if type(inner) is dict else None
+    return inner if type(inner) is dict else {}
+
+
+def _check_backoff(job: Fields, path: str, findings: Findings) -> None:
+    retries = _sub(job, "policy", "retries")
+    low, high = retries.get("min_seconds", 1), retries.get("max_seconds", 60)
+    if low is not BAD and high is not BAD and low > high:
+        name = "min_seconds" if "min_seconds" in retries else "max_seconds"
+        findings.problem(
+            f"{path}/policy/retries/{name}", f"min_seconds ({low}) is more than max_seconds ({high})"
+        )
+
+
+def _check_headers(job: Fields, path: str, findings: Findings) -> None:
+    seen: dict[str, str] = {}
+    for name in _sub(job, "request", "headers"):
+        if seen.setdefault(str(name).lower(), name) != name:
+            findings.warning(
+                f"{path}/request/headers/{name}",
+                f"the header is also given as {seen[name.lower()]}: names of headers ignore case",
+            )
+
+
+def _check_late(job: Fields, path: str, findings: Findings) -> None:
+    if "late_after_seconds" in job and "on_late" not in job:
+        findings.warning(f"{path}/late_after_seconds", "it does nothing without `on_late`")
+
+
+def _check_lane(job: Fields, path: str, findings: Findings) -> None:
+    policy = _sub(job, "policy")
+    if policy.get("concurrency") == "Allow" and policy.get("max_running", 1) != 1:
+        findings.warning(f"{path}/policy/max_running", "it does nothing with `concurrency: Allow`")
+
+
+def _check_claim(job: Fields, path: str, findings: Findings) -> None:
+    """Between the last renewal and SIGTERM there should be time for a store to come back."""
+    claim_s = _sub(job, "policy").get("claim_seconds", CLAIM_S)
+    kill_after_s = job.get("kill_after_seconds", KILL_AFTER_S)
+    if claim_s is BAD or kill_after_s is BAD:
+        return
+    left_s = time_away(claim_s, kill_after_s)
+    if left_s < AWAY_S:
+        findings.warning(
+            f"{path}/policy/claim_seconds",
+            f"{claim_s:g} s leave {max(left_s, 0):.1f} s for a store to come back before work is ended;"
+            f" {AWAY_S} s are advised, which {CLAIM_S} gives",
+        )
+
+
+def time_away(claim_s: float, kill_after_s: float) -> float:
+    """For how long a store may be away without ending work (DESIGN: margin, SIGTERM, renewal)."""
+    margin_s = max(0.5, claim_s / 10)
+    return claim_s - margin_s - min(kill_after_s, claim_s / 6) - claim_s / 6
+
+
+def hooks_of(job: Fields) -> list[tuple[str, Any]]:
+    """The hooks with their names: on_failure, on_failure.1, on_failure.2, …"""
+    return [
+        (f"{name}.{i}" if i else name, hook) for name in HOOKS for i, hook in enumerate(job.get(name, ()))
+    ]

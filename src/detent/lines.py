@@ -1,0 +1,180 @@
+"""Where each path of a JSON or TOML text stands.
+
+The text was parsed before, so it is known to be valid (but for a key given twice, in JSON): this looks
+only for where things are.  `jobs/0/name` has the line of its key, `schedules/1` that of its item.
+"""
+
+import re
+
+_BLANK = re.compile(r"(?:[ \t\r\n\ufeff]|#[^\n]*)*")  # JSON has no comments, and no # outside of a string
+_STRING = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'
+    r"|'''(?:[^']|'(?!''))*'{3,5}"
+    r'|"(?:[^"\\]|\\.)*"'
+    r"|'[^']*'",
+    re.DOTALL,
+)
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_VALUE = re.compile(r"\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]*|[^\s,\]}#]+")  # TOML may have a blank in a date
+
+
+class Found:
+    """The lines of paths, and the paths whose key is given twice, with the second line."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, int] = {}
+        self.twice: list[tuple[str, int]] = []
+
+
+def scan_json(text: str) -> Found:
+    return _scan(_Scanner(text), toml=False)
+
+
+def scan_toml(text: str) -> Found:
+    return _scan(_Scanner(text), toml=True)
+
+
+def _scan(scanner: "_Scanner", toml: bool) -> Found:
+    try:
+        if toml:
+            scanner.statements()
+        else:
+            scanner.value("")
+    except (IndexError, AttributeError, RecursionError):  # a line that is not known is no reason to fail
+        pass
+    return scanner.found
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.found = Found()
+        self._text = text
+        self._at = 0
+        self._counted = 0  # up to here the line breaks are counted
+        self._line = 1
+        self._elements: dict[str, int] = {}  # TOML: the newest element of each array of tables
+
+    def value(self, path: str) -> None:
+        self._skip()
+        match self._text[self._at]:
+            case "{":
+                self._table(path)
+            case "[":
+                self._array(path)
+            case '"' | "'":
+                self._take(_STRING)
+            case _:
+                self._take(_BARE_VALUE)
+
+    def _table(self, path: str) -> None:
+        self._at += 1
+        while self._next() != "}":
+            self._pair(path)
+            if self._next() == ",":
+                self._at += 1
+        self._at += 1
+
+    def _array(self, path: str) -> None:
+        self._at += 1
+        index = 0
+        while self._next() != "]":
+            item = _join(path, str(index))
+            self._note(item)
+            self.value(item)
+            index += 1
+            if self._next() == ",":
+                self._at += 1
+        self._at += 1
+
+    def _pair(self, path: str) -> None:
+        """`"key": value`, or in TOML `key.key = value`."""
+        self._skip()
+        line = self._now()
+        parts = self._key()
+        for part in parts[:-1]:
+            path = _join(path, part)
+            self.found.lines.setdefault(path, line)
+        path = _join(path, parts[-1])
+        if path in self.found.lines:
+            self.found.twice.append((path, line))
+        self.found.lines.setdefault(path, line)
+        self._next()
+        self._at += 1  # : or =
+        self.value(path)
+
+    def _key(self) -> list[str]:
+        parts = []
+        while True:
+            quoted = self._next() in "\"'"
+            part = self._take(_STRING if quoted else _BARE_KEY)
+            parts.append(_unquoted(part) if quoted else part)
+            if self._next() != ".":
+                return parts
+            self._at += 1
+
+    def statements(self) -> None:
+        """TOML: tables and pairs to the end of the text."""
+        table = ""
+        while self._skip() < len(self._text):
+            if self._text.startswith("[", self._at):
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _header(self) -> str:
+        """The path of `[a.b]`, or of a new element of `[[a.b]]`."""
+        is_element = self._text.startswith("[[", self._at)
+        line = self._now()
+        self._at += 2 if is_element else 1
+        path = ""
+        parts = self._key()
+        for part in parts[:-1]:
+            path = self._inside(_join(path, part), line)
+        path = _join(path, parts[-1])
+        self._at += 2 if is_element else 1
+        self.found.lines.setdefault(path, line)
+        if not is_element:
+            return path
+        self._elements[path] = self._elements.get(path, -1) + 1
+        return self._inside(path, line)
+
+    def _inside(self, path: str, line: int) -> str:
+        """The path, or that of its newest element where it is an array of tables."""
+        inside = f"{path}/{self._elements[path]}" if path in self._elements else path
+        self.found.lines.setdefault(inside, line)
+        return inside
+
+    def _note(self, path: str) -> None:
+        self.found.lines.setdefault(path, self._now())
+
+    def _now(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line
+
+    def _skip(self) -> int:
+        self._take(_BLANK)
+        return self._at
+
+    def _next(self) -> str:
+        return self._text[self._skip()]
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self._text, self._at)
+        self._at = match.end()  # type: ignore[union-attr]  # no match: a gap in this scan, see _scan
+        return match[0]  # type: ignore[index]
+
+
+def _join(path: str, part: str) -> str:
+    return f"{path}/{part}" if path else part
+
+
+def _unquoted(text: str) -> str:
+    import json
+
+    if text[0] == "'" or "\\" not in text:
+        return text[1:-1]
+    try:
+        return str(json.loads(text))
+    except ValueError:  # an escape that only TOML has
+        return text[1:-1]

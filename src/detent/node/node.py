@@ -1,0 +1,350 @@
+"""A node: plans fires, claims them, attempts them, settles them.  The only loops in the program.
+
+It needs no wall clock: what is due, late or missed is the store's to say.  Its own clock is
+monotonic, and can only make it stop sooner.  Three steps, each repeated when it says or when its
+bell rings: look for fires (plan, claim), renew what is held, report what has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from random import Random
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from detent.clock import instant
+from detent.core.plan import AHEAD_S
+from detent.core.settle import admit, report
+from detent.errors import StoreUnavailable
+from detent.events import Emit
+from detent.model import Ask, End, Fire, Grants, Job, Outcome, Plan, Report, Verdict
+from detent.node.attempt import Holding, Starter, abandon, attempt, gone, unused
+from detent.node.telling import Telling, fields_of
+from detent.node.timeline import Timeline
+from detent.stores.base import SENTENCES_MAX, Store
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
+
+    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T: ...
+
+
+class Edges(NamedTuple):
+    """Everything of the world that a node touches."""
+
+    store: Store
+    starter: Starter
+    offload: Offload
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    monotonic: Callable[[], float]
+    rng: Random
+    emit: Emit
+
+
+class Pace(NamedTuple):
+    """How a node spends its time and its room."""
+
+    retry_s: float = 1.0  # after a call that failed
+    least_s: float = 0.01  # the shortest sleep: no loop spins
+    idle_s: float = 60.0  # the longest sleep, should nobody ring
+    ahead_s: float = AHEAD_S
+    max_running: int = 32
+    report_max: int = 500  # verdicts in one call
+    settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
+    queues: tuple[str, ...] = ("default",)
+
+
+class Bell:
+    """Wakes its sleeper, who sleeps no longer than told."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def ring(self) -> None:
+        self.event.set()
+
+    async def sleep(self, most_s: float) -> None:
+        timer = asyncio.get_running_loop().call_later(max(0.0, most_s), self.event.set)
+        await self.event.wait()
+        timer.cancel()
+        self.event.clear()
+
+
+class Node:
+    def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
+        self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
+        self.timeline = Timeline(pace.ahead_s)
+        self.rounds = 0  # finished rounds of planning: the watchdog's food
+        self.draining = False
+        self._adopted = False
+        self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
+        self._ask: Ask | None = None
+        self._asks = 0
+        self._read_at = 0.0  # when the chart was last read whole
+        self._dead: set[str] = set()
+        self._without: set[str] = set()
+        self._full = False  # the newest ask used up our room: there may be more
+        self._held: dict[int, Holding] = {}  # by fence, until settled
+        self._done: list[Report] = []
+        self._look, self._keep, self._tell = Bell(), Bell(), Bell()
+        self._renew_now = self._away = False
+        self._settled, self._hurried = asyncio.Event(), asyncio.Event()
+        self.tell = Telling(edges.emit)
+
+    # What others tell it.
+
+    def told(self) -> None:
+        """Something changed in the store: there may be work to take, or to stop."""
+        self._renew_now = True
+        self._look.ring()
+        self._keep.ring()
+
+    def bury(self, life: str) -> None:
+        """All processes of that life are proven dead: its claims are free."""
+        self._dead.add(life)
+        self._look.ring()
+
+    def reload(self, jobs: Mapping[str, Job]) -> None:
+        """Other jobs from now on; what runs goes on."""
+        self.jobs, self._adopted = jobs, False
+        self._without.clear()
+        self._look.ring()
+
+    # The loops.
+
+    async def run(self) -> None:
+        steps = (self._look_for_fires, self._look), (self._renew, self._keep), (self._report, self._tell)
+        await asyncio.gather(*(self.edges.spawn(self._repeat(step, bell)) for step, bell in steps))
+
+    async def _repeat(self, step: Callable[[], Awaitable[float]], bell: Bell) -> None:
+        """Do it, and again when it says or when the bell rings; sooner if the store is away."""
+        while True:
+            try:
+                wait_s = await step()
+            except StoreUnavailable:
+                wait_s = self.pace.retry_s
+            await bell.sleep(min(max(wait_s, self.pace.least_s), self.pace.idle_s))
+
+    async def _call(self, line: str, call: Callable[..., T], *args: Any) -> T:
+        """A call of the store; that it is away, or back, is said once."""
+        try:
+            answer = await self.edges.offload(line, call, *args)
+        except StoreUnavailable as error:
+            if not self._away:
+                self._away = True
+                self.edges.emit("store-unavailable", app=self.app, node=self.life, error=str(error))
+            raise
+        if self._away:
+            self._away = False
+            self.edges.emit("store-back", app=self.app, node=self.life)
+        return answer
+
+    # Planning.
+
+    async def _look_for_fires(self) -> float:
+        if self.draining:
+            return self.pace.idle_s
+        if not self._adopted:
+            await self._adopt()
+        await self._plan_ahead()
+        next_in_s = await self._claim()
+        self.rounds += 1
+        return min(next_in_s, self.timeline.next_in_s(self.store_now()))
+
+    async def _adopt(self) -> None:
+        """Make our jobs the app's, over whatever generation we find in force."""
+        ours = {name: job.revision for name, job in self.jobs.items()}
+        store, jobs = self.edges.store, self.jobs
+        chart = await self._call("look", store.adopt, self.app, -1, {})
+        if ours != {name: mark.revision for name, mark in chart.marks.items()}:
+            chart = await self._call("look", store.adopt, self.app, chart.generation, ours)
+        if ours != {name: mark.revision for name, mark in chart.marks.items()}:
+            raise StoreUnavailable("another node adopted its jobs just now")
+        if jobs is self.jobs:  # else it was reloaded meanwhile, and has to adopt again
+            self._adopted = True
+        self._learn(chart.now)
+        self.timeline.take(chart, self.jobs)
+
+    async def _read_chart(self) -> None:
+        """Somebody else's jobs are in force: plan what is the same in ours, stand back from the rest."""
+        self._read_at = self.edges.monotonic()
+        chart = await self._call("look", self.edges.store.adopt, self.app, -1, {})
+        self._learn(chart.now)
+        before = self.timeline.foreign
+        self.timeline.take(chart, self.jobs)
+        self._without.clear()
+        if self.timeline.foreign - before:
+            foreign = sorted(self.timeline.foreign)
+            self.edges.emit("stood-back", app=self.app, node=self.life, jobs=foreign[:10])
+
+    async def _plan_ahead(self) -> None:
+        """Plan the jobs whose mark is near, in batches."""
+        if self.timeline.foreign and self.edges.monotonic() >= self._read_at + self.pace.idle_s:
+            await self._read_chart()
+        if self.timeline.has_lapsed(self.store_now()):
+            return await self._adopt()
+        for plans in self._plans():
+            chart = await self._call("look", self.edges.store.advance, self.app, plans)
+            self._learn(chart.now)
+            self.timeline.move(chart.marks)
+            if chart.era != self.timeline.era:
+                self._adopted = False  # the store may have forgotten whose jobs these are
+                return await self._adopt()
+            if chart.generation != self.timeline.generation:
+                return await self._read_chart()
+        return None
+
+    def _plans(self) -> Iterator[list[Plan]]:
+        return self.timeline.plans(self.jobs, self.store_now())
+
+    def _learn(self, now: datetime) -> None:
+        self._ahead_of_us_s = now.timestamp() - self.edges.monotonic()
+
+    def store_now(self) -> datetime:
+        return instant(self.edges.monotonic() + self._ahead_of_us_s)
+
+    # Claiming.
+
+    async def _claim(self) -> float:
+        """Ask for as much as we have room for; repeat an ask until it is answered."""
+        if self._ask is None:
+            self._ask = self._new_ask()
+        ask, sent = self._ask, self.edges.monotonic()
+        grants = await self._call("look", self.edges.store.claim, ask)
+        self._ask = None
+        self._dead.difference_update(ask.dead)
+        self._learn(grants.now)
+        for claim in grants.claims:
+            if claim.fence not in self._held:
+                self._held[claim.fence] = holding = Holding(claim, sent)
+                self.edges.spawn(self._attempt(holding))
+        self._keep.ring()
+        return self._when_to_ask_again(ask, grants)
+
+    def _new_ask(self) -> Ask:
+        self._asks += 1
+        return Ask(
+            app=self.app,
+            node=self.life,
+            number=self._asks,
+            limit=max(0, self.pace.max_running - len(self._held)),
+            queues=self.pace.queues,
+            dead=tuple(sorted(self._dead)),
+            without=tuple(sorted(self._without)),
+        )
+
+    def _when_to_ask_again(self, ask: Ask, grants: Grants) -> float:
+        sentences = sum(claim.sentence is not None for claim in grants.claims)
+        self._full = len(grants.claims) - sentences >= ask.limit
+        return 0.0 if sentences >= SENTENCES_MAX else grants.next_in_s
+
+    # Attempts.
+
+    async def _attempt(self, holding: Holding) -> None:
+        claim = holding.claim
+        try:
+            verdict, end = await self._carry_out(holding)
+        except Exception as error:  # a bug of ours must not leave the fire open for ever
+            self.edges.emit("internal-error", **fields_of(claim), error=f"{type(error).__name__}: {error}")
+            verdict, end = await abandon(holding)
+        self._done.append(report(claim, verdict, end, self.store_now()))
+        holding.settled = True
+        self._tell.ring()
+
+    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+        claim = holding.claim
+        if verdict := admit(claim, self.edges.rng):
+            return verdict, End(verdict.outcome)
+        if self.draining:
+            return unused("its node is shutting down")
+        job = self._definition(claim.fire)
+        if job is None:
+            self._without.add(claim.fire.job)
+            return unused("its node does not hold its definition")
+        self.tell.start(claim, self.store_now())
+        return await attempt(holding, job, self.edges.starter, self.edges.rng)
+
+    def _definition(self, fire: Fire) -> Job | None:
+        """The job, if we hold it as the fire was planned, or as it is in force now."""
+        job = self.jobs.get(fire.job)
+        if job and (fire.origin == "hook" or fire.revision in ("", job.revision)):
+            return job
+        return job if job and self.timeline.is_in_force(job) else None
+
+    # Keeping and settling.
+
+    async def _renew(self) -> float:
+        """Renew in one batch all that we hold, at work or not yet settled."""
+        held, sent = [holding for holding in self._held.values() if not holding.lost], self.edges.monotonic()
+        soonest = min((holding.renew_at for holding in held), default=sent + self.pace.idle_s)
+        if not held or (sent < soonest and not self._renew_now):
+            return soonest - sent
+        self._renew_now = False
+        answers = await self._call("renew", self.edges.store.renew, [holding.claim for holding in held])
+        for holding, stop in zip(held, answers, strict=True):
+            self._heed(holding, stop, sent)
+        return min((holding.renew_at for holding in held), default=sent) - self.edges.monotonic()
+
+    def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
+        """The store's answer to a renewal: go on, or stop."""
+        if stop and stop.kind == "lost":
+            holding.lost = True
+        else:
+            holding.renew(sent)
+        if stop and not holding.told and not holding.settled:
+            if holding.lost:
+                self.edges.emit("claim-lost", **fields_of(holding.claim), reason=stop.reason)
+            holding.stop(stop)
+
+    async def _report(self) -> float:
+        """Record the verdicts in one batch, however long the store is away; then say so."""
+        if reports := self._done[: self.pace.report_max]:
+            answers = await self._call("report", self.edges.store.finish, reports)
+            del self._done[: len(reports)]
+            for one, stands in zip(reports, answers, strict=True):
+                del self._held[one.claim.fence]
+                self.tell.end(one, stands)
+            self._settled.set()
+            if self._full:
+                self._look.ring()
+        return 0.0 if self._done else self.pace.idle_s
+
+    # The end.
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more; let what runs end; end the rest; have it all settled."""
+        self.draining = True
+        if self._ask:
+            with suppress(StoreUnavailable):
+                await self._claim()  # whatever was granted to it is given back
+        if not await self._is_settled_within(seconds):
+            self._stop_all(kill_after_s=0.0 if self._hurried.is_set() else None)
+            await asyncio.gather(*(gone(held.running) for held in self._held.values() if held.running))
+            self._hurried.clear()
+            await self._is_settled_within(self.pace.settle_s)
+
+    def hurry(self) -> None:
+        """End at once what still runs."""
+        self._hurried.set()
+        self._settled.set()
+        if self.draining:
+            self._stop_all(kill_after_s=0.0)
+
+    def _stop_all(self, kill_after_s: float | None) -> None:
+        for holding in self._held.values():
+            holding.stop(Outcome("lost", "shutdown"), kill_after_s)
+
+    async def _is_settled_within(self, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while self._held and not self._hurried.is_set() and (left := until - loop.time()) > 0:
+            self._settled.clear()
+            timer = loop.call_later(left, self._settled.set)
+            await self._settled.wait()
+            timer.cancel()
+        return not self._held

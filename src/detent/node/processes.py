@@ -1,0 +1,276 @@
+"""The node's side of the warden: starts it, speaks with it, and buries what a dead one left.
+
+1. This is the only file of the package that knows the warden's wire (`wardenry/loop.py` has the words).
+2. Work is gone when the warden says so or, where the warden died, when everything that it left is
+   dead: only then is its claim settled, as lost, and another warden started.
+3. What a dead warden leaves comes to us, as we are a subreaper: every child of ours that is in a
+   session of its own and younger than that warden is taken for such, whatever its environment says.
+   So this belongs into a process that starts no such children itself, as `detent run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from detent.model import End, Outcome
+from detent.node.wardenry import kernel
+from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
+from detent.node.wardenry.spawn import Order
+from detent.node.wardenry.sweep import kill_left, sweep
+from detent.node.wardenry.trees import LEAVE
+from detent.runners.command import Gone, Spec, end_of
+
+__all__ = ["Processes", "Work", "find_cgroup", "sweep"]
+
+WARDEN = Path(__file__).with_name("warden.py")
+LINE_MAX = 1 << 20  # of the warden's: a tail in base 64 and little else
+LOOK_S = 0.01  # between two looks at processes that are about to be gone
+FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
+AGAIN_S = 1.0  # between two tries to start a warden
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+
+
+class Work:
+    """The processes of one attempt, in the warden's charge."""
+
+    def __init__(self, processes: Processes, spec: Spec, trusted_by: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[End] = loop.create_future()
+        self.pid = 0  # of the main process, once started
+        self.begun: asyncio.Future[bool] = loop.create_future()  # False: refused
+        self.trusted_by = trusted_by
+        self._processes, self._spec = processes, spec
+        self._stopped: Outcome | None = None
+
+    @property
+    def id(self) -> str:
+        return self._spec.id
+
+    @property
+    def term_by(self) -> float:
+        return self.trusted_by - min(self._spec.kill_after_s, self._spec.ttl_s / 6)
+
+    def extend(self, trusted_by: float) -> None:
+        """The claim was renewed: trust ends later."""
+        if trusted_by > self.trusted_by:
+            self.trusted_by = trusted_by
+            self._processes.extend(self)
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        """End it, with this outcome if it did not end before.  The first reason stands; another stop
+        can only leave it less time."""
+        self._stopped = self._stopped or why
+        if not self.gone.done():
+            self._processes.send({"do": "stop", "id": self.id, "kill_after_s": kill_after_s})
+
+    def order(self) -> dict[str, object]:
+        """What the warden is asked to start."""
+        spec = self._spec
+        return Order(
+            id=spec.id,
+            words=tuple(map(_wire_text, spec.words)),
+            env={_wire_text(name): _wire_text(value) for name, value in spec.env.items()},
+            cwd=_wire_text(spec.work_dir),
+            user=spec.user,
+            trusted_by=self.trusted_by,
+            term_by=self.term_by,
+            timeout_s=spec.timeout_s,
+            kill_after_s=spec.kill_after_s,
+            children=spec.children,
+            output_path=_wire_text(spec.output_path),
+        )._asdict()
+
+    def end(self, gone: Gone) -> None:
+        self._resolve(end_of(gone, self._spec.timeout_s, self._stopped))
+
+    def lose(self, reason: str) -> None:
+        self._resolve(End(self._stopped or Outcome("lost", reason)))
+
+    def _resolve(self, end: End) -> None:
+        if not self.begun.done():
+            self.begun.set_result(True)
+        if not self.gone.done():
+            self.gone.set_result(end)
+
+
+class Processes:
+    """All processes of one life of a node."""
+
+    def __init__(self, life: str, *, cgroup: str = "", lock_fd: int = -1) -> None:
+        self._life, self._lock_fd = life, lock_fd
+        self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
+        self._works: dict[str, Work] = {}
+        self._extended: dict[str, Work] = {}
+        self._is_up = asyncio.Event()
+        self._is_closing = False
+        self._warden: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    @property
+    def warden_pid(self) -> int:
+        """0: there is none just now."""
+        return self._warden.pid if self._warden and self._is_up.is_set() else 0
+
+    async def start(self) -> None:
+        kernel.become_subreaper()
+        reader = await self._launch()
+        self._listener = asyncio.create_task(self._keep_a_warden(reader))
+
+    async def spawn(self, spec: Spec, trusted_by: float) -> Work | None:
+        """Start it, to be gone by `trusted_by` at the latest.  None: it is too late, nothing was begun."""
+        await self._is_up.wait()
+        if self._is_closing:
+            return None
+        if spec.id in self._works:
+            raise ValueError(f"{spec.id} is under way already")
+        work = Work(self, spec, trusted_by)
+        self.send({"do": "spawn", **work.order()})
+        self._works[spec.id] = work
+        try:
+            return work if await asyncio.shield(work.begun) else None
+        except asyncio.CancelledError:
+            work.stop(Outcome("cancelled", "nobody waits for it any more"))
+            raise
+
+    async def close(self) -> None:
+        """End everything, the warden too.  Work that is still under way is lost."""
+        self._is_closing = True
+        if self._listener is None or self._warden is None:
+            return
+        self.send({"do": "bye"})
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._listener), FAREWELL_S)
+        self._warden.kill()
+        await self._listener
+        self._writer = self._warden = None
+        self._is_up.set()  # for those who wait to spawn, to learn that it is too late
+
+    # What work says, and hears.
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Where no warden is up, there is nobody to tell: what it had is being buried."""
+        if self._writer and self._is_up.is_set():
+            self._writer.write(json.dumps(message).encode() + b"\n")
+
+    def extend(self, work: Work) -> None:
+        """One message for all that are extended in one turn of the loop."""
+        if not self._extended:
+            asyncio.get_running_loop().call_soon(self._send_extensions)
+        self._extended[work.id] = work
+
+    def _send_extensions(self) -> None:
+        terms = {work.id: [work.trusted_by, work.term_by] for work in self._extended.values()}
+        self._extended.clear()
+        self.send({"do": "extend", "terms": terms})
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        work = self._works[message["id"]]
+        match message["did"]:
+            case "started":
+                work.pid = message["pid"]
+                work.begun.set_result(True)
+            case "refused":
+                del self._works[work.id]
+                work.begun.set_result(False)
+            case "gone":
+                del self._works[work.id]
+                tail = base64.b64decode(message["tail"])
+                facts = (message["status"], message["cause"], message["error"], message["took_s"])
+                work.end(Gone(*facts, tail))
+
+    # The warden's life, and death.
+
+    async def _keep_a_warden(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            with contextlib.suppress(ConnectionError):
+                while line := await reader.readline():
+                    self._hear(json.loads(line))
+            await self._bury()
+            if self._is_closing:
+                return
+            reader = await self._launch_at_last()
+            if self._is_closing:
+                self.send({"do": "bye"})  # nobody was there to hear it before
+
+    async def _launch_at_last(self) -> asyncio.StreamReader:
+        while True:
+            try:
+                return await self._launch()
+            except OSError:  # no process or descriptor to be had just now
+                await asyncio.sleep(AGAIN_S)
+
+    async def _launch(self) -> asyncio.StreamReader:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._warden = self._execute_warden(theirs.fileno())
+            except OSError:
+                ours.close()
+                raise
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_MAX)
+        self._is_up.set()
+        return reader
+
+    def _execute_warden(self, fd: int) -> subprocess.Popen[bytes]:
+        """A fresh program and not a fork, as we may have threads; a session of its own, as Ctrl-C is
+        for the node."""
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        cgroup = str(self._cgroup.path) if self._cgroup else ""
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(WARDEN), str(fd), str(self._lock_fd), cgroup],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[fd, self._lock_fd] if self._lock_fd >= 0 else [fd],
+            start_new_session=True,
+            env=kept | {"DETENT_NODE": self._life},
+        )
+
+    async def _bury(self) -> None:
+        """The warden is dead, or as good as dead: make it so, and everything that it left."""
+        assert self._warden is not None and self._writer is not None
+        self._is_up.clear()
+        self._writer.close()
+        born = kernel.stat(self._warden.pid)
+        if not self._is_closing:
+            self._warden.kill()
+        while self._warden.poll() is None:
+            await asyncio.sleep(LOOK_S)
+        cgroups = [self._cgroup] if self._cgroup else []
+        while not kill_left(self._life, cgroups, lambda: _orphans(born.started if born else 0)):
+            await asyncio.sleep(LOOK_S)
+        if self._cgroup:
+            self._cgroup.remove()
+        works, self._works = self._works, {}
+        for work in works.values():
+            work.lose("the node was stopped" if self._is_closing else "the warden died")
+
+
+def _orphans(born: int) -> set[int]:
+    """Children of ours that we did not start: see rule 3.  Reaps those that have ended."""
+    found = set()
+    own = os.getsid(0)
+    for pid in kernel.children(os.getpid()) if kernel.HAS_PROC else ():
+        stat = kernel.stat(pid)
+        if stat is None or stat.session == own or stat.started < born or LEAVE in kernel.environ(pid):
+            continue
+        if stat.state == "Z":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        else:
+            found.add(pid)
+    return found
+
+
+def _wire_text(text: str) -> str:
+    """As the operating system gets it from this process, in UTF-8 whatever our locale is."""
+    return os.fsencode(text).decode("utf-8", "surrogateescape")

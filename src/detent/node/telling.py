@@ -1,0 +1,63 @@
+"""What a node says of its fires: one event when an attempt starts, one when it has been settled.
+
+The end is told when the store has confirmed it, by the verdict that stands: so at most one node
+tells it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from detent.core.lanes import LATE_S, is_contended
+from detent.core.plan import rfc3339
+from detent.events import Emit, end_event
+from detent.model import Claim, Report, Verdict
+
+EXCERPT_MAX = 200  # bytes of a failed attempt's output in its event
+
+
+class Telling:
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+
+    def start(self, claim: Claim, now: datetime) -> None:
+        fire = claim.fire
+        if fire.origin == "hook":
+            return
+        late = (
+            fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + timedelta(seconds=LATE_S) < now
+        )
+        if late:
+            self._emit("caught-up", **fields_of(claim), late_s=round((now - fire.due_at).total_seconds()))
+        self._emit("fire-started", **fields_of(claim), attempt=claim.attempt)
+
+    def end(self, report: Report, stands: Verdict | None) -> None:
+        claim = report.claim
+        if stands is None:
+            self._emit("fenced", **fields_of(claim), outcome_reported=report.verdict.outcome.kind)
+            return
+        event = end_event(claim, stands, is_contended(stands.outcome))
+        if event:
+            self._emit(event, **fields_of(claim), **_details(report, stands))
+
+
+def fields_of(claim: Claim) -> dict[str, Any]:
+    """What every event of a fire has."""
+    fire, (app, _, job) = claim.fire, claim.fire.job.partition(".")
+    named = {"app": app, "job": job, "fire": fire.key, "run_id": fire.run_id}
+    return named | {"node": claim.node, "fence": claim.fence}
+
+
+def _details(report: Report, stands: Verdict) -> dict[str, Any]:
+    claim, outcome = report.claim, stands.outcome
+    details: dict[str, Any] = {"reason": outcome.reason} if outcome.reason else {}
+    if stands.again_in_s is None:
+        details |= {"attempts": claim.attempt, "last_status": report.status, "outcome": outcome.kind}
+    else:
+        details |= {"attempt": claim.attempt, "status": report.status, "again_in_s": stands.again_in_s}
+    if outcome.kind in ("failed", "rejected") and report.tail:
+        details["body_excerpt"] = report.tail[-EXCERPT_MAX:].decode("utf-8", "replace")
+    if claim.fire.instants > 1 and claim.fire.first_at:
+        details |= {"instants": claim.fire.instants, "first": rfc3339(claim.fire.first_at)}
+    return details | {"took_ms": round(report.took_s * 1000), "due": rfc3339(claim.fire.due_at)}

@@ -1,0 +1,88 @@
+"""Which job is to be planned next?  A heap of marks, so that a quiet job costs nothing.
+
+A job is planned when its mark comes within half the planning horizon of the store's now.  A job
+whose revision in force is not ours is foreign: its own nodes plan it.  If nobody does, so that its
+mark falls behind by the whole horizon, that revision has lapsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from heapq import heapify, heappop, heappush
+
+from detent.core.plan import plan
+from detent.model import Chart, Job, Mark, Plan
+
+PLANS_MAX = 500  # in one call of the store
+
+
+class Timeline:
+    def __init__(self, ahead_s: float) -> None:
+        self.era, self.generation = "", -1
+        self.foreign: set[str] = set()
+        self._ahead_s, self._near = ahead_s, timedelta(seconds=ahead_s / 2)
+        self._marks: dict[str, Mark] = {}  # of our jobs, in our revision
+        self._heap: list[tuple[datetime, str]] = []  # some are out of date: `_marks` decides
+        self._foreign_since: datetime | None = None  # the oldest mark of a foreign job
+
+    def take(self, chart: Chart, jobs: Mapping[str, Job]) -> None:
+        """Start from what the store has in force."""
+        self.era, self.generation = chart.era, chart.generation
+        self._marks = {
+            name: mark
+            for name, mark in chart.marks.items()
+            if name in jobs and jobs[name].revision == mark.revision
+        }
+        self.foreign = (chart.marks.keys() | jobs.keys()) - self._marks.keys()
+        theirs = (chart.marks[name].at for name in self.foreign if name in chart.marks)
+        self._foreign_since = min(theirs, default=None)
+        self._heap = [(mark.at, name) for name, mark in self._marks.items()]
+        heapify(self._heap)
+
+    def move(self, marks: Mapping[str, Mark]) -> None:
+        """These are the marks now."""
+        for name, mark in marks.items():
+            if name in self._marks and self._marks[name].revision == mark.revision:
+                self._marks[name] = mark
+                heappush(self._heap, (mark.at, name))
+
+    def plans(self, jobs: Mapping[str, Job], now: datetime) -> Iterator[list[Plan]]:
+        """Plans for the jobs whose mark is near, in batches; each is to be followed by `move`."""
+        near = self._near_names(now)
+        for start in range(0, len(near), PLANS_MAX):
+            names = [name for name in near[start : start + PLANS_MAX] if name in self._marks]
+            yield [plan(jobs[name], self._marks[name], now, self._ahead_s) for name in names]
+
+    def next_in_s(self, now: datetime) -> float:
+        """When there will be something to plan."""
+        self._drop_outdated()
+        if not self._heap:
+            return float("inf")
+        return (self._heap[0][0] - self._near - now).total_seconds()
+
+    def has_lapsed(self, now: datetime) -> bool:
+        since = self._foreign_since
+        return since is not None and since < now - timedelta(seconds=self._ahead_s)
+
+    def is_in_force(self, job: Job) -> bool:
+        mark = self._marks.get(job.name)
+        return mark is not None and mark.revision == job.revision
+
+    def _near_names(self, now: datetime) -> list[str]:
+        """They stay in the heap: only `move` puts a job later, so that a lost call is made again."""
+        near: dict[str, datetime] = {}
+        while self._heap and self._heap[0][0] <= now + self._near:
+            at, name = heappop(self._heap)
+            if name in self._marks and self._marks[name].at == at:
+                near[name] = at
+        for name, at in near.items():
+            heappush(self._heap, (at, name))
+        return list(near)
+
+    def _drop_outdated(self) -> None:
+        while self._heap:
+            at, name = self._heap[0]
+            if name in self._marks and self._marks[name].at == at:
+                return
+            heappop(self._heap)

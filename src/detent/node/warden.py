@@ -1,0 +1,14 @@
+"""The warden as a program: `python -I -S warden.py SOCKET_FD LOCK_FD CGROUP`.
+
+It owns a node's processes, so that they end in time whatever becomes of the node.  It imports
+nothing but the standard library and `wardenry`, which stands beside it and imports no more: it must
+start fast, stay small, and not fall with the rest of the package.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    sys.exit(importlib.import_module("wardenry.loop").main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""A cgroup (v2) of its own for each fire: nothing that a command starts can get out of it.
+
+Layout: BASE/detent-LIFE/ID.  We enable no controller there, so BASE may hold processes itself.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from . import kernel
+
+
+def life_directory(base: str | Path, life: str) -> Path:
+    """Where the cgroups of one life of a node are."""
+    return Path(base) / f"detent-{quote(life, safe='')}"
+
+
+class Cgroup:
+    """All processes of one fire, or of one life of a node, by their cgroup."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.main = 0  # a process that belongs here but, just started, may not have joined yet
+
+    def create(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def signal(self, signum: int) -> None:
+        kernel.signal_all(self.members, signum)
+        if signum == signal.SIGKILL:
+            self._kill()
+
+    def is_empty(self) -> bool:
+        try:
+            return b"populated 0" in (self.path / "cgroup.events").read_bytes() or not self.members()
+        except OSError:
+            return True
+
+    def members(self) -> set[int]:
+        """Of this cgroup and of those that the work made below it."""
+        late = {self.main} & kernel.children(os.getpid()) if self.main else set()
+        return late.union(*map(_processes, self._paths()))
+
+    def remove(self) -> bool:
+        """True: it is not there any more."""
+        for path in self._paths():
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        return not self.path.exists()
+
+    def _kill(self) -> None:
+        """All at once, faster than anything can fork.  Not there in kernels before 5.14."""
+        with contextlib.suppress(OSError):
+            (self.path / "cgroup.kill").write_bytes(b"1")
+
+    def _paths(self) -> Iterator[Path]:
+        """This one last."""
+        return (Path(path) for path, _, _ in os.walk(self.path, topdown=False))
+
+
+def _processes(path: Path) -> list[int]:
+    try:
+        return [pid for pid in map(int, (path / "cgroup.procs").read_bytes().split()) if pid]
+    except OSError:
+        return []
+
+
+def mounted_at() -> Path | None:
+    """Where cgroup v2 is mounted: by itself, or beside version 1."""
+    try:
+        lines = (kernel.PROC / "self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        fields, _, filesystem = line.partition(" - ")
+        if filesystem.startswith("cgroup2 "):
+            return Path(fields.split()[4])
+    return None
+
+
+def find_cgroup() -> str:
+    """A directory below which this process may make cgroups and move processes into them; "": none."""
+    mount = mounted_at()
+    if mount is None:
+        return ""
+    own = (kernel.PROC / "self/cgroup").read_text("utf-8", "surrogateescape").splitlines()
+    path = next((line[3:] for line in own if line.startswith("0::")), "")
+    base = mount / path.lstrip("/")
+    return str(base) if path and _takes_processes(base) else ""
+
+
+def _takes_processes(base: Path) -> bool:
+    """The rights say too little (a delegated subtree, a threaded one): try it."""
+    probe = Cgroup(base / f"detent-probe-{os.getpid()}")
+    try:
+        probe.create()
+        with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as cat:
+            try:
+                (probe.path / "cgroup.procs").write_text(str(cat.pid))
+            finally:
+                cat.kill()
+    except OSError:
+        return False
+    finally:
+        probe.remove()
+    return True
+
+
+def directories_of(life: str) -> list[Cgroup]:
+    """The cgroups of a life of a node, wherever on this host it had them."""
+    mount = mounted_at()
+    if mount is None:
+        return []
+    name = life_directory(mount, life).name
+    return [Cgroup(Path(path) / name) for path, below, _ in os.walk(mount) if name in below]

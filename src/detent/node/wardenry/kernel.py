@@ -1,0 +1,130 @@
+"""What the operating system tells the warden: time, parenthood, and who is whose child.
+
+Linux answers by prctl, pidfd and /proc.  Where there is no /proc, a process has no known relatives,
+and the warden falls back on process groups.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+HAS_PROC = (PROC / "self/stat").exists()
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says that we need."""
+
+    state: str
+    parent: int
+    session: int
+    started: int  # in ticks since the machine was booted
+
+
+def boottime() -> float:
+    """Seconds that also count while the machine sleeps; the same for every process of the host."""
+    return time.clock_gettime(_BOOTTIME)
+
+
+def become_subreaper() -> None:
+    """From now on, orphans among our descendants become our children."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """The kernel kills us when our parent ends.  A change of user takes this back."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def processes() -> Iterator[int]:
+    """The id of every process that we can see."""
+    return (int(path.name) for path in PROC.iterdir() if path.name.isdecimal())
+
+
+def stat(pid: int) -> Stat | None:
+    """None: there is no such process."""
+    try:
+        text = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    fields = text.rpartition(b")")[2].split()  # the name before it may hold anything
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def environ(pid: int) -> frozenset[bytes]:
+    """The `NAME=value` entries that it was started with; none where we may not look, or of a zombie."""
+    try:
+        return frozenset((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+def children(pid: int) -> set[int]:
+    """Its children.  Of ourselves complete, as nobody else can take one from our list meanwhile."""
+    found: set[int] = set()
+    try:
+        for task in (PROC / str(pid) / "task").iterdir():
+            found.update(map(int, (task / "children").read_bytes().split()))
+    except FileNotFoundError:
+        return _children_by_parent(pid) if stat(pid) else set()
+    except (ProcessLookupError, PermissionError):
+        return found
+    return found
+
+
+def _children_by_parent(pid: int) -> set[int]:
+    """For a kernel that lists no children."""
+    return {other for other in processes() if (seen := stat(other)) and seen.parent == pid}
+
+
+def descendants(pids: Iterable[int]) -> set[int]:
+    """These, their children, and so on."""
+    found: set[int] = set()
+    ahead = set(pids)
+    while ahead:
+        found |= ahead
+        ahead = set().union(*map(children, ahead)) - found
+    return found
+
+
+def signal_all(members: Callable[[], set[int]], signum: int) -> None:
+    """Signal all members, and never a stranger who was given the id of one that ended: what is held
+    by a pidfd and still a member after that is the one that we mean."""
+    held = {pid: fd for pid in members() if (fd := _hold(pid)) is not None}
+    try:
+        for pid in held.keys() & members() if held else ():
+            _send(pid, held[pid], signum)
+    finally:
+        for fd in held.values():
+            if fd >= 0:
+                os.close(fd)
+
+
+def _hold(pid: int) -> int | None:
+    """A pidfd; None: it is gone; -1: this kernel has none."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    except (OSError, AttributeError):
+        return -1
+
+
+def _send(pid: int, fd: int, signum: int) -> None:
+    try:
+        if fd >= 0:
+            signal.pidfd_send_signal(fd, signum)
+        else:
+            os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        pass  # it has ended; or it became another user, and only root can end it

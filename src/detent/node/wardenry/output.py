@@ -1,0 +1,63 @@
+"""What a command writes: the last of it in memory, some more in a bounded file.
+
+The file has two segments: at the limit, PATH becomes PATH.1 and a new one is begun.  It is readable
+by its owner only, and neither an older file nor a link of that name is ever written to.  Where it
+cannot be written (a full disk), the tail in memory goes on.
+"""
+
+import os
+from pathlib import Path
+
+SEGMENT_MAX = 512 * 1024  # of each of the two segments, so that no command fills a disk
+TAIL_MAX = 64 * 1024  # what travels into the store
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Output:
+    """What one command wrote, as far as it is kept."""
+
+    def __init__(self, path: str) -> None:
+        self.tail = b""
+        self._path = Path(path) if path else None
+        self._fd, self._size = self._open(), 0
+
+    def write(self, data: bytes) -> None:
+        self.tail = (self.tail + data)[-TAIL_MAX:]
+        while data and self._fd >= 0:
+            written = self._write(data[: SEGMENT_MAX - self._size])
+            data = data[written:]
+            if self._size >= SEGMENT_MAX:
+                self._turn()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> int:
+        if self._path is None:
+            return -1
+        try:
+            self._path.unlink(missing_ok=True)
+            return os.open(self._path, _FLAGS, 0o600)
+        except OSError:
+            return -1
+
+    def _write(self, data: bytes) -> int:
+        try:
+            written = os.write(self._fd, data)
+        except OSError:
+            self.close()
+            return len(data)
+        self._size += written
+        return written
+
+    def _turn(self) -> None:
+        """Keep the full segment as PATH.1, and begin another."""
+        assert self._path is not None
+        self.close()
+        try:
+            self._path.replace(f"{self._path}.1")
+        except OSError:
+            return
+        self._fd, self._size = self._open(), 0

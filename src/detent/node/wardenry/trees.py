@@ -1,0 +1,123 @@
+"""All processes of a fire that has no cgroup, by descent.
+
+The warden is a subreaper: whoever loses its parent becomes its child.  So everything that a command
+left behind is among the warden's own children or below them; only whose it is must be told:
+
+1. by the run id and attempt in the environment it was started with;
+2. else by its session, which is the main process's unless it began one of its own;
+3. else it may be of any fire that was under way when it started, and it ends with the first of
+   these that ends: rather one daemon too few than a lane given away over living work.
+"""
+
+import contextlib
+import os
+import sys
+from typing import NamedTuple, Protocol
+
+from . import kernel
+
+TAGS = (b"DETENT_RUN_ID=", b"DETENT_ATTEMPT=")
+LEAVE = b"DETENT_CHILDREN=leave"  # in the environment of work whose children are left on purpose
+
+
+class Tree(Protocol):
+    """All processes of one fire."""
+
+    def signal(self, signum: int) -> None:
+        """Signal each of them."""
+
+    def is_empty(self) -> bool:
+        """Nothing is left but, perhaps, the main process."""
+
+    def remove(self) -> bool:
+        """Clear up after the last one; True: done."""
+
+
+class Orphan(NamedTuple):
+    """A child of the warden that it did not start itself."""
+
+    tag: frozenset[bytes]
+    session: int
+    started: int
+
+
+def tag_of(entries: frozenset[bytes]) -> frozenset[bytes]:
+    """What tells the processes of one fire's attempt, among the entries of an environment."""
+    return frozenset(entry for entry in entries if entry.startswith(TAGS))
+
+
+class Brood:
+    """The warden's children: the main processes that it started, and the orphans that came to it.
+
+    What was learnt of an orphan stays true until it is reaped, and only we reap it."""
+
+    def __init__(self) -> None:
+        self.mains: set[int] = set()  # also those that ended, while their fire goes on
+        self._orphans: dict[int, Orphan] = {}
+
+    def orphans(self) -> dict[int, Orphan]:
+        pids = kernel.children(os.getpid()) - self.mains
+        self._orphans = {pid: self._orphans.get(pid) or _look_at(pid) for pid in pids}
+        return self._orphans
+
+
+def _look_at(pid: int) -> Orphan:
+    stat = kernel.stat(pid)
+    if stat is None:  # hidden from us: it may be anybody's
+        return Orphan(frozenset(), 0, sys.maxsize)
+    return Orphan(tag_of(kernel.environ(pid)), stat.session, stat.started)
+
+
+class Descent:
+    """The processes of one fire: its main process, its orphans, and all below them."""
+
+    def __init__(self, brood: Brood, main: int, tag: frozenset[bytes], *, leaves: bool) -> None:
+        stat = kernel.stat(main)
+        self._brood, self._main, self._tag, self._leaves = brood, main, tag, leaves
+        self._started = stat.started if stat else 0
+
+    def signal(self, signum: int) -> None:
+        kernel.signal_all(self.members, signum)
+
+    def is_empty(self) -> bool:
+        return self._leaves or not self._roots()
+
+    def remove(self) -> bool:
+        return True
+
+    def members(self) -> set[int]:
+        main = {self._main} & kernel.children(os.getpid())
+        return kernel.descendants(main | self._roots())
+
+    def _roots(self) -> set[int]:
+        return {pid for pid, orphan in self._brood.orphans().items() if self._owns(orphan)}
+
+    def _owns(self, orphan: Orphan) -> bool:
+        if orphan.tag:
+            return orphan.tag == self._tag
+        if orphan.session in self._brood.mains:
+            return orphan.session == self._main
+        return not self._leaves and orphan.started >= self._started
+
+
+class Group:
+    """The main process's group: all that is known where there is no /proc."""
+
+    def __init__(self, main: int, *, leaves: bool) -> None:
+        self._main, self._leaves = main, leaves
+
+    def signal(self, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or but a zombie
+            os.killpg(self._main, signum)
+
+    def is_empty(self) -> bool:
+        if self._leaves:
+            return True
+        try:
+            os.killpg(self._main, 0)
+        except (ProcessLookupError, PermissionError):
+            return True
+        return False
+
+    def remove(self) -> bool:
+        return True

@@ -1,0 +1,151 @@
+"""Pure: what a command is started with, and what its end means.
+
+- It sees the node's environment less the node's own `DETENT_*` and the variables that hold secrets;
+  then what the job sets; then what we tell it, which nothing overrides.
+- A hook is told of the fire that it is called for: its key and due instant, and how it ended.
+- Exit 0 is success.  Anything else is a failed attempt, unless we ended it: then our cause is the
+  outcome, whatever the command made of the signal.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
+
+from detent.core.plan import rfc3339
+from detent.model import Claim, Command, End, Outcome
+from detent.runners.base import LOST
+
+OURS = "DETENT_"
+TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page
+ACCOUNT = ("HOME", "USER", "LOGNAME")  # another user's, when the command runs as one
+
+Cause = Literal["", "timeout", "stop", "trust", "error"]
+
+
+class Spec(NamedTuple):
+    """A command as it is to be started, for one claim."""
+
+    id: str
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    ttl_s: float
+    work_dir: str = ""
+    user: str = ""
+    timeout_s: float = 0.0  # 0: none
+    kill_after_s: float = 10.0
+    children: Literal["end", "leave"] = "end"
+    output_path: str = ""  # "": only the tail is kept
+
+
+class Gone(NamedTuple):
+    """How the processes of a command were seen to end."""
+
+    status: int | None  # negative: a signal
+    cause: Cause = ""  # why we ended it; "": it ended by itself; "error": it never began
+    error: str = ""
+    took_s: float = 0.0
+    tail: bytes = b""
+
+
+def spec_of(claim: Claim, command: Command, env: Mapping[str, str], output_path: str = "") -> Spec:
+    """What to start for a claim; `env` comes from `command_env`."""
+    fire = claim.fire
+    return Spec(
+        id=f"{fire.run_id}.{claim.attempt}.{claim.fence}",
+        words=command.words,
+        env=env,
+        ttl_s=claim.ttl_s,
+        work_dir=command.work_dir,
+        user=command.user,
+        timeout_s=fire.policy.timeout_s,
+        kill_after_s=command.kill_after_s,
+        children=command.children,
+        output_path=output_path,
+    )
+
+
+def command_env(
+    base: Mapping[str, str], claim: Claim, command: Command, secrets: Collection[str] = ()
+) -> dict[str, str]:
+    """The environment of a command; `base` is the node's, `secrets` names variables to keep back."""
+    hidden = set(secrets) | set(ACCOUNT if command.user else ())
+    env = {name: value for name, value in base.items() if name not in hidden and not name.startswith(OURS)}
+    env |= dict(command.env)
+    env |= _about_fire(claim)
+    if claim.fire.origin == "hook":
+        env |= _about_end(json.loads(claim.fire.payload or "{}"))
+    if command.children == "leave":
+        env["DETENT_CHILDREN"] = "leave"  # by this, who clears up after a dead node knows to leave them
+    return env
+
+
+def _about_fire(claim: Claim) -> dict[str, str]:
+    app, _, job = claim.fire.job.partition(".")
+    return {
+        "DETENT_APP": app,
+        "DETENT_JOB": job.partition("/")[0],
+        "DETENT_FIRE": claim.fire.key,
+        "DETENT_RUN_ID": claim.fire.run_id,
+        "DETENT_DUE": rfc3339(claim.fire.due_at),
+        "DETENT_ATTEMPT": str(claim.attempt),
+        "DETENT_FENCE": str(claim.fence),
+        "DETENT_NODE": claim.node,
+    }
+
+
+def _about_end(told: Mapping[str, object]) -> dict[str, str]:
+    """What a hook learns of the fire that it is called for."""
+    fields = {
+        "DETENT_FIRE": "fire",
+        "DETENT_DUE": "due",
+        "DETENT_OUTCOME": "outcome",
+        "DETENT_REASON": "reason",
+        "DETENT_EXIT_CODE": "exit_code",
+        "DETENT_DURATION_MS": "duration_ms",
+        "DETENT_OUTPUT_TAIL": "output_tail",
+    }
+    return {name: _passable(told.get(field)) for name, field in fields.items() if field in told}
+
+
+def _passable(value: object) -> str:
+    """As a variable can hold it: no NUL, and not too long; of a long text the last."""
+    text = "" if value is None else str(value).replace("\0", "")
+    return text.encode("utf-8", "surrogateescape")[-TAIL_TOLD_MAX:].decode("utf-8", "ignore")
+
+
+def end_of(gone: Gone, timeout_s: float, stopped: Outcome | None) -> End:
+    """What the end of its processes means for the attempt."""
+    outcome = _outcome(gone, timeout_s, stopped)
+    return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
+
+
+def _outcome(gone: Gone, timeout_s: float, stopped: Outcome | None) -> Outcome:
+    match gone.cause:
+        case "timeout":
+            return Outcome("timed-out", f"after {timeout_s:g} s")
+        case "trust":
+            return Outcome("lost", LOST)
+        case "error":
+            return Outcome("failed", gone.error)
+        case "stop" if stopped:
+            return stopped
+        case _:
+            return _by_itself(gone.status)
+
+
+def _by_itself(status: int | None) -> Outcome:
+    if status == 0:
+        return Outcome("succeeded")
+    if status is not None and status < 0:
+        return Outcome("failed", f"killed by {_signal_name(-status)}")
+    return Outcome("failed", f"exit {status}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"

@@ -1,0 +1,377 @@
+"""Carries out one attempt of a request: sign, send, judge the answer.
+
+- One attempt is one request: redirects are not followed, environment proxies are not used, nothing is
+  sent again.  Path and query leave exactly as they were given; only what no request line can carry is
+  percent-encoded.
+- The deadline is hard and covers everything, from the look-up of the name to the last byte of the answer.
+- Signed afresh, after connecting, with the first secret.  Our headers win over the manifest's.
+- How it ended is a value; nothing is raised.  Neither a secret nor the URL's user name and password
+  appears in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import socket
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from detent import clock
+from detent.core.secrets import Secret, shown
+from detent.core.signing import Message, sign
+from detent.core.text import quote
+from detent.errors import UsageError
+from detent.model import Claim, End, Outcome, Request
+from detent.runners.base import LOST, TAIL_MAX, Lifeline
+from detent.runners.wire import Interrupted, TlsFailed, Watch, Wire, connect
+
+if TYPE_CHECKING:
+    import ssl
+    from http.client import HTTPResponse
+
+BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
+READ_MAX = 65_536  # bytes of it at a time
+LABEL_MAX = 63  # characters between two dots of a host's name
+INTERIM_MAX = 10  # answers 100 to 199 that may come before the real one
+NO_SECRET = "no secret resolves"  # an internal error: nothing was sent, and the server is not to blame
+NOT_SENT = "its claim had ended before the request was sent"
+
+_URL = re.compile(r"(https?)://([^/?#\\\x00-\x20\x7f]+)((?:[/?][^#]*)?)(?:#.*)?", re.IGNORECASE | re.DOTALL)
+_AUTHORITY = re.compile(r"(?:.*@)?(\[[0-9a-f:.]+\]|[^\[\]:@]+)(?::([0-9]{0,5}))?", re.IGNORECASE)
+_UNSENDABLE = re.compile(r"[^\x21-\x7e]")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_FRAMING = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
+
+
+class Endpoint(NamedTuple):
+    """What a URL says, taken apart."""
+
+    secure: bool
+    host: str
+    port: int
+    target: str  # path and query, as sent
+    credentials: str = ""  # the value of Authorization that user name and password stand for
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.place})"
+
+    @property
+    def place(self) -> str:
+        """Host and port, for messages."""
+        return f"{self._bracketed}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """The value of Host."""
+        return self._bracketed if self.port == (443 if self.secure else 80) else self.place
+
+    @property
+    def _bracketed(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+class _Answer:
+    """What is known of the answer so far, also when the attempt is interrupted."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.again_after_s: float | None = None
+        self.body = bytearray()  # the last of it
+
+
+def send(
+    request: Request, claim: Claim, *, secrets: Sequence[Secret], timeout_s: float, lifeline: Lifeline
+) -> End:
+    """Make one attempt, in at most `timeout_s` (0: as long as the lifeline lets it), and say how it ended."""
+    began = clock.boottime()
+    answer = _Answer()
+    watch = Watch(lifeline, timeout_s)
+    outcome = _attempt(_Sending(request, claim, tuple(secrets)), watch, answer)
+    return End(
+        outcome,
+        status=answer.status,
+        took_s=clock.boottime() - began,
+        tail=bytes(answer.body),
+        again_after_s=answer.again_after_s,
+    )
+
+
+class _Sending(NamedTuple):
+    request: Request
+    claim: Claim
+    secrets: tuple[Secret, ...]
+
+
+def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
+    from http.client import HTTPException
+
+    request = sending.request
+    if request.secret_refs and not sending.secrets:
+        return Outcome("failed", f"{NO_SECRET}: {', '.join(map(shown, request.secret_refs))}")
+    try:
+        endpoint = parse_url(request.url)
+        return _exchange(sending, endpoint, watch, answer)
+    except UsageError as error:
+        return Outcome("failed", str(error))
+    except Interrupted as interrupted:
+        trust_passed = interrupted.outcome == Outcome("lost", LOST)
+        return Outcome("lost", NOT_SENT) if trust_passed and not watch.sent else interrupted.outcome
+    except (OSError, HTTPException) as error:
+        return Outcome("failed", explain(error, endpoint.place))
+
+
+def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answer) -> Outcome:
+    wire = connect(endpoint.host, endpoint.port, watch)
+    try:
+        if endpoint.secure:
+            wire.start_tls(_trusted_roots(), endpoint.host)
+        watch.doing = "sending"
+        _send(wire, compose(sending.request, sending.claim, endpoint, sending.secrets))
+        watch.doing = "waiting for the answer"
+        response = _response(wire, sending.request.method)
+        answer.status = response.status
+        answer.again_after_s = again_after_s(
+            response.getheader("Retry-After", ""), response.getheader("Date", ""), clock.now()
+        )
+        watch.doing = "reading the answer"
+        _read(response, answer.body)
+        return judge(response.status)
+    finally:
+        wire.close()
+
+
+# What is sent.
+
+
+def parse_url(url: str) -> Endpoint:
+    """Take a URL apart; a `UsageError` says what is wrong with it."""
+    shape = _URL.fullmatch(url)
+    authority = _AUTHORITY.fullmatch(shape[2]) if shape else None
+    if not shape or not authority:
+        raise UsageError(f"bad url {_shown(url)}: it must be http:// or https:// with a host")
+    secure = shape[1].lower() == "https"
+    port = int(authority[2] or (443 if secure else 80))
+    if not 1 <= port <= 65535:
+        raise UsageError(f"bad url {_shown(url)}: port {port} is not in 1–65535")
+    return Endpoint(
+        secure=secure,
+        host=_ascii_host(authority[1].strip("[]"), url),
+        port=port,
+        target=_target(shape[3]),
+        credentials=_credentials(shape[2].rpartition("@")[0]),
+    )
+
+
+def _shown(url: str) -> str:
+    return quote(re.sub(r"//[^/?#]*@", "//", url))
+
+
+def _ascii_host(host: str, url: str) -> str:
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        name = ""
+    if not all(1 <= len(label) <= LABEL_MAX for label in name.removesuffix(".").split(".")):
+        raise UsageError(f"bad url {_shown(url)}: the host is no valid name")
+    return name
+
+
+def _target(given: str) -> str:
+    rooted = given if given.startswith("/") else "/" + given
+    return _UNSENDABLE.sub(lambda found: _percent(found[0].encode("utf-8", "surrogatepass")), rooted)
+
+
+def _percent(octets: bytes) -> str:
+    return "".join(f"%{octet:02X}" for octet in octets)
+
+
+def _credentials(userinfo: str) -> str:
+    from urllib.parse import unquote_to_bytes
+
+    if not userinfo:
+        return ""
+    name, _, password = userinfo.partition(":")
+    pair = unquote_to_bytes(name) + b":" + unquote_to_bytes(password)
+    return "Basic " + b64encode(pair).decode("ascii")
+
+
+def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequence[Secret]) -> bytes:
+    """The request as it leaves, signed now."""
+    now = clock.now()
+    body = request.body.encode("utf-8", "surrogatepass")
+    method = _token("method", request.method.upper())
+    signature = sign(Message(method, endpoint.target, body), secrets[0], now) if secrets else ""
+    headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
+    headers += _connection_headers(headers, endpoint)
+    if body or method in ("POST", "PUT", "PATCH"):
+        headers.append(("Content-Length", str(len(body))))
+    lines = [f"{method} {endpoint.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogatepass") + body
+
+
+def job_name(full: str) -> str:
+    """The job's own name, without the app before it and the host behind it."""
+    return full.partition(".")[2].partition("/")[0] or full
+
+
+def fire_headers(
+    request: Request, claim: Claim, name: str, started_at: datetime, signature: str
+) -> list[tuple[str, str]]:
+    """The headers that tell of the fire, and those of the manifest that do not stand against them."""
+    previous = claim.previous_success_at
+    told = [
+        ("X-Cron-Signature", signature),
+        ("X-Cron-Run-Id", claim.fire.run_id),
+        ("X-Cron-Schedule-Name", name),
+        ("X-Cron-Fire-Time", _unix(claim.fire.due_at)),
+        ("X-Cron-Fire-Time-Actual", _unix(started_at)),
+        ("X-Cron-Attempt", str(claim.attempt)),
+        ("X-Cron-Previous-Success-Time", _unix(previous) if previous else ""),
+        ("X-Cron-Fence", str(claim.fence)),
+        ("Idempotency-Key", claim.fire.key),
+    ]
+    given = [(_token("header name", name), value) for name, value in request.headers if not _is_ours(name)]
+    return [(name, _one_line(value)) for name, value in [*[pair for pair in told if pair[1]], *given]]
+
+
+def _is_ours(name: str) -> bool:
+    # Many servers cannot tell `_` from `-` in a name: both reach the app as HTTP_X_CRON_….
+    plain = name.strip().lower().replace("_", "-")
+    return plain.startswith("x-cron-") or plain == "idempotency-key" or plain in _FRAMING
+
+
+def _token(what: str, text: str) -> str:
+    if not _TOKEN.fullmatch(text):
+        raise UsageError(f"bad {what} {quote(text)}: allowed are letters, digits and -")
+    return text
+
+
+def _one_line(value: str) -> str:
+    return _CONTROL.sub(" ", value).strip()
+
+
+def _unix(instant: datetime) -> str:
+    return str(int(instant.timestamp()))
+
+
+def _connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> list[tuple[str, str]]:
+    names = {name.lower() for name, _ in given}
+    ours = [
+        ("Host", endpoint.authority),
+        ("User-Agent", "detent"),
+        ("Accept-Encoding", "identity"),
+        ("Authorization", endpoint.credentials),
+    ]
+    return [pair for pair in ours if pair[1] and pair[0].lower() not in names] + [("Connection", "close")]
+
+
+def _send(wire: Wire, content: bytes) -> None:
+    try:
+        wire.send_all(content)
+    except (BrokenPipeError, ConnectionResetError):
+        # A server may answer and hang up without having read all of it: what it said still counts.
+        return
+
+
+# What comes back.
+
+
+def _response(wire: Wire, method: str) -> HTTPResponse:
+    from http.client import HTTPException, HTTPResponse
+
+    for _ in range(INTERIM_MAX):
+        response = HTTPResponse(cast("socket.socket", wire), method=method)
+        response.begin()
+        if response.status >= 200:
+            return response
+        response.fp = None  # type: ignore[assignment] # else its end would close the reader of the next
+    raise HTTPException("interim answers without end")
+
+
+def _read(response: HTTPResponse, body: bytearray) -> None:
+    from http.client import IncompleteRead
+
+    total = 0
+    while response.length != 0 and not response.isclosed() and total < BODY_MAX:
+        # What is there already, so that an interrupted attempt keeps what it was told.
+        content = response.read1(READ_MAX) if response.chunked else response.read(len(response.peek()) or 1)
+        total += len(content)
+        body += content
+        del body[:-TAIL_MAX]
+    if response.isclosed() and response.length:
+        raise IncompleteRead(b"")
+
+
+def judge(status: int) -> Outcome:
+    """The outcome that a status stands for."""
+    if 200 <= status < 300:
+        return Outcome("succeeded")
+    if 300 <= status < 400:
+        return Outcome("failed", f"HTTP {status}: redirects are not followed")
+    return Outcome("rejected" if 400 <= status < 500 else "failed", f"HTTP {status}")
+
+
+def again_after_s(asked: str, said_at: str, now: datetime) -> float | None:
+    """The wait that Retry-After asks for; a date counts from the server's own, where it gave one."""
+    if re.fullmatch(r"[0-9]{1,9}", asked.strip()):
+        return float(asked)
+    wanted_at = _http_date(asked)
+    if wanted_at is None:
+        return None
+    return max(0.0, (wanted_at - (_http_date(said_at) or now)).total_seconds())
+
+
+def _http_date(text: str) -> datetime | None:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        parsed = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return parsed if parsed.tzinfo else None
+
+
+def explain(error: Exception, place: str) -> str:
+    """What went wrong between us and that place, in words."""
+    from http.client import IncompleteRead, RemoteDisconnected
+
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    match error:
+        case ConnectionRefusedError():
+            return f"connection refused by {place}"
+        case socket.gaierror():
+            return f"no address found for {place}: {said}"
+        case TlsFailed():
+            return f"no TLS with {place}: {error}"
+        case RemoteDisconnected():
+            return f"{place} closed the connection without an answer"
+        case IncompleteRead():
+            return f"the answer of {place} broke off"
+        case ConnectionError():
+            return f"the connection to {place} broke: {said}"
+        case OSError():
+            return f"cannot reach {place}: {said}"
+    return f"{place} did not answer in HTTP ({type(error).__name__})"
+
+
+def _trusted_roots() -> ssl.SSLContext:
+    import ssl
+    from pathlib import Path
+
+    paths = ssl.get_default_verify_paths()
+    bundle = Path(paths.cafile or paths.openssl_cafile)
+    return _context(str(bundle), bundle.stat().st_mtime_ns if bundle.exists() else 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _context(bundle: str, changed_ns: int) -> ssl.SSLContext:
+    """Loading the roots takes longer than a request: once for each state of the bundle."""
+    import ssl
+
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,76 @@
+"""Resolves references to secrets: reads the environment's values and the files they name.
+
+- Resolved anew for each attempt, so that a rotated secret is used at once.
+- What does not resolve is left out, with a warning; a warning never contains a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, assert_never
+
+from detent.core.secrets import File, Nowhere, Secret, Variable, locate, shown, unfit
+from detent.core.text import quote
+
+FILE_MAX = 65_536  # bytes: no secret is longer, and a wrong path may name anything
+
+
+class Resolved(NamedTuple):
+    """The secrets that were found, in the order of their references, and what was not."""
+
+    secrets: tuple[Secret, ...]
+    warnings: tuple[str, ...]
+
+
+def resolve(refs: Iterable[str], table: Mapping[str, str], env: Mapping[str, str]) -> Resolved:
+    """Find the secrets that these references name."""
+    secrets: list[Secret] = []
+    warnings: list[str] = []
+    for ref in refs:
+        found = _find(ref, table, env)
+        if isinstance(found, Secret):
+            secrets.append(found)
+        else:
+            warnings.append(f"secret {quote(shown(ref))} is skipped: {found.why}")
+    return Resolved(tuple(secrets), tuple(warnings))
+
+
+def _find(ref: str, table: Mapping[str, str], env: Mapping[str, str]) -> Secret | Nowhere:
+    place = locate(ref, table)
+    match place:
+        case Secret() | Nowhere():
+            return place
+        case Variable(name):
+            if name not in env:
+                return Nowhere(f"the environment variable {name} is not set")
+            return _secret(env[name], f"the environment variable {name}")
+        case File(path):
+            return _read(path)
+    assert_never(place)
+
+
+def _read(path: str) -> Secret | Nowhere:
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Nowhere(f"{path} is not a regular file")
+            content = file.read(FILE_MAX + 1)
+    except OSError as error:
+        return Nowhere(f"cannot read {path}: {error.strerror}")
+    except ValueError:
+        return Nowhere(f"{quote(path)} is not a path")
+    if len(content) > FILE_MAX:
+        return Nowhere(f"{path} is longer than {FILE_MAX} bytes")
+    return _secret(content.decode("utf-8", "surrogateescape").strip(), path)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # A pipe that nobody writes to would otherwise hang the attempt.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _secret(text: str, where: str) -> Secret | Nowhere:
+    problem = unfit(text)
+    return Nowhere(f"{where} {problem}") if problem else Secret(text)

@@ -1,0 +1,298 @@
+"""One call of the SQLite store: its transaction, its instant, and the fires it has touched.
+
+1. The clocks are read once, together, when the transaction has begun.
+2. A fire is one object for the length of a call, however it was found; what changed is written in one
+   batch by `save`, so a statement that looks for what the call itself changed comes after that.
+3. Whatever the world did meanwhile (a new era, another boot, a step of the wall clock) is put down by
+   the first call that writes and notices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from detent.clock import instant
+from detent.core.lanes import Standing
+from detent.model import Attempt, Fire, Mark
+from detent.stores.base import PAUSE, STEP_S, app_of, first_fence
+from detent.stores.entry import standing
+from detent.stores.sqlite_file import Link
+from detent.stores.sqlite_rows import (
+    CHANGE,
+    COLUMNS,
+    RECORD,
+    Kept,
+    attempt_values,
+    change_values,
+    entry_of,
+    record_values,
+)
+
+DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
+READ_WITHIN_S = 0.01  # two clocks that were read further apart than this were not read together
+ORPHANS_TTL_S = 30.0  # how long nodes of a store that was deleted may still trust their claims
+
+
+class Clocks(NamedTuple):
+    wall: Callable[[], float]
+    monotonic: Callable[[], float]
+    boot_id: str
+
+    def read(self) -> tuple[float, float]:
+        """Both clocks at one moment.  A process may be stopped between two readings."""
+        for _ in range(8):
+            before, wall = self.monotonic(), self.wall()
+            if self.monotonic() - before <= READ_WITHIN_S:
+                break
+        return wall, before
+
+
+class World(NamedTuple):
+    """What the store knows of the world around it."""
+
+    era: str
+    file: str
+    device: str
+    boot: str
+    clock: float
+    calm_until: float = 0.0
+    longest_ttl_s: float = 0.0
+    rings: int = 0
+
+
+class Call:
+    def __init__(self, link: Link, clocks: Clocks) -> None:
+        self.db, self._link, self._boot = link.db, link, clocks.boot_id
+        self.wall, self.monotonic = clocks.read()
+        row = self.one(f"SELECT {', '.join(World._fields[:5])}, calm_until, longest_ttl, rings FROM world")
+        self._found = self.world = World(*row) if row else World("", "", "", "", 0.0)
+        self._entries: dict[str, Kept] = {}
+        self._lanes: dict[str, list[Kept]] = {}
+        self._changed: dict[int, Kept] = {}
+        self._attempts: list[tuple[int, Attempt]] = []
+        self._fences: dict[str, int] = {}
+        self._jobs: dict[str, tuple[float | None, float | None]] = {}
+        self._read: dict[tuple[str, str], Any] = {}
+
+    # The world.
+
+    @property
+    def is_current(self) -> bool:
+        """Has nothing happened to the world that must be put down?"""
+        w, step = self._found, self.wall - self.monotonic - self._found.clock
+        return (w.file, w.device, w.boot) == (*self._identity(), self._boot) and abs(step) <= DRIFT_S
+
+    @property
+    def is_calm(self) -> bool:
+        return self.monotonic >= self.world.calm_until
+
+    def arrive(self) -> None:
+        """Notice another boot and a new era."""
+        (file, device), found = self._identity(), self._found
+        if not found.era:
+            self.world = World(os.urandom(8).hex(), file, device, self._boot, self.wall - self.monotonic)
+            if self._has_orphans():
+                self.set_world(calm_until=self.monotonic + ORPHANS_TTL_S)
+            return
+        if found.boot != self._boot:
+            self._new_boot()
+        # The number of a device may change with a boot; within one, another device is another file.
+        if found.file != file or (found.boot == self._boot and found.device != device):
+            self._new_era()
+        self.set_world(file=file, device=device)
+
+    def set_world(self, **changes: Any) -> None:
+        self.world = self.world._replace(**changes)
+
+    def ring(self) -> None:
+        self.set_world(rings=self._found.rings + 1)
+
+    def now(self) -> float:
+        """The wall clock.  Where it was set, retries and delays move along: they are durations."""
+        step = self.wall - self.monotonic - self.world.clock
+        if abs(step) > DRIFT_S:
+            self.set_world(clock=self.world.clock + step)
+        if abs(step) > STEP_S:
+            self.db.execute(
+                "UPDATE fires SET run_at = run_at + ? WHERE state = 'pending'"
+                " AND NOT (origin = 'schedule' AND attempt = 0)",
+                (step,),
+            )
+        return self.wall
+
+    def _new_boot(self) -> None:
+        """Nothing of the old boot runs any more, and its monotonic clock means nothing now."""
+        self.db.execute("UPDATE fires SET expires = ? WHERE state = 'claimed'", (self.monotonic,))
+        self.db.execute("DELETE FROM graces")
+        self.db.execute("DELETE FROM asks")
+        self.db.execute(
+            "UPDATE notes SET expires = ? + min(lasts, written + lasts - ?) WHERE lasts IS NOT NULL",
+            (self.monotonic, self.wall),
+        )
+        self.set_world(boot=self._boot, clock=self.wall - self.monotonic, calm_until=self.monotonic)
+
+    def _new_era(self) -> None:
+        """What the store remembers may be old: fences leap, and no claim is granted too soon."""
+        floor = first_fence(self.now())
+        self.db.execute("UPDATE apps SET fence = max(fence + 1, ?) WHERE fence IS NOT NULL", (floor,))
+        self.set_world(era=os.urandom(8).hex(), calm_until=self.monotonic + self.world.longest_ttl_s)
+
+    def _identity(self) -> tuple[str, str]:
+        device, inode = self._link.identity
+        return str(inode), str(device)
+
+    def _has_orphans(self) -> bool:
+        """Was the file deleted under running nodes?  Their locks lie beside it."""
+        path = self._link.path
+        return any(path.with_name(path.name + ".nodes").glob("*.lock"))
+
+    # Fires.
+
+    def entry(self, key: str) -> Kept | None:
+        known = self._entries.get(key)
+        return known or next(self.select("key = ?", (key,)), None)
+
+    def open_entry(self, key: str) -> Kept | None:
+        entry = self.entry(key)
+        return entry if entry and entry.state != "over" else None
+
+    def fetch(self, keys: Iterable[str]) -> None:
+        """Read these fires at once; `entry` finds them then."""
+        for _ in self.select("key IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)):
+            pass
+
+    def select(self, where: str, values: tuple[Any, ...] = ()) -> Iterator[Kept]:
+        for row in self.db.execute(f"SELECT {COLUMNS} FROM fires WHERE {where}", values):
+            yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
+
+    def lane(self, lane: str) -> list[Kept]:
+        """The open fires of a lane, as they were recorded."""
+        if lane not in self._lanes:
+            where = "lane = ? AND lane <> '' AND state <> 'over' ORDER BY id"
+            self._lanes[lane] = list(self.select(where, (lane,))) if lane else []
+        return self._lanes[lane]
+
+    def standing(self, entry: Kept) -> Standing:
+        return standing(entry, self.wall, self.monotonic)
+
+    def is_live(self, entry: Kept) -> bool:
+        return entry.state == "claimed" and entry.expires > self.monotonic
+
+    def record(self, fire: Fire, run_at: float) -> bool:
+        return self.db.execute(RECORD, record_values(fire, run_at)).rowcount == 1
+
+    def forget_pending(self, key: str) -> None:
+        entry = self.entry(key)
+        if entry and entry.state == "pending":
+            self.delete(entry.id)
+            del self._entries[key]
+            self._changed.pop(entry.id, None)
+            self._lanes.pop(entry.fire.lane, None)
+
+    def drop_late_hooks(self, fire: Fire) -> None:
+        """It started, or is over: whoever was to be told that it is late need not be."""
+        for hook in fire.policy.hooks:
+            if hook.startswith("on_late"):
+                self.forget_pending(f"{fire.key}/{hook}")
+
+    def delete(self, id: int) -> None:
+        for statement in _DELETE:
+            self.db.execute(statement, (id,))
+
+    def is_forgotten(self, entry: Kept) -> bool:
+        return entry.fire.key not in self._entries
+
+    def change(self, entry: Kept) -> None:
+        self._changed[entry.id] = entry
+
+    def add_attempt(self, entry: Kept, attempt: Attempt) -> None:
+        self._attempts.append((entry.id, attempt))
+
+    def save(self) -> None:
+        """Write what changed."""
+        self.db.executemany(CHANGE, map(change_values, self._changed.values()))
+        self.db.executemany(_ADD_ATTEMPT, (attempt_values(*one) for one in self._attempts))
+        tails = ((id, one.number, one.tail) for id, one in self._attempts if one.tail)
+        self.db.executemany("INSERT OR REPLACE INTO tails VALUES (?, ?, ?)", tails)
+        self.db.executemany(_SET_FENCE, self._fences.items())
+        self.db.executemany(_SET_JOB, ((job, *values) for job, values in self._jobs.items()))
+        for written in (self._changed, self._attempts, self._fences, self._jobs):
+            written.clear()
+        if self.world != self._found:
+            self.db.execute("INSERT OR REPLACE INTO world VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)", self.world)
+            self._found = self.world
+
+    # What else a decision depends on; read once a call.
+
+    def mark_of(self, job: str) -> Mark | None:
+        if ("mark", job) not in self._read:
+            found = self.one("SELECT at, revision FROM marks WHERE job = ?", job)
+            self._read["mark", job] = Mark(instant(found[0]), found[1]) if found else None
+        return cast(Mark | None, self._read["mark", job])
+
+    def success_of(self, job: str) -> float | None:
+        if ("success", job) not in self._read:
+            found = self.one("SELECT succeeded FROM jobs WHERE job = ?", job)
+            self._read["success", job] = found[0] if found else None
+        return cast(float | None, self._read["success", job])
+
+    def reached_of(self, job: str) -> datetime | None:
+        found = self.one("SELECT reached FROM jobs WHERE job = ? AND reached IS NOT NULL", job)
+        return instant(found[0]) if found else None
+
+    def remember_of(self, job: str, succeeded: float | None = None, reached: float | None = None) -> None:
+        before = self._jobs.get(job, (None, None))
+        furthest = max((at for at in (before[1], reached) if at is not None), default=None)
+        self._jobs[job] = before[0] if succeeded is None else succeeded, furthest
+
+    def pauses(self, app: str) -> dict[str, str]:
+        """The jobs of the app that are paused, and why."""
+        if ("pauses", app) not in self._read:
+            rows = self.db.execute(
+                "SELECT name, text FROM notes WHERE app = ? AND substr(name, 1, ?) = ?"
+                " AND (expires IS NULL OR expires > ?)",
+                (app, len(PAUSE), PAUSE, self.monotonic),
+            )
+            self._read["pauses", app] = {name.removeprefix(PAUSE): text for name, text in rows}
+        return cast(dict[str, str], self._read["pauses", app])
+
+    def graces(self) -> dict[str, int]:
+        """How many places of a lane are kept by the grace of fires that are over."""
+        if ("graces", "") not in self._read:
+            rows = self.db.execute(
+                "SELECT lane, count(*) FROM graces WHERE until > ? GROUP BY lane", (self.monotonic,)
+            )
+            self._read["graces", ""] = dict(rows.fetchall())
+        return cast(dict[str, int], self._read["graces", ""])
+
+    def next_fence(self, fire: Fire) -> int:
+        app = app_of(fire.job)
+        if app not in self._fences:
+            found = self.one("SELECT fence FROM apps WHERE app = ? AND fence IS NOT NULL", app)
+            self._fences[app] = found[0] if found else first_fence(self.wall)
+        self._fences[app] += 1
+        return self._fences[app]
+
+    def one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self.db.execute(statement, values).fetchone()
+        return row
+
+
+_ADD_ATTEMPT = f"INSERT OR REPLACE INTO attempts VALUES ({', '.join('?' * 9)})"
+_SET_FENCE = (
+    "INSERT INTO apps (app, fence) VALUES (?, ?) ON CONFLICT (app) DO UPDATE SET fence = excluded.fence"
+)
+_SET_JOB = """
+INSERT INTO jobs VALUES (?, ?, ?) ON CONFLICT (job) DO UPDATE SET
+    succeeded = coalesce(excluded.succeeded, succeeded),
+    reached = max(coalesce(excluded.reached, reached), coalesce(reached, excluded.reached))
+"""
+_DELETE = (
+    "DELETE FROM fires WHERE id = ?",
+    "DELETE FROM attempts WHERE fire = ?",
+    "DELETE FROM tails WHERE fire = ?",
+)

@@ -1,0 +1,363 @@
+"""The file under the SQLite store: opened safely, shared fairly, and its errors put into words.
+
+1. Every thread has a connection of its own; a transaction is the only way to one.
+2. SQLite's own busy handler lets processes starve each other, so it is off: whoever finds the file
+   locked tries again after a pause of random length that gets shorter, for `BUSY_MAX_S` in all.
+3. Nothing but SQLite may open a file that exists: closing any other descriptor of it would drop the
+   locks of every connection in this process.
+4. Before a transaction goes on, the path must still name the file that its connection has open.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from detent import clock
+from detent.core.text import quote
+from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+
+BUSY_MAX_S = 10.0
+PAUSE_MAX_S = 0.008  # before the second try; a longer wait is rewarded with shorter pauses
+PAUSE_MIN_S = 0.001
+VERSION = 1  # of the schema
+APPLICATION_ID = 0x64746E74  # "dtnt": whose database this is
+NETWORK_DISKS = frozenset((
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
+    "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs",
+))  # fmt: skip
+# What bounds the file: `prune` makes room that is used again; the log is written back into the file
+# after a thousand pages, whenever no reader is in the way, and cut to this size then.
+_LOG_MAX_BYTES = 16 << 20
+_SETTINGS = (
+    "PRAGMA synchronous = FULL",  # a commit that was answered survives a power cut
+    "PRAGMA fullfsync = ON",  # on macOS that takes more than fsync
+    f"PRAGMA journal_size_limit = {_LOG_MAX_BYTES}",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA temp_store = MEMORY",
+)
+_opening = threading.Lock()  # rule 3, between creating a file and opening it
+_Answer = TypeVar("_Answer")
+
+
+class Link:
+    """A connection of one thread, and the file it has open."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, identity: tuple[int, int]) -> None:
+        self.db, self.path, self.identity = db, path, identity
+        self.lock = threading.Lock()  # held during a transaction, so that nobody closes it then
+        self.is_open = True
+        self._close = weakref.finalize(self, db.close)
+        self._beside = {name: inode for name in self._names() if (inode := _inode(name))}
+
+    def close(self) -> None:
+        self.is_open = False
+        self._close()
+
+    def leave(self) -> None:
+        """Close it where the path names another file now; that one must not get the log of ours."""
+        for name, inode in self._beside.items():
+            if _inode(name) == inode:
+                name.unlink(missing_ok=True)
+        self.close()
+
+    def _names(self) -> list[Path]:
+        return [self.path.with_name(self.path.name + end) for end in ("-wal", "-shm")]
+
+
+class File:
+    """A store's file, which is created with its first use."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._mine = threading.local()
+        self._links = weakref.WeakSet[Link]()
+        self._writers = threading.Lock()  # threads of one process need not wait for each other in naps
+
+    @contextmanager
+    def writing(self) -> Iterator[Link]:
+        """A transaction that may write: the only one there is."""
+        deadline = clock.monotonic() + BUSY_MAX_S
+        if not self._writers.acquire(timeout=BUSY_MAX_S):
+            raise self._locked()
+        try:
+            with self._transaction("BEGIN IMMEDIATE", deadline) as link:
+                yield link
+        finally:
+            self._writers.release()
+
+    @contextmanager
+    def reading(self) -> Iterator[Link]:
+        """A transaction that sees one state of the store, and waits for nobody."""
+        with self._transaction("BEGIN", clock.monotonic() + BUSY_MAX_S) as link:
+            yield link
+
+    def look(self, statement: str) -> int:
+        """The number that this statement answers, outside of any transaction."""
+        deadline = clock.monotonic() + BUSY_MAX_S
+        with self._words(), self._link(deadline) as link:
+            return _patiently(lambda: _number(link.db, statement), deadline)
+
+    def close(self) -> None:
+        for link in list(self._links):
+            with link.lock:
+                link.close()
+
+    @contextmanager
+    def _transaction(self, begin: str, deadline: float) -> Iterator[Link]:
+        with self._words(), self._link(deadline) as link:
+            _patiently(lambda: _begin(link.db, begin), deadline)
+            try:
+                if _identity(self.path) != link.identity:
+                    raise StoreUnavailable(f"the store {self._name()} was replaced just now: try again")
+                yield link
+                link.db.execute("COMMIT")
+            except sqlite3.Error:
+                link.close()  # which rolls back; what went wrong may be the connection's own
+                raise
+            except BaseException:
+                link.db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _link(self, deadline: float) -> Iterator[Link]:
+        """This thread's connection to what the path names now, held against `close`."""
+        link: Link | None = getattr(self._mine, "link", None)
+        if link is None or not link.is_open:
+            link = self._open(deadline)
+        with link.lock:
+            if link.is_open and _identity(self.path) == link.identity:
+                yield link
+                return
+            link.leave() if link.is_open else None
+        with self._link(deadline) as fresh:
+            yield fresh
+
+    # Opening.
+
+    def _open(self, deadline: float) -> Link:
+        refuse_network_disk(self.path.parent)
+        with _opening:
+            self._create()
+            self._refuse_strange()
+            db = _connect(self.path)
+        try:
+            _patiently(lambda: self._prepare(db), deadline)
+            identity = _identity(self.path)
+            if identity is None:
+                raise StoreUnavailable(f"the store {self._name()} was removed while it was opened: try again")
+            link = self._mine.link = Link(db, self.path, identity)
+        except BaseException:
+            db.close()
+            raise
+        self._links.add(link)
+        return link
+
+    def _create(self) -> None:
+        directory = self.path.parent
+        missing = [one for one in (directory, *directory.parents) if not one.exists()]
+        for one in reversed(missing):
+            one.mkdir(mode=0o700, exist_ok=True)
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return
+        _keep_directory(directory)
+
+    def _refuse_strange(self) -> None:
+        mode = self.path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise StoreMismatch(f"the store {self._name()} is a symbolic link: name the file itself")
+        if not stat.S_ISREG(mode):
+            raise StoreMismatch(f"the store {self._name()} is not a file: name one, or a path that is free")
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        for setting in _SETTINGS:
+            db.execute(setting)
+        version = _number(db, "PRAGMA user_version")
+        if _number(db, "PRAGMA application_id") != APPLICATION_ID and not _is_empty(db):
+            raise StoreMismatch(
+                f"the database {self._name()} belongs to another program: name another path for the store"
+            )
+        if version > VERSION:
+            raise StoreMismatch(
+                f"the store {self._name()} has schema {version}, and this detent knows {VERSION} at most: "
+                "upgrade detent on this host, or name another store"
+            )
+        if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreMismatch(
+                f"the disk of the store {self._name()} cannot keep a write-ahead log: use a local disk"
+            )
+        if version < VERSION:
+            _upgrade(db)
+
+    # Errors.
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        except DetentError:
+            raise
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the store {self._name()} cannot be opened: {error.strerror or error}: {error.filename}"
+            ) from error
+
+    def _explain(self, error: sqlite3.Error) -> DetentError:
+        store = f"the store {self._name()}"
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return self._locked()
+            case sqlite3.SQLITE_FULL:
+                return StoreUnavailable(f"the disk of {store} is full: free some space; no outcome is lost")
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+                return StoreUnavailable(
+                    f"{store} cannot be written ({error}): the file, its -wal and -shm and its directory "
+                    "must be this user's, on a disk that is not mounted read-only"
+                )
+            case sqlite3.SQLITE_IOERR:
+                return StoreUnavailable(
+                    f"the disk of {store} failed ({error}): look for a full disk, then in the system's log"
+                )
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                return StoreMismatch(
+                    f"{store} is not a detent store, or is damaged ({error}): move it away with its -wal "
+                    "and -shm, or restore a backup"
+                )
+        return StoreUnavailable(f"{store} failed: {error}")
+
+    def _locked(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the store {self._name()} is locked by another process, for more than {BUSY_MAX_S:.0f} s: "
+            "look for a backup, a database browser or a stopped node that has it open"
+        )
+
+    def _name(self) -> str:
+        return quote(str(self.path))
+
+
+def refuse_network_disk(directory: Path) -> None:
+    """Locks and shared memory do not work there as SQLite needs them; two hosts would not see it."""
+    with suppress(OSError):
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+        if kind := network_disk(directory, mounts):
+            raise StoreMismatch(
+                f"{quote(str(directory))} is on a network disk ({kind}), where SQLite cannot keep its "
+                "promises: use a local disk for the store"
+            )
+
+
+def network_disk(directory: Path, mounts: str) -> str:
+    """The kind of network disk that a directory is on, by the lines of mountinfo; "": it is on none."""
+    real, best, kind = directory.resolve(), -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = Path(left.split()[4].encode().decode("unicode_escape"))  # a space is \040
+        if len(point.parts) >= best and real.is_relative_to(point):  # the last one mounted there counts
+            best, kind = len(point.parts), right.split()[0]
+    return kind if kind in NETWORK_DISKS else ""
+
+
+# Parts.
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """`mode=rw`: a file that went away since is not made again, with whatever permissions."""
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return sqlite3.connect(
+        f"file:{name}?mode=rw",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def _begin(db: sqlite3.Connection, begin: str) -> None:
+    db.execute(begin)
+    try:
+        db.execute("SELECT 1 FROM world").fetchone()  # a reader's state is taken with its first look
+    except sqlite3.Error:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _patiently(act: Callable[[], _Answer], deadline: float) -> _Answer:
+    tries = 0
+    while True:
+        try:
+            return act()
+        except sqlite3.OperationalError as error:
+            locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not locked or clock.monotonic() >= deadline:
+                raise
+        tries += 1
+        longest = max(PAUSE_MIN_S, PAUSE_MAX_S / tries)
+        threading.Event().wait(longest * (1 + os.urandom(1)[0]) / 256)
+
+
+def _upgrade(db: sqlite3.Connection) -> None:
+    """Bring the file to our version; another process may have been faster."""
+    db.execute("BEGIN EXCLUSIVE")
+    try:
+        have = _number(db, "PRAGMA user_version")
+        for version, statements in _sections():
+            if version > have:
+                for statement in statements:
+                    db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {max(have, VERSION)}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _sections() -> Iterator[tuple[int, list[str]]]:
+    """What each version of the schema adds to the one before."""
+    script = Path(__file__).with_name("sqlite.sql").read_text(encoding="utf-8")
+    for section in script.split("-- version ")[1:]:
+        version, _, rest = section.partition("\n")
+        bare = "\n".join(line.partition("--")[0] for line in rest.splitlines())
+        yield int(version), [statement for statement in bare.split(";") if statement.strip()]
+
+
+def _number(db: sqlite3.Connection, statement: str) -> int:
+    return int(db.execute(statement).fetchone()[0])
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return _number(db, "SELECT count(*) FROM sqlite_master") == 0
+
+
+def _keep_directory(directory: Path) -> None:
+    """The file's name itself must survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _inode(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_ino
+    return 0

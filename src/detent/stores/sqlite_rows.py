@@ -1,0 +1,173 @@
+"""Rows of the SQLite store ↔ values.  No statement is executed here.
+
+An outcome is a kind, a space and a reason.  A policy is JSON of what is not the default; the same
+few policies come again and again, so both ways are remembered.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from detent.clock import instant
+from detent.model import Attempt, Claim, Fire, Note, Outcome, Policy, Retries, Verdict
+from detent.stores.base import app_of
+from detent.stores.entry import Entry
+
+FIRE = (
+    "key", "job", "due", "run_id", "queue", "lane", "start_by", "policy", "origin", "revision", "payload",
+    "first", "instants",
+)  # fmt: skip
+CHANGING = (
+    "run_at", "state", "attempt", "fence", "node", "ask", "ttl", "expires", "waits", "sentence", "stop",
+    "outcome", "verdict", "again", "counts", "ran_node", "ran_fence", "ran_at", "over_at",
+)  # fmt: skip
+COLUMNS = ", ".join(("id", *FIRE, *CHANGING))
+RECORD = (
+    f"INSERT INTO fires (app, run_at, {', '.join(FIRE)}) VALUES ({', '.join('?' * (len(FIRE) + 2))})"
+    " ON CONFLICT (key) DO NOTHING"
+)
+CHANGE = f"UPDATE fires SET ({', '.join(CHANGING)}) = ({', '.join('?' * len(CHANGING))}) WHERE id = ?"
+
+
+class Kept(Entry):
+    """An entry that has a row."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, fire: Fire, run_at: float, id: int) -> None:
+        super().__init__(fire, run_at)
+        self.id = id
+
+
+# Fires.
+
+
+def record_values(fire: Fire, run_at: float) -> tuple[Any, ...]:
+    return (
+        app_of(fire.job), run_at, fire.key, fire.job, fire.due_at.timestamp(), fire.run_id, fire.queue,
+        fire.lane, _seconds(fire.start_by), policy_text(fire.policy), fire.origin, fire.revision,
+        fire.payload, _seconds(fire.first_at), fire.instants,
+    )  # fmt: skip
+
+
+def change_values(entry: Kept) -> tuple[Any, ...]:
+    verdict = entry.verdict
+    return (
+        entry.run_at, entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s,
+        entry.expires, entry.waits, outcome_text(entry.sentence), outcome_text(entry.stop),
+        outcome_text(entry.outcome), outcome_text(verdict.outcome if verdict else None),
+        verdict.again_in_s if verdict else None, verdict.counts if verdict else True,
+        *entry.ran, entry.over_at, entry.id,
+    )  # fmt: skip
+
+
+def entry_of(row: tuple[Any, ...]) -> Kept:
+    """The entry of a row of `COLUMNS`."""
+    entry = Kept(_fire_of(row[1:14]), row[14], row[0])
+    (
+        entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s, entry.expires, waits,
+        sentence, stop, outcome, verdict, again_in_s, counts, *_,
+    ) = row[15:]  # fmt: skip
+    entry.ran, entry.over_at = row[29:32], row[32]
+    entry.waits = bool(waits)
+    entry.sentence, entry.stop, entry.outcome = outcome_of(sentence), outcome_of(stop), outcome_of(outcome)
+    if last := outcome_of(verdict):
+        entry.verdict = Verdict(last, again_in_s, bool(counts))
+    return entry
+
+
+def _fire_of(row: tuple[Any, ...]) -> Fire:
+    key, job, due, run_id, queue, lane, start_by, policy, origin, revision, payload, first, instants = row
+    return Fire(
+        key, job, instant(due), run_id, queue, lane, _instant(start_by), policy_of(policy), origin, revision,
+        payload, _instant(first), instants,
+    )  # fmt: skip
+
+
+def claim_of(entry: Kept, expires_at: datetime, success: float | None) -> Claim:
+    return Claim(
+        fire=entry.fire,
+        node=entry.node,
+        fence=entry.fence,
+        attempt=entry.attempt,
+        ttl_s=entry.ttl_s,
+        expires_at=expires_at,
+        sentence=entry.sentence,
+        previous_success_at=_instant(success),
+    )
+
+
+# Attempts and notes.
+
+
+def attempt_values(fire: int, one: Attempt) -> tuple[Any, ...]:
+    started, ended = one.started_at.timestamp(), one.ended_at.timestamp()
+    outcome = outcome_text(one.outcome)
+    return fire, one.number, one.node, one.fence, started, ended, outcome, one.status, one.took_s
+
+
+def attempt_of_row(row: tuple[Any, ...]) -> Attempt:
+    number, node, fence, started, ended, outcome, status, took_s, tail = row
+    kind = outcome_of(outcome)
+    assert kind is not None, "an attempt has an outcome"
+    return Attempt(number, node, fence, instant(started), instant(ended), kind, status, took_s, tail or b"")
+
+
+def note_of(row: tuple[Any, ...], ends: float | None) -> Note:
+    name, text, written = row
+    return Note(name, text, instant(written), _instant(ends))
+
+
+# Parts.
+
+
+def outcome_text(outcome: Outcome | None) -> str | None:
+    if outcome is None:
+        return None
+    text = f"{outcome.kind} {outcome.reason}"
+    # A reason may repeat a file's name that is no Unicode, which SQLite would refuse.
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def outcome_of(text: str | None) -> Outcome | None:
+    if text is None:
+        return None
+    kind, _, reason = text.partition(" ")
+    return Outcome(kind, reason)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=4096)
+def policy_text(policy: Policy) -> str:
+    changed: dict[str, Any] = _changed(policy, Policy())
+    if "retries" in changed:
+        changed["retries"] = _changed(policy.retries, Retries())
+    return json.dumps(changed, separators=(",", ":")) if changed else ""
+
+
+@lru_cache(maxsize=4096)
+def policy_of(text: str) -> Policy:
+    """Fields that a newer version wrote and we do not know are passed over."""
+    given = json.loads(text) if text else {}
+    if "retries" in given:
+        given["retries"] = Retries(**_known(given["retries"], Retries._fields))
+    return Policy(**_known(given, Policy._fields))
+
+
+def _changed(value: Policy | Retries, default: Policy | Retries) -> dict[str, Any]:
+    pairs = zip(value._fields, value, default, strict=True)
+    return {name: given for name, given, usual in pairs if given != usual}
+
+
+def _known(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names}
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else instant(seconds)

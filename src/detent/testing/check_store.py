@@ -1,0 +1,88 @@
+"""One suite that every store must pass: its rules as sentences, each a check of its own.
+
+A backend's whole test is one call of `check_store`; a runner of tests that wants one result a
+sentence goes through `CHECKS` with `run_check`.  Each check gets a store of its own, which the
+opener must give empty.  The clocks of the store stand still but for what the checks let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from traceback import extract_tb
+from types import FunctionType, ModuleType
+
+from detent.errors import UsageError
+from detent.stores.base import Store
+from detent.testing import (
+    store_checks_bookkeeping,
+    store_checks_claiming,
+    store_checks_finishing,
+    store_checks_lanes,
+    store_checks_planning,
+)
+from detent.testing.store_checks_world import Check, FakeClock, NotOffered, World
+
+__all__ = ["CHECKS", "Check", "FakeClock", "NotOffered", "World", "check_store", "run_check"]
+
+
+def check_store(
+    opener: Callable[[], Store],
+    pass_time: Callable[[float], None],
+    *,
+    step_wall: Callable[[float], None] | None = None,
+    reopen: Callable[[Store], Store] | None = None,
+    new_era: Callable[[Store], Store] | None = None,
+) -> list[str]:
+    """Check every rule; the sentences that held.  One that needs what is not offered is left out."""
+    world, held = World(opener, pass_time, step_wall, reopen, new_era), []
+    for check in CHECKS:
+        try:
+            run_check(check, world)
+        except NotOffered:
+            continue
+        held.append(sentence(check))
+    return held
+
+
+def run_check(check: Check, world: World) -> None:
+    """Check one rule; an `AssertionError` names the store and the sentence that does not hold."""
+    if not __debug__:
+        raise UsageError("check_store checks by assertions, which `python -O` leaves out: run it without -O")
+    store = world.opener()
+    try:
+        check(store, world)
+    except NotOffered:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{type(store).__name__}: {sentence(check)}: {_cause(error)}") from error
+    finally:
+        store.close()
+
+
+def sentence(check: Check) -> str:
+    return getattr(check, "__name__", str(check)).replace("_", " ")
+
+
+def _cause(error: Exception) -> str:
+    """What was said or, of a bare assertion, its source."""
+    where = extract_tb(error.__traceback__)[-1]
+    said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+    return f"{said or where.line} ({where.name}, line {where.lineno})"
+
+
+def _checks_of(module: ModuleType) -> list[Check]:
+    members = vars(module).items()
+    return [
+        member
+        for name, member in members
+        if isinstance(member, FunctionType) and member.__module__ == module.__name__ and name[0] != "_"
+    ]
+
+
+CHECKS: tuple[Check, ...] = (
+    *_checks_of(store_checks_planning),
+    *_checks_of(store_checks_claiming),
+    *_checks_of(store_checks_lanes),
+    *_checks_of(store_checks_finishing),
+    *_checks_of(store_checks_bookkeeping),
+)

@@ -1,0 +1,303 @@
+"""Random sequences of calls, which every store must answer as the reference does.
+
+Both stores live by one fake clock.  After every call the answers are compared and, after every
+step, all that the stores remember.  Fences are compared as they grow, not as they start; eras not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from detent.core.plan import hook_fire, plan
+from detent.model import (
+    Ask,
+    Chart,
+    Claim,
+    Command,
+    Grants,
+    Job,
+    Mark,
+    Plan,
+    Policy,
+    Query,
+    Report,
+    Row,
+    Verdict,
+)
+from detent.stores.base import PAUSE, Store
+from detent.stores.memory import MemoryStore
+from detent.testing.store_checks_world import (
+    AGAIN,
+    DONE,
+    GIVEN_BACK,
+    OVER,
+    START,
+    TTL_S,
+    Every,
+    FakeClock,
+    fire,
+    later,
+)
+
+Opener = Callable[[FakeClock], Store]
+APP = "a"
+POLICIES = {
+    "a.skip": Policy("Forbid", claim_s=TTL_S, hooks=("on_failure", "on_late"), late_after_s=15.0),
+    "a.wait": Policy("Queue", claim_s=TTL_S, grace_s=8.0, catch_up="all"),
+    "a.newest": Policy("Replace", max_running=2, claim_s=TTL_S, start_deadline_s=40.0),
+    "a.free": Policy("Allow", claim_s=20.0, catch_up="skip"),
+}
+NAMES = sorted(POLICIES)
+JOBS = {
+    name: Job(name, Every(START, 10 + 7 * number), Command(("true",)), POLICIES[name])
+    for number, name in enumerate(NAMES)
+}
+QUEUES = ("default", "db")
+LIVES = ("n1", "n2", "n3")
+VERDICTS = (DONE, OVER, AGAIN, GIVEN_BACK)
+FIND_MAX = 10_000
+
+numbers = st.integers(0, 999)
+revisions = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["r1", "r2"]), min_size=1)
+
+
+class Pair(NamedTuple):
+    """One claim, as the reference and as the store under test granted it."""
+
+    ours: Claim
+    theirs: Claim
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Drives the reference (ours) and the store under test (theirs) through the same calls."""
+
+    opener: ClassVar[Opener]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.ours = MemoryStore(self.clock.wall, self.clock.monotonic)
+        self.theirs = type(self).opener(self.clock)
+        self.first_fences: tuple[int, int] | None = None
+        self.pairs: list[Pair] = []
+        self.plans: list[Plan] = []
+        self.asks: dict[str, list[Ask]] = {life: [] for life in LIVES}
+
+    def teardown(self) -> None:
+        self.theirs.close()
+
+    # Planning.
+
+    @rule(wanted=revisions, behind=st.sampled_from([0, 0, 0, 1, None]))
+    def adopt(self, wanted: dict[str, str], behind: int | None) -> None:
+        seen = -1 if behind is None else self.ours.adopt(APP, -1, {}).generation - behind
+        self.same("adopt", *[chart_of(store.adopt(APP, seen, wanted)) for store in self.both])
+
+    @rule(ahead_s=st.sampled_from([0.0, 30.0, 120.0]), names=st.sets(st.sampled_from(NAMES), min_size=1))
+    def advance(self, ahead_s: float, names: set[str]) -> None:
+        chart = self.ours.adopt(APP, -1, {})
+        marks = {name: chart.marks[name] for name in sorted(names) if name in chart.marks}
+        self.plans += [planned(name, mark, chart.now, ahead_s) for name, mark in marks.items()]
+        self.same_advance(self.plans[len(self.plans) - len(marks) :])
+
+    @precondition(lambda self: self.plans)
+    @rule(number=numbers)
+    def advance_late(self, number: int) -> None:
+        self.same_advance([self.plans[number % len(self.plans)]])
+
+    @rule(
+        numbers=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+        name=st.sampled_from(NAMES),
+        delay_s=st.sampled_from([0.0, 0.0, 5.0, 40.0]),
+        queue=st.sampled_from(QUEUES),
+    )
+    def put(self, numbers: list[int], name: str, delay_s: float, queue: str) -> None:
+        concurrency = POLICIES[name].concurrency
+        fires = [
+            fire(f"{name}@{n}", concurrency, policy=POLICIES[name], due_at=later(n), queue=queue)
+            for n in numbers
+        ]
+        self.same("put", *[store.put(fires, delay_s) for store in self.both])
+
+    # Running.
+
+    @rule(
+        life=st.sampled_from(LIVES),
+        limit=st.integers(0, 5),
+        ttl_s=st.sampled_from([0.0, 12.0]),
+        dead=st.sampled_from([(), (), (), LIVES[:1], LIVES[1:]]),
+        without=st.sampled_from([(), (), tuple(NAMES[:2])]),
+    )
+    def claim(
+        self, life: str, limit: int, ttl_s: float, dead: tuple[str, ...], without: tuple[str, ...]
+    ) -> None:
+        ask = Ask(APP, life, len(self.asks[life]) + 1, limit, QUEUES[: 1 + limit % 2], ttl_s, dead, without)
+        self.asks[life].append(ask)
+        self.same_claim(ask)
+
+    @precondition(lambda self: any(self.asks.values()))
+    @rule(number=numbers, back=st.sampled_from([1, 1, 1, 2, 3]))
+    def claim_again(self, number: int, back: int) -> None:
+        asked = [asks for asks in self.asks.values() if asks]
+        asks = asked[number % len(asked)]
+        self.same_claim(asks[-min(back, len(asks))])
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=st.lists(numbers, min_size=1, max_size=4))
+    def renew(self, chosen: list[int]) -> None:
+        pairs = [self.pair(number) for number in chosen]
+        self.same(
+            "renew",
+            self.ours.renew([pair.ours for pair in pairs]),
+            self.theirs.renew([pair.theirs for pair in pairs]),
+        )
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=st.lists(numbers, min_size=1, max_size=3), verdict=st.sampled_from(VERDICTS))
+    def finish(self, chosen: list[int], verdict: Verdict) -> None:
+        pairs = [self.pair(number) for number in chosen]
+        self.same(
+            "finish",
+            self.ours.finish([report_of(pair.ours, verdict) for pair in pairs]),
+            self.theirs.finish([report_of(pair.theirs, verdict) for pair in pairs]),
+        )
+
+    @rule(number=numbers)
+    def cancel(self, number: int) -> None:
+        rows = self.ours.find(Query(limit=FIND_MAX))
+        key = rows[number % len(rows)].fire.key if rows else "a.nobody@1"
+        self.same("cancel", *[store.cancel(key, "by hand") for store in self.both])
+
+    # Book-keeping and time.
+
+    @rule(name=st.sampled_from(NAMES), text=st.sampled_from(["", "a reason"]), ttl_s=st.sampled_from([0, 30]))
+    def pause(self, name: str, text: str, ttl_s: float) -> None:
+        for store in self.both:
+            store.note(APP, PAUSE + name, text, ttl_s)
+
+    @rule(older_than_s=st.sampled_from([0.0, 20.0, 300.0]), keep=st.sampled_from([0, 1, 1000]))
+    def prune(self, older_than_s: float, keep: int) -> None:
+        self.same("prune", *[store.prune(APP, older_than_s, keep) for store in self.both])
+
+    @rule(seconds=st.sampled_from([0.25, 1, 5, 10, 16, 31, 70, 200]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.pass_time(seconds)
+
+    @rule(seconds=st.sampled_from([-3600, -20, 20, 3600]))
+    def step_wall(self, seconds: float) -> None:
+        self.clock.step_wall(seconds)
+        self.touch()
+
+    @invariant()
+    def they_remember_the_same(self) -> None:
+        self.touch()
+        ours, theirs = (store.find(Query(limit=FIND_MAX)) for store in self.both)
+        bases = self.first_fences or (0, 0)
+        self.same("find", [row_of(r, bases[0]) for r in ours], [row_of(r, bases[1]) for r in theirs])
+        self.same("notes", self.ours.notes(APP), self.theirs.notes(APP))
+
+    # How the two are compared.
+
+    @property
+    def both(self) -> tuple[Store, Store]:
+        return self.ours, self.theirs
+
+    def touch(self) -> None:
+        """Both look at the clock: each learns of a step of it when it is called next."""
+        self.same("chart", *[chart_of(store.adopt(APP, -1, {})) for store in self.both])
+
+    def pair(self, number: int) -> Pair:
+        """Mostly one of the newest claims."""
+        return self.pairs[-1 - number % min(len(self.pairs), 1 + number % 12)]
+
+    def same(self, call: str, ours: object, theirs: object) -> None:
+        name = type(self.theirs).__name__
+        assert ours == theirs, f"{call}: the reference says {ours}, {name} says {theirs}"
+
+    def same_advance(self, plans: Sequence[Plan]) -> None:
+        self.same("advance", *[chart_of(store.advance(APP, plans)) for store in self.both])
+
+    def same_claim(self, ask: Ask) -> None:
+        ours, theirs = (by_fence(store.claim(ask)) for store in self.both)
+        if ours and theirs and self.first_fences is None:
+            self.first_fences = ours[0].fence, theirs[0].fence
+        bases = self.first_fences or (0, 0)
+        self.same("claim", [claim_of(c, bases[0]) for c in ours], [claim_of(c, bases[1]) for c in theirs])
+        known = {pair.ours.fence for pair in self.pairs}
+        pairs = (Pair(*both) for both in zip(ours, theirs, strict=True))
+        self.pairs += [pair for pair in pairs if pair.ours.fence not in known]
+
+
+def check_against_reference(opener: Opener, *, examples: int = 60, steps: int = 40, fixed: bool) -> None:
+    """Compare the store that `opener` makes to the reference; `fixed`: always with the same sequences."""
+    machine = type("Machine", (StoreMachine,), {"opener": staticmethod(opener)})
+    bounds = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=fixed,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=bounds)
+
+
+def planned(name: str, mark: Mark, now: datetime, ahead_s: float) -> Plan:
+    return plan(JOBS[name]._replace(revision=mark.revision), mark, now, ahead_s)
+
+
+def report_of(claim: Claim, verdict: Verdict) -> Report:
+    """A sentence is settled as it says, a lost attempt perhaps repeated; other claims get the verdict."""
+    if claim.sentence is not None:
+        again = verdict.again_in_s if claim.sentence.kind == "lost" else None
+        verdict = Verdict(claim.sentence, again_in_s=again)
+    hook = hook_fire(claim.fire, "on_failure", START, {"outcome": verdict.outcome.kind})
+    follow = () if verdict.outcome.kind == "succeeded" else (hook,)
+    return Report(claim, verdict, status=3, took_s=1.5, tail=b"tail", follow=follow)
+
+
+# Answers in a form that two stores can share.
+
+
+def by_fence(grants: Grants) -> list[Claim]:
+    return sorted(grants.claims, key=lambda claim: claim.fence)
+
+
+def chart_of(chart: Chart) -> tuple[Any, ...]:
+    marks = {name: (seconds(mark.at), mark.revision) for name, mark in chart.marks.items()}
+    return seconds(chart.now), chart.generation, marks
+
+
+def claim_of(claim: Claim, first_fence: int) -> tuple[Any, ...]:
+    return claim._replace(
+        fence=claim.fence - first_fence,
+        expires_at=later(seconds(claim.expires_at) or 0.0),
+        previous_success_at=None,
+    ), seconds(claim.previous_success_at)
+
+
+def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
+    attempts = [
+        (one.number, one.node, one.fence - first_fence, one.outcome, one.status, one.took_s)
+        for one in row.attempts
+    ]
+    times = [seconds(at) for at in (row.run_at, row.claimed_at, row.over_at)]
+    fence = row.fence - first_fence if row.fence else 0
+    return row.fire, row.state, row.attempt, row.node, fence, times, row.outcome, row.stop, attempts
+
+
+def seconds(at: datetime | None) -> float | None:
+    return None if at is None else round((at - START).total_seconds(), 3)

@@ -1,0 +1,344 @@
+"""Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from detent.clock import instant
+from detent.core.lanes import Judgement
+from detent.core.plan import key_of
+from detent.core.settle import settle
+from detent.model import Ask, Chart, Claim, End, Grants, Outcome, Plan, Verdict, Work
+from detent.node.attempt import Holding
+from detent.node.node import Node
+from detent.stores.base import SINCE_2020_S
+from detent.stores.entry import Entry
+from detent.testing.simwork import SimRunning, SimWarden
+from detent.testing.witness import WatchedStore
+
+EPOCH = instant(0)
+
+
+# Asks.
+
+
+class AsksAreForgotten(WatchedStore):
+    """A repeated ask is granted anew."""
+
+    numbers = count(1)
+
+    def claim(self, ask: Ask) -> Grants:
+        return super().claim(ask._replace(number=next(self.numbers)))
+
+
+class AnOldAskIsGranted(WatchedStore):
+    """Only the newest ask is known again; one that arrives late counts as new."""
+
+    def claim(self, ask: Ask) -> Grants:
+        if ask.number < self._asks.get(ask.node, (0, 0))[0]:
+            self._asks[ask.node] = ask.number - 1, self._monotonic()
+        return super().claim(ask)
+
+
+class ARepeatedAskIsNotRenewed(WatchedStore):
+    """The same grants come back with the expiry of the first answer."""
+
+    def claim(self, ask: Ask) -> Grants:
+        known = {
+            key: entry.expires
+            for key, entry in self._open.items()
+            if entry.state == "claimed" and (entry.node, entry.ask) == (ask.node, ask.number)
+        }
+        grants = super().claim(ask)
+        for key, expires in known.items():
+            self._open[key].expires = min(expires, self._open[key].expires)
+        return grants
+
+
+# Lanes.
+
+
+class AReplacementDoesNotWait(WatchedStore):
+    """It starts when the holder is told to stop, not when it is gone."""
+
+    def _judge(self, entry: Entry, now: float) -> Judgement:
+        judgement = super()._judge(entry, now)
+        replaces = judgement.step == "wait" and entry.fire.policy.concurrency == "Replace"
+        return judgement._replace(step="run") if replaces else judgement
+
+
+class ARetryJumpsItsLane(WatchedStore):
+    def _judge(self, entry: Entry, now: float) -> Judgement:
+        judgement = super()._judge(entry, now)
+        contended = judgement.step == "sentence" and entry.attempt and entry.state == "pending"
+        return Judgement("run") if contended else judgement
+
+
+class EveryLateInstantRuns(WatchedStore):
+    """`latest` is judged by what is planned, before all of it is."""
+
+    def _judge(self, entry: Entry, now: float) -> Judgement:
+        judgement = super()._judge(entry, now)
+        return Judgement("run") if judgement.step == "hold" else judgement
+
+
+class TheLaneIsFreeBeforeTheWorkIsGone(Node):
+    """Work that is told to stop is settled at once, not when its last process is gone."""
+
+    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+        ending = asyncio.ensure_future(super()._carry_out(holding))
+        while not ending.done():
+            await asyncio.wait([ending], timeout=1.0)
+            if holding.told and not ending.done():
+                return Verdict(holding.told), End(holding.told)
+        return ending.result()
+
+
+# Finishing.
+
+
+class ARepeatedFinishSaysNo(WatchedStore):
+    def _finish(self, report: Any) -> Verdict | None:
+        entry = self._entries.get(report.claim.fire.key)
+        return super()._finish(report) if entry and entry.state == "claimed" else None
+
+
+class FinishIgnoresTheFence(WatchedStore):
+    def _finish(self, report: Any) -> Verdict | None:
+        entry = self._entries.get(report.claim.fire.key)
+        claim = report.claim._replace(fence=entry.fence) if entry else report.claim
+        return super()._finish(report._replace(claim=claim))
+
+
+class FinishEchoes(WatchedStore):
+    """The answer is what was reported, not what stands."""
+
+    def _finish(self, report: Any) -> Verdict | None:
+        return super()._finish(report) and report.verdict
+
+
+class HooksAreForgotten(WatchedStore):
+    """What follows from a fire's end is recorded by a second call, which a crash can prevent."""
+
+    def finish(self, reports: Any) -> list[Verdict | None]:
+        return super().finish([report._replace(follow=()) for report in reports])
+
+
+class AHookRerunsItsFire(Node):
+    """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
+
+    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+        ended = await super()._carry_out(holding)
+        if holding.running:
+            await asyncio.sleep(15)
+        return ended
+
+
+class EventsAreNotConfirmed(Node):
+    """A skip is told when it is granted, not when it is recorded."""
+
+    async def _attempt(self, holding: Holding) -> None:
+        if sentence := holding.claim.sentence:
+            self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
+        await super()._attempt(holding)
+
+
+# Planning.
+
+
+class PlansMayLeaveGaps(WatchedStore):
+    """A plan is recorded wherever it starts."""
+
+    def advance(self, app: str, plans: Any) -> Chart:
+        return super().advance(app, [plan._replace(since=EPOCH) for plan in plans])
+
+
+class PruningForgetsKeys(WatchedStore):
+    """Nothing but the recorded key tells an old fire from a new one."""
+
+    def advance(self, app: str, plans: Any) -> Chart:
+        for plan in plans:
+            mark = self._marks.get(plan.job)
+            if mark and mark.revision == plan.revision:
+                for fire in plan.fires:
+                    self._record(fire, fire.due_at.timestamp())
+        return super().advance(app, plans)
+
+
+class TheKeyIsOfTheNodesClock(Node):
+    """A fire is named after the node's own time, which is a little off."""
+
+    def _plans(self) -> Any:
+        skew = timedelta(seconds=len(self.life) + ord(self.life[1]) % 3)
+        for plans in super()._plans():
+            yield [self._renamed(plan, skew) for plan in plans]
+
+    def _renamed(self, plan: Plan, skew: timedelta) -> Plan:
+        fires = tuple(fire._replace(key=key_of(fire.job, fire.due_at + skew)) for fire in plan.fires)
+        return plan._replace(fires=fires)
+
+
+class TheNodesClockSaysWhatIsLate(Node):
+    """It plans by its own clock, an hour ahead of the store's."""
+
+    def _learn(self, now: datetime) -> None:
+        super()._learn(now + timedelta(hours=1) if self.life.startswith("m0") else now)
+
+
+class NothingIsTakenBack(WatchedStore):
+    """What was planned by the old schedule still runs."""
+
+    def _take_back(self, job: str, now: datetime) -> None:
+        pass
+
+
+class TheMarkStaysAhead(WatchedStore):
+    """The new schedule starts where the old one was planned to."""
+
+    def _revise(self, job: str, revision: str | None) -> None:
+        mark = self._marks.get(job)
+        super()._revise(job, revision)
+        if mark and job in self._marks:
+            self._marks[job] = self._marks[job]._replace(at=mark.at)
+
+
+class AClockSetBackBringsInstantsBack(WatchedStore):
+    """A changed job goes on from now, whatever was launched by a clock that was ahead."""
+
+    def _revise(self, job: str, revision: str | None) -> None:
+        self._reached.pop(job, None)
+        super()._revise(job, revision)
+
+
+class AnyAdoptionIsTaken(WatchedStore):
+    """Also one that was under way while another happened."""
+
+    def adopt(self, app: str, seen: int, revisions: Any) -> Chart:
+        return super().adopt(app, self._generations.get(app, 0) if seen >= 0 else seen, revisions)
+
+
+class NobodyAdoptsAgain(Node):
+    """After a failover, a node takes whatever jobs it finds in force."""
+
+    before = False
+
+    async def _adopt(self) -> None:
+        if self.before:
+            await self._read_chart()
+            self._adopted = True
+        else:
+            await super()._adopt()
+            self.before = True
+
+
+# Eras and trust.
+
+
+class OneFenceForAllEras(WatchedStore):
+    """A fence is a plain counter."""
+
+    def _new_era(self) -> None:
+        fences = dict(self._fences)
+        super()._new_era()
+        self._fences = fences
+
+
+class ANewEraGrantsAtOnce(WatchedStore):
+    def _new_era(self) -> None:
+        super()._new_era()
+        self._calm_until = 0.0
+
+
+class ClaimsExpireByTheWallClock(WatchedStore):
+    def _live(self, entry: Entry) -> bool:
+        return entry.state == "claimed" and entry.expires > self._wall() - SINCE_2020_S - self.start
+
+    def _due(self, entry: Entry, now: float) -> bool:
+        return not self._live(entry) if entry.state == "claimed" else super()._due(entry, now)
+
+    @property
+    def start(self) -> float:
+        self._begun: float = getattr(self, "_begun", self._wall() - SINCE_2020_S - self._monotonic())
+        return self._begun
+
+
+class LostIsAlwaysRerun(Node):
+    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+        claim = holding.claim
+        if claim.sentence and claim.sentence.kind == "lost":
+            fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
+            end = End(claim.sentence)
+            return settle(end, claim._replace(fire=fire), self.edges.rng), end
+        return await super()._carry_out(holding)
+
+
+class TrustCountsFromTheReply(Node):
+    """Not from when the request was sent."""
+
+    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+        holding.renewed = self.edges.monotonic()
+        return await super()._carry_out(holding)
+
+
+class Oversleeps(Node):
+    """It looks once in a while, whatever the store says about when."""
+
+    async def _claim(self) -> float:
+        await super()._claim()
+        return self.pace.idle_s
+
+
+class StoppedWithItsNode(SimRunning):
+    """Work whose deadline only the node watches."""
+
+    def distrust(self) -> None:
+        self.timers.append(self.loop.call_at(self.loop.time() + 600, self.distrust))
+
+
+class NoWarden(SimWarden):
+    async def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning | None:
+        await asyncio.sleep(0.001)
+        if self.loop.time() >= trusted_by:
+            return None
+        self.works.append(StoppedWithItsNode(self, claim, trusted_by))
+        return self.works[-1]
+
+
+class TheWardenTrustsTheNode(SimWarden):
+    """It starts what the node, stopped in between, found in time."""
+
+    async def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning | None:
+        in_time = self.loop.time() < trusted_by
+        await asyncio.sleep(0.001)
+        self.works.append(SimRunning(self, claim, max(trusted_by, self.loop.time() + 10)))
+        return self.works[-1] if in_time else None
+
+
+class DeathIsProvenTooSoon(SimWarden):
+    """The lock of a life is free while some of its work still runs."""
+
+    @property
+    def is_gone(self) -> bool:
+        return True
+
+    def hang_up(self) -> None:
+        for running in self.works:
+            running.stop(Outcome("lost", "its node died"), kill_after_s=5.0)
+
+
+MUTANTS: list[type] = [
+    one
+    for one in list(globals().values())
+    if isinstance(one, type)
+    and issubclass(one, Node | WatchedStore | SimWarden)
+    and one.__module__ == __name__
+]
+KINDS: dict[type, str] = {Node: "node_type", WatchedStore: "store_type", SimWarden: "warden_type"}
+
+
+def planted(mutant: type) -> dict[str, Any]:
+    """The arguments that put the bug into a simulation."""
+    return {name: mutant for kind, name in KINDS.items() if issubclass(mutant, kind)}

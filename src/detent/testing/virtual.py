@@ -1,0 +1,87 @@
+"""Time that jumps, and processes that can be stopped and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+
+class NoFiles(selectors.SelectSelector):
+    """A selector that has nothing to wait for."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Never waits: when nothing is ready, time jumps to the next timer."""
+
+    _ready: Any
+    _scheduled: Any
+
+    def __init__(self) -> None:
+        super().__init__(NoFiles())
+        self._virtual = 0.0
+
+    def time(self) -> float:
+        return self._virtual
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self._virtual = max(self._virtual, self._scheduled[0].when())
+        super()._run_once()  # type: ignore[misc]
+
+
+class Process:
+    """A group of tasks that stops (SIGSTOP), continues and dies (kill -9) as one."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[asyncio.Task[None], None] = {}  # in order, so that a seed repeats
+        self.runs = asyncio.Event()
+        self.runs.set()
+        self.dead = False
+
+    def spawn(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._gated(coro))
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
+        return task
+
+    def stop(self) -> None:
+        self.runs.clear()
+
+    def go_on(self) -> None:
+        self.runs.set()
+
+    def kill(self) -> None:
+        self.dead = True
+        for task in list(self.tasks):
+            task.cancel()
+
+    async def _gated(self, coro: Coroutine[Any, Any, None]) -> None:
+        await self._steps(coro)
+
+    @types.coroutine
+    def _steps(self, coro: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
+        """Carry out `coro` step by step, each only while the process runs."""
+        step: Callable[[Any], Any] = coro.send
+        value: BaseException | None = None
+        try:
+            while True:
+                if not self.runs.is_set():
+                    yield from self.runs.wait().__await__()
+                future = step(value)
+                try:
+                    yield future
+                    step, value = coro.send, None
+                except BaseException as error:
+                    if self.dead or isinstance(error, GeneratorExit):
+                        raise
+                    step, value = coro.throw, error
+        except StopIteration:
+            return
+        finally:
+            coro.close()

@@ -1,0 +1,263 @@
+"""What the simulator believes: the promise, checked at every launch, every grant and at the end.
+
+`Shadow` is the part of our belief that a failover rolls back together with the store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from copy import deepcopy
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from detent.clock import instant
+from detent.core.plan import fire_at
+from detent.model import Ask, Chart, Claim, Fire, Grants, Job, Mark, Outcome
+from detent.stores.entry import Entry
+from detent.stores.memory import MemoryStore
+
+BY_HAND = "by hand"  # the reason of a fire that the simulator cancelled: nobody tells of those
+TELL_S = 600.0  # a node that lived so much longer had time to tell how a fire ended
+SETTLE_S = 2.0  # where only nodes die, a verdict is in the store so soon
+FAILURES = ("failed", "timed-out", "lost", "missed", "rejected")
+
+
+class Launch(NamedTuple):
+    fence: int
+    attempt: int
+    node: str
+
+
+class Final(NamedTuple):
+    outcome: Outcome
+    node: str
+    at: float
+    fire: Fire
+
+
+class Reign(NamedTuple):
+    """One revision of a job was in force in (since, until]."""
+
+    job: Job
+    since: datetime
+    until: datetime
+
+
+class Shadow:
+    """What the store must come to hold: each due instant once, in one final state."""
+
+    def __init__(self) -> None:
+        self.finals: dict[str, list[Final]] = defaultdict(list)
+        self.in_force: dict[str, tuple[Job, datetime]] = {}
+        self.reigns: list[Reign] = []
+        self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed
+        self.pushed: set[str] = set()
+        self.hooks: set[str] = set()
+
+    def revise(self, jobs: Mapping[str, Job], marks: Mapping[str, Mark], now: datetime) -> None:
+        """A change takes effect now, or from where planning ended if that was before."""
+        for name in list(self.in_force | dict(jobs)):
+            old, since = self.in_force.get(name, (None, now))
+            new = jobs.get(name)
+            if old and new and old.revision == new.revision:
+                continue
+            since_claimed = max(now, self.reached.get(name, now))
+            at = min(marks[name].at, since_claimed) if old else since_claimed
+            if old:
+                self.reigns.append(Reign(old, since, at))
+                del self.in_force[name]
+            if new:
+                self.in_force[name] = new, at
+
+    def end(self, entry: Entry, job: Job | None, at: float) -> None:
+        """A span ends each of its instants."""
+        fire = entry.fire
+        assert entry.outcome
+        final = Final(entry.outcome, entry.node, at, fire)
+        if fire.origin == "hook":
+            self.hooks.add(fire.key)
+        elif fire.instants == 1 or job is None or fire.first_at is None:
+            self.finals[fire.key].append(final)
+        else:
+            for due_at in job.schedule.between(fire.first_at - timedelta(seconds=1), fire.due_at):
+                self.finals[fire_at(job, due_at).key].append(final)
+
+    def expected(self, until: datetime) -> set[str]:
+        keys = set(self.pushed)
+        for job, since, end in self.reigns + [Reign(*force, until) for force in self.in_force.values()]:
+            keys.update(fire_at(job, at).key for at in job.schedule.between(since, min(end, until)))
+        return keys
+
+
+class WatchedStore(MemoryStore):
+    """The reference store, which can fail over, and shows a witness what it does."""
+
+    STATE = (
+        "_entries", "_open", "_lanes", "_jobs", "_marks", "_reached", "_generations", "_asks",
+        "_fences", "_longest_ttl_s", "_graces", "_successes", "shadow",
+    )  # fmt: skip
+
+    def __init__(
+        self, wall: Any, monotonic: Any, ring: Any, manifests: dict[str, dict[str, Job]], witness: Witness
+    ) -> None:
+        super().__init__(wall, monotonic, ring)
+        self.shadow, self.manifests, self.witness = Shadow(), manifests, witness
+        self.calls: Counter[str] = Counter()
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        before, now = self._chart(app), instant(self._now())
+        chart = super().adopt(app, seen, revisions)
+        if chart.generation != before.generation:
+            jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
+            self.shadow.revise(jobs, before.marks, now)
+        return chart
+
+    def claim(self, ask: Ask) -> Grants:
+        grants = super().claim(ask)
+        for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
+            held = [e for e in self._lanes[lane].values() if self._live(e) and e.sentence is None]
+            if held and len(held) > held[0].fire.policy.max_running:
+                self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
+        return grants
+
+    def _grant(self, entry: Entry, ask: Ask) -> None:
+        super()._grant(entry, ask)
+        if entry.fire.origin == "schedule":
+            reached, job = self.shadow.reached, entry.fire.job
+            reached[job] = max(entry.fire.due_at, reached.get(job, entry.fire.due_at))
+
+    def _end(self, entry: Entry, outcome: Outcome) -> None:
+        super()._end(entry, outcome)
+        job = self.manifests.get(entry.fire.job, {}).get(entry.fire.revision)
+        self.shadow.end(entry, job, self._monotonic())
+        early = entry.fire.origin == "schedule" and entry.fire.due_at > instant(self._now())
+        if early and outcome.kind != "cancelled" and not self.witness.steps:
+            self.witness.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
+
+    def save(self) -> dict[str, Any]:
+        return deepcopy({name: getattr(self, name) for name in self.STATE})
+
+    def fail_over(self, saved: dict[str, Any]) -> None:
+        """A successor takes over that knows only what was saved."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+        self._new_era()
+        self.witness.floors.append(max(self._fences.values(), default=0))
+
+
+class Witness:
+    """Sees every launch, end and event of the real world; nothing rolls this back."""
+
+    def __init__(self) -> None:
+        self.inside: dict[str, dict[int, Claim]] = defaultdict(dict)  # lane -> who is at work
+        self.launches: dict[str, list[Launch]] = defaultdict(list)
+        self.ended: dict[str, tuple[Outcome, float]] = {}  # key -> how and when its last work really ended
+        self.top_fence: dict[str, int] = defaultdict(int)
+        self.events: Counter[str] = Counter()
+        self.over: Counter[tuple[str, str]] = Counter()  # (key, outcome) -> final events
+        self.steps = 0
+        self.floors: list[int] = []  # where the fences of each new era start
+        self.deaths: dict[str, float] = {}  # life -> when
+        self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
+        self.broken: list[str] = []
+
+    @property
+    def failovers(self) -> int:
+        return len(self.floors)
+
+    def fail(self, what: str) -> None:
+        self.broken.append(what)
+
+    def enter(self, claim: Claim) -> None:
+        """Work starts: may it?"""
+        fire, lane = claim.fire, claim.fire.lane or claim.fire.key
+        width, inside = fire.policy.max_running if fire.lane else 1, self.inside[lane]
+        if len(inside) >= width:
+            self.fail(f"lane {lane} of {width}: {fire.key} while {[c.fire.key for c in inside.values()]}")
+        for scope in {fire.key, lane if width == 1 else fire.key}:
+            if claim.fence <= self.top_fence[scope]:
+                self.fail(f"the fence of {scope} fell to {claim.fence:x}")
+            self.top_fence[scope] = claim.fence
+        self.relaunch(claim)
+        self.launches[fire.key].append(Launch(claim.fence, claim.attempt, claim.node))
+        inside[claim.fence] = claim
+
+    def relaunch(self, claim: Claim) -> None:
+        """A key is launched again only after a failure, by rerun, or behind a failover."""
+        key, policy = claim.fire.key, claim.fire.policy
+        if not self.launches[key]:
+            return
+        last, (end, at) = self.launches[key][-1], self.ended.get(key, (Outcome("lost", "still at work"), 0.0))
+        retried = end.kind in ("failed", "timed-out") and claim.attempt == last.attempt + 1
+        rerun = policy.on_lost == "rerun" and self.was_excusable(last, end, at)
+        another_era = bisect(self.floors, last.fence) < bisect(self.floors, claim.fence)
+        if not (another_era or retried or rerun):
+            self.fail(f"{key} was launched again after {end.kind}: {last} then {claim.fence:x}")
+        if claim.attempt > max(policy.retries.max_attempts, 2 if policy.on_lost == "rerun" else 1):
+            self.fail(f"{key}: attempt {claim.attempt}")
+
+    def was_excusable(self, last: Launch, end: Outcome, at: float) -> bool:
+        """Work that was done is done again only if its node died before it could say so."""
+        died = self.deaths.get(last.node, float("inf"))
+        return end.kind == "lost" or not self.only_deaths or died < at + SETTLE_S
+
+    def leave(self, claim: Claim, outcome: Outcome, at: float) -> None:
+        del self.inside[claim.fire.lane or claim.fire.key][claim.fence]
+        self.ended[claim.fire.key] = outcome, at
+
+    def emit(self, event: str, **fields: Any) -> None:
+        self.events[event] += 1
+        if "outcome" in fields:
+            self.over[fields["fire"], fields["outcome"]] += 1
+
+    def check(self, shadow: Shadow, calm: datetime, end: datetime) -> None:
+        """Nothing is left undone, nothing is done twice, nothing is told twice."""
+        for key in sorted(shadow.expected(calm)):
+            if len(finals := shadow.finals.get(key, [])) != 1:
+                self.fail(
+                    f"{key} ended {len(finals)} times: {finals}, launched {len(self.launches[key])} times"
+                )
+        for key in sorted(shadow.finals.keys() - shadow.expected(end)):
+            if shadow.finals[key][0].outcome.reason != BY_HAND:  # that may come before its due instant
+                self.fail(f"{key} is no instant of its job: {shadow.finals[key]}")
+        for key, finals in shadow.finals.items():
+            self.check_told(key, finals)
+            self.check_hooks(key, finals[-1], shadow)
+
+    def check_told(self, key: str, finals: list[Final]) -> None:
+        """Told once: never by two; by none only if the one died before it could."""
+        for outcome, node, at, fire in finals:
+            had_time = self.deaths.get(node, float("inf")) > at + TELL_S
+            told, by_hand = self.over[fire.key, outcome.kind], outcome.reason == BY_HAND
+            if told > 1 + self.failovers:
+                self.fail(f"{key}: {outcome.kind} was told {told} times")
+            if not told and had_time and not self.failovers and not by_hand:
+                self.fail(f"{key}: {outcome.kind} was never told by {node}")
+            if outcome.kind == "skipped" and self.launches[key] and not self.failovers:
+                self.fail(f"{key} was skipped and launched")
+            if outcome.kind == "replaced" and same_job(key, by := outcome.reason[3:]) and by < key:
+                self.fail(f"{key} was replaced by the older {by}")
+
+    def check_hooks(self, key: str, final: Final, shadow: Shadow) -> None:
+        """Whoever recorded a failure put its hook in the same step, once."""
+        hook, wanted = f"{final.fire.key}/on_failure", "on_failure" in final.fire.policy.hooks
+        recent = final.at > self.hooks_by
+        if wanted and final.outcome.kind in FAILURES and hook not in shadow.hooks and not recent:
+            self.fail(f"{key}: {final.outcome.kind}, and its hook was never called")
+        if hook in shadow.hooks and final.outcome.kind not in FAILURES and not self.failovers:
+            self.fail(f"{key}: {final.outcome.kind}, and yet its hook was called")
+
+    hooks_by = float("inf")  # hooks of fires that ended later may still be under way
+
+    def check_none(self, kinds: set[str], shadow: Shadow) -> None:
+        """No node died, stopped or was cut off: nothing excuses an end of these kinds."""
+        for key, finals in shadow.finals.items():
+            outcome = finals[0].outcome
+            if outcome.kind in kinds and outcome.reason != BY_HAND:
+                self.fail(f"{key} was {outcome} for nothing: launched {len(self.launches[key])} times")
+
+
+def same_job(key: str, other: str) -> bool:
+    return key.partition("@")[0] == other.partition("@")[0] and "@" in key

@@ -1,0 +1,258 @@
+"""Whoever is killed or stopped, node or warden: nothing of a fire outlives its claim."""
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from warden_world import PATIENCE_S, World, begin, daemon, is_alive, pid_in, python, until, wait_until
+
+from detent.clock import boottime
+from detent.model import Outcome
+from detent.node.processes import FAREWELL_S, find_cgroup, sweep
+from detent.node.wardenry.cgroups import life_directory
+
+AT_ONCE_S = 2.0  # what we promise after kill -9
+
+NODE = """
+import asyncio, fcntl, json, os, sys
+from detent.clock import boottime
+from detent.node.processes import Processes
+from detent.runners.command import Spec
+
+async def main():
+    told = json.loads(sys.argv[1])
+    lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    processes = Processes(told["life"], cgroup=told["cgroup"], lock_fd=lock)
+    await processes.start()
+    trusted_by = boottime() + told["for_s"]
+    work = await processes.spawn(Spec(**told["spec"]), trusted_by)
+    said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
+    print(json.dumps(said), flush=True)
+    print((await work.gone).outcome, flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+class Node:
+    """A real process with a warden of its own, and one command under way."""
+
+    def __init__(self, world: World, *words: str, for_s: float = 30.0, **fields: Any) -> None:
+        self.lock = world.directory / "lock"
+        told = {
+            "life": world.life,
+            "cgroup": world.cgroup,
+            "lock": str(self.lock),
+            "spec": world.spec(*words, **fields)._asdict(),
+            "for_s": for_s,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NODE, json.dumps(told)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert self.process.stdout is not None
+        said = json.loads(self.process.stdout.readline())
+        self.warden, self.main, self.trusted_by = said["warden"], said["main"], said["trusted_by"]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        wait_until(lambda: not is_alive(self.warden))
+
+    def lock_is_free(self) -> bool:
+        with self.lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+
+@pytest.fixture(params=["cgroup", "descent"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    cgroup = find_cgroup() if request.param == "cgroup" else ""
+    if request.param == "cgroup" and not cgroup:
+        pytest.skip("no cgroup v2 is writable here")
+    world = World(tmp_path, cgroup)
+    yield world
+    world.clear_up()
+
+
+@pytest.fixture
+def bare_world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, "")
+    yield world
+    world.clear_up()
+
+
+def test_when_the_node_is_killed_nothing_of_the_fire_is_alive_within_two_seconds(world: World) -> None:
+    pid_file = world.directory / "pid"
+    node = Node(world, *daemon(pid_file, main_stays_s=1000))
+    pids = [pid_in(pid_file), node.main, node.warden]
+    assert all(map(is_alive, pids)) and not node.lock_is_free()
+    node.process.kill()
+    wait_until(lambda: not any(map(is_alive, pids)), AT_ONCE_S)
+    assert node.lock_is_free()
+    assert not world.cgroup or not life_directory(world.cgroup, world.life).exists()
+    node.close()
+
+
+def test_when_the_node_is_killed_work_that_ignores_sigterm_dies_too_and_the_lock_waits_for_it(
+    world: World,
+) -> None:
+    mark = world.directory / "mark"
+    program = "import signal, sys, time; signal.signal(15, 1); open(sys.argv[1], 'w'); time.sleep(1000)"
+    node = Node(world, *python(program, str(mark)), kill_after_s=100.0)
+    wait_until(mark.exists)
+    node.process.kill()
+    while is_alive(node.main):
+        assert not node.lock_is_free() or not is_alive(node.main), "the lock is proof of death"
+        time.sleep(0.01)
+    wait_until(node.lock_is_free, AT_ONCE_S)
+    node.close()
+
+
+def test_while_the_node_is_stopped_the_command_is_dead_before_its_trust_ends(world: World) -> None:
+    pid_file = world.directory / "pid"
+    node = Node(world, *daemon(pid_file, main_stays_s=1000), for_s=2.5, kill_after_s=1.0)
+    pids = [pid_in(pid_file), node.main]
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: not any(map(is_alive, pids)))
+        assert boottime() < node.trusted_by
+        assert is_alive(node.warden)
+        node.process.send_signal(signal.SIGCONT)
+        assert node.process.stdout is not None
+        assert b"kind='lost'" in node.process.stdout.readline()
+    finally:
+        node.close()
+
+
+@pytest.mark.parametrize("clears_env", [False, True])
+def test_when_the_warden_is_killed_all_is_dead_before_it_is_lost_and_the_next_one_runs(
+    world: World, clears_env: bool
+) -> None:
+    async def main() -> None:
+        pid_file = world.directory / "pid"
+        async with world.processes() as processes:
+            words = daemon(pid_file, main_stays_s=1000)
+            work = await begin(processes, world.spec(*(("env", "-i", *words) if clears_env else words)))
+            await until(pid_file.exists)
+            pids, killed_at = [pid_in(pid_file), work.pid], time.monotonic()
+            assert all(map(is_alive, pids))
+            os.kill(processes.warden_pid, signal.SIGKILL)
+            end = await asyncio.wait_for(work.gone, PATIENCE_S)
+            assert end.outcome == Outcome("lost", "the warden died")
+            assert not any(map(is_alive, pids))
+            assert time.monotonic() - killed_at < AT_ONCE_S
+            again = await begin(processes, world.spec("echo", "again"))
+            assert (await asyncio.wait_for(again.gone, PATIENCE_S)).tail == b"again\n"
+
+    asyncio.run(main())
+
+
+def test_a_spawn_while_the_warden_is_dead_waits_for_the_next(world: World) -> None:
+    async def main() -> None:
+        async with world.processes() as processes:
+            first = processes.warden_pid
+            os.kill(first, signal.SIGKILL)
+            for _ in range(5):
+                work = await begin(processes, world.spec("true"))
+                end = await asyncio.wait_for(work.gone, PATIENCE_S)
+                assert end.outcome in (Outcome("succeeded"), Outcome("lost", "the warden died"))
+            assert end.outcome == Outcome("succeeded")
+            assert processes.warden_pid != first
+
+    asyncio.run(main())
+
+
+def test_closing_while_the_warden_is_being_replaced_ends_that_one_too(bare_world: World) -> None:
+    async def main() -> None:
+        async with bare_world.processes() as processes:
+            work = await begin(processes, bare_world.spec("sleep", "1000"))
+            os.kill(processes.warden_pid, signal.SIGKILL)
+            await asyncio.wait_for(work.gone, PATIENCE_S)
+            closed_at = time.monotonic()
+        assert time.monotonic() - closed_at < FAREWELL_S, "it was asked, not killed"
+        assert await processes.spawn(bare_world.spec("true"), boottime() + 30) is None
+
+    asyncio.run(main())
+
+
+def test_what_is_left_on_purpose_outlives_the_warden_but_its_command_does_not(bare_world: World) -> None:
+    async def main() -> int:
+        pid_file = bare_world.directory / "pid"
+        async with bare_world.processes() as processes:
+            spec = bare_world.spec(*daemon(pid_file, main_stays_s=1000), children="leave")
+            work = await begin(processes, spec)
+            await until(pid_file.exists)
+            os.kill(processes.warden_pid, signal.SIGKILL)
+            await asyncio.wait_for(work.gone, PATIENCE_S)
+            assert not is_alive(work.pid)
+        return pid_in(pid_file)
+
+    left = asyncio.run(main())
+    assert sweep(bare_world.life, PATIENCE_S) and is_alive(left)
+    os.kill(left, signal.SIGKILL)
+    os.waitpid(left, 0)
+
+
+def test_the_warden_is_deaf_to_what_a_terminal_sends(bare_world: World) -> None:
+    async def main() -> None:
+        async with bare_world.processes() as processes:
+            warden = processes.warden_pid
+            assert os.getsid(warden) == warden
+            work = await begin(processes, bare_world.spec("sleep", "0.3"))
+            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                os.kill(warden, signum)
+            assert (await asyncio.wait_for(work.gone, PATIENCE_S)).outcome == Outcome("succeeded")
+            assert processes.warden_pid == warden
+
+    asyncio.run(main())
+
+
+def test_closing_ends_all_work_and_the_warden(world: World) -> None:
+    async def main() -> None:
+        pid_file = world.directory / "pid"
+        async with world.processes() as processes:
+            work = await begin(processes, world.spec(*daemon(pid_file, main_stays_s=1000)))
+            await until(pid_file.exists)
+            pids = [processes.warden_pid, work.pid, pid_in(pid_file)]
+        assert not any(map(is_alive, pids))
+        assert (await work.gone).outcome == Outcome("lost", "the node was stopped")
+
+    asyncio.run(main())
+
+
+def test_after_both_are_killed_at_once_a_sweep_ends_what_is_left_and_nothing_else(world: World) -> None:
+    pid_file, mine = world.directory / "pid", World(world.directory, "")
+    other = subprocess.Popen(["sleep", "1000"], env={"DETENT_NODE": mine.life, "PATH": os.environ["PATH"]})
+    try:
+        node = Node(world, *daemon(pid_file, main_stays_s=1000))
+        left = pid_in(pid_file)
+        os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
+        node.process.kill()
+        os.kill(node.warden, signal.SIGKILL)
+        node.close()
+        wait_until(lambda: not is_alive(node.main))
+        assert is_alive(left), "out of reach of the parent-death signal"
+        assert sweep(world.life, PATIENCE_S)
+        assert not is_alive(left)
+        assert is_alive(other.pid)
+    finally:
+        other.kill()
+        other.wait()

@@ -1,0 +1,256 @@
+"""The limits of an HTTP attempt: the deadline, trust, being told to stop; and whom TLS trusts."""
+
+import contextlib
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from http_servers import (
+    HOUR_S,
+    OK,
+    Script,
+    Served,
+    answering,
+    attempt,
+    serving,
+    silent,
+    trickling,
+    trusted,
+)
+
+from detent import clock
+from detent.model import Outcome, Request
+from detent.runners.base import LOST, TAIL_MAX, Lifeline
+from detent.runners.http import (
+    NOT_SENT,
+)
+from detent.runners.wire import Address, Watch, reach
+
+# Limits: the deadline, trust, and being told to stop.
+
+STALLED: dict[str, tuple[Script, str]] = {
+    "silent": (silent, "waiting for the answer"),
+    "trickling a status": (trickling(b"HTTP/1.1 200 "), "waiting for the answer"),
+    "trickling headers": (trickling(b"HTTP/1.1 200 OK\r\nA: "), "waiting for the answer"),
+    "trickling a body": (trickling(b"HTTP/1.1 200 OK\r\n\r\n"), "reading the answer"),
+    "trickling to a length": (
+        trickling(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"),
+        "reading the answer",
+    ),
+    "trickling a chunk": (
+        trickling(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n"),
+        "reading the answer",
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "doing"), STALLED.values(), ids=STALLED.keys())
+def test_no_server_outlives_the_deadline(script: Script, doing: str) -> None:
+    with serving(script) as served:
+        end = attempt(served.url, timeout_s=0.6)
+    assert end.outcome == Outcome("timed-out", f"after 0.6 s, while {doing}")
+    assert 0.6 <= end.took_s < 5
+
+
+def test_a_server_that_never_reads_does_not_outlive_the_deadline() -> None:
+    with serving(silent) as served:
+        end = attempt(Request(served.url, body="x" * 16_000_000), timeout_s=0.6)
+    assert end.outcome == Outcome("timed-out", "after 0.6 s, while sending")
+
+
+def test_a_server_that_never_shakes_hands_does_not_outlive_the_deadline() -> None:
+    with serving(silent) as served:
+        end = attempt(f"https://{served.place}/", timeout_s=0.6)
+    assert end.outcome == Outcome("timed-out", "after 0.6 s, while connecting")
+
+
+@contextlib.contextmanager
+def unanswering() -> Iterator[socket.socket]:
+    """A port that leaves whoever connects without an answer, not even a refusal."""
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # Linux leaves further ones unanswered once these fill the backlog
+            sock = waiting.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(full.getsockname())
+        yield full
+
+
+def test_a_connection_that_nobody_accepts_does_not_outlive_the_deadline() -> None:
+    with unanswering() as full:
+        end = attempt(f"http://127.0.0.1:{full.getsockname()[1]}/", timeout_s=0.6)
+    assert end.outcome == Outcome("timed-out", "after 0.6 s, while connecting")
+
+
+def test_what_was_told_before_the_deadline_is_kept() -> None:
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\nstep 1")
+        silent(peer, over)
+
+    with serving(script) as served:
+        end = attempt(served.url, timeout_s=1)
+    assert (end.outcome.kind, end.status, end.tail) == ("timed-out", 200, b"step 1")
+
+
+def test_nothing_is_sent_once_trust_has_passed() -> None:
+    with answering(OK) as served:
+        end = attempt(served.url, trusted(0))
+    assert end.outcome == Outcome("lost", NOT_SENT)
+    assert served.connections == 0
+
+
+def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
+    with serving(silent) as served:  # the handshake takes until trust has passed
+        end = attempt(f"https://{served.place}/", trusted(0.6))
+    assert end.outcome == Outcome("lost", NOT_SENT)
+
+
+def test_work_ends_when_trust_passes() -> None:
+    with serving(trickling(b"HTTP/1.1 200 OK\r\n\r\n")) as served:
+        end = attempt(served.url, trusted(0.6))
+    assert end.outcome == Outcome("lost", LOST)
+    assert end.took_s < 5
+
+
+def test_work_goes_on_when_trust_is_extended() -> None:
+    first_trust_s = 1.0
+
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        served.hear(peer)
+        lifeline.extend(clock.boottime() + HOUR_S)
+        over.wait(first_trust_s + 0.5)
+        peer.sendall(OK)
+
+    with serving(script) as served:
+        lifeline = trusted(first_trust_s)
+        assert attempt(served.url, lifeline).outcome == Outcome("succeeded")
+
+
+@pytest.mark.parametrize("timeout_s", [0, 20])
+def test_work_that_is_told_to_stop_ends_with_the_outcome_it_was_told(timeout_s: float) -> None:
+    why = Outcome("cancelled", "by hand")
+
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        served.hear(peer)
+        lifeline.stop(why)
+        hung_up.append(peer.recv(1))
+
+    hung_up: list[bytes] = []
+    with serving(script) as served:
+        lifeline = trusted()
+        end = attempt(served.url, lifeline, timeout_s)
+    assert end.outcome == why
+    assert hung_up == [b""]
+
+
+def test_a_stopped_attempt_sends_nothing_and_the_first_stop_counts() -> None:
+    lifeline = trusted(0)
+    lifeline.stop(Outcome("replaced", "by a newer fire"))
+    lifeline.stop(Outcome("cancelled"))
+    with answering(OK) as served:
+        assert attempt(served.url, lifeline).outcome == Outcome("replaced", "by a newer fire")
+    assert served.connections == 0
+
+
+def test_trust_only_grows_and_does_not_come_back() -> None:
+    lifeline = Lifeline(10.0)
+    lifeline.extend(5.0)
+    assert lifeline.ended(9.9) is None
+    lifeline.extend(20.0)
+    assert lifeline.ended(10.0) is None
+    assert lifeline.ended(20.0) == Outcome("lost", LOST)
+    lifeline.extend(30.0)
+    assert lifeline.ended(21.0) == Outcome("lost", LOST)
+
+
+def test_an_address_that_refuses_or_is_silent_leaves_time_for_the_next() -> None:
+    def address(bound: socket.socket) -> Address:
+        return (socket.AF_INET, socket.SOCK_STREAM, 0, "", bound.getsockname())
+
+    with socket.socket() as refusing, unanswering() as quiet, answering(OK) as served:
+        refusing.bind(("127.0.0.1", 0))
+        addresses = [address(refusing), address(quiet), address(served.listener)]
+        with reach(addresses, Watch(trusted(), 3)) as wire:
+            wire.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert wire.reader.read() == OK
+
+
+# TLS.
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and certificate of 127.0.0.1, signed by itself, in one file."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs the program openssl to make a certificate")
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    words = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run([*words.split(), "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True)
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path
+
+
+@contextlib.contextmanager
+def answering_tls(certificate: Path, answer: bytes) -> Iterator[Served]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        with context.wrap_socket(peer, server_side=True) as wrapped:
+            served.hear(wrapped)
+            wrapped.sendall(answer)
+
+    with serving(script) as served:
+        yield served
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
+    with answering_tls(certificate, OK) as served:
+        end = attempt(f"https://{served.place}/")
+    reason = f"no TLS with {served.place}: its certificate is refused, self-signed certificate"
+    assert end.outcome == Outcome("failed", reason)
+    assert served.requests == []
+
+
+@pytest.fixture
+def trust_it(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+
+@pytest.mark.usefixtures("trust_it")
+def test_a_trusted_certificate_is_for_its_host_only(certificate: Path) -> None:
+    with answering_tls(certificate, OK) as served:
+        here = attempt(Request(f"https://{served.place}/", body="x" * 16_000_000))
+        elsewhere = attempt(f"https://localhost:{served.port}/")
+    assert (here.outcome, here.tail) == (Outcome("succeeded"), b"fine")
+    assert "its certificate is refused" in elsewhere.outcome.reason
+    assert "localhost" in elsewhere.outcome.reason
+
+
+@pytest.mark.usefixtures("trust_it")
+def test_a_long_answer_over_tls_arrives_whole(certificate: Path) -> None:
+    body = b"x" * 500_000 + b"end"
+    with answering_tls(
+        certificate, f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    ) as served:
+        end = attempt(f"https://{served.place}/")
+    assert (end.outcome, end.tail) == (Outcome("succeeded"), body[-TAIL_MAX:])
+
+
+def test_a_server_without_tls_is_named() -> None:
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        peer.recv(1)
+        peer.sendall(OK)
+
+    with serving(script) as served:
+        end = attempt(f"https://{served.place}/")
+    assert end.outcome.kind == "failed"
+    assert end.outcome.reason.startswith(f"no TLS with {served.place}: ")

@@ -1,0 +1,78 @@
+"""Resolving secrets: from the environment, from files, from the reference itself."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from detent.core.secrets import shown
+from detent.core.text import quote
+from detent.runners.secrets import FILE_MAX, resolve
+
+
+def keys(
+    refs: list[str], table: dict[str, str] | None = None, env: dict[str, str] | None = None
+) -> list[bytes]:
+    return [secret.key() for secret in resolve(refs, table or {}, env or {}).secrets]
+
+
+def test_each_kind_of_reference_resolves_in_its_order(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("  from file\n\n")
+    refs = [f"file:{tmp_path}/key", "env:A", "raw:literal", "named", "B"]
+    found = keys(refs, {"named": "raw:from table"}, {"A": " from env ", "B": "bare"})
+    assert found == [b"from file", b" from env ", b"literal", b"from table", b"bare"]
+
+
+def test_the_table_wins_over_the_environment() -> None:
+    assert keys(["NAME"], {"NAME": "table"}, {"NAME": "environment"}) == [b"table"]
+
+
+def test_a_table_leads_on_to_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("deep")
+    assert keys(["main"], {"main": f"file:{tmp_path}/key"}) == [b"deep"]
+
+
+def test_a_link_to_a_file_is_followed_because_mounted_secrets_are_links(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("linked")
+    (tmp_path / "key").symlink_to("data")
+    assert keys([f"file:{tmp_path}/key"]) == [b"linked"]
+
+
+UNRESOLVED = {
+    "env:NOT_SET": "the environment variable NOT_SET is not set",
+    "env:": '"env:" names no variable',
+    "env:EMPTY": "the environment variable EMPTY is empty",
+    "env:BYTES": "the environment variable BYTES is not UTF-8 text",
+    "bare": "the environment variable bare is not set",
+    "raw:": "it is empty",
+    "file:relative/key": '"file:" needs a path that starts with /',
+    "file:{dir}/none": "cannot read {dir}/none: No such file or directory",
+    "file:{dir}": "cannot read {dir}: Is a directory",
+    "file:{dir}/pipe": "{dir}/pipe is not a regular file",
+    "file:{dir}/blank": "{dir}/blank is empty",
+    "file:{dir}/bytes": "{dir}/bytes is not UTF-8 text",
+    "file:{dir}/long": "{dir}/long is longer than 65536 bytes",
+    "file:/\0": r'"/\u0000" is not a path',
+}
+
+
+@pytest.mark.parametrize(("ref", "why"), UNRESOLVED.items())
+def test_what_does_not_resolve_is_skipped_with_a_warning(ref: str, why: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "blank").write_text(" \n")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "long").write_bytes(b"x" * (FILE_MAX + 1))
+    ref, why = ref.format(dir=tmp_path), why.format(dir=tmp_path)
+    resolved = resolve([ref, "env:GOOD"], {}, {"GOOD": "good", "EMPTY": "", "BYTES": "\udcff"})
+    assert [secret.key() for secret in resolved.secrets] == [b"good"]
+    assert resolved.warnings == (f"secret {quote(shown(ref))} is skipped: {why}",)
+
+
+def test_no_warning_and_no_repr_contains_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"hidden\xff")
+    table = {"t": "hidden-t", "bad": "hidden\udcff"}
+    refs = ["raw:hidden-r", "raw:hidden\udcff", "t", "bad", "env:E", f"file:{tmp_path}/key"]
+    resolved = resolve(refs, table, {"E": "hidden\udcfe"})
+    assert len(resolved.secrets) == 2
+    assert len(resolved.warnings) == 4
+    assert "hidden" not in repr(resolved)
