@@ -105,7 +105,7 @@ def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str
     if said:
         return said
     settled = manifest.store.url if manifest else load_machine(env).store.get("url", "")
-    return settled or f"sqlite://{state_directory(env) / DATABASE}"
+    return settled or f"sqlite:///{state_directory(env) / DATABASE}"
 
 
 def state_directory(env: Mapping[str, str]) -> Path:
@@ -116,3 +116,10 @@ def state_directory(env: Mapping[str, str]) -> Path:
     if os.geteuid() == 0:
         return Path(ROOT_STATE)
     return Path(env.get("HOME") or "~").expanduser() / ".local/state/detent"
+
+
+def nodes_directory(url: str, env: Mapping[str, str]) -> Path:
+    """Where the nodes of this host that share a store find each other's locks."""
+    if url.startswith("sqlite:"):
+        return Path(url.removeprefix("sqlite:///") + ".nodes")
+    return state_directory(env) / "nodes"

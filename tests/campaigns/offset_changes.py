@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from oracles import Naive, expression_near, try_every_minute, wall
+from tests.core.oracles import Naive, expression_near, try_every_minute, wall
 
 from detent.core.schedules import parse_schedule
 from detent.core.zones import NOT_PLACES, open_zone

@@ -227,6 +227,29 @@ def test_a_special_day_is_what_a_walk_through_the_month_finds(year: int, month: 
     assert [at.date() for at in schedule.between(since, until)] == expected
 
 
+@pytest.mark.parametrize(
+    ("special", "month", "expected"),
+    [
+        ("1W", "2026-08", 3),  # a Saturday: not back into July
+        ("1W", "2026-02", 2),  # a Sunday
+        ("15W", "2026-08", 14),  # a Saturday
+        ("16W", "2026-08", 17),  # a Sunday
+        ("31W", "2026-05", 29),  # a Sunday: not on into June
+        ("30W", "2026-08", 31),  # a Sunday, and the month has one more day
+        ("31W", "2026-01", 30),  # a Saturday
+        ("31W", "2026-07", 31),  # a Friday
+        ("LW", "2026-05", 29),
+        ("LW", "2026-07", 31),
+    ],
+)
+def test_the_nearest_weekday_stays_in_its_month(special: str, month: str, expected: int) -> None:
+    found = parse_schedule(f"0 0 {special} * *").after(
+        datetime.fromisoformat(f"{month}-01T00:00Z") - timedelta(1)
+    )
+    assert found is not None
+    assert f"{found:%Y-%m-%d}" == f"{month}-{expected:02}"
+
+
 def test_a_leap_day_on_a_given_weekday_is_found_over_the_missing_leap_year_of_2100() -> None:
     schedule = parse_schedule("0 0 29 2 */7")  # a star in each: both must match, so a Sunday
     assert schedule.after(datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2032, 2, 29, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from croniter import croniter
 from cronsim import CronSim, CronSimError
-from oracles import BOUNDS, random_expression, values
+from tests.core.oracles import BOUNDS, random_expression, values
 
 from detent.core.schedules import parse_schedule
 from detent.errors import UsageError

@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
-from oracles import Change, Naive, changes, expression_near, try_every_minute, wall
+from tests.core.oracles import Change, Naive, changes, expression_near, try_every_minute, wall
 
 from detent.core.cron import parse_cron
 from detent.core.cronfields import Grammar
@@ -14,6 +14,7 @@ from detent.core.zones import STRETCH_S, Zone, open_zone
 
 RULES = ("vixie", "skip", "twice", "utc")
 NEAR = timedelta(hours=27)
+EDGE = 53 * STRETCH_S
 SAMPLE = (
     ("Europe/Berlin", 2026),
     ("Europe/Berlin", 2061),  # by the zone's rule: the table ends in 2037
@@ -35,6 +36,11 @@ def test_the_sample_has_the_changes_that_we_think() -> None:
     assert Change("Pacific/Apia", datetime(2011, 12, 30, 10, tzinfo=UTC)) in BY_SAMPLE
 
 
+def asked_at_random(rng: random.Random, change: Change) -> list[datetime]:
+    minutes = [timedelta(minutes=rng.randint(-90, 90)) for _ in range(20)]
+    return [change.at + minute for minute in minutes] + [change.at - timedelta(seconds=1)]
+
+
 @pytest.mark.parametrize("change", BY_SAMPLE, ids=lambda change: f"{change.zone}@{change.at:%Y-%m-%d}")
 def test_around_a_change_every_rule_gives_what_trying_every_minute_gives(change: Change) -> None:
     since, until = change.at - NEAR, change.at + NEAR
@@ -51,6 +57,11 @@ def test_around_a_change_every_rule_gives_what_trying_every_minute_gives(change:
                 backwards.append(at)
                 at = schedule.before(at)
             assert backwards[::-1] == expected, (expression, rule)
+            for at in asked_at_random(
+                rng, change
+            ):  # what is remembered of one question must not spoil the next
+                if following := [later for later in expected if later > at]:
+                    assert schedule.after(at) == following[0], (expression, rule, at)
 
 
 def test_the_windows_of_a_zone_change_where_asking_every_hour_says() -> None:
@@ -75,11 +86,10 @@ def test_a_window_that_ends_with_its_stretch_changes_nothing() -> None:
 
 
 class OneChange(tzinfo):
-    """A zone that changes its offset once, at the edge of a stretch; `fold` marks what lies after."""
+    """A zone that changes its offset once, from UTC's; `fold` marks what lies after."""
 
-    at = datetime.fromtimestamp(53 * STRETCH_S, UTC)
-
-    def __init__(self, hours: int) -> None:
+    def __init__(self, at: int, hours: int) -> None:
+        self.at = datetime.fromtimestamp(at, UTC)
         self.offset = timedelta(hours=hours)
 
     def fromutc(self, dt: datetime) -> datetime:
@@ -97,23 +107,25 @@ class OneChange(tzinfo):
 
 
 @pytest.mark.parametrize(
-    ("hours", "rule", "expression", "expected"),
-    [  # seconds after the change; until then the wall clock shows 03:48:16
-        (1, "vixie", "0 4 * * *", [0]),
-        (1, "skip", "0 4 * * *", []),
-        (1, "vixie", "0 5 * * *", [704]),
-        (-1, "vixie", "30 3 * * *", [-1_096]),
-        (-1, "twice", "30 3 * * *", [-1_096, 2_504]),
+    ("zone", "rule", "expression", "expected"),
+    [  # seconds after the edge, which is at 03:48:16
+        (OneChange(EDGE, 1), "vixie", "0 4 * * *", [0]),
+        (OneChange(EDGE, 1), "skip", "0 4 * * *", []),
+        (OneChange(EDGE, 1), "vixie", "0 5 * * *", [704]),
+        (OneChange(EDGE, -1), "vixie", "30 3 * * *", [-1_096]),
+        (OneChange(EDGE, -1), "twice", "30 3 * * *", [-1_096, 2_504]),
+        (OneChange(EDGE - 1_800, -1), "vixie", "0 3 * * *", [-2_896]),  # the fold goes on over the edge
+        (OneChange(EDGE - 1_800, -1), "twice", "0 3 * * *", [-2_896, 704]),
     ],
 )
 def test_a_change_at_the_edge_of_a_stretch_is_seen(
-    hours: int, rule: Dst, expression: str, expected: list[int]
+    zone: OneChange, rule: Dst, expression: str, expected: list[int]
 ) -> None:
-    clock = WallClock(parse_cron(expression, Grammar()), Zone("One/Change", OneChange(hours)), rule)
-    edge, found = 53 * STRETCH_S, []
-    at = clock.next(edge - 7_200)
-    while at is not None and at < edge + 7_200:
-        found.append(at - edge)
+    clock = WallClock(parse_cron(expression, Grammar()), Zone("One/Change", zone), rule)
+    found = []
+    at = clock.next(EDGE - 7_200)
+    while at is not None and at < EDGE + 7_200:
+        found.append(at - EDGE)
         at = clock.next(at)
     assert found == expected
 

@@ -79,11 +79,21 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("a number as schedule", job(schedule=5), "jobs/0/schedule", "5 is not a schedule"),
     ("variables in a schedule", job(schedule="${WHEN:-@daily}"), "jobs/0/schedule", "bad schedule"),
     ("no schedules", only(command="x", schedules=[]), "jobs/0/schedules", "from 1 to 1,000"),
-    ("schedules as text", only(command="x", schedules="@daily"), "jobs/0/schedules", "not a list of schedules"),
+    (
+        "schedules as text",
+        only(command="x", schedules="@daily"),
+        "jobs/0/schedules",
+        "not a list of schedules",
+    ),
     ("the second is bad", only(command="x", schedules=["@daily", "x"]), "jobs/0/schedules/1", "bad schedule"),
     ("a zone that is not", job(timezone="Europe/Berln"), "jobs/0/timezone", "did you mean Europe/Berlin?"),
     ("a zone as path", job(timezone="../etc/passwd"), "jobs/0/timezone", "bad timezone"),
-    ("a zone of a one-off", only(command="x", at="2030-01-01T00:00Z", timezone="X"), "jobs/0/timezone", "bad"),
+    (
+        "a zone of a one-off",
+        only(command="x", at="2030-01-01T00:00Z", timezone="X"),
+        "jobs/0/timezone",
+        "bad",
+    ),
     ("at without offset", only(command="x", at="2030-01-01T00:00:00"), "jobs/0/at", "offset"),
     ("at as words", only(command="x", at="tomorrow"), "jobs/0/at", "2026-12-24T18:00:00+01:00"),
     ("at as number", only(command="x", at=1893456000), "jobs/0/at", "2026-12-24T18:00:00+01:00"),
@@ -107,7 +117,7 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("call", only(schedule="@daily", call="a.b:c"), "jobs/0/call", "cannot be run by this release yet"),
     ("enqueue", only(schedule="@daily", enqueue={"task": "x"}), "jobs/0/enqueue", "cannot be run by this"),
     ("an empty command", job(command=""), "jobs/0/command", "it is empty"),
-    ("no words", job(command=[]), "jobs/0/command", "from 1 to 1000"),
+    ("no words", job(command=[]), "jobs/0/command", "from 1 to 1,000"),
     ("an empty program", job(command=["", "x"]), "jobs/0/command", "names the program"),
     ("a number among words", job(command=["sleep", 5]), "jobs/0/command/1", "put it in quotes"),
     ("a command as mapping", job(command={"run": "x"}), "jobs/0/command", "a list of words"),
@@ -132,23 +142,53 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("a header's name", request(headers={"a b": "x"}), "jobs/0/request/headers/a b", "a header's name"),
     ("a smuggled header", request(headers={"a": "x\r\nb: y"}), "jobs/0/request/headers/a", "on one line"),
     ("a header as number", request(headers={"a": 1}), "jobs/0/request/headers/a", "put it in quotes"),
-    ("101 headers", request(headers={f"h{i}": "" for i in range(101)}), "jobs/0/request/headers", "at most 100"),
+    (
+        "101 headers",
+        request(headers={f"h{i}": "" for i in range(101)}),
+        "jobs/0/request/headers",
+        "at most 100",
+    ),
     ("a body as mapping", request(body={}), "jobs/0/request/body", "a mapping is not a text"),
     ("another signature", top(jobs=[{**CALL, "auth": {"scheme": "x"}}]), "jobs/0/auth/scheme", "yet"),
     # Policy.
     ("a misspelt field", policy(timeout_second=5), "jobs/0/policy/timeout_second", '"timeout_seconds"?'),
-    ("a field of policy on the job", job(timeout_seconds=5), "jobs/0/timeout_seconds", '"policy/timeout_seconds"?'),
-    ("half a second", policy(timeout_seconds=0.5), "jobs/0/policy/timeout_seconds", "whole number from 0 to 604800"),
+    (
+        "a field of policy on the job",
+        job(timeout_seconds=5),
+        "jobs/0/timeout_seconds",
+        '"policy/timeout_seconds"?',
+    ),
+    (
+        "half a second",
+        policy(timeout_seconds=0.5),
+        "jobs/0/policy/timeout_seconds",
+        "whole number from 0 to 604800",
+    ),
     ("a true timeout", policy(timeout_seconds=True), "jobs/0/policy/timeout_seconds", "true is not a whole"),
-    ("not a number", policy(claim_seconds=float("nan")), "jobs/0/policy/claim_seconds", "nan is not a number"),
+    (
+        "not a number",
+        policy(claim_seconds=float("nan")),
+        "jobs/0/policy/claim_seconds",
+        "nan is not a number",
+    ),
     ("for ever", policy(claim_seconds=float("inf")), "jobs/0/policy/claim_seconds", "inf is not a number"),
     ("a huge number", policy(claim_seconds=10**400), "jobs/0/policy/claim_seconds", "too many digits"),
     ("more than a week", policy(timeout_seconds=604801), "jobs/0/policy/timeout_seconds", "604800"),
     ("forbid in small", policy(concurrency="forbid"), "jobs/0/policy/concurrency", 'did you mean "Forbid"?'),
     ("a scope", policy(concurrency_scope="cluster"), "jobs/0/policy/concurrency_scope", "host or global"),
     ("no attempts", retries(max_attempts=0), "jobs/0/policy/retries/max_attempts", "from 1 to 1000"),
-    ("min over max", retries(min_seconds=5, max_seconds=2), "jobs/0/policy/retries/min_seconds", "more than max"),
-    ("min over the default", retries(min_seconds=61), "jobs/0/policy/retries/min_seconds", "max_seconds (60)"),
+    (
+        "min over max",
+        retries(min_seconds=5, max_seconds=2),
+        "jobs/0/policy/retries/min_seconds",
+        "more than max",
+    ),
+    (
+        "min over the default",
+        retries(min_seconds=61),
+        "jobs/0/policy/retries/min_seconds",
+        "max_seconds (60)",
+    ),
     ("a negative wait", retries(min_seconds=-1), "jobs/0/policy/retries/min_seconds", "-1 is not"),
     ("jitter over 1", retries(jitter=1.5), "jobs/0/policy/retries/jitter", "from 0 to 1"),
     ("a status of 200", retries(on_status=[200]), "jobs/0/policy/retries/on_status/0", "from 300 to 599"),
@@ -204,7 +244,12 @@ VERSION_1: list[tuple[str, Any, str, str]] = [
     ("a command", first(top()), "jobs/0/command", "unknown field"),
     ("defaults", {**V1_TOP, "defaults": {}}, "defaults", "allowed are version, app or jobs"),
     ("a store", {**V1_TOP, "store": "sqlite:///x"}, "store", "unknown field"),
-    ("257 jobs", {**V1_TOP, "jobs": [{**CALL, "name": f"j{i}"} for i in range(257)]}, "jobs", "from 1 to 256"),
+    (
+        "257 jobs",
+        {**V1_TOP, "jobs": [{**CALL, "name": f"j{i}"} for i in range(257)]},
+        "jobs",
+        "from 1 to 256",
+    ),
     ("65 schedules", v1(schedules=["@daily"] * 65), "jobs/0/schedules", "from 1 to 64"),
     ("at", v1(at="2030-01-01T00:00Z"), "jobs/0/at", "unknown field"),
     ("enabled", v1(enabled=True), "jobs/0/enabled", "unknown field"),
@@ -220,20 +265,36 @@ VERSION_1: list[tuple[str, Any, str, str]] = [
     ("no secrets", v1(auth={"secret_refs": []}), "jobs/0/auth/secret_refs", "from 1 to 8"),
     ("auth of nothing", v1(auth={}), "jobs/0/auth/secret_refs", "missing"),
     ("9 secrets", v1(auth={"secret_refs": ["k"] * 9}), "jobs/0/auth/secret_refs", "from 1 to 8"),
-    ("a secret with a blank", v1(auth={"secret_refs": ["raw:hunter 2"]}), "jobs/0/auth/secret_refs/0", "this is"),
+    (
+        "a secret with a blank",
+        v1(auth={"secret_refs": ["raw:hunter 2"]}),
+        "jobs/0/auth/secret_refs/0",
+        "this is",
+    ),
     ("a seconds field", v1(schedule="0 0 2 * * *"), "jobs/0/schedule", "bad schedule"),
     ("Sunday as 7", v1(schedule="0 2 * * 7"), "jobs/0/schedule", "bad schedule"),
     ("every 59 s", v1(schedule="@every 59s"), "jobs/0/schedule", "at least 60"),
-    ("a variable", v1(request={"url": "http://${HOST}/x"}), "jobs/0/request/url", '"http://${HOST}/x" is not'),
+    (
+        "a variable",
+        v1(request={"url": "http://${HOST}/x"}),
+        "jobs/0/request/url",
+        '"http://${HOST}/x" is not',
+    ),
 ]
 
 
-@pytest.mark.parametrize(("document", "path", "fragment"), [row[1:] for row in VERSION_2], ids=[r[0] for r in VERSION_2])
-def test_a_broken_version_2_manifest_is_refused_where_it_is_wrong(document: Any, path: str, fragment: str) -> None:
+def table(rows: list[tuple[str, Any, str, str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("document", "path", "fragment"), [row[1:] for row in rows], ids=[row[0] for row in rows]
+    )
+
+
+@table(VERSION_2)
+def test_a_broken_manifest_is_refused_where_it_is_wrong(document: Any, path: str, fragment: str) -> None:
     check_refused(document, path, fragment)
 
 
-@pytest.mark.parametrize(("document", "path", "fragment"), [row[1:] for row in VERSION_1], ids=[r[0] for r in VERSION_1])
+@table(VERSION_1)
 def test_version_1_is_exact(document: Any, path: str, fragment: str) -> None:
     check_refused(document, path, fragment)
 
@@ -241,9 +302,8 @@ def test_version_1_is_exact(document: Any, path: str, fragment: str) -> None:
 def check_refused(document: Any, path: str, fragment: str) -> None:
     with pytest.raises(ManifestError) as caught:
         check_manifest(document, variables={"HOST": "My.Host", "A": "x/"})
-    told = {problem.path: problem.message for problem in caught.value.problems}
-    assert path in told, told
-    assert any(problem.path == path and fragment in problem.message for problem in caught.value.problems), told
+    told = [(problem.path, problem.message) for problem in caught.value.problems]
+    assert any(where == path and fragment in message for where, message in told), told
     assert "hunter" not in str(caught.value) and "12345" not in str(caught.value)
 
 
@@ -277,7 +337,23 @@ def test_a_template_gone_wrong_is_told_a_hundred_times_not_more() -> None:
 
 
 def test_no_value_of_any_field_escapes_as_another_exception() -> None:
-    values: list[Any] = [None, True, 0, -1, 1.5, float("nan"), 10**400, "", "x", "${", [], [[]], {}, {"": None}, {5: 5}]
+    values: list[Any] = [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        float("nan"),
+        10**400,
+        "",
+        "x",
+        "${",
+        [],
+        [[]],
+        {},
+        {"": None},
+        {5: 5},
+    ]
     from detent.core.fields import JOB as TABLE
 
     for field in TABLE[2].fields:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import random_expression
+from tests.core.oracles import random_expression
 
 from detent.core.schedules import Timetable, combine, notes_for, once, parse_instant, parse_schedule
 from detent.errors import UsageError

@@ -29,7 +29,7 @@ from detent.runners.base import LOST, TAIL_MAX, Lifeline
 from detent.runners.http import (
     NOT_SENT,
 )
-from detent.runners.wire import Address, Watch, reach
+from detent.runners.wire import Address, Interrupted, Watch, connect, reach
 
 # Limits: the deadline, trust, and being told to stop.
 
@@ -105,10 +105,28 @@ def test_nothing_is_sent_once_trust_has_passed() -> None:
     assert served.connections == 0
 
 
-def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
-    with serving(silent) as served:  # the handshake takes until trust has passed
+def test_trust_that_passes_in_a_handshake_ends_it_and_nothing_was_sent() -> None:
+    with serving(silent) as served:
         end = attempt(f"https://{served.place}/", trusted(0.6))
     assert end.outcome == Outcome("lost", NOT_SENT)
+
+
+def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        received.append(peer.recv(1))
+        hung_up.set()
+
+    received: list[bytes] = []
+    hung_up = threading.Event()
+    with serving(script) as served:
+        watch = Watch(trusted(0.5), 20)
+        with connect("127.0.0.1", served.port, watch) as wire, pytest.raises(Interrupted) as caught:
+            while clock.boottime() < watch.lifeline.trusted_by:
+                threading.Event().wait(0.05)
+            wire.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        assert hung_up.wait(10)
+    assert caught.value.outcome == Outcome("lost", LOST)
+    assert received == [b""]
 
 
 def test_work_ends_when_trust_passes() -> None:

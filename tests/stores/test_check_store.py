@@ -71,3 +71,174 @@ WORLDS: dict[str, Callable[[Path], World]] = {"memory": _memory, "sqlite": _sqli
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_of_every_store(check: Check, world: str, tmp_path: Path) -> None:
     run_check(check, WORLDS[world](tmp_path))
+
+
+def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> None:
+    clock = FakeClock()
+    held = check_store(lambda: MemoryStore(clock.wall, clock.monotonic), clock.pass_time)
+    assert "a key is recorded once" in held
+    left_out = {check.__name__.replace("_", " ") for check in CHECKS} - set(held)
+    assert left_out == {
+        "a step of the wall clock expires no claim",
+        "a retry and a delay move with a step of the wall clock",
+        "a nominal instant does not move with a step of the wall clock",
+        "a note does not end with a step of the wall clock",
+        "a store opened again remembers",
+        "a new era leaps the fence and grants nothing too soon",
+        "a new era lets the claims it remembers go on",
+    }
+
+
+# Stores that break one rule each, and the sentence that says so.
+
+
+class ForgetsKeys(MemoryStore):
+    def _record(self, fire: Fire, run_at: float) -> bool:
+        self._entries.pop(fire.key, None)
+        return super()._record(fire, run_at)
+
+
+class HearsLateAsks(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        self._asks.pop(ask.node, None)
+        return super().claim(ask)
+
+
+class GrantsAfresh(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        grants = super().claim(ask)
+        return grants._replace(claims=tuple(c for c in grants.claims if c.fence > self._newest(grants)))
+
+    def _newest(self, grants: Grants) -> int:
+        seen, self._seen = getattr(self, "_seen", 0), max((c.fence for c in grants.claims), default=0)
+        return int(seen)
+
+
+class RenewsTheDead(MemoryStore):
+    def _live(self, entry: Entry) -> bool:
+        return entry.state == "claimed"
+
+
+class TrustsAnyFence(MemoryStore):
+    def _finish(self, report: Report) -> Verdict | None:
+        entry = self._entries[report.claim.fire.key]
+        return super()._finish(report._replace(claim=report.claim._replace(fence=entry.fence)))
+
+
+class LosesSentences(MemoryStore):
+    def _grant(self, entry: Entry, ask: Ask) -> None:
+        super()._grant(entry, ask)
+        entry.sentence = None
+
+
+class FollowsTwice(MemoryStore):
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        for report in reports:
+            self.put(report.follow)
+        return super().finish(reports)
+
+
+class TakesNothingBack(MemoryStore):
+    def _take_back(self, job: str, now: object) -> None:
+        pass
+
+
+class FillsGaps(MemoryStore):
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        for plan in plans:
+            if mark := self._marks.get(plan.job):
+                self._marks[plan.job] = Mark(max(mark.at, plan.since), mark.revision)
+        return super().advance(app, plans)
+
+
+class KeepsItsFence(MemoryStore):
+    def _new_era(self) -> None:
+        self._era += 1
+
+
+class HasNoGrace(MemoryStore):
+    def _keep_lane(self, entry: Entry) -> None:
+        pass
+
+
+class StopsNobody(MemoryStore):
+    def _stop(self, entry: Entry, why: Outcome) -> None:
+        self._ring()
+
+
+class CountsWhatIsGivenBack(MemoryStore):
+    def _finish(self, report: Report) -> Verdict | None:
+        answer = super()._finish(report._replace(verdict=report.verdict._replace(counts=True)))
+        return report.verdict if answer else None
+
+
+class KeepsLateHooks(MemoryStore):
+    def _drop_late_hooks(self, fire: Fire) -> None:
+        pass
+
+
+class BuriesNobody(MemoryStore):
+    def _bury(self, lives: Sequence[str]) -> None:
+        pass
+
+
+class RenewsInNameOnly(MemoryStore):
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        return [None for _ in claims]
+
+
+class LivesByTheWallClock(MemoryStore):
+    def _now(self) -> float:
+        self._monotonic = self._wall
+        return super()._now()
+
+
+BROKEN: list[tuple[type[MemoryStore], str]] = [
+    (ForgetsKeys, "a_key_is_recorded_once"),
+    (HearsLateAsks, "an_ask_that_arrives_late_is_granted_nothing"),
+    (GrantsAfresh, "a_repeated_ask_gets_the_same_grants_renewed"),
+    (RenewsTheDead, "an_expired_claim_renews_nothing"),
+    (TrustsAnyFence, "a_finish_repeated_after_another_claim_is_refused"),
+    (TrustsAnyFence, "an_expired_claim_is_granted_to_be_settled_as_lost"),
+    (LosesSentences, "a_sentence_outlives_the_node_that_should_settle_it"),
+    (FollowsTwice, "what_follows_is_recorded_with_the_end_and_once"),
+    (FollowsTwice, "what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded"),
+    (TakesNothingBack, "a_change_takes_back_what_is_not_yet_due"),
+    (TakesNothingBack, "a_change_also_takes_back_the_late_hooks_of_what_it_takes_back"),
+    (FillsGaps, "plans_make_one_chain"),
+    (KeepsItsFence, "a_new_era_leaps_the_fence_and_grants_nothing_too_soon"),
+    (HasNoGrace, "grace_keeps_the_lane_and_what_is_due_meanwhile_waits"),
+    (StopsNobody, "a_replacement_waits_until_the_holder_is_gone"),
+    (StopsNobody, "a_fire_that_was_told_to_stop_is_never_due_again"),
+    (CountsWhatIsGivenBack, "a_claim_given_back_made_no_attempt"),
+    (KeepsLateHooks, "a_late_hook_is_dropped_when_its_fire_starts"),
+    (KeepsLateHooks, "a_late_hook_is_dropped_when_its_fire_is_over"),
+    (BuriesNobody, "the_claims_of_a_dead_life_are_over_at_once"),
+    (RenewsInNameOnly, "a_renewed_claim_stays_alive"),
+    (LivesByTheWallClock, "a_step_of_the_wall_clock_expires_no_claim"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), BROKEN, ids=lambda one: getattr(one, "__name__", one))
+def test_a_broken_store_is_named_with_the_sentence_that_it_breaks(
+    broken: type[MemoryStore], name: str, tmp_path: Path
+) -> None:
+    clock, (check,) = FakeClock(), [check for check in CHECKS if check.__name__ == name]
+    world = _memory(tmp_path)._replace(
+        opener=lambda: broken(clock.wall, clock.monotonic),
+        pass_time=clock.pass_time,
+        stepper=clock.step_wall,
+    )
+    with pytest.raises(AssertionError, match=f"^{broken.__name__}: {name.replace('_', ' ')}: "):
+        run_check(check, world)
+
+
+def test_a_world_says_what_it_does_not_offer() -> None:
+    world = World(MemoryStore, lambda seconds: None)
+    for act in (
+        lambda: world.step_wall(1),
+        lambda: world.reopen(MemoryStore()),
+        lambda: world.new_era(MemoryStore()),
+    ):
+        with pytest.raises(NotOffered):
+            act()

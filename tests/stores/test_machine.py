@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from detent.model import Ask, Claim, Grants, Outcome
+from detent.model import Ask, Claim, Fire, Grants, Outcome
 from detent.stores.memory import MemoryStore
 from detent.stores.sqlite import SqliteStore
 from detent.testing.machine import Opener, check_against_reference
-from detent.testing.store_checks_world import FakeClock
 
 EXAMPLES = 60
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
@@ -35,3 +34,41 @@ OPENERS: dict[str, Callable[[Path], Opener]] = {"memory": _memory, "sqlite": _sq
 def test_a_store_answers_as_the_reference_does(name: str, tmp_path: Path) -> None:
     opener = OPENERS[name](tmp_path)
     check_against_reference(opener, examples=CAMPAIGN or EXAMPLES, fixed=not CAMPAIGN)
+
+
+# Stores that differ from the reference in one thing each.
+
+
+class HearsLateAsks(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        self._asks.pop(ask.node, None)
+        return super().claim(ask)
+
+
+class RenewsInNameOnly(MemoryStore):
+    def _renew(self, claim: Claim) -> Outcome | None:
+        entry = self._entries.get(claim.fire.key)
+        expires = entry.expires if entry else 0.0
+        answer = super()._renew(claim)
+        if entry:
+            entry.expires = expires
+        return answer
+
+
+class KeepsLateHooks(MemoryStore):
+    def _drop_late_hooks(self, fire: Fire) -> None:
+        pass
+
+
+class LivesByTheWallClock(MemoryStore):
+    def _now(self) -> float:
+        self._monotonic = self._wall
+        return super()._now()
+
+
+@pytest.mark.parametrize("broken", [HearsLateAsks, RenewsInNameOnly, KeepsLateHooks, LivesByTheWallClock])
+def test_a_store_that_differs_is_found_out(broken: type[MemoryStore]) -> None:
+    with pytest.raises(AssertionError, match=f"the reference says .*, {broken.__name__} says "):
+        check_against_reference(
+            lambda clock: broken(clock.wall, clock.monotonic), examples=200, fixed=True, shrink=False
+        )

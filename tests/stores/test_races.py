@@ -26,3 +26,26 @@ RACES = [race_to_put, race_to_run, race_to_plan, race_for_turns]
 @pytest.mark.parametrize("store", OPENERS)
 def test_of_eight_processes(race: Callable[[Opener, Path], None], store: str, tmp_path: Path) -> None:
     race(OPENERS[store], tmp_path / "race.db")
+
+
+def launch(key: str, fence: int, start: float, end: float, sentence: str = "") -> Launch:
+    return Launch(key, "a.b", fence, sentence, start, end)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (launch("a.b@2", 2, 1.5, 3.0), "a.b@2 started while a.b@1 held lane a.b"),
+        (launch("a.b@2", 1, 2.5, 3.0), "a fence was given twice"),
+        (launch("a.b@1", 2, 2.5, 3.0), "granted more than once"),
+    ],
+)
+def test_a_race_that_went_wrong_is_found_out(second: Launch, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        judge_launches([launch("a.b@1", 1, 1.0, 2.0), second])
+
+
+def test_a_race_that_went_well_is_not_blamed() -> None:
+    first = launch("a.b@1", 1, 1.0, 2.0)
+    free = launch("a.c@1", 4, 1.5, 9.0)._replace(lane="")
+    judge_launches([launch("a.b@2", 2, 2.0, 3.0), first, launch("a.b@3", 3, 1.5, 9.0, "skipped"), free])

@@ -65,7 +65,7 @@ class Zone:
         high = at + offset
         for change in self._changes(at, until):
             yield Window(at, change, offset, high)
-            high = max(high, change + offset)
+            high = change + offset
             at, offset = change, self._offset(change)
         yield Window(at, until, offset, high)
 

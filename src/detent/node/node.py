@@ -44,6 +44,7 @@ class Edges(NamedTuple):
     monotonic: Callable[[], float]
     rng: Random
     emit: Emit
+    rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
 
 
 class Pace(NamedTuple):
@@ -79,7 +80,6 @@ class Node:
     def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
         self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
         self.timeline = Timeline(pace.ahead_s)
-        self.rounds = 0  # finished rounds of planning: the watchdog's food
         self.draining = False
         self._adopted = False
         self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
@@ -109,6 +109,10 @@ class Node:
         self._dead.add(life)
         self._look.ring()
 
+    def has_buried(self, life: str) -> bool:
+        """Has the store been told?"""
+        return life not in self._dead
+
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""
         self.jobs, self._adopted = jobs, False
@@ -128,6 +132,8 @@ class Node:
                 wait_s = await step()
             except StoreUnavailable:
                 wait_s = self.pace.retry_s
+            if bell is self._look:
+                self.edges.rounded()
             await bell.sleep(min(max(wait_s, self.pace.least_s), self.pace.idle_s))
 
     async def _call(self, line: str, call: Callable[..., T], *args: Any) -> T:
@@ -153,7 +159,6 @@ class Node:
             await self._adopt()
         await self._plan_ahead()
         next_in_s = await self._claim()
-        self.rounds += 1
         return min(next_in_s, self.timeline.next_in_s(self.store_now()))
 
     async def _adopt(self) -> None:

@@ -57,7 +57,7 @@ class MemoryStore:
         self._lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
         self._jobs: dict[str, dict[str, Entry]] = {}  # the open scheduled ones of a job
         self._marks: dict[str, Mark] = {}
-        self._reached: dict[str, datetime] = {}  # job -> its newest instant that was ever claimed
+        self._reached: dict[str, datetime] = {}  # job -> its newest instant ever claimed or forgotten
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
         self._graces: dict[str, list[float]] = {}  # lane -> when places that grace keeps are free
@@ -154,7 +154,7 @@ class MemoryStore:
                 if entry.over_at < now - older_than_s or kept[entry.fire.job] > keep:
                     gone.append(entry.fire.key)
             for key in gone:
-                del self._entries[key]
+                self._reach(self._entries.pop(key).fire)
             self._forget_asks()
             return len(gone)
 
@@ -313,13 +313,16 @@ class MemoryStore:
         entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
         entry.expires = self._monotonic() + entry.ttl_s
         self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
-        if entry.fire.origin == "schedule":
-            job, due_at = entry.fire.job, entry.fire.due_at
-            self._reached[job] = max(due_at, self._reached.get(job, due_at))
+        self._reach(entry.fire)
         if entry.sentence is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, self._now()
             self._drop_late_hooks(entry.fire)
+
+    def _reach(self, fire: Fire) -> None:
+        """This instant must not be recorded again, also when its row is gone and the clock set back."""
+        if fire.origin == "schedule":
+            self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
 
     def _claim(self, entry: Entry, now: float) -> Claim:
         success = self._successes.get(entry.fire.job)

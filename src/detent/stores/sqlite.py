@@ -157,13 +157,12 @@ class SqliteStore:
             now = call.now()
             _forget_the_expired(call)
         with self._file.reading() as link:
-            rows = link.db.execute(_PRUNABLE, (app, now - older_than_s, keep))
-            ids = iter([id for (id,) in rows])
+            found = iter(link.db.execute(_PRUNABLE, (app, now - older_than_s, keep)).fetchall())
         gone = 0
-        while batch := list(islice(ids, PRUNE_MAX)):
+        while batch := list(islice(found, PRUNE_MAX)):
             with self._writing() as call:
-                # What became of a row since is looked at again: an id may be another fire's by now.
-                still = [id for id in batch if call.one(_STILL_PRUNABLE, id, now)]
+                # What became of a row since is looked at again: its id may be another fire's by now.
+                still = [id for id, key in batch if call.one(_STILL_PRUNABLE, id, key)]
                 for id in still:
                     call.delete(id)
             gone += len(still)
@@ -368,16 +367,16 @@ WHERE CASE state WHEN 'pending' THEN run_at <= ? ELSE expires <= ? END LIMIT 1
 """
 _PRUNABLE = """
 WITH ranked AS (
-    SELECT id, job, due, origin, over_at,
+    SELECT id, key, job, due, origin, over_at,
            row_number() OVER (PARTITION BY job ORDER BY due DESC, key DESC) AS place
     FROM fires WHERE app = ? AND state = 'over'
 )
-SELECT id FROM ranked LEFT JOIN marks USING (job)
+SELECT id, key FROM ranked LEFT JOIN marks USING (job)
 WHERE (over_at < ? OR place > ?) AND NOT (origin = 'schedule' AND at IS NOT NULL AND due > at)
 """
 _STILL_PRUNABLE = """
 SELECT 1 FROM fires LEFT JOIN marks USING (job)
-WHERE id = ? AND state = 'over' AND over_at <= ? AND NOT (origin = 'schedule' AND at IS NOT NULL AND due > at)
+WHERE id = ? AND key = ? AND state = 'over' AND NOT (origin = 'schedule' AND at IS NOT NULL AND due > at)
 """
 _ATTEMPTS = """
 SELECT fire, number, node, fence, started, ended, outcome, status, took, NULL

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from detent.clock import instant
 from detent.core.lanes import Standing
 from detent.model import Attempt, Fire, Mark
-from detent.stores.base import PAUSE, STEP_S, app_of, first_fence
+from detent.stores.base import PAUSE, STEP_S, app_of, leap
 from detent.stores.entry import standing
 from detent.stores.sqlite_file import Link
 from detent.stores.sqlite_rows import (
@@ -137,8 +137,9 @@ class Call:
 
     def _new_era(self) -> None:
         """What the store remembers may be old: fences leap, and no claim is granted too soon."""
-        floor = first_fence(self.now())
-        self.db.execute("UPDATE apps SET fence = max(fence + 1, ?) WHERE fence IS NOT NULL", (floor,))
+        now = self.now()
+        for app, fence in self.db.execute("SELECT app, fence FROM apps WHERE fence IS NOT NULL"):
+            self._fences[app] = leap(fence, now)
         self.set_world(era=os.urandom(8).hex(), calm_until=self.monotonic + self.world.longest_ttl_s)
 
     def _identity(self) -> tuple[str, str]:
@@ -273,7 +274,7 @@ class Call:
         app = app_of(fire.job)
         if app not in self._fences:
             found = self.one("SELECT fence FROM apps WHERE app = ? AND fence IS NOT NULL", app)
-            self._fences[app] = found[0] if found else first_fence(self.wall)
+            self._fences[app] = found[0] if found else leap(0, self.wall)
         self._fences[app] += 1
         return self._fences[app]
 

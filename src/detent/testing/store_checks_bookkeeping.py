@@ -21,7 +21,7 @@ from detent.testing.store_checks_world import (
     row,
 )
 
-PATIENCE_S = 10.0  # for a hint to arrive
+PATIENCE_S = 5.0  # for a hint to arrive
 SLICE_S = 0.05
 
 

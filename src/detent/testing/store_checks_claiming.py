@@ -178,11 +178,11 @@ def an_answer_says_when_asking_again_may_pay(store: Store, world: World) -> None
 
 def a_renewed_claim_stays_alive(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
-    claim = Asker(store).claim_one()
+    claim, other = Asker(store).claim_one(), Asker(store, "n2")
     for _ in range(3):
         world.pass_time(TTL_S * 0.7)
         assert renew(store, claim) is None
-        assert Asker(store, "n2").claim() == []
+        assert other.claim() == []
 
 
 def an_expired_claim_is_granted_to_be_settled_as_lost(store: Store, world: World) -> None:

@@ -122,11 +122,10 @@ class WatchedStore(MemoryStore):
                 self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
         return grants
 
-    def _grant(self, entry: Entry, ask: Ask) -> None:
-        super()._grant(entry, ask)
-        if entry.fire.origin == "schedule":
-            reached, job = self.shadow.reached, entry.fire.job
-            reached[job] = max(entry.fire.due_at, reached.get(job, entry.fire.due_at))
+    def _reach(self, fire: Fire) -> None:
+        super()._reach(fire)
+        if fire.origin == "schedule":
+            self.shadow.reached[fire.job] = max(fire.due_at, self.shadow.reached.get(fire.job, fire.due_at))
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         super()._end(entry, outcome)

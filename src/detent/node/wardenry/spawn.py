@@ -10,7 +10,6 @@ import os
 import pwd
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from . import kernel
@@ -172,17 +171,36 @@ def _execute(order: Order) -> None:
     words = [to_bytes(word) for word in order.words]
     env = {to_bytes(name): to_bytes(value) for name, value in order.env.items()}
     try:
-        os.execvpe(words[0], words, env)
+        _search(words, env)
     except OSError as error:
         raise _explain(error, order) from None
     except ValueError as error:  # a NUL byte, or a "=" in a variable's name
         raise Failure(NOT_RUNNABLE, f"a word or variable cannot be passed on: {error}") from None
 
 
+def _search(words: list[bytes], env: dict[bytes, bytes]) -> NoReturn:
+    """Execute the first such program in the command's own PATH.  Folders that hide it, or that hold
+    one which is not for us, are passed over, as a shell does."""
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in _candidates(words[0], env.get(b"PATH") or os.defpath.encode()):
+        try:
+            os.execve(path, words, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            if os.access(path, os.F_OK):
+                failure = error
+    raise failure
+
+
+def _candidates(name: bytes, path: bytes) -> list[bytes]:
+    return [name] if b"/" in name else [(folder or b".") + b"/" + name for folder in path.split(b":")]
+
+
 def _explain(error: OSError, order: Order) -> Failure:
     name = order.words[0]
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        if "/" in name and Path(name).exists():
+        if "/" in name and os.access(to_bytes(name), os.F_OK):
             return Failure(NOT_FOUND, f'cannot run "{name}": the interpreter in its first line is not there')
         where = "" if "/" in name else f" in PATH ({order.env.get('PATH') or os.defpath})"
         return Failure(NOT_FOUND, f'command not found: "{name}"{where}')

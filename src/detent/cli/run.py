@@ -1,0 +1,42 @@
+"""`detent run`: a node for the jobs of a manifest."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+
+from detent.config import find_manifest, load_manifest, nodes_directory, store_url
+from detent.node.service import Service, Setting
+from detent.observe.logs import log_to
+from detent.stores.opening import open_store
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the manifest (default: ./detent.yaml)")
+    parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
+    parser.add_argument("--queues", default="default", metavar="A,B", help="serve these queues only")
+
+
+def main(given: argparse.Namespace) -> int:
+    file, env = find_manifest(given.file), dict(os.environ)
+    manifest = load_manifest(file, env)
+    url = store_url(manifest, given.store, env)
+    emit = log_to(sys.stderr, colours=sys.stderr.isatty())
+    setting = Setting(
+        load=lambda: load_manifest(file, env),
+        file=file,
+        store=open_store(url),
+        directory=nodes_directory(url, env),
+        env=env,
+        emit=emit,
+        queues=tuple(given.queues.split(",")),
+    )
+    for warning in manifest.warnings:
+        emit("manifest-warning", app=manifest.app, error=str(warning))
+
+    async def serve() -> int:
+        return await Service(setting, manifest).run()
+
+    return asyncio.run(serve())

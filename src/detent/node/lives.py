@@ -1,0 +1,91 @@
+"""The lives of nodes on this host, and the proof that one of them is over.
+
+Each life holds a flock on a file of its own, together with its warden: the kernel frees it when the
+last of them is gone, however they ended.  A life whose file can be locked by another is dead.  What
+its commands left behind is swept before its claims are taken over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+from detent.errors import UsageError
+
+SUFFIX = ".lock"
+
+
+class Life:
+    """This process' life: its name, its lock, and its folder for the output of what runs."""
+
+    def __init__(self, directory: Path, node_id: str) -> None:
+        self.directory = directory
+        self.name = f"{re.sub('[^A-Za-z0-9_-]+', '-', node_id)[:60]}.{secrets.token_hex(4)}"
+        self.outputs = directory / self.name
+        self._lock = directory / (self.name + SUFFIX)
+        self.lock_fd = -1
+
+    def begin(self) -> None:
+        """The file gets its name only when it is locked: nobody can take it for a dead one's."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.outputs.mkdir(mode=0o700)
+            fresh = self._lock.with_suffix(".new")
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self.lock_fd = os.open(fresh, flags, 0o600)
+            fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
+            fresh.rename(self._lock)
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.directory}: {error.strerror}") from error
+
+    def end(self) -> None:
+        """All is settled: nobody needs a proof."""
+        shutil.rmtree(self.outputs, ignore_errors=True)
+        self._lock.unlink(missing_ok=True)
+        os.close(self.lock_fd)
+
+
+class Graveyard:
+    """Finds the dead lives of a directory, and keeps their locks until they are buried."""
+
+    def __init__(self, directory: Path, own: str) -> None:
+        self._directory, self._own = directory, own
+        self._dead: dict[str, int] = {}  # life -> the descriptor by which we hold its lock
+
+    def find(self) -> list[str]:
+        """Lives whose lock is free, and that were not found before."""
+        found = []
+        for path in self._directory.glob("*" + SUFFIX):
+            life = path.name.removesuffix(SUFFIX)
+            if life != self._own and life not in self._dead and self._take(life, path):
+                found.append(life)
+        return found
+
+    def bury(self, life: str) -> None:
+        """Its claims are over, its processes gone."""
+        shutil.rmtree(self._directory / life, ignore_errors=True)
+        (self._directory / (life + SUFFIX)).unlink(missing_ok=True)
+        os.close(self._dead.pop(life))
+
+    def close(self) -> None:
+        """Those not yet buried are left to somebody else."""
+        for fd in self._dead.values():
+            os.close(fd)
+        self._dead.clear()
+
+    def _take(self, life: str, path: Path) -> bool:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # its own node, or another, has removed it
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return False
+        self._dead[life] = fd
+        return True

@@ -1,0 +1,292 @@
+"""`detent run`: a node as a process, from its first look at the store to its last goodbye.
+
+- It ends by SIGTERM, SIGINT or SIGQUIT: it takes no more work, gives back what it has not started,
+  lets the rest end for `drain_seconds`, ends what is left, and has it all settled.  A second signal
+  hurries.
+- SIGHUP, or a change of the manifest's file, reads the jobs again.  A wrong file changes nothing.
+- The watchdog is fed by the planning loop after each round, so that a loop that hangs is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from detent import __version__, clock
+from detent.core.manifest import Manifest, jobs_on
+from detent.core.secrets import secret_variables
+from detent.errors import DetentError, StoreUnavailable, UsageError
+from detent.events import Emit
+from detent.model import Job, Request
+from detent.node.lives import Graveyard, Life
+from detent.node.node import Edges, Node, Pace
+from detent.node.notify import Notify
+from detent.node.offload import Threads
+from detent.node.processes import Processes, find_cgroup, sweep
+from detent.node.starter import Runners, Surroundings
+from detent.stores.base import Store
+
+BEAT_S = 10.0  # between two heartbeats
+BEAT_TTL_S = 30.0
+WATCH_S = 0.5  # between two looks at the clock, the file and the dead
+WAIT_S = 5.0  # one wait for the store's bell
+PRUNE_S = 600.0
+STEP_S = 2.0  # the wall clock moved by more than this against the other: it was set
+NODE = "node/"  # the name of a heartbeat's note begins so
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+class Setting(NamedTuple):
+    """What `detent run` was given."""
+
+    load: Callable[[], Manifest]
+    file: Path
+    store: Store
+    directory: Path  # of this host's lives
+    env: Mapping[str, str]
+    emit: Emit
+    queues: tuple[str, ...] = ("default",)
+
+
+class Service:
+    def __init__(self, setting: Setting, manifest: Manifest) -> None:
+        self._setting, self._manifest = setting, manifest
+        self._emit, self._store = setting.emit, setting.store
+        self._host = socket.gethostname()
+        self._life = Life(setting.directory, manifest.node.id or self._host)
+        self._graveyard = Graveyard(setting.directory, self._life.name)
+        self._threads = Threads({"request": manifest.node.max_running})
+        self._notify = Notify(setting.env)
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._seen = _signature(setting.file)
+        self._runners: Runners
+        self._node: Node | None = None
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in STOPS:
+            loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if await self._reach_store():
+            await self._live()
+        return 0
+
+    async def _live(self) -> None:
+        self._life.begin()
+        processes = Processes(self._life.name, cgroup=find_cgroup(), lock_fd=self._life.lock_fd)
+        try:
+            await processes.start()
+            self._node = self._new_node(processes)
+            await self._work()
+        finally:
+            await self._leave(processes)
+
+    def _new_node(self, processes: Processes) -> Node:
+        around = _surroundings(self._manifest, self._setting.env, self._life.outputs)
+        self._runners = Runners(processes, self._threads, around, self._emit)
+        edges = Edges(
+            store=self._store,
+            starter=self._runners,
+            offload=self._threads,
+            spawn=self._spawn,
+            monotonic=clock.boottime,
+            rng=Random(),
+            emit=self._emit,
+            rounded=self._feed_watchdog,
+        )
+        jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
+        idle_s = self._notify.watchdog_s / 3 or Pace().idle_s
+        pace = Pace(
+            max_running=self._manifest.node.max_running,
+            idle_s=min(idle_s, Pace().idle_s),
+            queues=self._setting.queues,
+        )
+        return Node(self._life.name, self._manifest.app, jobs, edges, pace)
+
+    async def _reach_store(self) -> bool:
+        """Wait for the store, and say so once.  False: told to stop meanwhile."""
+        said = False
+        while not self._stop.is_set():
+            try:
+                await self._threads("look", self._store.adopt, self._manifest.app, -1, {})
+                return True
+            except StoreUnavailable as error:
+                if not said:
+                    self._emit("store-unavailable", **self._who(), error=str(error))
+                    said = True
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), 1.0)
+        return False
+
+    async def _work(self) -> None:
+        self._emit("started", **self._who(), jobs=len(self._node.jobs), version=__version__)
+        steps = (self._node.run, self._listen, self._watch, self._beat, self._prune)
+        for step in steps:
+            self._spawn(step())
+        self._notify("READY=1", f"STATUS={len(self._node.jobs)} jobs")
+        await self._stop.wait()
+        self._notify("STOPPING=1")
+        self._emit("draining", **self._who(), drain_s=self._manifest.node.drain_s)
+        await self._node.drain(self._manifest.node.drain_s)
+
+    async def _leave(self, processes: Processes) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await processes.close()
+        with suppress(DetentError):
+            await self._threads("renew", self._store.note, self._manifest.app, NODE + self._life.name, "")
+        self._store.close()
+        self._threads.close()
+        self._graveyard.close()
+        self._life.end()
+        self._emit("stopped", **self._who())
+
+    # Signals.
+
+    def _signalled(self) -> None:
+        if self._stop.is_set() and self._node:
+            self._node.hurry()
+        self._stop.set()
+
+    def _reload(self) -> None:
+        """Take over what changed.  What runs goes on; a wrong file changes nothing."""
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")
+        try:
+            manifest = self._setting.load()
+            _check_same(self._manifest, manifest)
+        except DetentError as error:
+            self._emit("reload-refused", **self._who(), error=str(error))
+        else:
+            self._take_over(manifest)
+        self._notify("READY=1", f"STATUS={len(self._node.jobs)} jobs")
+
+    def _take_over(self, manifest: Manifest) -> None:
+        before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
+        self._manifest = manifest
+        self._runners.around = _surroundings(manifest, self._setting.env, self._life.outputs)
+        self._node.reload(jobs)
+        self._emit("reloaded", **self._who(), **_difference(before, jobs))
+
+    # What goes on beside the node.
+
+    def _spawn(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coro)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            text = str(error) if isinstance(error, DetentError) else f"{type(error).__name__}: {error}"
+            self._emit("internal-error", **self._who(), error=text)
+            self._stop.set()
+
+    async def _listen(self) -> None:
+        """Somebody pushed, cancelled or paused: the node hears of it at once."""
+        while True:
+            try:
+                if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
+                    self._node.told()
+            except StoreUnavailable:
+                await asyncio.sleep(1.0)
+
+    async def _watch(self) -> None:
+        offset, looked = clock.wall() - clock.boottime(), 0
+        while True:
+            await asyncio.sleep(WATCH_S)
+            moved = clock.wall() - clock.boottime() - offset
+            if abs(moved) > STEP_S:
+                self._emit("clock-stepped", **self._who(), by_s=round(moved, 1))
+                self._node.told()
+            offset += moved
+            looked += 1
+            if looked % 2 == 0:
+                self._look_at_file()
+            await self._look_for_dead()
+
+    def _look_at_file(self) -> None:
+        seen = _signature(self._setting.file)
+        if seen != self._seen:
+            self._seen = seen
+            self._reload()
+
+    async def _look_for_dead(self) -> None:
+        for life in self._graveyard.find():
+            await self._threads("sweep", sweep, life)
+            self._node.bury(life)
+            self._spawn(self._finish_burial(life))
+
+    async def _finish_burial(self, life: str) -> None:
+        while not self._node.has_buried(life):
+            await asyncio.sleep(WATCH_S)
+        self._graveyard.bury(life)
+
+    async def _beat(self) -> None:
+        while True:
+            note = self._store.note, self._manifest.app, NODE + self._life.name, self._heartbeat(), BEAT_TTL_S
+            with suppress(StoreUnavailable):
+                await self._threads("renew", *note)
+            await asyncio.sleep(BEAT_S)
+
+    def _heartbeat(self) -> str:
+        about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
+        return json.dumps(about | {"queues": self._setting.queues, "outputs": str(self._life.outputs)})
+
+    async def _prune(self) -> None:
+        while True:
+            node = self._manifest.node
+            older_than_s = timedelta(days=node.keep_days).total_seconds()
+            with suppress(StoreUnavailable):
+                await self._threads(
+                    "prune", self._store.prune, self._manifest.app, older_than_s, node.keep_fires
+                )
+            await asyncio.sleep(PRUNE_S)
+
+    def _feed_watchdog(self) -> None:
+        if self._notify.watchdog_s:
+            self._notify("WATCHDOG=1")
+
+    def _who(self) -> dict[str, str]:
+        return {"app": self._manifest.app, "node": self._life.name}
+
+
+def _surroundings(manifest: Manifest, env: Mapping[str, str], outputs: Path) -> Surroundings:
+    works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
+    refs = {ref for work in works if isinstance(work, Request) for ref in work.secret_refs}
+    hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets)
+    return Surroundings(env=env, secrets=manifest.secrets, hidden=hidden, outputs=outputs)
+
+
+def _check_same(old: Manifest, new: Manifest) -> None:
+    for what, before, now in (("app", old.app, new.app), ("store", old.store, new.store)):
+        if before != now:
+            raise UsageError(f"{what} changed from {before} to {now}: restart the node for that")
+
+
+def _difference(before: Mapping[str, Job], after: Mapping[str, Job]) -> dict[str, list[str]]:
+    same = before.keys() & after.keys()
+    return {
+        "added": sorted(after.keys() - before.keys()),
+        "changed": sorted(name for name in same if before[name].revision != after[name].revision),
+        "removed": sorted(before.keys() - after.keys()),
+    }
+
+
+def _signature(file: Path) -> tuple[int, int, int]:
+    """Another one of these: the file was changed or replaced."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size

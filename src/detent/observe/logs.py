@@ -1,0 +1,73 @@
+"""Events as lines: JSON for machines, a short coloured line for a terminal.
+
+One line is one write, so that lines of threads never mix.  A reader that went away breaks no job.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from detent import clock
+from detent.events import EVENTS, Emit
+
+_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
+_GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
+_LEADING = ("time", "level", "event", "app", "job", "run_id", "fire", "node")
+_ON_TERMINAL = ("attempt", "attempts", "reason", "again_in_s", "took_ms", "late_s", "instants", "jobs", "error")
+
+
+def log_to(stream: TextIO, *, colours: bool, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
+    """A listener that writes each event as one line."""
+    word = _terminal_line if colours else _json_line
+    lock = threading.Lock()
+
+    def emit(event: str, **fields: Any) -> None:
+        level = EVENTS[event].level
+        if level in quiet:
+            return
+        line = word(event, level, fields)
+        with lock:
+            _write(stream, line)
+
+    return emit
+
+
+def _write(stream: TextIO, line: str) -> None:
+    try:
+        stream.write(line + "\n")
+        stream.flush()
+    except (OSError, ValueError):  # the terminal is gone, or the disk is full: jobs go on
+        return
+
+
+def _json_line(event: str, level: str, fields: dict[str, Any]) -> str:
+    now = clock.now()
+    record = {"time": f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z", "level": level, "event": event}
+    record |= {name: fields[name] for name in _LEADING if name in fields}
+    return json.dumps(record | fields, default=str, ensure_ascii=False)
+
+
+def _terminal_line(event: str, level: str, fields: dict[str, Any]) -> str:
+    colour = _GOOD if event == "success" else _COLOURS[level]
+    told = "  ".join(_told(name, fields[name]) for name in _ON_TERMINAL if fields.get(name) not in (None, "", []))
+    subject = fields.get("fire") or fields.get("node", "")
+    time = f"{clock.now().astimezone():%H:%M:%S}"
+    return f"{_DIM}{time}{_PLAIN} {colour}{event:<18}{_PLAIN} {subject}  {_DIM}{told}{_PLAIN}".rstrip()
+
+
+def _told(name: str, value: object) -> str:
+    words: dict[str, Callable[[Any], str]] = {
+        "reason": str,
+        "error": str,
+        "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms",
+        "again_in_s": lambda s: f"again in {s:g} s",
+        "late_s": lambda s: f"{s} s late",
+        "attempts": lambda n: f"{n} attempts" if n > 1 else "",
+        "attempt": lambda n: f"attempt {n}" if n > 1 else "",
+        "instants": lambda n: f"{n} instants",
+        "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
+    }
+    return words[name](value)
