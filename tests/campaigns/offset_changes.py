@@ -88,7 +88,7 @@ def examine(task: tuple[Change, str, int]) -> Finding:
     rng = random.Random(f"{change}")
     compared, differences = 0, []
     for rule in RULES:
-        for expression in {expression_near(rng, shown) for _ in range(expressions)}:
+        for expression in [expression_near(rng, shown) for _ in range(expressions)]:
             compared += 1
             expected = [at for at in try_every_minute(Naive(expression), rule, minutes) if at > since]
             if found := difference(expression, zone, rule, expected, (since, until)):

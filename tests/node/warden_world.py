@@ -100,14 +100,16 @@ class World:
         finally:
             await processes.close()
 
-    def run(self, *words: str, **fields: object) -> End:
-        """Run one command to its end."""
-        return asyncio.run(self._run(self.spec(*words, **fields)))
+    def run(self, *words: str, dead: Path | None = None, **fields: object) -> End:
+        """Run one command to its end; then the process whose id is in the file `dead` is so."""
+        return asyncio.run(self._run(self.spec(*words, **fields), dead))
 
-    async def _run(self, spec: Spec) -> End:
+    async def _run(self, spec: Spec, dead: Path | None) -> End:
         async with self.processes() as processes:
             work = await begin(processes, spec)
-            return await asyncio.wait_for(work.gone, PATIENCE_S)
+            end = await asyncio.wait_for(work.gone, PATIENCE_S)
+            assert dead is None or not is_alive(int(dead.read_text()))
+            return end
 
     def clear_up(self) -> None:
         assert sweep(self.life, PATIENCE_S)

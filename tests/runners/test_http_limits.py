@@ -29,7 +29,7 @@ from detent.runners.base import LOST, TAIL_MAX, Lifeline
 from detent.runners.http import (
     NOT_SENT,
 )
-from detent.runners.wire import Address, Interrupted, Watch, connect, reach
+from detent.runners.http_wire import Address, Interrupted, Watch, connect, reach
 
 # Limits: the deadline, trust, and being told to stop.
 

@@ -14,7 +14,7 @@ from detent.stores.memory import MemoryStore
 from detent.stores.sqlite import SqliteStore
 from detent.testing.machine import Opener, check_against_reference
 
-EXAMPLES = 60
+EXAMPLES = 40
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
 
 

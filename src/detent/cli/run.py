@@ -8,7 +8,7 @@ import os
 import sys
 
 from detent.config import find_manifest, load_manifest, nodes_directory, store_url
-from detent.node.service import Service, Setting
+from detent.node.service import Service, Setting, reach
 from detent.observe.logs import log_to
 from detent.stores.opening import open_store
 
@@ -35,6 +35,8 @@ def main(given: argparse.Namespace) -> int:
     )
     for warning in manifest.warnings:
         emit("manifest-warning", app=manifest.app, error=str(warning))
+
+    reach(setting, manifest.app)
 
     async def serve() -> int:
         return await Service(setting, manifest).run()

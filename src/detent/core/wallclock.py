@@ -81,7 +81,7 @@ class WallClock:
         if local < window.high:
             return f"{self._names(local, 'happens twice')}; fires both times, this is the second"
         after = self.zone.window(window.until)
-        if after.start + after.offset <= local < after.high:
+        if after.start + after.offset <= local:
             fires = "both times, this is the first" if self._repeats else "the first time only"
             return f"{self._names(local, 'happens twice')}; fires {fires}"
         return ""

@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -66,34 +67,28 @@ class Service:
         self._graveyard = Graveyard(setting.directory, self._life.name)
         self._threads = Threads({"request": manifest.node.max_running})
         self._notify = Notify(setting.env)
-        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen = _signature(setting.file)
-        self._runners: Runners
-        self._node: Node | None = None
+        self._life.begin()
+        self._processes = Processes(self._life.name, cgroup=find_cgroup(), lock_fd=self._life.lock_fd)
+        around = _surroundings(manifest, setting.env, self._life.outputs)
+        self._runners = Runners(self._processes, self._threads, around, self._emit)
+        self._node = self._new_node()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in STOPS:
             loop.add_signal_handler(number, self._signalled)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        if await self._reach_store():
-            await self._live()
-        return 0
-
-    async def _live(self) -> None:
-        self._life.begin()
-        processes = Processes(self._life.name, cgroup=find_cgroup(), lock_fd=self._life.lock_fd)
         try:
-            await processes.start()
-            self._node = self._new_node(processes)
+            await self._processes.start()
             await self._work()
         finally:
-            await self._leave(processes)
+            await self._leave()
+        return 0
 
-    def _new_node(self, processes: Processes) -> Node:
-        around = _surroundings(self._manifest, self._setting.env, self._life.outputs)
-        self._runners = Runners(processes, self._threads, around, self._emit)
+    def _new_node(self) -> Node:
         edges = Edges(
             store=self._store,
             starter=self._runners,
@@ -113,21 +108,6 @@ class Service:
         )
         return Node(self._life.name, self._manifest.app, jobs, edges, pace)
 
-    async def _reach_store(self) -> bool:
-        """Wait for the store, and say so once.  False: told to stop meanwhile."""
-        said = False
-        while not self._stop.is_set():
-            try:
-                await self._threads("look", self._store.adopt, self._manifest.app, -1, {})
-                return True
-            except StoreUnavailable as error:
-                if not said:
-                    self._emit("store-unavailable", **self._who(), error=str(error))
-                    said = True
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), 1.0)
-        return False
-
     async def _work(self) -> None:
         self._emit("started", **self._who(), jobs=len(self._node.jobs), version=__version__)
         steps = (self._node.run, self._listen, self._watch, self._beat, self._prune)
@@ -139,10 +119,10 @@ class Service:
         self._emit("draining", **self._who(), drain_s=self._manifest.node.drain_s)
         await self._node.drain(self._manifest.node.drain_s)
 
-    async def _leave(self, processes: Processes) -> None:
+    async def _leave(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await processes.close()
+        await self._processes.close()
         with suppress(DetentError):
             await self._threads("renew", self._store.note, self._manifest.app, NODE + self._life.name, "")
         self._store.close()
@@ -154,7 +134,7 @@ class Service:
     # Signals.
 
     def _signalled(self) -> None:
-        if self._stop.is_set() and self._node:
+        if self._stop.is_set():
             self._node.hurry()
         self._stop.set()
 
@@ -259,6 +239,20 @@ class Service:
 
     def _who(self) -> dict[str, str]:
         return {"app": self._manifest.app, "node": self._life.name}
+
+
+def reach(setting: Setting, app: str) -> None:
+    """Wait for the store, and say so once.  Nothing runs yet: a signal ends it as it ends any program."""
+    said = False
+    while True:
+        try:
+            setting.store.adopt(app, -1, {})
+            return
+        except StoreUnavailable as error:
+            if not said:
+                setting.emit("store-unavailable", app=app, error=str(error))
+            said = True
+            threading.Event().wait(1.0)
 
 
 def _surroundings(manifest: Manifest, env: Mapping[str, str], outputs: Path) -> Surroundings:

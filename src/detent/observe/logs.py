@@ -16,7 +16,17 @@ from detent.events import EVENTS, Emit
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 _GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
 _LEADING = ("time", "level", "event", "app", "job", "run_id", "fire", "node")
-_ON_TERMINAL = ("attempt", "attempts", "reason", "again_in_s", "took_ms", "late_s", "instants", "jobs", "error")
+_ON_TERMINAL: tuple[str, ...] = (
+    "attempt",
+    "attempts",
+    "reason",
+    "again_in_s",
+    "took_ms",
+    "late_s",
+    "instants",
+    "jobs",
+)
+_ON_TERMINAL += ("error", "added", "changed", "removed")
 
 
 def log_to(stream: TextIO, *, colours: bool, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
@@ -45,29 +55,35 @@ def _write(stream: TextIO, line: str) -> None:
 
 def _json_line(event: str, level: str, fields: dict[str, Any]) -> str:
     now = clock.now()
-    record = {"time": f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z", "level": level, "event": event}
+    time = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
+    record: dict[str, Any] = {"time": time, "level": level, "event": event}
     record |= {name: fields[name] for name in _LEADING if name in fields}
     return json.dumps(record | fields, default=str, ensure_ascii=False)
 
 
 def _terminal_line(event: str, level: str, fields: dict[str, Any]) -> str:
     colour = _GOOD if event == "success" else _COLOURS[level]
-    told = "  ".join(_told(name, fields[name]) for name in _ON_TERMINAL if fields.get(name) not in (None, "", []))
+    told = "  ".join(text for name in _ON_TERMINAL if (text := _told(name, fields.get(name))))
     subject = fields.get("fire") or fields.get("node", "")
     time = f"{clock.now().astimezone():%H:%M:%S}"
     return f"{_DIM}{time}{_PLAIN} {colour}{event:<18}{_PLAIN} {subject}  {_DIM}{told}{_PLAIN}".rstrip()
 
 
-def _told(name: str, value: object) -> str:
-    words: dict[str, Callable[[Any], str]] = {
-        "reason": str,
-        "error": str,
-        "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms",
-        "again_in_s": lambda s: f"again in {s:g} s",
-        "late_s": lambda s: f"{s} s late",
-        "attempts": lambda n: f"{n} attempts" if n > 1 else "",
-        "attempt": lambda n: f"attempt {n}" if n > 1 else "",
-        "instants": lambda n: f"{n} instants",
-        "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
-    }
-    return words[name](value)
+def _told(name: str, value: Any) -> str:
+    return _WORDS[name](value) if value not in (None, "", []) else ""
+
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "reason": str,
+    "error": str,
+    "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms",
+    "again_in_s": lambda s: f"again in {s:g} s",
+    "late_s": lambda s: f"{s} s late",
+    "attempts": lambda n: f"{n} attempts" if n > 1 else "",
+    "attempt": lambda n: f"attempt {n}" if n > 1 else "",
+    "instants": lambda n: f"{n} instants",
+    "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
+    "added": lambda jobs: f"added {', '.join(jobs)}",
+    "changed": lambda jobs: f"changed {', '.join(jobs)}",
+    "removed": lambda jobs: f"removed {', '.join(jobs)}",
+}

@@ -26,7 +26,7 @@ from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import Claim, End, Outcome, Request
 from detent.runners.base import LOST, TAIL_MAX, Lifeline
-from detent.runners.wire import Interrupted, TlsFailed, Watch, Wire, connect
+from detent.runners.http_wire import Interrupted, TlsFailed, Watch, Wire, connect
 
 if TYPE_CHECKING:
     import ssl

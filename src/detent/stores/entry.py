@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detent.clock import instant
 from detent.core.lanes import Standing
-from detent.model import Attempt, Fire, Outcome, Query, Report, Row, State, Verdict
+from detent.model import Attempt, Claim, Fire, Outcome, Query, Report, Row, State, Verdict
 from detent.stores.base import app_of
 
 
@@ -41,6 +41,20 @@ def standing(entry: Entry, now: float, monotonic: float) -> Standing:
         sentence=entry.sentence,
         stop=entry.stop,
         outcome=entry.outcome,
+    )
+
+
+def claim_of(entry: Entry, expires_at: float, success: float | None) -> Claim:
+    """The entry's claim as its node gets it; `success` is when its job last succeeded."""
+    return Claim(
+        fire=entry.fire,
+        node=entry.node,
+        fence=entry.fence,
+        attempt=entry.attempt,
+        ttl_s=entry.ttl_s,
+        expires_at=instant(expires_at),
+        sentence=entry.sentence,
+        previous_success_at=None if success is None else instant(success),
     )
 
 

@@ -39,7 +39,7 @@ from detent.stores.base import (
     is_attempt,
     leap,
 )
-from detent.stores.entry import Entry, attempt_of, is_nominal, matches, row_of, standing
+from detent.stores.entry import Entry, attempt_of, claim_of, is_nominal, matches, row_of, standing
 
 
 class MemoryStore:
@@ -112,7 +112,8 @@ class MemoryStore:
             for entry in self._open.values():
                 if entry.node == ask.node and entry.ask == ask.number and self._live(entry):
                     entry.expires = self._monotonic() + entry.ttl_s
-                    claims.append(self._claim(entry, now))
+                    success = self._successes.get(entry.fire.job)
+                    claims.append(claim_of(entry, self._expires_at(entry, now), success))
             return Grants(tuple(claims), instant(now), self._next_in_s(ask, now))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
@@ -155,7 +156,8 @@ class MemoryStore:
                     gone.append(entry.fire.key)
             for key in gone:
                 self._reach(self._entries.pop(key).fire)
-            self._forget_asks()
+            since = self._monotonic() - REMEMBER_ASKS_S
+            self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
             return len(gone)
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
@@ -324,18 +326,8 @@ class MemoryStore:
         if fire.origin == "schedule":
             self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
 
-    def _claim(self, entry: Entry, now: float) -> Claim:
-        success = self._successes.get(entry.fire.job)
-        return Claim(
-            fire=entry.fire,
-            node=entry.node,
-            fence=entry.fence,
-            attempt=entry.attempt,
-            ttl_s=entry.ttl_s,
-            expires_at=instant(now + entry.expires - self._monotonic()),
-            sentence=entry.sentence,
-            previous_success_at=None if success is None else instant(success),
-        )
+    def _expires_at(self, entry: Entry, now: float) -> float:
+        return now + entry.expires - self._monotonic()
 
     def _renew(self, claim: Claim) -> Outcome | None:
         entry = self._open.get(claim.fire.key)
@@ -396,10 +388,6 @@ class MemoryStore:
             entry = self._open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
             if entry and entry.state == "pending":
                 self._forget(entry)
-
-    def _forget_asks(self) -> None:
-        since = self._monotonic() - REMEMBER_ASKS_S
-        self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
 
     def _new_era(self) -> None:
         """What the store remembers may be old: fences leap, and no claim is granted too soon."""

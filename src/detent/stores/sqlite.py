@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,7 +36,7 @@ from detent.model import (
 from detent.stores.base import PAUSE, REMEMBER_ASKS_S, app_of, continues, is_attempt
 from detent.stores.entry import attempt_of, row_of
 from detent.stores.sqlite_call import Call, Clocks
-from detent.stores.sqlite_claim import claims_of, grant_due, next_in_s
+from detent.stores.sqlite_claim import claims_of, grant_again, grant_due, next_in_s
 from detent.stores.sqlite_file import File
 from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
 
@@ -49,6 +48,8 @@ def boot_id() -> str:
     """What names this boot of the machine; "" where nothing does, and then no boot ends a claim."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    import subprocess  # late: Linux does without
+
     with suppress(OSError, subprocess.SubprocessError):
         words = ["sysctl", "-n", "kern.bootsessionuuid"]
         return subprocess.run(words, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
@@ -109,9 +110,10 @@ class SqliteStore:
             if call.is_calm and ask.number > newest[0]:
                 seen = (ask.node, ask.number, call.monotonic)
                 call.db.execute("INSERT OR REPLACE INTO asks VALUES (?, ?, ?)", seen)
-                grant_due(call, ask)
-            claims = claims_of(call, ask)
-            return Grants(tuple(claims), instant(now), next_in_s(call, ask))
+                granted = grant_due(call, ask)
+            else:
+                granted = grant_again(call, ask)
+            return Grants(claims_of(call, granted), instant(now), next_in_s(call, ask))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         with self._writing() as call:

@@ -108,6 +108,9 @@ class Call:
     def set_world(self, **changes: Any) -> None:
         self.world = self.world._replace(**changes)
 
+    def lengthen(self, ttl_s: float) -> None:
+        self.set_world(longest_ttl_s=max(self.world.longest_ttl_s, ttl_s))
+
     def ring(self) -> None:
         self.set_world(rings=self._found.rings + 1)
 
@@ -235,11 +238,10 @@ class Call:
             self._read["mark", job] = Mark(instant(found[0]), found[1]) if found else None
         return cast(Mark | None, self._read["mark", job])
 
-    def success_of(self, job: str) -> float | None:
-        if ("success", job) not in self._read:
-            found = self.one("SELECT succeeded FROM jobs WHERE job = ?", job)
-            self._read["success", job] = found[0] if found else None
-        return cast(float | None, self._read["success", job])
+    def successes(self, jobs: Iterable[str]) -> dict[str, float | None]:
+        """When fires of these jobs were last over with success."""
+        statement = "SELECT job, succeeded FROM jobs WHERE job IN (SELECT value FROM json_each(?))"
+        return dict(self.db.execute(statement, (json.dumps(list(jobs)),)).fetchall())
 
     def reached_of(self, job: str) -> datetime | None:
         found = self.one("SELECT reached FROM jobs WHERE job = ? AND reached IS NOT NULL", job)

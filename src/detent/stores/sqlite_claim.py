@@ -8,7 +8,7 @@ over those that would surely be sentenced: both by the index alone.  In doubt a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import Any
 
@@ -22,10 +22,12 @@ from detent.stores.sqlite_rows import Kept, claim_of
 _DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
 
 
-def grant_due(call: Call, ask: Ask) -> None:
+def grant_due(call: Call, ask: Ask) -> list[Kept]:
+    """Claim what is due for this ask, in the order in which it was recorded."""
     for life in ask.dead:
         _bury(call, life)
     left, sentences, due = ask.limit, SENTENCES_MAX, Due(call, ask)
+    granted = []
     while entry := due.next(left > 0, sentences > 0):
         judgement = _judge(call, entry)
         for key in judgement.stop:
@@ -35,22 +37,30 @@ def grant_due(call: Call, ask: Ask) -> None:
             call.change(entry)
         elif judgement.step == "sentence" and sentences:
             entry.sentence, sentences = judgement.sentence, sentences - 1
-            _grant(call, entry, ask)
+            granted.append(_grant(call, entry, ask))
         elif judgement.step == "run" and left and entry.fire.job not in ask.without:
             left -= 1
-            _grant(call, entry, ask)
+            granted.append(_grant(call, entry, ask))
+    call.lengthen(max((entry.ttl_s for entry in granted), default=0.0))
     call.save()
+    return sorted(granted, key=lambda entry: entry.id)
 
 
-def claims_of(call: Call, ask: Ask) -> Iterator[Claim]:
-    """What is claimed under this ask, renewed."""
+def grant_again(call: Call, ask: Ask) -> list[Kept]:
+    """What is claimed under this ask already, renewed."""
     where = "state = 'claimed' AND node = ? AND ask = ? AND expires > ? ORDER BY id"
-    for entry in list(call.select(where, (ask.node, ask.number, call.monotonic))):
-        if entry.expires != call.monotonic + entry.ttl_s:
-            entry.expires = call.monotonic + entry.ttl_s
-            call.change(entry)
-        expires_at = instant(call.wall + entry.expires - call.monotonic)
-        yield claim_of(entry, expires_at, call.success_of(entry.fire.job))
+    granted = list(call.select(where, (ask.node, ask.number, call.monotonic)))
+    for entry in granted:
+        entry.expires = call.monotonic + entry.ttl_s
+        call.change(entry)
+    return granted
+
+
+def claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
+    ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
+    return tuple(
+        claim_of(entry, instant(entry.expires + ahead), successes.get(entry.fire.job)) for entry in granted
+    )
 
 
 def next_in_s(call: Call, ask: Ask) -> float:
@@ -121,7 +131,7 @@ class Due:
 
     def _contested(self) -> str:
         """Lanes in which a fire that is due might not just run."""
-        rows = self._call.db.execute(_CONTESTED, (self._ask.app, self._call.wall))
+        rows = self._call.db.execute(_CONTESTED, (self._call.wall,))
         return json.dumps([*self._call.graces(), *(lane for (lane,) in rows)])
 
 
@@ -138,7 +148,7 @@ def _bury(call: Call, life: str) -> None:
 
 def _judge(call: Call, entry: Kept) -> Judgement:
     me, fire, now = call.standing(entry), entry.fire, instant(call.wall)
-    mark, since = call.mark_of(fire.job), fire.due_at.timestamp()
+    mark, since = call.mark_of(fire.job) if fire.origin == "schedule" else None, fire.due_at.timestamp()
     facts = Facts(
         now=now,
         planned_until=mark.at if mark else None,
@@ -149,12 +159,11 @@ def _judge(call: Call, entry: Kept) -> Judgement:
     return judge(me, [call.standing(one) for one in call.lane(fire.lane)], facts)
 
 
-def _grant(call: Call, entry: Kept, ask: Ask) -> None:
+def _grant(call: Call, entry: Kept, ask: Ask) -> Kept:
     entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
     entry.fence = call.next_fence(entry.fire)
     entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
     entry.expires = call.monotonic + entry.ttl_s
-    call.set_world(longest_ttl_s=max(call.world.longest_ttl_s, entry.ttl_s))
     if entry.fire.origin == "schedule":
         call.remember_of(entry.fire.job, reached=entry.fire.due_at.timestamp())
     if entry.sentence is None:
@@ -162,6 +171,7 @@ def _grant(call: Call, entry: Kept, ask: Ask) -> None:
         entry.ran = entry.node, entry.fence, call.wall
         call.drop_late_hooks(entry.fire)
     call.change(entry)
+    return entry
 
 
 def _stop(call: Call, key: str, why: Outcome) -> None:
@@ -182,8 +192,7 @@ _MAY_BE_SENTENCED = (
 _IS_SENTENCED = f"{_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0))"
 _IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
 _CONTESTED = """
-SELECT lane FROM fires WHERE state = 'claimed' AND app = ? AND lane <> ''
-UNION SELECT lane FROM fires WHERE state <> 'over' AND lane <> '' AND state = 'pending' AND run_at <= ?
+SELECT lane FROM fires WHERE state <> 'over' AND lane <> '' AND (state = 'claimed' OR run_at <= ?)
 GROUP BY lane HAVING count(*) > 1
 """
 _NEWER = """

@@ -124,6 +124,12 @@ class StoreMachine(RuleBasedStateMachine):
         mine = [pair for pair in self.pairs[-6:] if pair.ours.node == life]
         self.same_renew(mine)
 
+    @rule(life=st.sampled_from(LIVES), verdict=st.sampled_from(VERDICTS), seconds=st.sampled_from([0, 1, 5]))
+    def finish_all(self, life: str, verdict: Verdict, seconds: float) -> None:
+        self.clock.pass_time(seconds)
+        mine = [pair for pair in self.pairs[-9:] if pair.ours.node == life]
+        self.same_finish(mine, verdict)
+
     # Planning.
 
     @rule(wanted=revisions, behind=st.sampled_from([0, 0, 0, 1, None]))
@@ -188,12 +194,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.lists(numbers, min_size=1, max_size=3), verdict=st.sampled_from(VERDICTS))
     def finish(self, chosen: list[int], verdict: Verdict) -> None:
-        pairs = [self.pair(number) for number in chosen]
-        self.same(
-            "finish",
-            self.ours.finish([report_of(pair.ours, verdict) for pair in pairs]),
-            self.theirs.finish([report_of(pair.theirs, verdict) for pair in pairs]),
-        )
+        self.same_finish([self.pair(number) for number in chosen], verdict)
 
     @rule(number=numbers)
     def cancel(self, number: int) -> None:
@@ -254,6 +255,11 @@ class StoreMachine(RuleBasedStateMachine):
     def same_renew(self, pairs: Sequence[Pair]) -> None:
         ours = self.ours.renew([pair.ours for pair in pairs])
         self.same("renew", ours, self.theirs.renew([pair.theirs for pair in pairs]))
+
+    def same_finish(self, pairs: Sequence[Pair], verdict: Verdict) -> None:
+        ours = self.ours.finish([report_of(pair.ours, verdict) for pair in pairs])
+        theirs = self.theirs.finish([report_of(pair.theirs, verdict) for pair in pairs])
+        self.same("finish", ours, theirs)
 
     def same_claim(self, ask: Ask) -> None:
         ours, theirs = (by_fence(store.claim(ask)) for store in self.both)

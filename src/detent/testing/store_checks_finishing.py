@@ -258,3 +258,11 @@ def a_sentence_is_settled_without_an_attempt(store: Store, world: World) -> None
     stored = row(store, "a.b@2")
     assert (stored.state, stored.outcome, stored.attempt, stored.attempts) == ("over", over.outcome, 0, ())
     assert Asker(store, "n2").claim() == []
+
+
+def a_sentence_that_is_given_back_stays_and_counts_nothing(store: Store, world: World) -> None:
+    store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
+    _, skip = Asker(store).claim()
+    finish(store, skip, GIVEN_BACK)
+    assert row(store, "a.b@2").attempt == 0
+    assert sentences(Asker(store, "n2").claim()) == {"a.b@2": skip.sentence}

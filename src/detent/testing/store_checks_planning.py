@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from detent.core.plan import hook_fire
 from detent.model import Outcome, Policy, Query
 from detent.stores.base import Store
 from detent.testing.store_checks_world import (
     BEAT_S,
     DONE,
+    OVER,
     TTL_S,
     Asker,
     Planner,
@@ -201,6 +203,18 @@ def a_change_also_takes_back_the_late_hooks_of_what_it_takes_back(store: Store, 
     world.pass_time(12)
     store.adopt("a", 1, {"a.b": "r2"})
     assert sorted(found(store)) == [planner.key(1), planner.key(1) + "/on_late"]
+
+
+def a_change_takes_back_no_hook_of_a_fire_that_has_ended(store: Store, world: World) -> None:
+    planner = Planner(store)
+    planner.advance(ahead_s=10)
+    world.pass_time(11)
+    claim = Asker(store).claim_one()
+    hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {})
+    finish(store, claim, OVER, follow=(hook,))
+    world.step_wall(-3600)
+    store.adopt("a", 1, {"a.b": "r2"})
+    assert hook.key in found(store)
 
 
 def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: World) -> None:

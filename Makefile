@@ -1,0 +1,59 @@
+# Two commands do all their own set-up: `make run` and `make test`.  The rest is for those who work on detent.
+# Everything is installed into .venv, by pip alone; no root is needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 120
+FIRST ?= 1000
+
+.PHONY: run test lint fmt test-cover sim mutants calendar bench clean
+
+run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
+	@$(BIN)/detent run examples/detent.yaml --store sqlite:///.detent/example.db
+
+test: $(VENV)/dev ## lint, types and all tests
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: $(VENV)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-cover: $(VENV)/dev
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --cov=detent --cov-report=term-missing:skip-covered
+
+sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
+	$(BIN)/python -m detent.testing.campaign seeds $(FIRST) $(SEEDS)
+
+mutants: $(VENV)/dev ## planted faults that the simulator must find
+	$(BIN)/python -m detent.testing.campaign mutants
+
+calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a brute-force oracle
+	$(BIN)/python tests/campaigns/offset_changes.py
+
+bench: $(VENV)/dev ## speed, beside the peers
+	$(BIN)/python bench/next_instant.py
+
+clean:
+	rm -rf $(VENV) .detent .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# A virtual environment with the package; again when its definition changes.
+$(VENV)/ready: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; install Python 3.11 or newer"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $$($(PYTHON) --version) is too old; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); bash tools/ensure-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

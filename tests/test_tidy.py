@@ -1,0 +1,147 @@
+"""The architecture as a test: who may import whom, how long things may be, what only one file may do."""
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "src" / "detent"
+FILE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 400, 60, 5
+LAYERS = [  # a module may import its own layer and those before it in this list
+    {"model", "errors", "clock"},
+    {"events"},
+    {"core"},
+    {"stores", "runners", "hosts"},
+    {"node", "trigger"},
+    {"app", "config", "documents", "lines", "observe"},
+    {"cli", "dashboard", "receive", "testing"},
+    {"__init__", "__main__"},
+]
+SHARED = {  # in these folders siblings do not import each other, but for what they are made of
+    "stores": {"base", "entry"},
+    "runners": {"base"},
+    "hosts": {"base"},
+}
+PURE = {"core", "model", "errors", "events"}
+IMPURE_MODULES = {"time", "random", "os", "sys", "socket", "subprocess", "threading", "asyncio", "pathlib", "io"}
+ONLY_IN = {  # a call -> the only files that may make it; the warden is a program of its own
+    "time.time": ("clock.py",),
+    "time.monotonic": ("clock.py", "wardenry/"),
+    "time.clock_gettime": ("clock.py", "wardenry/"),
+    "time.sleep": ("wardenry/",),
+    "datetime.now": ("clock.py",),
+    "datetime.utcnow": (),
+    "random.random": (),
+    "uuid.uuid4": (),
+    "print": ("cli/", "testing/campaign.py"),
+}
+
+
+def sources() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def layer(part: str) -> int:
+    return next((i for i, names in enumerate(LAYERS) if part in names), -1)
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Modules of ours that are imported, below `detent`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "detent":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detent."):
+            yield (node.module or "").removeprefix("detent.")
+        elif isinstance(node, ast.Import):
+            yield from (a.name.removeprefix("detent.") for a in node.names if a.name.startswith("detent."))
+
+
+def misplaced_imports(path: Path, tree: ast.AST) -> Iterator[str]:
+    name = name_of(path)
+    parts = name.removesuffix(".py").split("/")
+    for module in imports(tree):
+        target = module.split(".")
+        if target[0].startswith("__"):
+            continue
+        if layer(target[0]) < 0:
+            yield f"{name} imports {module}, which has no layer in this test"
+        if layer(target[0]) > layer(parts[0]):
+            yield f"{name} imports {module}, which lies above it"
+        if parts[0] in SHARED and target[0] == parts[0] and len(target) > 1:
+            family = target[1].split("_")[0] == parts[1].split("_")[0]
+            if not family and target[1] not in SHARED[parts[0]] and parts[1] != "opening":
+                yield f"{name} imports its sibling {module}"
+
+
+def long_things(path: Path, tree: ast.AST) -> Iterator[str]:
+    lines = len(path.read_text().splitlines())
+    if lines > FILE_MAX:
+        yield f"{name_of(path)}: {lines} lines"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_MAX:
+                yield f"{name_of(path)}: {node.name} has {length} lines"
+            given = [a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in ("self", "cls")]
+            if len(given) > PARAMETERS_MAX:
+                yield f"{name_of(path)}: {node.name} has {len(given)} parameters"
+
+
+def forbidden_calls(path: Path, tree: ast.AST) -> Iterator[str]:
+    name = name_of(path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (call := ast.unparse(node.func)) in ONLY_IN:
+            if not any(allowed in name for allowed in ONLY_IN[call]):
+                yield f"{name}:{node.lineno}: {call}() is not for this file"
+
+
+def impurities(path: Path, tree: ast.AST) -> Iterator[str]:
+    name = name_of(path)
+    if name.split("/")[0].removesuffix(".py") not in PURE:
+        return
+    for node in ast.walk(tree):
+        modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [f"{node.module}.{a.name}" for a in node.names]
+        for module in modules:
+            top = module.split(".")[0]
+            if top in IMPURE_MODULES and module != "random.Random":
+                yield f"{name} is pure, and imports {module}"
+            if top not in sys.stdlib_module_names and top != "detent":
+                yield f"{name} is pure, and imports the third party {module}"
+
+
+def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
+    if path.read_text().strip() and not ast.get_docstring(tree):
+        yield f"{name_of(path)} does not say what it is for"
+
+
+TREES = {path: ast.parse(path.read_text()) for path in sources()}
+
+
+def problems(check: Callable[[Path, ast.Module], Iterator[str]]) -> list[str]:
+    return [problem for path, tree in TREES.items() for problem in check(path, tree)]
+
+
+def test_imports_point_downwards_only() -> None:
+    assert problems(misplaced_imports) == []
+
+
+def test_files_and_functions_can_be_read_in_a_sitting() -> None:
+    assert problems(long_things) == []
+
+
+def test_time_chance_and_output_are_in_their_places_only() -> None:
+    assert problems(forbidden_calls) == []
+
+
+def test_the_core_is_pure() -> None:
+    assert problems(impurities) == []
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    assert problems(undocumented) == []
