@@ -255,6 +255,14 @@ def test_it_becomes_another_user_wholly(world: World) -> None:
     assert end.tail.decode() == f"{(uid,) * 3} {(gid,) * 3} {groups} {nobody.pw_dir} nobody\n"
 
 
+def test_without_root_another_user_is_refused_with_a_sentence(world: World) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may become anybody")
+    end = world.run("true", user="root")
+    assert (end.outcome.kind, end.status) == ("failed", 126)
+    assert end.outcome.reason.startswith('cannot become user "root": only root may')
+
+
 # Its output.
 
 

@@ -99,7 +99,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     ):
         pytest.skip("only root can mount a small disk")
     yield tmp_path
-    subprocess.run(["umount", tmp_path], check=True)
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
 @pytest.mark.root

@@ -71,6 +71,7 @@ class Call:
         row = self.one(f"SELECT {', '.join(World._fields[:5])}, calm_until, longest_ttl, rings FROM world")
         self._found = self.world = World(*row) if row else World("", "", "", "", 0.0)
         self._entries: dict[str, Kept] = {}
+        self._gone: set[str] = set()
         self._lanes: dict[str, list[Kept]] = {}
         self._changed: dict[int, Kept] = {}
         self._attempts: list[tuple[int, Attempt]] = []
@@ -193,6 +194,7 @@ class Call:
         entry = self.entry(key)
         if entry and entry.state == "pending":
             self.delete(entry.id)
+            self._gone.add(key)
             del self._entries[key]
             self._changed.pop(entry.id, None)
             self._lanes.pop(entry.fire.lane, None)
@@ -208,7 +210,8 @@ class Call:
             self.db.execute(statement, (id,))
 
     def is_forgotten(self, entry: Kept) -> bool:
-        return entry.fire.key not in self._entries
+        """A statement that is under way may still come upon what was forgotten since it began."""
+        return entry.fire.key in self._gone
 
     def change(self, entry: Kept) -> None:
         self._changed[entry.id] = entry

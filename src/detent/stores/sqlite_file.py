@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from detent import clock
-from detent.core.text import quote
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 
 BUSY_MAX_S = 10.0
@@ -243,7 +242,13 @@ class File:
         )
 
     def _name(self) -> str:
-        return quote(str(self.path))
+        return named(self.path)
+
+
+def named(path: Path) -> str:
+    """A path in a message: all of it, however long, with nothing that could upset a terminal."""
+    text = str(path)
+    return f'"{text if text.isprintable() else ascii(text)[1:-1]}"'
 
 
 def refuse_network_disk(directory: Path) -> None:
@@ -252,7 +257,7 @@ def refuse_network_disk(directory: Path) -> None:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
         if kind := network_disk(directory, mounts):
             raise StoreMismatch(
-                f"{quote(str(directory))} is on a network disk ({kind}), where SQLite cannot keep its "
+                f"{named(directory)} is on a network disk ({kind}), where SQLite cannot keep its "
                 "promises: use a local disk for the store"
             )
 

@@ -210,6 +210,17 @@ def a_late_hook_is_dropped_when_its_fire_starts(store: Store, world: World) -> N
     assert sorted(hooks) == [planner.key(2) + "/on_late", planner.key(2) + "/on_late.1"]
 
 
+def a_late_hook_that_is_due_with_its_fire_is_dropped_and_takes_no_place(store: Store, world: World) -> None:
+    planner = Planner(store, LATE)
+    planner.advance(ahead_s=10)
+    world.pass_time(41)
+    store.put([fire("a.c@1")])
+    first, second = Asker(store).claim(limit=2)
+    assert keys([first, second]) == [planner.key(1), "a.c@1"]
+    assert second.fence == first.fence + 1
+    assert found(store, origins=("hook",)) == []
+
+
 def a_late_hook_is_dropped_when_its_fire_is_over(store: Store, world: World) -> None:
     planner = Planner(store, LATE)
     planner.advance(ahead_s=20)

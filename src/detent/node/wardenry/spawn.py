@@ -142,10 +142,8 @@ def _become(user: str, env: dict[str, str]) -> None:
             os.setgid(entry.pw_gid)
             os.setuid(entry.pw_uid)
         except PermissionError:
-            own = pwd.getpwuid(os.geteuid()).pw_name
-            raise Failure(
-                NOT_RUNNABLE, f'cannot become user "{user}": this node runs as "{own}", and only root may'
-            ) from None
+            text = f'cannot become user "{user}": only root may, and this node runs as user {os.geteuid()}'
+            raise Failure(NOT_RUNNABLE, text) from None
     for name, value in (("HOME", entry.pw_dir), ("USER", entry.pw_name), ("LOGNAME", entry.pw_name)):
         env.setdefault(name, value)
 
