@@ -342,7 +342,7 @@ def test_a_store_is_said_by_the_flag_the_environment_the_manifest_the_machine(tm
     assert store_url(own, None, with_machine) == "sqlite:///own"
     assert store_url(bare, None, with_machine) == store_url(None, None, with_machine) == "redis://machine"
     assert store_url(none, None, without) == store_url(None, "", without)
-    assert store_url(none, None, without) == f"sqlite://{tmp_path}/detent/detent.db"
+    assert store_url(none, None, without) == f"sqlite:///{tmp_path}/detent/detent.db"
 
 
 def test_the_default_store_is_in_the_state_directory(
@@ -350,9 +350,9 @@ def test_the_default_store_is_in_the_state_directory(
 ) -> None:
     home = {**env, "HOME": str(tmp_path), "XDG_STATE_HOME": "relative"}
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert store_url(None, None, home) == f"sqlite://{tmp_path}/.local/state/detent/detent.db"
+    assert store_url(None, None, home) == f"sqlite:///{tmp_path}/.local/state/detent/detent.db"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert store_url(None, None, home) == "sqlite:///var/lib/detent/detent.db"
+    assert store_url(None, None, home) == "sqlite:////var/lib/detent/detent.db"
 
 
 def test_the_example_is_sound(env: dict[str, str]) -> None:

@@ -308,6 +308,8 @@ def test_h_stays_within_its_range(seed: str) -> None:
 
 def test_h_spreads_jobs_over_the_hour() -> None:
     assert len({hashed("H", MINUTE, f"app.job-{i}")[0] for i in range(1_000)}) == 60
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert len({parse_schedule("H * * * *", seed=f"app.job-{i}").after(at) for i in range(1_000)}) == 60
 
 
 # For checks.

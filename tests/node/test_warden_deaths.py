@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warden_world import PATIENCE_S, World, begin, daemon, is_alive, pid_in, python, until, wait_until
+from warden_world import PATIENCE_S, World, begin, daemon, is_alive, pid_in, until, wait_until
 
 from detent.clock import boottime
 from detent.model import Outcome
@@ -66,7 +66,10 @@ class Node:
         said = json.loads(self.process.stdout.readline())
         self.warden, self.main, self.trusted_by = said["warden"], said["main"], said["trusted_by"]
 
-    def close(self) -> None:
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
@@ -101,45 +104,40 @@ def bare_world(tmp_path: Path) -> Iterator[World]:
 
 def test_when_the_node_is_killed_nothing_of_the_fire_is_alive_within_two_seconds(world: World) -> None:
     pid_file = world.directory / "pid"
-    node = Node(world, *daemon(pid_file, main_stays_s=1000))
-    pids = [pid_in(pid_file), node.main, node.warden]
-    assert all(map(is_alive, pids)) and not node.lock_is_free()
-    node.process.kill()
-    wait_until(lambda: not any(map(is_alive, pids)), AT_ONCE_S)
-    assert node.lock_is_free()
-    assert not world.cgroup or not life_directory(world.cgroup, world.life).exists()
-    node.close()
+    with Node(world, *daemon(pid_file, main_stays_s=1000)) as node:
+        pids = [pid_in(pid_file), node.main, node.warden]
+        assert all(map(is_alive, pids)) and not node.lock_is_free()
+        node.process.kill()
+        wait_until(lambda: not any(map(is_alive, pids)), AT_ONCE_S)
+        assert node.lock_is_free()
+        assert not world.cgroup or not life_directory(world.cgroup, world.life).exists()
 
 
 def test_when_the_node_is_killed_work_that_ignores_sigterm_dies_too_and_the_lock_waits_for_it(
     world: World,
 ) -> None:
     mark = world.directory / "mark"
-    program = "import signal, sys, time; signal.signal(15, 1); open(sys.argv[1], 'w'); time.sleep(1000)"
-    node = Node(world, *python(program, str(mark)), kill_after_s=100.0)
-    wait_until(mark.exists)
-    node.process.kill()
-    while is_alive(node.main):
-        assert not node.lock_is_free() or not is_alive(node.main), "the lock is proof of death"
-        time.sleep(0.01)
-    wait_until(node.lock_is_free, AT_ONCE_S)
-    node.close()
+    script = f"trap '' TERM; echo >{mark}; sleep 1000"
+    with Node(world, "sh", "-c", script, kill_after_s=100.0) as node:
+        wait_until(mark.exists)
+        node.process.kill()
+        while is_alive(node.main):
+            assert not node.lock_is_free() or not is_alive(node.main), "the lock is proof of death"
+            time.sleep(0.01)
+        wait_until(node.lock_is_free, AT_ONCE_S)
 
 
 def test_while_the_node_is_stopped_the_command_is_dead_before_its_trust_ends(world: World) -> None:
     pid_file = world.directory / "pid"
-    node = Node(world, *daemon(pid_file, main_stays_s=1000), for_s=2.5, kill_after_s=1.0)
-    pids = [pid_in(pid_file), node.main]
-    node.process.send_signal(signal.SIGSTOP)
-    try:
+    with Node(world, *daemon(pid_file, main_stays_s=1000), for_s=3.0, kill_after_s=1.0) as node:
+        pids = [pid_in(pid_file), node.main]
+        node.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: not any(map(is_alive, pids)))
         assert boottime() < node.trusted_by
         assert is_alive(node.warden)
         node.process.send_signal(signal.SIGCONT)
         assert node.process.stdout is not None
         assert b"kind='lost'" in node.process.stdout.readline()
-    finally:
-        node.close()
 
 
 @pytest.mark.parametrize("clears_env", [False, True])
@@ -242,12 +240,11 @@ def test_after_both_are_killed_at_once_a_sweep_ends_what_is_left_and_nothing_els
     pid_file, mine = world.directory / "pid", World(world.directory, "")
     other = subprocess.Popen(["sleep", "1000"], env={"DETENT_NODE": mine.life, "PATH": os.environ["PATH"]})
     try:
-        node = Node(world, *daemon(pid_file, main_stays_s=1000))
-        left = pid_in(pid_file)
-        os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
-        node.process.kill()
-        os.kill(node.warden, signal.SIGKILL)
-        node.close()
+        with Node(world, *daemon(pid_file, main_stays_s=1000)) as node:
+            left = pid_in(pid_file)
+            os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
+            node.process.kill()
+            os.kill(node.warden, signal.SIGKILL)
         wait_until(lambda: not is_alive(node.main))
         assert is_alive(left), "out of reach of the parent-death signal"
         assert sweep(world.life, PATIENCE_S)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from detent.model import Ask, Claim, Fire, Outcome, Policy, Query, Report, Row, Verdict
+from detent.model import Ask, Claim, Fire, Outcome, Policy, Query, Report, Row
 from detent.stores.base import SENTENCES_MAX, Store
 from detent.stores.memory import MemoryStore
 from detent.stores.sqlite import SqliteStore
@@ -167,7 +167,7 @@ def test_pruning_goes_on_in_batches_until_all_is_gone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db", clock.wall, clock.monotonic, lambda: "this boot")
     store.put([fire(f"a.b@{number}") for number in range(2300)])
     claims = store.claim(Ask("a", "n1", 1, limit=2300)).claims
-    assert store.finish([Report(claim, DONE, tail=b"x") for claim in claims]) == [Verdict(DONE.outcome)] * 2300
+    store.finish([Report(claim, DONE, tail=b"x") for claim in claims])
     assert store.prune("a", older_than_s=3600, keep=5) == 2295
     assert len(store.find(Query(limit=100))) == 5
     store.close()

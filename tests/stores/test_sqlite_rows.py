@@ -23,6 +23,7 @@ RETRIES = st.builds(
     max_attempts=st.integers(1, 10),
     min_s=SECONDS,
     max_s=SECONDS,
+    jitter=SECONDS,
     on_status=st.lists(st.integers(100, 599)).map(tuple),
     on_exit_codes=st.lists(st.integers(0, 255)).map(tuple),
 )
@@ -30,6 +31,10 @@ POLICIES = st.builds(
     Policy,
     concurrency=st.sampled_from(["Allow", "Forbid", "Replace", "Queue"]),
     timeout_s=SECONDS,
+    start_deadline_s=SECONDS,
+    claim_s=SECONDS,
+    grace_s=SECONDS,
+    late_after_s=SECONDS,
     retries=RETRIES | st.just(Retries()),
     hooks=st.lists(st.text(max_size=9)).map(tuple),
 )
@@ -63,7 +68,9 @@ def test_a_reason_that_is_no_unicode_is_recorded_readably(tmp_path: Path) -> Non
     assert row.outcome == Outcome("failed", "no file \\udcff")
 
 
-def test_a_url_names_a_file_from_here_or_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_names_a_file_from_here_or_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for url in ("sqlite:///here.db", f"sqlite:///{tmp_path}/there.db"):
         with closing(open_store(url)) as store:

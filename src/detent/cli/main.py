@@ -1,45 +1,134 @@
-"""The command line: finds the verb, imports it alone, and turns errors into words and exit codes."""
+"""The command line: finds the verb, imports it alone, and turns errors into words and exit codes.
+
+- 0: done; 1: it could not be done; 2: that is not how to ask; 130: interrupted.
+- Whatever happens, a person is told in a sentence, never by a traceback.
+- A verb is a file in this folder with `EXAMPLE`, `options(parser)` and `main(given)`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
+from detent.core.findings import ManifestError
+from detent.core.text import did_you_mean, quote
 from detent.errors import DetentError
 
-VERBS = {  # verb -> what it does; each is a file of its own in this folder
+VERBS = {  # verb -> what it does
     "run": "run the jobs of a manifest until told to stop",
+    "validate": "check a manifest, and tell all that is wrong with it",
+    "show": "what a job or a manifest says, with its defaults",
+    "next": "when jobs are due next",
+    "list": "the jobs, when they are due, and how they went",
+    "history": "what was fired, and how it ended",
+    "logs": "what a fire wrote",
+    "fire": "fire a job now",
+    "kill": "end a fire",
+    "schema": "the JSON Schema of manifests",
+    "version": "which detent this is",
 }
+SAID_IN_USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT
 
 
 def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     try:
-        return _run(words)
-    except DetentError as error:
-        print(f"detent: {error}", file=sys.stderr)
-        return 1
+        _say_what_can_be_said()
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except SystemExit as end:  # argparse has said why
+        return end.code if isinstance(end.code, int) else SAID_IN_USAGE
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stderr.close()
+        _forget_output()
         return 0
+    except Exception as error:
+        print(_worded(error), file=sys.stderr)
+        return 1
 
 
 def _run(words: list[str]) -> int:
-    verb = next((word for word in words if not word.startswith("-")), "")
-    parser = argparse.ArgumentParser(prog="detent", description="A scheduler for jobs that must run once.")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, meaning in VERBS.items():
-        own = verbs.add_parser(name, help=meaning)
-        if name == verb:
-            _module(name).options(own)
-    given = parser.parse_args(words)
+    verb = words[0] if words and not words[0].startswith("-") else ""
+    if verb and verb not in VERBS:
+        advice = did_you_mean(verb, VERBS) or "; `detent --help` lists them"
+        print(f"detent: there is no verb {quote(verb)}{advice}", file=sys.stderr)
+        return SAID_IN_USAGE
+    parser = _parser(verb)
+    if not words:
+        parser.print_help(sys.stderr)
+        return SAID_IN_USAGE
+    given = parser.parse_args(["version"] if words == ["--version"] else words)
     result: int = _module(given.verb).main(given)
     return result
 
 
+def _parser(verb: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="detent",
+        description="A scheduler for jobs that must run once: not zero times, not twice.",
+        epilog="`detent VERB --help` tells more of each.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help=VERBS["version"])
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, meaning in VERBS.items():
+        own = verbs.add_parser(name, help=meaning, description=_sentence(meaning), allow_abbrev=False)
+        own.add_argument(
+            "-o", "--output", choices=("text", "json"), default="text", help="for people, or for programs"
+        )
+        if name == verb:
+            module = _module(name)
+            own.epilog = f"example: {module.EXAMPLE}"
+            module.options(own)
+    return parser
+
+
 def _module(verb: str) -> ModuleType:
     return import_module(f"detent.cli.{verb}")
+
+
+def _sentence(meaning: str) -> str:
+    return meaning[0].upper() + meaning[1:] + "."
+
+
+def _worded(error: Exception) -> str:
+    if isinstance(error, ManifestError):  # each of its lines names the file
+        return str(error)
+    if isinstance(error, DetentError):
+        return f"detent: {error}"
+    if isinstance(error, OSError):
+        named = f": {error.filename}" if error.filename else ""
+        return f"detent: {error.strerror or error}{named}"
+    return (
+        f"detent: {type(error).__name__}: {error} {_place(error)}: this is a bug of detent, please report it"
+    )
+
+
+def _place(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"({trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno})" if trace else ""
+
+
+def _say_what_can_be_said() -> None:
+    """A terminal that cannot show a character gets its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _forget_output() -> None:
+    """What is still buffered goes nowhere, or Python would complain when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -12,6 +12,8 @@ from detent.node.service import Service, Setting, reach
 from detent.observe.logs import log_to
 from detent.stores.opening import open_store
 
+EXAMPLE = "detent run detent.yaml --queues default,db"
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="the manifest (default: ./detent.yaml)")
@@ -23,7 +25,7 @@ def main(given: argparse.Namespace) -> int:
     file, env = find_manifest(given.file), dict(os.environ)
     manifest = load_manifest(file, env)
     url = store_url(manifest, given.store, env)
-    emit = log_to(sys.stderr, colours=sys.stderr.isatty())
+    emit = log_to(sys.stderr, colours=sys.stderr.isatty() and given.output == "text")
     setting = Setting(
         load=lambda: load_manifest(file, env),
         file=file,

@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from detent.clock import monotonic
 from detent.model import End, Outcome
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
@@ -112,6 +113,7 @@ class Processes:
         self._extended: dict[str, Work] = {}
         self._is_up = asyncio.Event()
         self._is_closing = False
+        self._launched_at = 0.0
         self._warden: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -203,6 +205,9 @@ class Processes:
                 self.send({"do": "bye"})  # nobody was there to hear it before
 
     async def _launch_at_last(self) -> asyncio.StreamReader:
+        """Not at once where the last one hardly lived: its successor may fare no better."""
+        if monotonic() - self._launched_at < AGAIN_S:
+            await asyncio.sleep(AGAIN_S)
         while True:
             try:
                 return await self._launch()
@@ -218,6 +223,7 @@ class Processes:
                 ours.close()
                 raise
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_MAX)
+        self._launched_at = monotonic()
         self._is_up.set()
         return reader
 

@@ -298,7 +298,7 @@ def report_of(claim: Claim, verdict: Verdict) -> Report:
     if claim.sentence is not None:
         again = verdict.again_in_s if claim.sentence.kind == "lost" else None
         verdict = Verdict(claim.sentence, again_in_s=again)
-    hook = hook_fire(claim.fire, "on_failure", START, {"outcome": verdict.outcome.kind})
+    hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {"outcome": verdict.outcome.kind})
     follow = () if verdict.outcome.kind == "succeeded" else (hook,)
     return Report(claim, verdict, status=3, took_s=1.5, tail=b"tail", follow=follow)
 

@@ -147,6 +147,29 @@ def an_old_key_never_comes_back(store: Store, world: World) -> None:
     assert found(store) == []
 
 
+def a_cancelled_instant_never_comes_back(store: Store, world: World) -> None:
+    planner = _changed_after_pruning(store)
+    assert planner.key(2) not in found(store, state="pending")
+
+
+def an_instant_before_one_that_was_cancelled_is_not_lost(store: Store, world: World) -> None:
+    planner = _changed_after_pruning(store)
+    assert planner.key(1) in found(store, state="pending")
+    assert planner.key(3) in found(store, state="pending")
+
+
+def _changed_after_pruning(store: Store) -> Planner:
+    """The second of three instants to come was cancelled; its row may be gone; then the job changed."""
+    planner = Planner(store)
+    planner.advance(ahead_s=30)
+    store.cancel(planner.key(2))
+    store.prune("a", 0, keep=0)
+    store.adopt("a", 1, {"a.b": "r2"})
+    planner.job = planner.job._replace(revision="r2")
+    planner.advance(ahead_s=30)
+    return planner
+
+
 def a_new_job_starts_now(store: Store, world: World) -> None:
     world.pass_time(5)
     chart = store.adopt("a", 0, {"a.b": "r1", "a.c": "r1"})

@@ -22,7 +22,7 @@ class Charge:
         self.started_at = kernel.boottime()
         self.status: int | None = None  # of the main process, once it has ended
         self.error = ""  # why it could not be started
-        self.leaves = order.children == "leave"
+        self._leaves = order.children == "leave"
         self.output, self.output_fd = output, spawned.output_fd
         self._failure_fd = spawned.failure_fd
         self._terms = ending.Terms(
@@ -72,7 +72,11 @@ class Charge:
 
     def is_gone(self) -> bool:
         """The last process that counts has ended."""
-        return self.status is not None and self.tree.is_empty()
+        return self.status is not None and (self.is_left() or self.tree.is_empty())
+
+    def is_left(self) -> bool:
+        """What is still there is left on purpose.  Where we end a command, nothing is."""
+        return self._leaves and not self.cause()
 
     def cause(self) -> ending.Cause:
         if self.error:

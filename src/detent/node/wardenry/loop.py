@@ -174,11 +174,10 @@ class Warden:
         return cgroup
 
     def _descent(self, order: Order, pid: int) -> Tree:
-        leaves = order.children == "leave"
         if not kernel.HAS_PROC:
-            return Group(pid, leaves=leaves)
+            return Group(pid)
         entries = frozenset(to_bytes(f"{name}={value}") for name, value in order.env.items())
-        return Descent(self._brood, pid, tag_of(entries), leaves=leaves)
+        return Descent(self._brood, pid, tag_of(entries), leaves=order.children == "leave")
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():
@@ -224,7 +223,7 @@ class Warden:
     def _let_go(self, charge: Charge) -> None:
         if charge.output_fd >= 0:
             charge.drain()
-            if not charge.leaves:
+            if not charge.is_left():
                 self._close_output(charge)
         del self._charges[charge.id]
         self._brood.mains.discard(charge.pid)
@@ -264,12 +263,12 @@ def _settle_signals() -> None:
 def main(arguments: list[str]) -> int:
     """`SOCKET_FD LOCK_FD CGROUP`.  The lock is only held: it lives as long as node or warden lives."""
     _settle_signals()
-    node = socket.socket(fileno=int(arguments[0]))
-    node.setblocking(False)
-    if int(arguments[1]) >= 0:
-        os.set_inheritable(int(arguments[1]), False)
     kernel.become_subreaper()
     try:
+        if int(arguments[1]) >= 0:
+            os.set_inheritable(int(arguments[1]), False)
+        node = socket.socket(fileno=int(arguments[0]))
+        node.setblocking(False)
         Warden(node, arguments[2]).run()
     except Exception as error:
         # Our end makes the node bury what we leave, so this is safe; it must only not go unseen.

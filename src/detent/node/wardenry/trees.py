@@ -80,7 +80,7 @@ class Descent:
         kernel.signal_all(self.members, signum)
 
     def is_empty(self) -> bool:
-        return self._leaves or not self._roots()
+        return not self._roots()
 
     def remove(self) -> bool:
         return True
@@ -103,16 +103,14 @@ class Descent:
 class Group:
     """The main process's group: all that is known where there is no /proc."""
 
-    def __init__(self, main: int, *, leaves: bool) -> None:
-        self._main, self._leaves = main, leaves
+    def __init__(self, main: int) -> None:
+        self._main = main
 
     def signal(self, signum: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or but a zombie
             os.killpg(self._main, signum)
 
     def is_empty(self) -> bool:
-        if self._leaves:
-            return True
         try:
             os.killpg(self._main, 0)
         except (ProcessLookupError, PermissionError):

@@ -1,0 +1,76 @@
+"""A canonical job in words, for `show` and `list`.  Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from detent.core.manifest import Manifest
+
+SHORT_MAX = 60  # characters of a command in a table
+_SHOWN_APART = ("name", "description", "schedules", "timezone", "at", "request", "command", "enabled")
+
+
+def canonical(manifest: Manifest, name: str) -> dict[str, Any]:
+    """The canonical job, as a document whose texts are as they will be used."""
+    document = json.loads(manifest.canonical[name])
+    made: dict[str, Any] = document if manifest.version == 1 else _unescaped(document)
+    return made
+
+
+def _unescaped(value: Any) -> Any:
+    """The canonical form writes $$ for a dollar that could be taken for a variable's."""
+    if isinstance(value, str):
+        return value.replace("$$", "$")
+    if isinstance(value, list):
+        return [_unescaped(item) for item in value]
+    return {name: _unescaped(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def schedule_text(job: dict[str, Any]) -> str:
+    """`0 2 * * *, @hourly Europe/Berlin`."""
+    times = [*job.get("schedules", ()), *([f"at {job['at']}"] if "at" in job else [])]
+    zone = "" if job["timezone"] == "UTC" else f" {job['timezone']}"
+    return ", ".join(times) + zone
+
+
+def work_text(job: dict[str, Any]) -> str:
+    """A command as a shell would take it, or a request's first line."""
+    if "request" in job:
+        return f"{job['request']['method']} {job['request']['url']}"
+    command = job.get("command", "")
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def short(text: str) -> str:
+    """As much as fits into a table."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHORT_MAX else line[: SHORT_MAX - 1] + "…"
+
+
+def lines_of(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Everything that a job says, as names and values, what matters most first."""
+    if job.get("description"):
+        yield "description", job["description"]
+    yield "schedule", schedule_text(job)
+    yield ("request" if "request" in job else "command"), work_text(job)
+    for name, value in job.get("request", {}).items():
+        if name in ("headers", "body") and value:
+            yield f"request.{name}", _value(value)
+    for name, value in job.items():
+        if name not in _SHOWN_APART:
+            yield from _flat(name, value)
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(f"{path}.{name}", inner)
+    elif value not in ([], ""):
+        yield path, _value(value)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,59 @@
+"""`detent kill`: end a fire that waits, or tell its node to stop it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import socket
+
+from detent import clock
+from detent.cli.context import add_context, need_store, open_context
+from detent.cli.names import fetch, find_fire
+from detent.cli.records import fire_record, standing
+from detent.cli.tables import say, write_json
+from detent.cli.watch import Watch
+from detent.cli.words import relative
+from detent.errors import UsageError
+from detent.model import Row
+
+EXAMPLE = "detent kill backup --wait"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    meant = "a fire's key or run id, the beginning of one, or a job: what runs or waits of it"
+    parser.add_argument("fire", metavar="FIRE", help=meant)
+    parser.add_argument("--wait", action="store_true", help="until nothing of it runs any more")
+    add_context(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    context = open_context(given)
+    store = need_store(context)
+    row = find_fire(context, given.fire, to_end=True)
+    key, for_program = row.fire.key, given.output == "json"
+    if not store.cancel(key, f"killed by {_who()}"):
+        raise UsageError(_too_late(fetch(store, key)))
+    row = fetch(store, key)
+    if not for_program:
+        say(f"{key} was waiting: it is over" if row.state == "over" else f"{row.node} is told to stop {key}")
+    if given.wait:
+        row = Watch(store, quiet=True).follow(row)
+        if not for_program:
+            say(f"{key} {standing(row)}")
+    if for_program:
+        write_json(fire_record(row))
+    return 0
+
+
+def _too_late(row: Row) -> str:
+    when = f" {relative(row.over_at, clock.now())}" if row.over_at else ""
+    return f"{row.fire.key} is over already: {standing(row)}{when}"
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,97 @@
+"""`detent next`: when jobs are due, on their own clocks and in UTC, with what a change of offset does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from detent import clock
+from detent.cli.context import add_file, read_manifest
+from detent.cli.given import count, instant
+from detent.cli.names import find_job, job_of
+from detent.cli.tables import is_terminal, say, write_json, write_table
+from detent.cli.words import iso, relative
+from detent.core.manifest import Manifest
+from detent.core.schedules import notes_for
+from detent.model import Job
+
+EXAMPLE = "detent next backup -n 5 --from 2026-10-24T00:00Z"
+
+_JUST_BEFORE = timedelta(microseconds=1)
+
+
+class Coming(NamedTuple):
+    """An instant of a job."""
+
+    due_at: datetime
+    job: str
+    timezone: str
+    note: str
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs="?", metavar="JOB", help="of this job only (default: of all)")
+    parser.add_argument(
+        "-n", type=count, default=10, dest="count", metavar="N", help="how many (default: 10)"
+    )
+    parser.add_argument(
+        "--from", type=instant, dest="since", metavar="TIME", help="from then on (default: now)"
+    )
+    add_file(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    manifest, now = read_manifest(given.file), clock.now()
+    jobs = manifest.jobs if given.job is None else (job_of(manifest, find_job(manifest, given.job)),)
+    since = now if given.since is None else given.since - _JUST_BEFORE
+    coming = list(islice(merge(*(_instants(manifest, job, since) for job in jobs)), given.count))
+    if given.output == "json":
+        write_json([_record(one) for one in coming])
+    elif coming:
+        _write(coming, now)
+    else:
+        say("nothing is due any more")
+    return 0
+
+
+def _instants(manifest: Manifest, job: Job, since: datetime) -> Iterator[Coming]:
+    name = job.name.partition("/")[0]
+    timezone = json.loads(manifest.canonical[name])["timezone"]
+    while (due_at := job.schedule.after(since)) is not None:
+        yield Coming(due_at, name, timezone, notes_for(job.schedule, due_at))
+        since = due_at
+
+
+def _record(one: Coming) -> dict[str, str | None]:
+    app, _, job = one.job.partition(".")
+    local = _local(one).isoformat()
+    about = {"due_at": iso(one.due_at), "local": local, "timezone": one.timezone, "note": one.note}
+    return {"app": app, "job": job, **about}
+
+
+def _write(coming: list[Coming], now: datetime) -> None:
+    heads = ("due", "utc", "in", "job", "note")
+    write_table(heads, (_row(one, now) for one in coming))
+
+
+def _row(one: Coming, now: datetime) -> tuple[str, ...]:
+    local = f"{_local(one):%a %Y-%m-%d %H:%M:%S} {one.timezone}"
+    ahead = relative(one.due_at, now) if is_terminal() else ""
+    return local, iso(one.due_at) or "", ahead, one.job, one.note
+
+
+def _local(one: Coming) -> datetime:
+    return one.due_at.astimezone(_zone(one.timezone))
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)

@@ -1,0 +1,82 @@
+"""Fires for programs and in tables: stable names, in the words of the contract.  Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from detent.cli.words import iso
+from detent.model import Attempt, Row
+
+
+def fire_record(row: Row, *, with_output: bool = False) -> dict[str, Any]:
+    """A fire as JSON has it."""
+    fire, outcome = row.fire, row.outcome if row.state == "over" else None
+    app, _, job = fire.job.partition(".")
+    return {
+        "app": app,
+        "job": job,
+        "fire": fire.key,
+        "run_id": fire.run_id,
+        "origin": fire.origin,
+        "due_at": iso(fire.due_at),
+        "first_at": iso(fire.first_at) if fire.instants > 1 else None,
+        "instants": fire.instants,
+        "state": row.state,
+        "outcome": outcome.kind if outcome else None,
+        "reason": outcome.reason if outcome else None,
+        "node": row.node or None,
+        "fence": row.fence or None,
+        "over_at": iso(row.over_at),
+        "took_ms": None if (took := took_s(row)) is None else round(took * 1000),
+        "attempts": [_attempt_record(attempt, with_output) for attempt in row.attempts],
+    }
+
+
+def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
+    record = {
+        "attempt": attempt.number,
+        "node": attempt.node,
+        "fence": attempt.fence,
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
+        "outcome": attempt.outcome.kind,
+        "reason": attempt.outcome.reason,
+        "status": attempt.status,
+        "took_ms": round(attempt.took_s * 1000),
+    }
+    return record | ({"output": attempt.tail.decode("utf-8", "replace")} if with_output else {})
+
+
+def took_s(row: Row) -> float | None:
+    """How long its attempts took, all together."""
+    return sum(attempt.took_s for attempt in row.attempts) if row.attempts else None
+
+
+def standing(row: Row) -> str:
+    """How it ended or, where it has not, what it does."""
+    if row.state == "over":
+        return row.outcome.kind if row.outcome else "over"
+    if row.state == "claimed":
+        return "stopping" if row.stop else "running"
+    return "waiting"
+
+
+def reason(row: Row, now: datetime) -> str:
+    """Why it ended so, or what is known of one that has not."""
+    if row.state == "over":
+        return _over_reason(row)
+    if row.stop:
+        return row.stop.reason
+    if row.state == "pending" and row.outcome and row.run_at:
+        again_s = max(0.0, (row.run_at - now).total_seconds())
+        return f"{row.outcome.kind}, {row.outcome.reason}; again in {again_s:.0f} s"
+    return ""
+
+
+def _over_reason(row: Row) -> str:
+    told = row.outcome.reason if row.outcome else ""
+    if row.fire.instants == 1:
+        return told
+    span = f"{row.fire.instants:,} instants since {iso(row.fire.first_at)}"
+    return f"{told}; {span}" if told else span

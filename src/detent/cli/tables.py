@@ -1,0 +1,84 @@
+"""Writes answers: tables with colours on a terminal, aligned text elsewhere, JSON for programs.
+
+- What comes from a manifest or from a command is shown as plain text: it cannot upset a terminal.
+- stdout has the answer, and nothing else; what we say besides goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_COLOURS = {
+    "succeeded": "green",
+    "running": "cyan",
+    "stopping": "yellow",
+    "paused": "yellow",
+    "failed": "red",
+    "rejected": "red",
+    "timed-out": "red",
+    "lost": "red",
+    "missed": "yellow",
+    "skipped": "yellow",
+    "replaced": "yellow",
+    "cancelled": "yellow",
+    "disabled": "dim",
+}
+_COLOURED = ("outcome", "last", "state")  # columns whose first word has a colour
+_KEPT = ("job", "fire", "due", "next", "outcome")  # columns that are never broken
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def say(text: str) -> None:
+    """Tell a person something that is not the answer."""
+    sys.stdout.flush()  # so that both come in order where they share a terminal
+    print(text, file=sys.stderr, flush=True)
+
+
+def write_json(value: Any) -> None:
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
+
+
+def write_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A column without any text is left out."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    used = [i for i in range(len(heads)) if any(row[i] for row in cells)]
+    named, kept = [heads[i] for i in used], [[row[i] for i in used] for row in cells]
+    if is_terminal():
+        _write_rich(named, kept)
+    else:
+        _write_aligned(named, kept)
+
+
+def plain(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+
+
+def _write_aligned(heads: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+    for row in (heads, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _write_rich(heads: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console  # late: it costs more than all the rest of a verb
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for head in heads:
+        table.add_column(head, no_wrap=head in _KEPT, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, _colour(head, cell)) for head, cell in zip(heads, row, strict=True)))
+    Console(highlight=False, markup=False).print(table)
+
+
+def _colour(head: str, cell: str) -> str:
+    return _COLOURS.get(cell.partition(" ")[0].rstrip(","), "") if head in _COLOURED else ""

@@ -1,0 +1,24 @@
+"""`detent version`."""
+
+from __future__ import annotations
+
+import argparse
+
+from detent.build import find_build
+
+EXAMPLE = "detent version"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """There are none."""
+
+
+def main(given: argparse.Namespace) -> int:
+    build = find_build()
+    if given.output == "json":
+        from detent.cli.tables import write_json
+
+        write_json({"version": build.version, "commit": build.commit or None, "release": build.is_release})
+    else:
+        print(build)
+    return 0

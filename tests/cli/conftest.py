@@ -1,0 +1,35 @@
+"""A folder of its own for each test of the command line, and a way to say things to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_world import Said
+
+from detent.cli.main import main
+
+Detent = Callable[..., Said]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; nothing of this machine's settings reaches the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("DETENT_CONFIG", "DETENT_STORE", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def detent(folder: Path, capfd: pytest.CaptureFixture[str]) -> Detent:
+    """Runs a verb in this process."""
+
+    def run(*words: str) -> Said:
+        code = main(list(words))
+        out, err = capfd.readouterr()
+        return Said(code, out, err)
+
+    return run

@@ -1,0 +1,86 @@
+"""A node or its warden dies, or is stopped, while work is under way that does its best to outlive it."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+from fleet import Fleet, alive, wait_for
+
+from detent.clock import instant
+
+GONE_S = 2.0  # what we promise, for all processes of a fire
+CLAIM_S = 6
+
+
+def test_no_process_outlives_a_killed_node_and_another_node_goes_on(either_fleet: Fleet) -> None:
+    fleet = either_fleet
+    fleet.write(fleet.job("nest", "daemon", "60"))
+    fleet.start(), fleet.start()
+    start = fleet.witness.wait_start("nest")
+    wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
+
+    fleet.node_of(start.node).kill()
+    wait_for(lambda: not alive(f"DETENT_RUN_ID={start.run_id}"), GONE_S, "the end of all processes")
+
+    following = fleet.witness.wait_start("nest", after=1)
+    assert following.free and following.node != start.node
+    lost = fleet.wait_over(start.key)
+    assert lost.outcome is not None and lost.outcome.kind == "lost"
+
+
+def test_no_process_outlives_a_killed_warden_and_its_node_goes_on(either_fleet: Fleet) -> None:
+    fleet = either_fleet
+    fleet.write(fleet.job("nest", "daemon", "60"))
+    node = fleet.start()
+    start = fleet.witness.wait_start("nest")
+    wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
+
+    os.kill(node.warden, signal.SIGKILL)
+    wait_for(lambda: not alive(f"DETENT_RUN_ID={start.run_id}"), GONE_S, "the end of all processes")
+
+    following = fleet.witness.wait_start("nest", after=1)
+    assert following.free and following.node == start.node
+    lost = fleet.wait_over(start.key)
+    assert lost.outcome is not None and lost.outcome.kind == "lost"
+    assert len(node.events("warden-died")) == 1
+
+
+def test_when_node_and_warden_are_killed_together_the_next_start_clears_up(either_fleet: Fleet) -> None:
+    fleet = either_fleet
+    fleet.write(fleet.job("nest", "daemon", "60"))
+    node = fleet.start()
+    start = fleet.witness.wait_start("nest")
+    wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
+
+    node.send(signal.SIGSTOP)  # so that it cannot notice that its warden is gone
+    os.kill(node.warden, signal.SIGKILL)
+    node.kill()
+    fleet.start()
+
+    following = fleet.witness.wait_start("nest", after=1)
+    assert following.free
+    assert alive(f"DETENT_RUN_ID={start.run_id}") == set()
+
+
+def test_work_of_a_stopped_node_is_dead_before_its_claim_expires(fleet: Fleet) -> None:
+    fleet.write(fleet.job("deaf", "deaf", "60", policy={"claim_seconds": CLAIM_S}))
+    fleet.start(), fleet.start()
+    start = fleet.witness.wait_start("deaf")
+    stopped = fleet.node_of(start.node)
+
+    stopped.send(signal.SIGSTOP)
+    wait_for(lambda: not alive(f"DETENT_RUN_ID={start.run_id}"), what="the end of the work")
+    gone_at = time.time()
+
+    following = fleet.witness.wait_start("deaf", after=1)
+    assert following.free and following.node != start.node
+    lost = fleet.wait_over(start.key)
+    assert lost.outcome is not None and lost.outcome.kind == "lost"
+    assert lost.over_at is not None and lost.over_at > instant(gone_at)
+    skipped = fleet.due("deaf", lost.over_at - timedelta(seconds=1))[1:]
+    assert skipped and {str(row.outcome and row.outcome.reason) for row in skipped} == {f"by {start.key}"}
+
+    stopped.send(signal.SIGCONT)
+    stopped.wait("fenced", fire=start.key)
+    assert len([node for node in fleet.nodes if node.events("lost", fire=start.key)]) == 1

@@ -1,0 +1,66 @@
+"""Which job is planned next."""
+
+from datetime import UTC, datetime, timedelta
+
+from detent.model import Chart, Command, Job, Mark
+from detent.node.timeline import PLANS_MAX, Timeline
+from detent.testing.sim import Every
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+AHEAD_S = 120.0
+
+
+def job(name: str, period_s: int = 3600, revision: str = "r") -> Job:
+    return Job(f"a.{name}", Every(period_s), Command(("true",)), revision=revision)
+
+
+def at(seconds: float, revision: str = "r") -> Mark:
+    return Mark(NOW + timedelta(seconds=seconds), revision)
+
+
+def timeline(marks: dict[str, Mark], jobs: dict[str, Job]) -> Timeline:
+    line = Timeline(AHEAD_S)
+    line.take(Chart(NOW, "1", 1, marks), jobs)
+    return line
+
+
+def planned(line: Timeline, jobs: dict[str, Job]) -> list[str]:
+    return [plan.job for plans in line.plans(jobs, NOW) for plan in plans]
+
+
+def test_only_jobs_whose_mark_is_near_are_planned() -> None:
+    jobs = {one.name: one for one in (job("near"), job("far"))}
+    line = timeline({"a.near": at(60), "a.far": at(61)}, jobs)
+    assert planned(line, jobs) == ["a.near"]
+    assert line.next_in_s(NOW) == 0
+
+
+def test_a_plan_whose_call_was_lost_is_made_again() -> None:
+    jobs = {"a.b": job("b")}
+    line = timeline({"a.b": at(0)}, jobs)
+    assert planned(line, jobs) == planned(line, jobs) == ["a.b"]
+    line.move({"a.b": at(3599)})
+    assert planned(line, jobs) == []
+    assert line.next_in_s(NOW) == 3599 - AHEAD_S / 2
+
+
+def test_a_job_of_another_revision_is_left_to_its_nodes_until_it_lapses() -> None:
+    jobs = {"a.b": job("b")}
+    line = timeline({"a.b": at(-AHEAD_S, "other")}, jobs)
+    assert line.foreign == {"a.b"} and planned(line, jobs) == []
+    assert not line.is_in_force(jobs["a.b"])
+    assert not line.has_lapsed(NOW)
+    assert line.has_lapsed(NOW + timedelta(seconds=1))
+
+
+def test_a_mark_of_another_revision_does_not_move_ours() -> None:
+    jobs = {"a.b": job("b")}
+    line = timeline({"a.b": at(0)}, jobs)
+    line.move({"a.b": at(500, "other"), "a.unknown": at(1)})
+    assert planned(line, jobs) == ["a.b"]
+
+
+def test_many_jobs_are_planned_in_batches() -> None:
+    jobs = {one.name: one for one in (job(f"j{i}") for i in range(PLANS_MAX + 1))}
+    line = timeline({name: at(0) for name in jobs}, jobs)
+    assert [len(plans) for plans in line.plans(jobs, NOW)] == [PLANS_MAX, 1]

@@ -1,0 +1,61 @@
+"""The promise, on whole fleets in virtual time: at least 50,000 fires under faults in every test run."""
+
+import pytest
+
+from detent.testing.campaign import hunt
+from detent.testing.mutants import (
+    MUTANTS,
+    AReplacementDoesNotWait,
+    FinishIgnoresTheFence,
+    NoWarden,
+    PruningForgetsKeys,
+)
+from detent.testing.sim import Sim
+
+FAULTY = ("rough", "failover", "gentle", "deploy", "crash")
+CHUNKS, FIRES_EACH = 4, 12_600
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_promise_holds_for_fleets_under_faults(chunk: int) -> None:
+    fires, seed = 0, 10_000 * (chunk + 1)
+    while fires < FIRES_EACH:
+        sim = Sim(seed, FAULTY[seed % len(FAULTY)])
+        assert sim.run().broken == [], f"seed {seed}, {sim.mood}"
+        fires, seed = fires + len(sim.store.shadow.finals), seed + 1
+    assert fires * CHUNKS >= 50_000
+
+
+def test_a_fleet_without_faults_launches_everything_in_time() -> None:
+    sim = Sim(4, "calm", hours=1)
+    witness = sim.run()
+    assert witness.broken == []
+    assert not {"lost", "missed", "store-unavailable", "fenced"} & witness.events.keys()
+    assert witness.events["success"] > 300
+
+
+def test_a_seed_repeats_its_history() -> None:
+    histories = [Sim(11, "rough", hours=0.5).run().events for _ in range(2)]
+    assert histories[0] == histories[1]
+
+
+def test_a_quiet_fleet_hardly_calls_its_store() -> None:
+    sim = Sim(1, "calm", hours=24)
+    sim.jobs = {}
+    sim.define("skip", 86_400)
+    assert sim.run().broken == []
+    assert sum(sim.store.calls.values()) < 24 * len(sim.nodes) * 200  # calls, not seconds: no loop spins
+
+
+QUICK = [AReplacementDoesNotWait, FinishIgnoresTheFence, NoWarden, PruningForgetsKeys]
+
+
+@pytest.mark.parametrize("mutant", QUICK)
+def test_a_planted_fault_is_found(mutant: type) -> None:
+    name, seed, how = hunt(mutant)
+    assert seed is not None, f"{name} was not found"
+    assert how
+
+
+def test_there_are_enough_planted_faults() -> None:
+    assert len(MUTANTS) >= 12 + 4
