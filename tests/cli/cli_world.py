@@ -35,7 +35,7 @@ jobs:
     request: {url: "https://example.org/report", headers: {Accept: text/plain}}
   - {name: money, schedule: "@every 1h", command: [echo, "$$ab", "two words"], tags: [a, b]}
   - {name: resting, schedule: "@daily", command: 'true', enabled: false}
-  - {name: deadbeef, schedule: "@yearly", command: 'true'}
+  - {name: deadbeef, schedule: "@yearly", command: 'true', policy: {concurrency: Allow}}
 """
 
 
@@ -49,6 +49,9 @@ class Said(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+Detent = Callable[..., Said]  # what the fixture `detent` is
 
 
 class Past:

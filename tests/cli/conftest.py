@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_world import Said
+from cli_world import Detent, Said
 
 from detent.cli.main import main
-
-Detent = Callable[..., Said]
 
 
 @pytest.fixture

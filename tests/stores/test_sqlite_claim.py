@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,14 +24,20 @@ class Pair(NamedTuple):
     """The reference and the store, which see the same calls under the same clock."""
 
     clock: FakeClock
-    stores: tuple[Store, Store]
+    stores: tuple[MemoryStore, SqliteStore]
 
     def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
         """What both grant; it must be the same, in the same order, and so must all rows then."""
         ours, theirs = ([(one.fire.key, one.sentence) for one in call(store)] for store in self.stores)
         assert theirs == ours
         assert rows(self.stores[1]) == rows(self.stores[0])
+        assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}
         return ours
+
+    def waiting(self) -> set[str]:
+        """No call tells who waits for a lane, though it decides how a fire is judged later."""
+        with closing(sqlite3.connect(self.stores[1]._file.path)) as db:
+            return {key for (key,) in db.execute("SELECT key FROM fires WHERE waits")}
 
     def put(self, *fires: Fire) -> None:
         for store in self.stores:

@@ -229,11 +229,13 @@ def open_files(directory: Path) -> list[Path]:
 def test_close_ends_a_wait_and_the_store_can_be_used_again(store: SqliteStore) -> None:
     answers: list[bool] = []
     store.put([fire("a.b@1")])
-    waiter = threading.Thread(target=lambda: answers.append(store.wait("a", 60)))
+    waiter = threading.Thread(target=lambda: answers.append(store.wait("a", 600)), daemon=True)
     waiter.start()
-    while waiter.is_alive():
+    for _ in range(200):  # it may not have begun to wait yet
         store.close()
         waiter.join(0.05)
+        if answers:
+            break
     assert answers == [False]
     assert store.put([fire("a.b@1"), fire("a.b@2")]) == [False, True]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,20 @@ def test_a_file_that_is_replaced_under_an_open_store_is_noticed(host: Host) -> N
     eras = {one.adopt("a", -1, {}).era for one in (store, other, host.open())}
     assert len(eras) == 1
     assert {one.fire.key for one in store.find(Query())} == {"a.b@1", "a.b@2"}
+
+
+def test_a_file_that_is_replaced_does_not_get_the_log_of_the_old_one(host: Host) -> None:
+    store = host.open()
+    store.put([fire("a.b@1")])
+    store.close()
+    backup = host.path.with_name("backup")
+    shutil.copy(host.path, backup)
+    store.put([fire(f"a.b@{number}") for number in range(2, 300)])
+    backup.replace(host.path)
+    assert [one.fire.key for one in store.find(Query())] == ["a.b@1"]
+    store.close()
+    with closing(sqlite3.connect(host.path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_file_that_is_deleted_under_an_open_store_is_made_again(host: Host) -> None:

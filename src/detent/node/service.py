@@ -39,6 +39,7 @@ from detent.stores.base import Store
 BEAT_S = 10.0  # between two heartbeats
 BEAT_TTL_S = 30.0
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
+SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
 PRUNE_S = 600.0
 STEP_S = 2.0  # the wall clock moved by more than this against the other: it was set
@@ -193,7 +194,8 @@ class Service:
             looked += 1
             if looked % 2 == 0:
                 self._look_at_file()
-            await self._look_for_dead()
+            for life in self._graveyard.find():
+                self._spawn(self._bury(life))
 
     def _look_at_file(self) -> None:
         seen = _signature(self._setting.file)
@@ -201,13 +203,11 @@ class Service:
             self._seen = seen
             self._reload()
 
-    async def _look_for_dead(self) -> None:
-        for life in self._graveyard.find():
-            await self._threads("sweep", sweep, life)
-            self._node.bury(life)
-            self._spawn(self._finish_burial(life))
-
-    async def _finish_burial(self, life: str) -> None:
+    async def _bury(self, life: str) -> None:
+        """Its claims are free when nothing that it left behind is alive any more."""
+        while not await self._threads("sweep", sweep, life, SWEEP_S):
+            await asyncio.sleep(WATCH_S)
+        self._node.bury(life)
         while not self._node.has_buried(life):
             await asyncio.sleep(WATCH_S)
         self._graveyard.bury(life)

@@ -1,0 +1,64 @@
+"""Secrets that are given by reference are found nowhere, and files are their owner's alone."""
+
+import stat
+from pathlib import Path
+
+from fleet import NEVER, Fleet, wait_for
+
+FIRST, SECOND, THIRD = "s3cret-of-the-environment", "s3cret-of-a-file", "s3cret-of-the-table"
+
+
+def test_a_secret_is_found_nowhere(fleet: Fleet) -> None:
+    file = fleet.directory / "key"
+    file.write_text(SECOND + "\n")
+    dead = "http://127.0.0.1:9/run"  # nobody answers there: an error must not tell either
+    refs = {"auth": {"secret_refs": ["env:SIGNER", f"file:{file}"]}, "request": {"url": dead}}
+    retries = {"policy": {"retries": {"max_attempts": 1}}}
+    show = "env; tr '\\0' '\\n' < /proc/$PPID/environ; sleep 60"
+    fleet.write(
+        {"name": "call", "schedule": NEVER, **refs, **retries},
+        {"name": "named", "schedule": NEVER, **refs, **retries, "auth": {"secret_refs": ["TABLE", "absent"]}},
+        {"name": "show", "schedule": NEVER, "command": show},
+        secrets={"TABLE": "env:OTHER"},
+        node={"drain_seconds": 0},
+    )
+    node = fleet.start(SIGNER=FIRST, OTHER=THIRD)
+    for job in ("call", "named"):
+        row = fleet.wait_over(fleet.fire(job))
+        assert row.outcome is not None and row.outcome.kind == "failed"
+    shown = fleet.fire("show")
+    log = wait_for(lambda: [path for path in fleet.lives.glob("*/*.log") if path.stat().st_size], what="output")
+
+    assert b"DETENT_FIRE=" in log[0].read_bytes()
+    places = {str(path): path.read_bytes() for path in _files(fleet) if path != file}
+    places |= {str(path): _read(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
+    assert node.end() == 0
+    places |= {f"{path}, later": path.read_bytes() for path in _files(fleet) if path != file}
+    assert fleet.row(shown).attempts[0].tail
+    assert fleet.database.with_name("detent.db-wal").name in {Path(name).name for name in places}
+    for secret in (FIRST, SECOND, THIRD):
+        assert [name for name, content in places.items() if secret.encode() in content] == []
+
+
+def test_files_are_their_owners_alone(fleet: Fleet) -> None:
+    fleet.write({"name": "job", "schedule": NEVER, "command": "echo hello; sleep 60"}, node={"drain_seconds": 0})
+    fleet.env["HOME"] = str(fleet.directory)
+    fleet.start()
+    fleet.fire("job")
+    wait_for(lambda: list(fleet.lives.glob("*/*.log")), what="output")
+
+    below = list(fleet.database.parent.rglob("*"))
+    assert {path.suffix for path in below} >= {".db", ".db-wal", ".db-shm", ".lock", ".log"}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [fleet.database.parent, *below]}
+    assert {str(path): oct(mode) for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
+
+
+def _files(fleet: Fleet) -> list[Path]:
+    return [path for path in fleet.directory.rglob("*") if path.is_file()]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,167 @@
+"""Retries, hooks and requests, from the schedule to the receiver."""
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from fleet import NEVER, Fleet, wait_for
+
+from detent.clock import now
+from detent.core.secrets import Secret
+from detent.core.signing import Message, verify
+
+SECRET = "a-secret-that-signs"
+FAILS_TWICE = "echo attempt $DETENT_ATTEMPT; test $DETENT_ATTEMPT -ge 3"
+
+
+class Received(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Receiver:
+    """An app that is called.  It answers with these statuses in turn, and then with 200."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.received: list[Received] = []
+        self._statuses = list(statuses)
+        receiver = self
+
+        class Called(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.received.append(Received(self.command, self.path, dict(self.headers), body))
+                self.send_response(receiver._statuses.pop(0) if receiver._statuses else 200)
+                self.end_headers()
+                self.wfile.write(b"thank you\n")
+
+            def log_message(self, *_: object) -> None:
+                """Nobody reads it."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Called)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def answer(self, *statuses: int) -> None:
+        self._statuses[:] = statuses
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.server.shutdown()
+    receiver.server.server_close()
+
+
+def test_a_failed_attempt_is_repeated_with_backoff_under_the_same_run_id(fleet: Fleet) -> None:
+    retries = {"max_attempts": 3, "min_seconds": 1, "max_seconds": 60}
+    fleet.write(
+        {"name": "job", "schedule": NEVER, "command": FAILS_TWICE, "policy": {"retries": retries}},
+    )
+    node = fleet.start()
+
+    row = fleet.wait_over(fleet.fire("job"))
+    assert row.outcome == ("succeeded", "")
+    first, second, third = row.attempts
+    assert [one.outcome.kind for one in row.attempts] == ["failed", "failed", "succeeded"]
+    assert second.started_at - first.ended_at >= timedelta(seconds=1)
+    assert third.started_at - second.ended_at >= timedelta(seconds=2)
+    assert first.fence < second.fence < third.fence
+    assert fleet.row(row.fire.key).attempts[2].tail == b"attempt 3\n"
+    node.wait("success", fire=row.fire.key)
+    assert [said["again_in_s"] for said in node.events("attempt-failed")] == [1.0, 2.0]
+
+
+def test_a_failure_calls_its_hooks_once_with_what_happened(fleet: Fleet, receiver: Receiver) -> None:
+    told = fleet.directory / "told"
+    retries = {"max_attempts": 2, "min_seconds": 0, "max_seconds": 1}
+    hook = f"env -0 > {told}.$DETENT_NODE.$$"
+    fleet.write(
+        {
+            "name": "job",
+            "schedule": NEVER,
+            "command": "echo 'no space left'; exit 3",
+            "policy": {"retries": retries},
+            "on_failure": [hook, f"{receiver.url}/failed?job"],
+            "on_success": f"{receiver.url}/not-called",
+        }
+    )
+    fleet.start(), fleet.start()
+
+    row = fleet.wait_over(fleet.fire("job"))
+    assert row.outcome == ("failed", "exit 3")
+    for hook_row in wait_for(lambda: fleet.find(origins=("hook",)), what="the hooks"):
+        assert fleet.wait_over(hook_row.fire.key).outcome == ("succeeded", "")
+
+    (file,) = fleet.directory.glob("told.*")
+    _assert_hook_environment(file, row.fire.key)
+    (called,) = receiver.received
+    assert called.path == "/failed?job" and called.headers["Content-Type"] == "application/json"
+    fire = json.loads(called.body)
+    assert (fire["fire"], fire["outcome"], fire["exit_code"], fire["attempts"]) == (row.fire.key, "failed", 3, 2)
+
+
+def _assert_hook_environment(file: Path, key: str) -> None:
+    env = dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
+    said = {name: env.get(f"DETENT_{name}") for name in ("FIRE", "OUTCOME", "REASON", "EXIT_CODE", "OUTPUT_TAIL")}
+    assert said == {
+        "FIRE": key,
+        "OUTCOME": "failed",
+        "REASON": "exit 3",
+        "EXIT_CODE": "3",
+        "OUTPUT_TAIL": "no space left\n",
+    }
+    assert env["DETENT_DURATION_MS"].isdecimal() and env["DETENT_JOB"] == "job"
+
+
+def test_a_request_is_signed_afresh_for_each_attempt(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answer(503)
+    request = {
+        "url": f"{receiver.url}/run?a=b%20c",
+        "headers": {"X-Team": "night", "X-Cron-Attempt": "9"},
+        "body": '{"n": 1}',
+    }
+    retries = {"max_attempts": 3, "min_seconds": 2, "max_seconds": 2}
+    fleet.write(
+        {
+            "name": "call",
+            "schedule": NEVER,
+            "request": request,
+            "auth": {"secret_refs": ["env:SIGNER"]},
+            "policy": {"retries": retries},
+        }
+    )
+    fleet.start(SIGNER=SECRET)
+
+    row = fleet.wait_over(fleet.fire("call"))
+    assert row.outcome == ("succeeded", "") and row.attempts[-1].status == 200
+    first, second = receiver.received
+    assert first.headers["X-Cron-Signature"] != second.headers["X-Cron-Signature"]
+    for number, one in enumerate(receiver.received, start=1):
+        headers = one.headers
+        message = Message(one.method, one.path, one.body)
+        assert verify(headers["X-Cron-Signature"], message, [Secret("other"), Secret(SECRET)], now()) == 1
+        assert (one.path, one.body, headers["X-Team"]) == ("/run?a=b%20c", b'{"n": 1}', "night")
+        assert headers["X-Cron-Run-Id"] == row.fire.run_id and headers["Idempotency-Key"] == row.fire.key
+        assert headers["X-Cron-Attempt"] == str(number) and headers["X-Cron-Schedule-Name"] == "call"
+        assert int(headers["X-Cron-Fire-Time"]) == row.fire.due_at.timestamp()
+    assert int(first.headers["X-Cron-Fence"]) < int(second.headers["X-Cron-Fence"])
+
+
+def test_a_request_that_is_refused_is_not_repeated(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answer(404)
+    fleet.write({"name": "call", "schedule": NEVER, "request": {"url": receiver.url}})
+    node = fleet.start()
+
+    row = fleet.wait_over(fleet.fire("call"))
+    assert row.outcome is not None and row.outcome.kind == "rejected"
+    assert len(receiver.received) == len(row.attempts) == 1
+    assert "thank you" in node.wait("app-rejected")["body_excerpt"]
