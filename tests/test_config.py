@@ -188,30 +188,12 @@ def test_a_broken_file_is_refused_at_its_line(
 
 
 def test_yaml_words_come_out_as_they_were_written() -> None:
-    document, _ = parse_yaml(
-        "a: [yes, no, on, off, y, 010, 0x1F, 1_000, 1:30, 2026-01-01, .5, 0o17, .inf, =]"
-    )
-    written = [
-        "yes",
-        "no",
-        "on",
-        "off",
-        "y",
-        "010",
-        "0x1F",
-        "1_000",
-        "1:30",
-        "2026-01-01",
-        ".5",
-        "0o17",
-        ".inf",
-        "=",
-    ]
-    assert document == {"a": written}
+    words = "yes, no, on, off, y, 010, 0x1F, 1_000, 1:30, 2026-01-01, .5, 0o17, .inf, =, 1e5, 0E0"
+    assert parse_yaml(f"[{words}]")[0] == words.split(", ")
 
 
-def test_yaml_numbers_booleans_and_null_are_those_of_json() -> None:
-    document, _ = parse_yaml('[1, -2, 0, 1.5, 1e3, true, False, null, ~, "1", "true", !!str 5]')
+def test_yaml_numbers_booleans_and_null_are_those_that_every_version_knows() -> None:
+    document, _ = parse_yaml('[1, -2, 0, 1.5, 1.0e+3, true, False, null, ~, "1", "true", !!str 5]')
     assert document == [1, -2, 0, 1.5, 1000.0, True, False, None, None, "1", "true", "5"]
     assert [type(item) for item in document[:5]] == [int, int, int, float, float]
 

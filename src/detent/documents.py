@@ -2,8 +2,8 @@
 
 - All three give the same document: mappings with text keys, lists, texts, numbers, booleans, None.
 - A key given twice, a syntax error, a nesting that nobody writes by hand: a problem with its line.
-- YAML: a plain word is a number, a boolean or null only where JSON would read it so (or True, TRUE, ~).
-  `on`, `yes`, `010`, `1:30`, `1_000` and dates stay the text that was written; tags and `<<` are refused.
+- YAML: a plain word is a number, a boolean or null only where versions 1.1 and 1.2 agree that it is.
+  `on`, `yes`, `010`, `1:30`, `1e5` and dates stay the text that was written; tags and `<<` are refused.
 - Lines are looked for only when there is something to tell: most documents are right.
 """
 
@@ -22,7 +22,7 @@ TOO_LONG = "a number has too many digits"
 STR_TAG = "tag:yaml.org,2002:str"
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)\.[0-9]+([eE][-+][0-9]+)?")
 _PLAIN: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),

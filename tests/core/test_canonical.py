@@ -159,7 +159,7 @@ def test_a_stores_password_is_not_shown(url: str, shown: str) -> None:
 
 
 @given(manifests(version=2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_form_read_again_has_the_same_form_and_the_same_jobs(document: dict[str, Any]) -> None:
     manifest = load(document)
     again = load(json.loads(canonical_text(manifest)))

@@ -143,32 +143,33 @@ LATENESS = [
     Case("the same without a lane", pending("1", LATE, Policy("Allow")), [], HOLD, BEHIND),
     Case("the same under all", pending("1", LATE, ALL), [], RUN, BEHIND),
     Case("the same, pushed", pending("1", LATE, origin="push"), [], RUN, BEHIND),
-    Case("a late instant and a full lane, Forbid", pending("1", LATE, ALL), [claimed("0")], WAIT),
+    Case("a late instant and a full lane, Forbid", pending("1", LATE, ALL), [claimed("0")], HOLD),
     Case(
-        "a late instant and a full lane, Queue", pending("1", LATE, QUEUE), [claimed("0", policy=QUEUE)], WAIT
+        "a late instant and a full lane, Queue", pending("1", LATE, QUEUE), [claimed("0", policy=QUEUE)], HOLD
     ),
     Case(
         "a late instant and another that waits already",
         pending("2", LATE, QUEUE),
         [claimed("0", policy=QUEUE), pending("1", LATE - 1, QUEUE, waits=True)],
-        WAIT,
+        HOLD,
     ),
     Case(
         "a late instant and a full lane, Replace",
         pending("1", LATE, REPLACE),
         [claimed("0", LATE - 9, policy=REPLACE)],
-        WAIT,
+        HOLD,
     ),
     Case(
-        "a late instant that was told to wait goes on waiting, Forbid",
-        pending("1", LATE, ALL, waits=True),
+        "a late instant in a full lane is not given up for a newer one that may be skipped",
+        pending("1", LATE),
         [claimed("0")],
-        WAIT,
+        HOLD,
+        NEWER,
     ),
     Case(
-        "a late instant that was told to wait goes on waiting, Replace",
-        pending("1", LATE, Policy("Replace", catch_up="all"), waits=True),
-        [claimed("0", LATE - 9, policy=REPLACE), pending("2", LATE + 1, REPLACE, waits=True)],
+        "a retry under Replace stops nobody",
+        pending("2", -5, REPLACE, attempt=1),
+        [claimed("1", -60, policy=REPLACE)],
         WAIT,
     ),
 ]

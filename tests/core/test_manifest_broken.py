@@ -363,3 +363,9 @@ def test_no_value_of_any_field_escapes_as_another_exception() -> None:
                     check_manifest(document)
                 except ManifestError as error:
                     assert str(error)
+
+
+def test_an_unset_variable_is_one_problem_not_two() -> None:
+    with pytest.raises(ManifestError) as caught:
+        check_manifest(job(queue="${NOPE}", command="${NOPE}"))
+    assert [problem.path for problem in caught.value.problems] == ["jobs/0/command", "jobs/0/queue"]

@@ -97,9 +97,14 @@ def test_a_plan_starts_at_the_mark_and_leaves_no_instant_out_before_its_end() ->
 
 
 def test_a_plan_reaches_until_just_before_the_next_instant() -> None:
-    one = planned(Policy(), 5, step_s=86_400, ahead_s=120)
+    one = planned(Policy(), 5, step_s=600, ahead_s=120)
     assert one.fires == ()
-    assert one.until == at(86_399)
+    assert one.until == at(599)
+
+
+def test_a_quiet_job_is_planned_again_in_a_quarter_of_an_hour() -> None:
+    one = planned(Policy(), 5, step_s=86_400, ahead_s=120)
+    assert one.until == at(5 + 120 + 900)
 
 
 def test_a_mark_ahead_of_the_stores_now_does_not_go_back() -> None:

@@ -67,7 +67,7 @@ def test_it_takes_every_sound_manifest_of_version_1(document: dict[str, Any]) ->
 
 
 @given(manifests(version=2))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_it_takes_every_sound_manifest_of_version_2(document: dict[str, Any]) -> None:
     assert [error.message for error in VALIDATORS[2].iter_errors(document)] == []
 

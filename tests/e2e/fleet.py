@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -46,13 +47,13 @@ def wait_for(look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "i
     return found
 
 
-def alive(entry: str) -> set[int]:
-    """Processes that were started with this `NAME=value` in their environment, and are not over."""
-    found = {pid for pid in kernel.processes() if entry.encode() in kernel.environ(pid)}
-    return {pid for pid in found if is_alive(pid)}
+def alive(**env: str) -> set[int]:
+    """Processes that were started with these variables, and are not over."""
+    entries = {f"{name}={value}".encode() for name, value in env.items()}
+    return {pid for pid in kernel.processes() if entries <= kernel.environ(pid) and _is_alive(pid)}
 
 
-def is_alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     stat = kernel.stat(pid)
     return stat is not None and stat.state not in "ZX"
 
@@ -71,6 +72,10 @@ class Seen(NamedTuple):
     attempt: int
     free: bool  # at a start: nobody else had the lane's flock
 
+    def alive(self) -> set[int]:
+        """The processes of this fire.  Its run id alone may be that of a fire of another test."""
+        return alive(DETENT_RUN_ID=self.run_id, DETENT_NODE=self.node)
+
 
 class Witness:
     def __init__(self, path: Path) -> None:
@@ -85,8 +90,8 @@ class Witness:
             return []
         *lines, _ = self.path.read_text().split("\n")
         found = [Seen(**json.loads(line)) for line in lines]
-        wanted = {"what": what, "lane": lane, "key": key}
-        return [one for one in found if all(not want or getattr(one, k) == want for k, want in wanted.items())]
+        wanted = (what, lane, key)
+        return [one for one in found if _fits((one.what, one.lane, one.key), wanted)]
 
     def starts(self, lane: str = "", key: str = "") -> list[Seen]:
         return self.seen("start", lane, key)
@@ -124,7 +129,7 @@ class NodeProcess:
     @property
     def warden(self) -> int:
         """The warden's process id."""
-        return wait_for(lambda: [pid for pid in kernel.children(self.pid) if _is_warden(pid)], what="warden")[0]
+        return wait_for(lambda: list(filter(_is_warden, kernel.children(self.pid))), what="a warden")[0]
 
     def events(self, event: str = "", **fields: Any) -> list[dict[str, Any]]:
         """What it said so far, of this event and with these fields."""
@@ -205,6 +210,11 @@ class Fleet:
         node.wait("started")
         return node
 
+    def ask(self, verb: str, *words: str) -> bytes:
+        """What another verb of the command line answers."""
+        line = [sys.executable, "-m", "detent", verb, *words, "--store", self.url]
+        return subprocess.run(line, env=self.env, cwd=self.directory, capture_output=True, check=True).stdout
+
     def node_of(self, life: str) -> NodeProcess:
         return next(node for node in self.nodes if node.process.poll() is None and node.life == life)
 
@@ -212,14 +222,14 @@ class Fleet:
         """Fire a job by hand; its key."""
         jobs = {job.name: job for job in load_manifest(self.file, self.env).jobs}
         fire = manual_fire(jobs[f"t.{name}"], instant(int(time.time())), secrets.token_hex(4))
-        with self._store() as store:
+        with closing(open_store(self.url)) as store:
             assert store.put([fire]) == [True]
         return fire.key
 
     def find(self, **query: Any) -> list[Row]:
         """Rows by due instant, oldest first."""
-        with self._store() as store:
-            return store.find(Query(**({"app": "t", "limit": 100_000} | query)))[::-1]
+        with closing(open_store(self.url)) as store:
+            return store.find(Query(app="t", limit=100_000, **query))[::-1]
 
     def row(self, key: str) -> Row:
         return self.find(key=key)[0]
@@ -232,9 +242,6 @@ class Fleet:
         """The rows of a job that are due by then, oldest first."""
         return self.find(job=f"t.{name}", until=until, origins=("schedule",))
 
-    def _store(self) -> Any:
-        return _Closing(open_store(self.url))
-
     def clear_up(self) -> None:
         for node in self.nodes:
             node.clear_up()
@@ -246,19 +253,8 @@ class Fleet:
             assert node.events("internal-error") == []
 
 
-class _Closing:
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def __enter__(self) -> Any:
-        return self._store
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
-
-
-def files_below(directory: Path) -> Iterator[Path]:
-    return (path for path in directory.rglob("*"))
+def _fits(has: Sequence[str], wanted: Sequence[str]) -> bool:
+    return all(want in ("", one) for one, want in zip(has, wanted, strict=True))
 
 
 def _is_warden(pid: int) -> bool:

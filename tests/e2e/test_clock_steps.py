@@ -3,6 +3,7 @@
 import signal
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from conftest import WallClock
@@ -114,11 +115,13 @@ def _wait_tick_due_after(fleet: Fleet, wall: float) -> None:
 
 
 def _wait_settled(fleet: Fleet, names: tuple[str, ...], until: datetime) -> None:
-    for name in names:
-        wait_for(lambda: all(row.state == "over" for row in fleet.due(name, until)), what=f"all of {name}")  # noqa: B023
+    wait_for(
+        lambda: all(row.state == "over" for name in names for row in fleet.due(name, until)),
+        what=f"all of {names}",
+    )
 
 
 def _assert_unbroken(rows: list[Row], every: timedelta) -> None:
     """Each instant is accounted for once: a row follows where the one before it ends."""
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in pairwise(rows):
         assert (following.fire.first_at or following.fire.due_at) == row.fire.due_at + every

@@ -1,7 +1,9 @@
 """Commands that are hard to end: each is ended, and its lane is free when its last process is gone."""
 
+from pathlib import Path
+
 import pytest
-from fleet import Fleet, alive
+from fleet import NEVER, Fleet
 
 TIMEOUT_S = 1
 KILL_AFTER_S = 2
@@ -27,7 +29,7 @@ def test_a_timeout_ends_the_whole_tree_before_the_next_fire_starts(either_fleet:
 
     first, second = fleet.witness.wait_start("job"), fleet.witness.wait_start("job", after=1)
     assert second.free
-    assert alive(f"DETENT_RUN_ID={first.run_id}") == set()
+    assert first.alive() == set()
     row = fleet.wait_over(first.key)
     assert row.outcome is not None and row.outcome.kind == "timed-out"
     longest_s = TIMEOUT_S + (KILL_AFTER_S + SLACK_S if deed == "deaf" else KILL_AFTER_S)
@@ -51,23 +53,25 @@ def test_a_lane_is_free_only_when_the_last_background_process_is_gone(either_fle
 def test_much_output_costs_no_memory_and_its_end_is_kept(fleet: Fleet) -> None:
     program = (
         "import os, sys\n"
-        f"block = b'x' * 1_000_000\n"
+        "block = b'x' * 1_000_000\n"
         f"[os.write(1, block) for _ in range({OUTPUT} // len(block))]\n"
         f"sys.stdout.write(''.join(f'{{n:07}}\\n' for n in range({TAIL // 8})))"
     )
     words = ("execute", "python3", "-I", "-S", "-c", program)
-    fleet.write(fleet.job("loud", *words, schedule="0 0 1 1 *"))
+    fleet.write(fleet.job("loud", *words, schedule=NEVER))
     node = fleet.start()
 
     row = fleet.wait_over(fleet.fire("loud"), within_s=60)
     assert row.outcome is not None and row.outcome.kind == "succeeded"
     peaks = [peak_memory(node.pid), peak_memory(node.warden)]
     assert sum(peaks) < MEMORY_MAX, peaks
-    assert fleet.row(row.fire.key).attempts[0].tail == "".join(f"{n:07}\n" for n in range(TAIL // 8)).encode()
+    expected = "".join(f"{n:07}\n" for n in range(TAIL // 8)).encode()
+    assert fleet.row(row.fire.key).attempts[0].tail == expected
+    assert fleet.ask("logs", row.fire.key).endswith(expected)
 
 
 def peak_memory(pid: int) -> int:
     """The most that a process ever had in memory, in bytes."""
-    with open(f"/proc/{pid}/status") as lines:
-        (line,) = (line for line in lines if line.startswith("VmHWM:"))
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024

@@ -5,7 +5,7 @@ import signal
 import time
 from datetime import timedelta
 
-from fleet import Fleet, alive, wait_for
+from fleet import Fleet, wait_for
 
 from detent.clock import instant
 
@@ -21,7 +21,7 @@ def test_no_process_outlives_a_killed_node_and_another_node_goes_on(either_fleet
     wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
 
     fleet.node_of(start.node).kill()
-    wait_for(lambda: not alive(f"DETENT_RUN_ID={start.run_id}"), GONE_S, "the end of all processes")
+    wait_for(lambda: not start.alive(), GONE_S, "the end of all processes")
 
     following = fleet.witness.wait_start("nest", after=1)
     assert following.free and following.node != start.node
@@ -37,7 +37,7 @@ def test_no_process_outlives_a_killed_warden_and_its_node_goes_on(either_fleet: 
     wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
 
     os.kill(node.warden, signal.SIGKILL)
-    wait_for(lambda: not alive(f"DETENT_RUN_ID={start.run_id}"), GONE_S, "the end of all processes")
+    wait_for(lambda: not start.alive(), GONE_S, "the end of all processes")
 
     following = fleet.witness.wait_start("nest", after=1)
     assert following.free and following.node == start.node
@@ -60,7 +60,7 @@ def test_when_node_and_warden_are_killed_together_the_next_start_clears_up(eithe
 
     following = fleet.witness.wait_start("nest", after=1)
     assert following.free
-    assert alive(f"DETENT_RUN_ID={start.run_id}") == set()
+    assert start.alive() == set()
 
 
 def test_work_of_a_stopped_node_is_dead_before_its_claim_expires(fleet: Fleet) -> None:
@@ -70,7 +70,7 @@ def test_work_of_a_stopped_node_is_dead_before_its_claim_expires(fleet: Fleet) -
     stopped = fleet.node_of(start.node)
 
     stopped.send(signal.SIGSTOP)
-    wait_for(lambda: not alive(f"DETENT_RUN_ID={start.run_id}"), what="the end of the work")
+    wait_for(lambda: not start.alive(), what="the end of the work")
     gone_at = time.time()
 
     following = fleet.witness.wait_start("deaf", after=1)

@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 
 def tell(what: str, free: bool = True) -> None:
@@ -86,8 +88,8 @@ def execute(*words: str) -> None:
 
 
 def _told() -> set[str]:
-    with open(FILE) as lines:
-        told = [json.loads(line) for line in lines if line.endswith("\n")]
+    *lines, _ = Path(FILE).read_text().split("\n")
+    told = map(json.loads, lines)
     return {one["what"] for one in told if one["key"] == os.environ["DETENT_FIRE"]}
 
 
@@ -97,7 +99,7 @@ def _drop_output() -> None:
         os.dup2(null, fd)
 
 
-DEEDS = {
+DEEDS: dict[str, Callable[..., None]] = {
     "sleep": sleep,
     "deaf": deaf,
     "without-pipes": without_pipes,

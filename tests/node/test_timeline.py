@@ -32,7 +32,7 @@ def test_only_jobs_whose_mark_is_near_are_planned() -> None:
     jobs = {one.name: one for one in (job("near"), job("far"))}
     line = timeline({"a.near": at(60), "a.far": at(61)}, jobs)
     assert planned(line, jobs) == ["a.near"]
-    assert line.next_in_s(NOW) == 0
+    assert line.next_in_s(NOW) == 60 - AHEAD_S / 4
 
 
 def test_a_plan_whose_call_was_lost_is_made_again() -> None:
@@ -41,7 +41,7 @@ def test_a_plan_whose_call_was_lost_is_made_again() -> None:
     assert planned(line, jobs) == planned(line, jobs) == ["a.b"]
     line.move({"a.b": at(3599)})
     assert planned(line, jobs) == []
-    assert line.next_in_s(NOW) == 3599 - AHEAD_S / 2
+    assert line.next_in_s(NOW) == 3599 - AHEAD_S / 4
 
 
 def test_a_job_of_another_revision_is_left_to_its_nodes_until_it_lapses() -> None:

@@ -15,7 +15,7 @@ from detent.stores.base import SENTENCES_MAX, Store
 from detent.stores.memory import MemoryStore
 from detent.stores.sqlite import SqliteStore
 from detent.stores.sqlite_rows import entry_of
-from detent.testing.store_checks_world import DONE, START, Asker, FakeClock, finish, fire, later
+from detent.testing.store_checks_world import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
 
 MANY = SENTENCES_MAX + 60
 
@@ -122,6 +122,16 @@ def test_grace_is_seen_behind_a_full_node(pair: Pair) -> None:
     pair.ask(1, limit=1)
     pair.clock.pass_time(20)
     assert pair.ask(2, limit=9) == [("a.b@2", None), ("a.g@2", None)]
+
+
+def test_a_sentence_that_was_given_back_is_found_behind_a_full_node(pair: Pair) -> None:
+    pair.put(fire("a.z@1", "Forbid"), fire("a.z@2", "Forbid"))
+    for store in pair.stores:
+        holder, skipped = Asker(store, "n0").claim()
+        finish(store, skipped, GIVEN_BACK)
+        finish(store, holder)
+    pair.put(fire("a.b@1"), fire("a.b@2"))
+    assert [key for key, sentence in pair.ask(1, limit=1) if sentence] == ["a.z@2"]
 
 
 def test_a_job_that_a_node_cannot_run_hides_nothing_behind_it(pair: Pair) -> None:

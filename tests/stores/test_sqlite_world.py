@@ -12,7 +12,8 @@ import pytest
 
 from detent.model import Ask, Policy, Query
 from detent.stores.base import FENCE_SHIFT
-from detent.stores.sqlite import SqliteStore, boot_id
+from detent.stores.sqlite import SqliteStore
+from detent.stores.sqlite_call import boot_id
 from detent.testing.store_checks_world import (
     AGAIN,
     TTL_S,

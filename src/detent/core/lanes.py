@@ -4,14 +4,14 @@ A fire that is due is judged against its lane.  In this order:
 
 1. It has a sentence already, its claim has expired, its job is gone, it is paused or too late: it is
    sentenced, that is, granted to be settled and not to be run.
-2. Instants of an outage (more than `LATE_S` late, never attempted) wait for their lane under every
-   policy; under `catch_up: latest` only the newest of a job runs, and nobody can tell which that is
-   before the job is planned up to now, so until then the fire is held.
+2. Instants of an outage (more than `LATE_S` late, never attempted) are held until their lane has
+   room, under every policy; under `catch_up: latest` only the newest of a job runs, and nobody can
+   tell which that is before the job is planned up to now, so until then the fire is held too.
 3. There is room: it runs.  Only the grace of a fire that is over fills the lane: it waits.
 4. The lane is full.  `Forbid`: sentenced, naming the holder; a retry ends with its last outcome.
    `Queue`: one waits, the others are sentenced.  `Replace`: the lane belongs to the newest `width` of
-   those who hold it or are due for it; an older holder is told to stop, an older waiter is sentenced,
-   and the heir starts when a place is really free.
+   those who hold it or are due for it; an older holder is told to stop (by a first attempt: a retry
+   replaces nobody), an older waiter is sentenced, and the heir starts when a place is really free.
 """
 
 from __future__ import annotations
@@ -65,17 +65,16 @@ def judge(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
     """`lane` holds every open fire of the lane, the one judged among them; empty if it has none."""
     if sentence := sentence_of(me, facts):
         return Judgement("sentence", sentence)
-    late = is_late(me, facts.now)
-    if late and me.fire.policy.catch_up == "latest" and _is_unplanned(facts):
-        return HOLD
+    if is_late(me, facts.now):
+        return _catch_up(me, lane, facts)
     if not me.fire.lane:
         return RUN
-    if me.fire.policy.concurrency == "Replace" and not late:
+    if me.fire.policy.concurrency == "Replace":
         return _replace(me, lane, facts)
     room = _room(me, lane, facts)
     if room > 0:
         return RUN
-    if room + facts.graces > 0 or late:
+    if room + facts.graces > 0:
         return WAIT
     return _WHEN_FULL[me.fire.policy.concurrency](me, lane)
 
@@ -95,8 +94,6 @@ def sentence_of(me: Standing, facts: Facts) -> Outcome | None:
         return Outcome("skipped", f"paused: {facts.paused}" if facts.paused else "paused")
     if fire.start_by is not None and fire.start_by < facts.now:
         return Outcome("missed", f"not started by {fire.start_by:%Y-%m-%dT%H:%M:%SZ}")
-    if facts.newer_due and fire.policy.catch_up == "latest" and is_late(me, facts.now):
-        return Outcome("missed", "a newer instant is due")
     return None
 
 
@@ -110,8 +107,15 @@ def is_contended(outcome: Outcome) -> bool:
     return outcome.reason.startswith(CONTENDED)
 
 
-def _is_unplanned(facts: Facts) -> bool:
-    return facts.planned_until is not None and facts.planned_until < facts.now
+def _catch_up(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
+    latest = me.fire.policy.catch_up == "latest"
+    if latest and facts.planned_until is not None and facts.planned_until < facts.now:
+        return HOLD
+    if me.fire.lane and _room(me, lane, facts) <= 0:
+        return HOLD
+    if latest and facts.newer_due:
+        return Judgement("sentence", Outcome("missed", "a newer instant is due"))
+    return RUN
 
 
 def _holders(lane: Sequence[Standing]) -> list[Standing]:
@@ -143,6 +147,8 @@ def _replace(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
         return Judgement("sentence", Outcome("replaced", f"by {heirs[0]}"))
     if _room(me, lane, facts) > 0:
         return RUN
+    if me.attempt:
+        return WAIT
     gone = [one.fire.key for one in _holders(lane) if one.fire.key not in heirs and not one.stop]
     return Judgement("wait", stop=tuple(gone))
 

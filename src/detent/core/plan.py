@@ -21,7 +21,7 @@ SCAN_MAX = 100_000  # instants looked at for one plan; a longer outage takes sev
 CATCH_UP_MAX = {"skip": 0, "latest": 1, "all": 100}
 _LATE = timedelta(seconds=LATE_S)
 _RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
-_QUIET_MAX = timedelta(days=366)
+_QUIET_MAX = timedelta(minutes=15)  # so soon is it noticed that nobody plans a job any more
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
 UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
 
@@ -102,9 +102,9 @@ def run_id(due_at: datetime, key: str) -> str:
 
 
 def _quiet_until(job: Job, until: datetime) -> datetime:
-    """Nothing is due before the next instant: a job that is due once a month is planned as often."""
-    following = job.schedule.after(until)
-    return max(until, following - _RESOLUTION if following else until + _QUIET_MAX)
+    """Nothing is due before the next instant: until then a job need not be planned again."""
+    most, following = until + _QUIET_MAX, job.schedule.after(until)
+    return max(until, min(following - _RESOLUTION, most) if following else most)
 
 
 def _count_missed(job: Job, instants: list[datetime], now: datetime) -> int:

@@ -13,7 +13,7 @@ Rules of every store, by its own clock; `detent.testing.check_store` checks them
    answers with the verdict that stands, also when repeated.
 5. Every call may be repeated, and may arrive late, after its caller has given it up.  Asks are
    numbered within one life of a node: the same number gets the same grants, renewed; an older one
-   gets nothing.
+   gets nothing new.
 6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new era it first leaps to
    max(fence + 2^22, seconds since 2020 × 2^22), above all that was granted and forgotten even where
    the clock was set back, and nothing is granted until every claim of the old era may have expired.
@@ -77,7 +77,7 @@ class Store(Protocol):
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
-        job; never one after its job's mark, never an open one.  Says how many."""
+        job; never an open one, nor an instant after now or its job's mark.  Says how many."""
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
         """Leave a note, for `ttl_s` (0: for ever); an empty text takes it back."""
@@ -108,6 +108,12 @@ def continues(plan: Plan, mark_at: datetime) -> bool:
     """Does the plan start at or before the mark, end after it, and need no span cut in two?"""
     cut = any(fire.instants > 1 and fire.first_at and fire.first_at <= mark_at for fire in plan.fires)
     return plan.since <= mark_at < plan.until and not cut
+
+
+def is_planned(fire: Fire) -> bool:
+    """Was it recorded by a plan: an instant, or the hook that is called if the instant is late?"""
+    hook = fire.key.rpartition("/")[2] if fire.origin == "hook" else ""
+    return fire.origin == "schedule" or hook.startswith("on_late")
 
 
 def is_attempt(sentence: Outcome | None) -> bool:

@@ -37,6 +37,7 @@ from detent.stores.base import (
     concerns,
     continues,
     is_attempt,
+    is_planned,
     leap,
 )
 from detent.stores.entry import Entry, attempt_of, claim_of, is_nominal, matches, row_of, standing
@@ -149,8 +150,8 @@ class MemoryStore:
             over = [e for e in self._entries.values() if e.state == "over" and app_of(e.fire.job) == app]
             for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
                 kept[entry.fire.job] = kept.get(entry.fire.job, 0) + 1
-                mark, planned = self._marks.get(entry.fire.job), entry.fire.origin == "schedule"
-                if planned and mark and entry.fire.due_at > mark.at:
+                mark = self._marks.get(entry.fire.job, Mark(instant(now), ""))
+                if entry.fire.origin == "schedule" and entry.fire.due_at > min(mark.at, instant(now)):
                     continue
                 if entry.over_at < now - older_than_s or kept[entry.fire.job] > keep:
                     gone.append(entry.fire.key)
@@ -223,9 +224,8 @@ class MemoryStore:
         """Forget what is planned and not yet due: nobody can have claimed it."""
         for entry in list(self._open.values()):
             fire = entry.fire
-            planned = fire.job == job and (fire.origin == "schedule" or fire.first_at is not None)
             untouched = entry.state == "pending" and not entry.attempt
-            if planned and untouched and (fire.first_at or fire.due_at) > now:
+            if fire.job == job and untouched and is_planned(fire) and (fire.first_at or fire.due_at) > now:
                 self._forget(entry)
 
     def _record(self, fire: Fire, run_at: float) -> bool:
@@ -258,6 +258,8 @@ class MemoryStore:
     def _grant_due(self, ask: Ask, now: float) -> None:
         left, sentences = ask.limit, SENTENCES_MAX
         for entry in self._due_entries(ask, now):
+            if entry.fire.key not in self._open:
+                continue  # a hook that the start of its fire has dropped
             judgement = self._judge(entry, now)
             for key in judgement.stop:
                 self._stop(self._open[key], Outcome("replaced", f"by {entry.fire.key}"))
@@ -349,7 +351,9 @@ class MemoryStore:
         if attempted and verdict.counts:
             entry.attempts.append(attempt_of(entry, report, self._now()))
             self._keep_lane(entry)
-        entry.sentence, entry.waits = None, False
+        if not verdict.counts and entry.sentence is None:
+            entry.attempt -= 1
+        entry.sentence, entry.waits = entry.sentence if not verdict.counts else None, False
         if verdict.again_in_s is None or stop:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)
@@ -360,7 +364,6 @@ class MemoryStore:
             entry.state, entry.verdict = "pending", verdict
             entry.outcome = verdict.outcome if verdict.counts else entry.outcome
             entry.run_at = self._now() + verdict.again_in_s
-            entry.attempt -= not verdict.counts
         lane, now = self._lanes.get(entry.fire.lane, {}), self._now()
         if report.follow or any(self._due(e, now) for e in lane.values()):
             self._ring()

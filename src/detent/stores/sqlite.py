@@ -11,9 +11,8 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from detent import clock
@@ -33,27 +32,15 @@ from detent.model import (
     Row,
     Verdict,
 )
-from detent.stores.base import PAUSE, REMEMBER_ASKS_S, app_of, continues, is_attempt
+from detent.stores.base import PAUSE, REMEMBER_ASKS_S, app_of, continues, is_attempt, is_planned
 from detent.stores.entry import attempt_of, row_of
-from detent.stores.sqlite_call import Call, Clocks
+from detent.stores.sqlite_call import Call, Clocks, boot_id
 from detent.stores.sqlite_claim import claims_of, grant_again, grant_due, next_in_s
 from detent.stores.sqlite_file import File
 from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
 
 LOOK_EVERY_S = 0.05  # how often one who waits looks whether the file changed
 PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
-
-
-def boot_id() -> str:
-    """What names this boot of the machine; "" where nothing does, and then no boot ends a claim."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    import subprocess  # late: Linux does without
-
-    with suppress(OSError, subprocess.SubprocessError):
-        words = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(words, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    return ""
 
 
 class SqliteStore:
@@ -159,15 +146,11 @@ class SqliteStore:
             now = call.now()
             _forget_the_expired(call)
         with self._file.reading() as link:
-            found = iter(link.db.execute(_PRUNABLE, (app, now - older_than_s, keep)).fetchall())
+            found = iter(link.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now)).fetchall())
         gone = 0
         while batch := list(islice(found, PRUNE_MAX)):
             with self._writing() as call:
-                # What became of a row since is looked at again: its id may be another fire's by now.
-                still = [id for id, key in batch if call.one(_STILL_PRUNABLE, id, key)]
-                for id in still:
-                    call.delete(id)
-            gone += len(still)
+                gone += sum(_prune(call, id, key, now) for id, key in batch)
         return gone
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
@@ -234,8 +217,9 @@ def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> No
     since = max(now, call.reached_of(job) or now)  # the clock may have been set back
     if mark:
         # Nobody can have claimed what is planned and not yet due.
-        for (id,) in call.db.execute(_TAKEN_BACK, (job, now.timestamp(), now.timestamp())).fetchall():
-            call.delete(id)
+        for entry in list(call.select(_NOT_YET_DUE, (job, now.timestamp(), now.timestamp()))):
+            if is_planned(entry.fire):
+                call.delete(entry.id)
     if revision is None:
         call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
     else:
@@ -273,7 +257,9 @@ def _settle(call: Call, entry: Kept, report: Report) -> None:
     if is_attempt(entry.sentence) and verdict.counts:
         call.add_attempt(entry, attempt_of(entry, report, call.now()))
         _keep_lane(call, entry)
-    entry.sentence, entry.waits = None, False
+    if not verdict.counts and entry.sentence is None:
+        entry.attempt -= 1
+    entry.sentence, entry.waits = None if verdict.counts else entry.sentence, False
     if verdict.again_in_s is None or stop:
         entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
         _end(call, entry, entry.verdict.outcome)
@@ -284,7 +270,6 @@ def _settle(call: Call, entry: Kept, report: Report) -> None:
         entry.state, entry.verdict = "pending", verdict
         entry.outcome = verdict.outcome if verdict.counts else entry.outcome
         entry.run_at = call.now() + verdict.again_in_s
-        entry.attempt -= not verdict.counts
     call.change(entry)
 
 
@@ -298,7 +283,7 @@ def _keep_lane(call: Call, entry: Kept) -> None:
 def _end(call: Call, entry: Kept, outcome: Outcome) -> None:
     entry.state, entry.outcome, entry.over_at = "over", outcome, call.now()
     if outcome.kind == "succeeded" and entry.fire.origin != "hook":
-        call.remember_of(entry.fire.job, succeeded=entry.over_at)
+        call.succeed(entry.fire.job, entry.over_at)
     call.drop_late_hooks(entry.fire)
 
 
@@ -347,6 +332,17 @@ def _notes(call: Call, app: str, prefix: str) -> list[Note]:
     return [note_of(row[:3], None if row[3] is None else row[3] + ahead) for row in rows]
 
 
+def _prune(call: Call, id: int, key: str, now: float) -> bool:
+    """What became of the row since it was found is looked at again: its id may be another's by now."""
+    found = call.one(_STILL_PRUNABLE, id, key, now, now)
+    if found is None:
+        return False
+    job, due, origin = found
+    call.reach(job, due, origin)
+    call.delete(id)
+    return True
+
+
 def _forget_the_expired(call: Call) -> None:
     call.db.execute("DELETE FROM asks WHERE asked_at <= ?", (call.monotonic - REMEMBER_ASKS_S,))
     call.db.execute("DELETE FROM graces WHERE until <= ?", (call.monotonic,))
@@ -359,26 +355,26 @@ _SET_GENERATION = (
     "INSERT INTO apps (app, generation) VALUES (?, ?)"
     " ON CONFLICT (app) DO UPDATE SET generation = excluded.generation"
 )
-_TAKEN_BACK = """
-SELECT id FROM fires WHERE job = ? AND due > ? AND coalesce(first, due) > ?
-    AND state = 'pending' AND attempt = 0 AND (origin = 'schedule' OR first IS NOT NULL)
-"""
+_NOT_YET_DUE = (
+    "job = ? AND due > ? AND coalesce(first, due) > ? AND state = 'pending' AND attempt = 0"
+)
 _WAITS = """
 SELECT 1 FROM json_each(?) AS lanes JOIN fires ON lane = lanes.value AND lane <> '' AND state <> 'over'
 WHERE CASE state WHEN 'pending' THEN run_at <= ? ELSE expires <= ? END LIMIT 1
 """
-_PRUNABLE = """
+_IS_TO_COME = "(origin = 'schedule' AND due > min(coalesce(at, ?), ?))"
+_PRUNABLE = f"""
 WITH ranked AS (
     SELECT id, key, job, due, origin, over_at,
            row_number() OVER (PARTITION BY job ORDER BY due DESC, key DESC) AS place
     FROM fires WHERE app = ? AND state = 'over'
 )
 SELECT id, key FROM ranked LEFT JOIN marks USING (job)
-WHERE (over_at < ? OR place > ?) AND NOT (origin = 'schedule' AND at IS NOT NULL AND due > at)
+WHERE (over_at < ? OR place > ?) AND NOT {_IS_TO_COME}
 """
-_STILL_PRUNABLE = """
-SELECT 1 FROM fires LEFT JOIN marks USING (job)
-WHERE id = ? AND key = ? AND state = 'over' AND NOT (origin = 'schedule' AND at IS NOT NULL AND due > at)
+_STILL_PRUNABLE = f"""
+SELECT job, due, origin FROM fires LEFT JOIN marks USING (job)
+WHERE id = ? AND key = ? AND state = 'over' AND NOT {_IS_TO_COME}
 """
 _ATTEMPTS = """
 SELECT fire, number, node, fence, started, ended, outcome, status, took, NULL

@@ -58,8 +58,9 @@ CREATE TABLE fires (
 );
 
 -- What is due; it covers what an ask without room needs to pass over thousands of fires.
-CREATE INDEX fires_pending ON fires (app, run_at, key, queue, lane, origin, attempt, start_by, due, job)
-    WHERE state = 'pending';
+CREATE INDEX fires_pending ON fires (
+    app, run_at, key, queue, lane, origin, attempt, start_by, due, job, sentence
+) WHERE state = 'pending';
 CREATE INDEX fires_expiring ON fires (app, expires) WHERE state = 'claimed';
 CREATE INDEX fires_asked ON fires (node, ask) WHERE state = 'claimed';
 CREATE INDEX fires_lane ON fires (lane, state, run_at) WHERE state <> 'over' AND lane <> '';
@@ -127,5 +128,5 @@ CREATE TABLE notes (
 CREATE TABLE jobs (
     job       TEXT PRIMARY KEY,
     succeeded REAL,                -- when one was last over with success
-    reached   REAL                 -- its newest instant that was ever claimed
+    reached   REAL                 -- its newest instant ever claimed or pruned
 ) WITHOUT ROWID;

@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from detent.clock import instant
@@ -35,6 +37,18 @@ from detent.stores.sqlite_rows import (
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
 READ_WITHIN_S = 0.01  # two clocks that were read further apart than this were not read together
 ORPHANS_TTL_S = 30.0  # how long nodes of a store that was deleted may still trust their claims
+
+
+def boot_id() -> str:
+    """What names this boot of the machine; "" where nothing does, and then no boot ends a claim."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    import subprocess  # late: Linux does without
+
+    with suppress(OSError, subprocess.SubprocessError):
+        words = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(words, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return ""
 
 
 class Clocks(NamedTuple):
@@ -250,10 +264,14 @@ class Call:
         found = self.one("SELECT reached FROM jobs WHERE job = ? AND reached IS NOT NULL", job)
         return instant(found[0]) if found else None
 
-    def remember_of(self, job: str, succeeded: float | None = None, reached: float | None = None) -> None:
-        before = self._jobs.get(job, (None, None))
-        furthest = max((at for at in (before[1], reached) if at is not None), default=None)
-        self._jobs[job] = before[0] if succeeded is None else succeeded, furthest
+    def reach(self, job: str, due: float, origin: str) -> None:
+        """This instant must not be recorded again, also when its row is gone and the clock set back."""
+        if origin == "schedule":
+            succeeded, reached = self._jobs.get(job, (None, None))
+            self._jobs[job] = succeeded, due if reached is None else max(due, reached)
+
+    def succeed(self, job: str, at: float) -> None:
+        self._jobs[job] = at, self._jobs.get(job, (None, None))[1]
 
     def pauses(self, app: str) -> dict[str, str]:
         """The jobs of the app that are paused, and why."""

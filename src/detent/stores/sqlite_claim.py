@@ -16,8 +16,9 @@ from detent.clock import instant
 from detent.core.lanes import LATE_S, Facts, Judgement, is_late, judge
 from detent.model import Ask, Claim, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of
+from detent.stores.entry import claim_of
 from detent.stores.sqlite_call import Call
-from detent.stores.sqlite_rows import Kept, claim_of
+from detent.stores.sqlite_rows import Kept
 
 _DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
 
@@ -59,7 +60,7 @@ def grant_again(call: Call, ask: Ask) -> list[Kept]:
 def claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
     ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
     return tuple(
-        claim_of(entry, instant(entry.expires + ahead), successes.get(entry.fire.job)) for entry in granted
+        claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted
     )
 
 
@@ -164,8 +165,7 @@ def _grant(call: Call, entry: Kept, ask: Ask) -> Kept:
     entry.fence = call.next_fence(entry.fire)
     entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
     entry.expires = call.monotonic + entry.ttl_s
-    if entry.fire.origin == "schedule":
-        call.remember_of(entry.fire.job, reached=entry.fire.due_at.timestamp())
+    call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
     if entry.sentence is None:
         entry.attempt += 1
         entry.ran = entry.node, entry.fence, call.wall
@@ -186,10 +186,12 @@ _QUEUES = "queue IN (SELECT value FROM json_each(?))"
 _HAS_NO_JOB = "(origin = 'schedule' AND NOT EXISTS (SELECT 1 FROM marks WHERE marks.job = fires.job))"
 _IS_PAUSED = "(origin = 'schedule' AND job IN (SELECT value FROM json_each(?)))"
 _MAY_BE_SENTENCED = (
-    f"{_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0)"
+    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0)"
     " OR (origin = 'schedule' AND due < ?))"
 )
-_IS_SENTENCED = f"{_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0))"
+_IS_SENTENCED = (
+    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0))"
+)
 _IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
 _CONTESTED = """
 SELECT lane FROM fires WHERE state <> 'over' AND lane <> '' AND (state = 'claimed' OR run_at <= ?)

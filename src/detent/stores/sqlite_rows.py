@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Claim, Fire, Note, Outcome, Policy, Retries, Verdict
+from detent.model import Attempt, Fire, Note, Outcome, Policy, Retries, Verdict
 from detent.stores.base import app_of
 from detent.stores.entry import Entry
 
@@ -85,19 +85,6 @@ def _fire_of(row: tuple[Any, ...]) -> Fire:
         key, job, instant(due), run_id, queue, lane, _instant(start_by), policy_of(policy), origin, revision,
         payload, _instant(first), instants,
     )  # fmt: skip
-
-
-def claim_of(entry: Kept, expires_at: datetime, success: float | None) -> Claim:
-    return Claim(
-        fire=entry.fire,
-        node=entry.node,
-        fence=entry.fence,
-        attempt=entry.attempt,
-        ttl_s=entry.ttl_s,
-        expires_at=expires_at,
-        sentence=entry.sentence,
-        previous_success_at=_instant(success),
-    )
 
 
 # Attempts and notes.
