@@ -33,7 +33,7 @@ jobs:
     description: Sends the report
     schedules: ["0 9 * * MON-FRI", "@hourly"]
     request: {url: "https://example.org/report", headers: {Accept: text/plain}}
-  - {name: money, schedule: "@every 1h", command: [echo, "$$ab", "two words"], tags: [a, b]}
+  - {name: money, schedule: "@every 1h", command: [echo, "$$$$ab", "two words"], tags: [a, b]}
   - {name: resting, schedule: "@daily", command: 'true', enabled: false}
   - {name: deadbeef, schedule: "@yearly", command: 'true', policy: {concurrency: Allow}}
 """
@@ -108,7 +108,7 @@ def command(*words: str) -> list[str]:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DETENT_", "PYTHON"))}
     return {**kept, "PYTHONPATH": str(SOURCES), "XDG_STATE_HOME": str(folder / "state"), **more}
 
 

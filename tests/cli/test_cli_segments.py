@@ -1,6 +1,7 @@
 """Following the output of a command, which the warden writes into two segments."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -41,6 +42,22 @@ def test_the_end_can_be_read_when_the_file_was_removed(tmp_path: Path) -> None:
     output.write(b"two")
     (tmp_path / "a").unlink()
     assert b"".join(segments.read()) == b"two"
+
+
+def test_what_is_written_just_before_the_turn_is_not_missed(tmp_path: Path) -> None:
+    output = Output(str(tmp_path / "a"))
+
+    class Unlucky(Segments):
+        """The segment is filled up and turned after it was read, before it is looked at again."""
+
+        def _has_turned(self, known: BinaryIO) -> bool:
+            output.write(b"x" * (SEGMENT_MAX - len(b"one ")) + b"two")
+            return super()._has_turned(known)
+
+    output.write(b"one ")
+    segments = Unlucky(tmp_path / "a")
+    assert b"".join(segments.read()) == b"one " + b"x" * (SEGMENT_MAX - len(b"one ")) + b"two"
+    assert not segments.has_gap
 
 
 def test_who_comes_late_gets_both_segments(tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ def test_a_retry_that_waits_tells_when_it_is_due_again(detent: Detent, past: Pas
     past.finish(past.claim(past.put("backup", "a")), Verdict(BAD, again_in_s=50))
     line = detent("history").out.splitlines()[1]
     assert "waiting" in line and "failed, exit 3; again in" in line
+    [row] = detent("history", "-o", "json").json
+    assert (row["state"], row["outcome"], row["attempts"][0]["outcome"]) == ("pending", None, "failed")
 
 
 def test_a_store_can_be_read_without_its_manifest(detent: Detent, past: Past, folder: Path) -> None:
@@ -178,6 +180,12 @@ def test_a_fire_is_found_by_key_run_id_job_and_parts(detent: Detent, past: Past)
 def test_a_hook_is_found_by_its_run_id(detent: Detent, past: Past) -> None:
     hook = past.hook(past.over("backup", "a", BAD, 1_000))
     assert detent("logs", hook.run_id, "-o", "json").json["fire"] == hook.key
+
+
+def test_a_part_that_fits_a_fire_and_its_hook_means_the_fire(detent: Detent, past: Past) -> None:
+    fire = past.over("backup", "abc", BAD, 100)
+    past.hook(fire)
+    assert detent("logs", fire.key[:-1], "-o", "json").json["fire"] == fire.key
 
 
 def test_a_part_that_fits_several_fires_names_them(detent: Detent, past: Past) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from detent.build import find_build
+from detent.cli.build import find_build
 
 EXAMPLE = "detent version"
 

@@ -12,7 +12,7 @@ from itertools import chain
 
 from detent import clock
 from detent.clock import instant
-from detent.core.lanes import Facts, Judgement, judge
+from detent.core.lanes import Facts, Judgement, Standing, judge
 from detent.model import (
     Ask,
     Chart,
@@ -103,9 +103,8 @@ class MemoryStore:
 
     def claim(self, ask: Ask) -> Grants:
         with self._changed:
-            now = self._now()
-            calm = self._monotonic() >= self._calm_until
-            if calm and ask.number > self._asks.get(ask.node, (0, 0.0))[0]:
+            now, is_calm = self._now(), self._monotonic() >= self._calm_until
+            if is_calm and ask.number > self._asks.get(ask.node, (0, 0.0))[0]:
                 self._asks[ask.node] = ask.number, self._monotonic()
                 self._bury(ask.dead)
                 self._grant_due(ask, now)
@@ -114,7 +113,7 @@ class MemoryStore:
                 if entry.node == ask.node and entry.ask == ask.number and self._live(entry):
                     entry.expires = self._monotonic() + entry.ttl_s
                     success = self._successes.get(entry.fire.job)
-                    claims.append(claim_of(entry, self._expires_at(entry, now), success))
+                    claims.append(claim_of(entry, now + entry.ttl_s, success))
             return Grants(tuple(claims), instant(now), self._next_in_s(ask, now))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
@@ -257,10 +256,13 @@ class MemoryStore:
 
     def _grant_due(self, ask: Ask, now: float) -> None:
         left, sentences = ask.limit, SENTENCES_MAX
+        lanes: dict[str, list[Standing]] = {}  # as they are seen now, until something in them changes
         for entry in self._due_entries(ask, now):
             if entry.fire.key not in self._open:
                 continue  # a hook that the start of its fire has dropped
-            judgement = self._judge(entry, now)
+            judgement = self._judge(entry, now, lanes)
+            if judgement.step != "hold":
+                lanes.pop(entry.fire.lane, None)
             for key in judgement.stop:
                 self._stop(self._open[key], Outcome("replaced", f"by {entry.fire.key}"))
             if judgement.step == "wait":
@@ -276,7 +278,7 @@ class MemoryStore:
         due = [e for e in self._open.values() if concerns(e.fire, ask) and self._due(e, now)]
         return sorted(due, key=lambda e: (e.run_at, e.fire.key))
 
-    def _judge(self, entry: Entry, now: float) -> Judgement:
+    def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
         fire, mark = entry.fire, self._marks.get(entry.fire.job)
         rivals = self._jobs.get(fire.job, {}).values()
         paused = self._notes.get((app_of(fire.job), PAUSE + fire.job))
@@ -288,8 +290,10 @@ class MemoryStore:
             graces=sum(until > self._monotonic() for until in self._graces.get(fire.lane, ())),
         )
         monotonic = self._monotonic()
-        lane = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
-        return judge(standing(entry, now, monotonic), lane, facts)
+        if fire.lane not in lanes:
+            open_ones = self._lanes.get(fire.lane, {}).values()
+            lanes[fire.lane] = [standing(one, now, monotonic) for one in open_ones]
+        return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
 
     def _live(self, entry: Entry) -> bool:
         return entry.state == "claimed" and entry.expires > self._monotonic()
@@ -327,9 +331,6 @@ class MemoryStore:
         """This instant must not be recorded again, also when its row is gone and the clock set back."""
         if fire.origin == "schedule":
             self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
-
-    def _expires_at(self, entry: Entry, now: float) -> float:
-        return now + entry.expires - self._monotonic()
 
     def _renew(self, claim: Claim) -> Outcome | None:
         entry = self._open.get(claim.fire.key)

@@ -64,15 +64,15 @@ class ARepeatedAskIsNotRenewed(WatchedStore):
 class AReplacementDoesNotWait(WatchedStore):
     """It starts when the holder is told to stop, not when it is gone."""
 
-    def _judge(self, entry: Entry, now: float) -> Judgement:
-        judgement = super()._judge(entry, now)
+    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
+        judgement = super()._judge(entry, now, lanes)
         replaces = judgement.step == "wait" and entry.fire.policy.concurrency == "Replace"
         return judgement._replace(step="run") if replaces else judgement
 
 
 class ARetryJumpsItsLane(WatchedStore):
-    def _judge(self, entry: Entry, now: float) -> Judgement:
-        judgement = super()._judge(entry, now)
+    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
+        judgement = super()._judge(entry, now, lanes)
         contended = judgement.step == "sentence" and entry.attempt and entry.state == "pending"
         return Judgement("run") if contended else judgement
 
@@ -80,8 +80,8 @@ class ARetryJumpsItsLane(WatchedStore):
 class EveryLateInstantRuns(WatchedStore):
     """`latest` is judged by what is planned, before all of it is."""
 
-    def _judge(self, entry: Entry, now: float) -> Judgement:
-        judgement = super()._judge(entry, now)
+    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
+        judgement = super()._judge(entry, now, lanes)
         return Judgement("run") if judgement.step == "hold" else judgement
 
 

@@ -30,7 +30,7 @@ THRICE = Retries(max_attempts=3)
 HOOKED = ("on_failure",)
 POLICIES = {
     "skip": (60, Policy(timeout_s=90, start_deadline_s=50, retries=THRICE, hooks=HOOKED)),
-    "wide": (20, Policy(max_running=2, timeout_s=60, catch_up="all", retries=THRICE)),
+    "wide": (20, Policy(max_running=2, timeout_s=20, catch_up="all", retries=THRICE)),
     "wait": (240, Policy("Queue", timeout_s=90, catch_up="skip", retries=TWICE, grace_s=5)),
     "replace": (45, Policy("Replace", timeout_s=100, retries=THRICE)),
     "replace-two": (30, Policy("Replace", 2, timeout_s=100, retries=TWICE, start_deadline_s=70)),

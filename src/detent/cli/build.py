@@ -28,7 +28,7 @@ class Build(NamedTuple):
         return f"detent v{self.version} ({self.commit})" if self.commit else f"detent v{self.version}"
 
 
-def find_build(package: Path = Path(__file__).parent) -> Build:
+def find_build(package: Path = Path(__file__).parents[1]) -> Build:
     """The build that this package belongs to."""
     root = package.parent.parent
     is_checkout = package.parent.name == "src" and (root / ".git").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detent import __version__
-from detent.build import Build, find_build
+from detent.cli.build import Build, find_build
 
 
 @pytest.fixture
