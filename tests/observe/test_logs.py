@@ -14,7 +14,7 @@ class Gone(io.StringIO):
 
 def test_a_line_is_one_json_object_with_its_leading_fields_in_order() -> None:
     stream = io.StringIO()
-    log_to(stream, colours=False)("skipped", reason="by a.b@1", fire="a.b@2", app="a", job="b", node="n")
+    log_to(stream, "json")("skipped", reason="by a.b@1", fire="a.b@2", app="a", job="b", node="n")
     (line,) = stream.getvalue().splitlines()
     record = json.loads(line)
     assert list(record)[:7] == ["time", "level", "event", "app", "job", "fire", "node"]
@@ -23,25 +23,31 @@ def test_a_line_is_one_json_object_with_its_leading_fields_in_order() -> None:
 
 def test_a_line_break_in_a_field_stays_in_its_line() -> None:
     stream = io.StringIO()
-    log_to(stream, colours=False)("attempt-failed", fire="a.b@1", body_excerpt="one\ntwo")
+    log_to(stream, "json")("attempt-failed", fire="a.b@1", body_excerpt="one\ntwo")
     assert len(stream.getvalue().splitlines()) == 1
 
 
 def test_a_terminal_gets_a_short_line_with_what_matters() -> None:
     stream = io.StringIO()
-    log_to(stream, colours=True)("retries-exhausted", fire="a.b@1", attempts=3, reason="exit 3", took_ms=1500)
+    log_to(stream, "coloured")("retries-exhausted", fire="a.b@1", attempts=3, reason="exit 3", took_ms=1500)
     told = ("retries-exhausted", "a.b@1", "3 attempts", "exit 3", "1.5 s", "\x1b[")
     assert [text for text in told if text not in stream.getvalue()] == []
 
 
+def test_a_terminal_without_colours_gets_the_same_without_them() -> None:
+    stream = io.StringIO()
+    log_to(stream, "plain")("success", fire="a.b@1", took_ms=12)
+    assert "\x1b" not in stream.getvalue() and "12 ms" in stream.getvalue()
+
+
 def test_every_event_can_be_worded() -> None:
-    for colours in (True, False):
+    for style in ("json", "plain", "coloured"):
         stream = io.StringIO()
-        emit = log_to(stream, colours=colours, quiet=frozenset())
+        emit = log_to(stream, style, quiet=frozenset())
         for event in EVENTS:
             emit(event, app="a", node="n", jobs=["a.b"], again_in_s=1.5, instants=3, attempt=2, late_s=61)
         assert len(stream.getvalue().splitlines()) == len(EVENTS)
 
 
 def test_a_reader_that_went_away_breaks_nothing() -> None:
-    log_to(Gone(), colours=False)("started", app="a")
+    log_to(Gone(), "json")("started", app="a")

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from detent.stores.base import Store
-
-NODE = "node/"  # a heartbeat's note; `node.service` writes it
+from detent.stores.base import NODE, Store
 
 
 class Heartbeat(NamedTuple):

@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 
 from detent.config import find_manifest, load_manifest, nodes_directory, store_url
+from detent.core.findings import worded
 from detent.node.service import Service, Setting, reach
-from detent.observe.logs import log_to
+from detent.observe.logs import Style, log_to
 from detent.stores.opening import open_store
 
 EXAMPLE = "detent run detent.yaml --queues default,db"
@@ -25,7 +27,7 @@ def main(given: argparse.Namespace) -> int:
     file, env = find_manifest(given.file), dict(os.environ)
     manifest = load_manifest(file, env)
     url = store_url(manifest, given.store, env)
-    emit = log_to(sys.stderr, colours=sys.stderr.isatty() and given.output == "text")
+    emit = log_to(sys.stderr, _style(given.output, env))
     setting = Setting(
         load=lambda: load_manifest(file, env),
         file=file,
@@ -36,11 +38,16 @@ def main(given: argparse.Namespace) -> int:
         queues=tuple(given.queues.split(",")),
     )
     for warning in manifest.warnings:
-        emit("manifest-warning", app=manifest.app, error=str(warning))
-
+        emit("manifest-warning", app=manifest.app, error=worded(warning, str(file)))
     reach(setting, manifest.app)
 
     async def serve() -> int:
         return await Service(setting, manifest).run()
 
     return asyncio.run(serve())
+
+
+def _style(output: str, env: Mapping[str, str]) -> Style:
+    if output == "json" or not sys.stderr.isatty():
+        return "json"
+    return "plain" if env.get("NO_COLOR") else "coloured"

@@ -19,6 +19,7 @@ from detent.cli.words import duration
 from detent.core.text import plural
 from detent.errors import UsageError
 from detent.model import Attempt, Outcome, Row
+from detent.node.lives import output_path
 from detent.stores.base import Store, app_of
 
 POLL_S = 0.2
@@ -28,7 +29,6 @@ ALONE_MAX_S = 10.0  # without any node: one that is being restarted is back by t
 
 def find_output(store: Store, row: Row) -> Segments | None:
     """The output of a running attempt, where it can be read from here."""
-    from detent.node.starter import output_path  # late: it brings the whole node with it
 
     for node in living(store, app_of(row.fire.job)):
         if node.life == row.node and node.host == socket.gethostname():

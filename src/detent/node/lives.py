@@ -89,3 +89,14 @@ class Graveyard:
             return False
         self._dead[life] = fd
         return True
+
+
+def output_path(outputs: Path, run_id: str, attempt: int) -> Path:
+    """Where the output of a running attempt can be read; `.1` behind it is what came before."""
+    return outputs / f"{run_id}.{attempt}.log"
+
+
+def forget_output(path: Path) -> None:
+    """The tail is in the store, or on its way there."""
+    path.unlink(missing_ok=True)
+    path.with_name(path.name + ".1").unlink(missing_ok=True)

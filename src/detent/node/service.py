@@ -34,7 +34,7 @@ from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.starter import Runners, Surroundings
-from detent.stores.base import Store
+from detent.stores.base import NODE, Store
 
 BEAT_S = 10.0  # between two heartbeats
 BEAT_TTL_S = 30.0
@@ -43,7 +43,6 @@ SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
 PRUNE_S = 600.0
 STEP_S = 2.0  # the wall clock moved by more than this against the other: it was set
-NODE = "node/"  # the name of a heartbeat's note begins so
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 

@@ -11,6 +11,7 @@ from detent import clock
 from detent.events import Emit
 from detent.model import Claim, Command, End, Outcome, Request, Work
 from detent.node.attempt import Running
+from detent.node.lives import forget_output, output_path
 from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
@@ -79,14 +80,3 @@ class Runners:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         timeout_s = claim.fire.policy.timeout_s
         return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
-
-
-def output_path(outputs: Path, run_id: str, attempt: int) -> Path:
-    """Where the output of a running attempt can be read; `.1` behind it is what came before."""
-    return outputs / f"{run_id}.{attempt}.log"
-
-
-def forget_output(path: Path) -> None:
-    """The tail is in the store, or on its way there."""
-    path.unlink(missing_ok=True)
-    path.with_name(path.name + ".1").unlink(missing_ok=True)

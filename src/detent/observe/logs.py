@@ -6,13 +6,15 @@ One line is one write, so that lines of threads never mix.  A reader that went a
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from detent import clock
 from detent.events import EVENTS, Emit
 
+Style = Literal["json", "plain", "coloured"]
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 _GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
 _LEADING = ("time", "level", "event", "app", "job", "run_id", "fire", "node")
@@ -29,9 +31,9 @@ _ON_TERMINAL: tuple[str, ...] = (
 _ON_TERMINAL += ("error", "added", "changed", "removed")
 
 
-def log_to(stream: TextIO, *, colours: bool, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
+def log_to(stream: TextIO, style: Style, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
     """A listener that writes each event as one line."""
-    word = _terminal_line if colours else _json_line
+    word = _STYLES[style]
     lock = threading.Lock()
 
     def emit(event: str, **fields: Any) -> None:
@@ -69,6 +71,10 @@ def _terminal_line(event: str, level: str, fields: dict[str, Any]) -> str:
     return f"{_DIM}{time}{_PLAIN} {colour}{event:<18}{_PLAIN} {subject}  {_DIM}{told}{_PLAIN}".rstrip()
 
 
+def _plain_line(event: str, level: str, fields: dict[str, Any]) -> str:
+    return re.sub(r"\x1b\[[0-9]*m", "", _terminal_line(event, level, fields))
+
+
 def _told(name: str, value: Any) -> str:
     return _WORDS[name](value) if value not in (None, "", []) else ""
 
@@ -86,4 +92,10 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "added": lambda jobs: f"added {', '.join(jobs)}",
     "changed": lambda jobs: f"changed {', '.join(jobs)}",
     "removed": lambda jobs: f"removed {', '.join(jobs)}",
+}
+
+_STYLES: dict[Style, Callable[[str, str, dict[str, Any]], str]] = {
+    "json": _json_line,
+    "plain": _plain_line,
+    "coloured": _terminal_line,
 }

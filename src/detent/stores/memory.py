@@ -183,8 +183,7 @@ class MemoryStore:
             seen = self._rings
             return self._changed.wait_for(lambda: self._rings != seen, seconds)
 
-    def close(self) -> None:
-        """There is nothing to let go of."""
+    def close(self) -> None: ...
 
     # Time.
 

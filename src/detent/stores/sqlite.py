@@ -355,9 +355,7 @@ _SET_GENERATION = (
     "INSERT INTO apps (app, generation) VALUES (?, ?)"
     " ON CONFLICT (app) DO UPDATE SET generation = excluded.generation"
 )
-_NOT_YET_DUE = (
-    "job = ? AND due > ? AND coalesce(first, due) > ? AND state = 'pending' AND attempt = 0"
-)
+_NOT_YET_DUE = "job = ? AND due > ? AND coalesce(first, due) > ? AND state = 'pending' AND attempt = 0"
 _WAITS = """
 SELECT 1 FROM json_each(?) AS lanes JOIN fires ON lane = lanes.value AND lane <> '' AND state <> 'over'
 WHERE CASE state WHEN 'pending' THEN run_at <= ? ELSE expires <= ? END LIMIT 1

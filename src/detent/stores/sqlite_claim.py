@@ -59,9 +59,7 @@ def grant_again(call: Call, ask: Ask) -> list[Kept]:
 
 def claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
     ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
-    return tuple(
-        claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted
-    )
+    return tuple(claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted)
 
 
 def next_in_s(call: Call, ask: Ask) -> float:

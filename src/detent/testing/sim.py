@@ -310,7 +310,6 @@ class Sim:
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
             await asyncio.sleep(60)
         self.faults = False
-        self.witness.hooks_by = self.loop.time() + CALM_S - SETTLED_S
         await asyncio.sleep(CALM_S)
         for task in lives:
             if task.done():
