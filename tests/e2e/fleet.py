@@ -242,6 +242,11 @@ class Fleet:
         """The rows of a job that are due by then, oldest first."""
         return self.find(job=f"t.{name}", until=until, origins=("schedule",))
 
+    def planned_until(self, name: str) -> datetime:
+        """The job's mark."""
+        with closing(open_store(self.url)) as store:
+            return store.adopt("t", -1, {}).marks[f"t.{name}"].at
+
     def clear_up(self) -> None:
         for node in self.nodes:
             node.clear_up()

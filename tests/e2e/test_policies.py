@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from fleet import NEVER, Fleet
+from fleet import NEVER, Fleet, wait_for
 
 from detent.clock import instant
 
@@ -44,8 +44,10 @@ def test_one_fire_waits_in_a_queue_and_later_ones_are_skipped(fleet: Fleet) -> N
 
 @pytest.mark.parametrize("how", ["by SIGHUP", "by its file"])
 def test_a_schedule_that_becomes_frequent_misses_nothing(fleet: Fleet, how: str) -> None:
-    fleet.write(fleet.job("job", "sleep", "0", schedule="0 0 1 * *"))
+    fleet.write(fleet.job("job", "sleep", "0", schedule=NEVER))
     node = fleet.start()
+    soon = instant(time.time() + 600)
+    wait_for(lambda: fleet.planned_until("job") > soon, what="a plan for months")
 
     fleet.write(fleet.job("job", "sleep", "0"))
     if how == "by SIGHUP":

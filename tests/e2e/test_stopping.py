@@ -10,7 +10,7 @@ from fleet import NEVER, Fleet, NodeProcess, alive
 STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
 
 
-@pytest.mark.parametrize("signum", STOPS)
+@pytest.mark.parametrize("signum", STOPS, ids=lambda signum: signum.name)
 def test_work_that_outlives_the_drain_is_lost_and_runs_again_if_declared(fleet: Fleet, signum: int) -> None:
     fleet.write(
         fleet.job("again", "sleep", "60", schedule=NEVER, policy={"on_lost": "rerun"}),
@@ -35,7 +35,7 @@ def test_work_that_outlives_the_drain_is_lost_and_runs_again_if_declared(fleet: 
     assert len(fleet.witness.starts("once")) == 1
 
 
-@pytest.mark.parametrize("signum", STOPS)
+@pytest.mark.parametrize("signum", STOPS, ids=lambda signum: signum.name)
 def test_work_may_end_while_its_node_drains(fleet: Fleet, signum: int) -> None:
     fleet.write(fleet.job("short", "sleep", "1.5", schedule=NEVER), fleet.job("tick", "sleep", "0"))
     node = fleet.start()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from detent.clock import instant
 from detent.core.plan import fire_at
 from detent.model import Ask, Chart, Claim, Fire, Grants, Job, Mark, Outcome
+from detent.stores.base import leap
 from detent.stores.entry import Entry
 from detent.stores.memory import MemoryStore
 
@@ -148,7 +149,7 @@ class WatchedStore(MemoryStore):
         for name, value in saved.items():
             setattr(self, name, value)
         self._new_era()
-        self.witness.floors.append(max(self._fences.values(), default=0))
+        self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now())))
 
 
 class Witness:
