@@ -242,10 +242,11 @@ class Fleet:
         """The rows of a job that are due by then, oldest first."""
         return self.find(job=f"t.{name}", until=until, origins=("schedule",))
 
-    def planned_until(self, name: str) -> datetime:
-        """The job's mark."""
+    def is_planned_until(self, name: str, until: datetime) -> bool:
+        """Is the job's mark there, or later?"""
         with closing(open_store(self.url)) as store:
-            return store.adopt("t", -1, {}).marks[f"t.{name}"].at
+            mark = store.adopt("t", -1, {}).marks.get(f"t.{name}")
+        return mark is not None and mark.at >= until
 
     def clear_up(self) -> None:
         for node in self.nodes:

@@ -213,17 +213,17 @@ class MemoryStore:
         mark, now = self._marks.pop(job, None), instant(self._now())
         since = max(now, self._reached.get(job, now))  # the clock may have been set back
         if mark and mark.revision != revision:
-            self._take_back(job, now)
             mark = Mark(min(mark.at, since), revision or "")
+            self._take_back(job, mark.at)
         if revision is not None:
             self._marks[job] = mark or Mark(since, revision)
 
-    def _take_back(self, job: str, now: datetime) -> None:
-        """Forget what is planned and not yet due: nobody can have claimed it."""
+    def _take_back(self, job: str, since: datetime) -> None:
+        """Forget what is planned after that instant: nobody can have claimed it."""
         for entry in list(self._open.values()):
             fire = entry.fire
             untouched = entry.state == "pending" and not entry.attempt
-            if fire.job == job and untouched and is_planned(fire) and (fire.first_at or fire.due_at) > now:
+            if fire.job == job and untouched and is_planned(fire) and (fire.first_at or fire.due_at) > since:
                 self._forget(entry)
 
     def _record(self, fire: Fire, run_at: float) -> bool:

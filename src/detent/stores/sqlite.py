@@ -216,14 +216,15 @@ def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> No
     now = instant(call.now())
     since = max(now, call.reached_of(job) or now)  # the clock may have been set back
     if mark:
-        # Nobody can have claimed what is planned and not yet due.
-        for entry in list(call.select(_NOT_YET_DUE, (job, now.timestamp(), now.timestamp()))):
+        since = min(mark.at, since)
+        # Nobody can have claimed what is planned after that.
+        for entry in list(call.select(_NOT_YET_DUE, (job, since.timestamp(), since.timestamp()))):
             if is_planned(entry.fire):
                 call.delete(entry.id)
     if revision is None:
         call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
     else:
-        _set_mark(call, job, Mark(min(mark.at, since) if mark else since, revision))
+        _set_mark(call, job, Mark(since, revision))
 
 
 def _set_mark(call: Call, job: str, mark: Mark) -> None:

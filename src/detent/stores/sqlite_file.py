@@ -1,8 +1,8 @@
 """The file under the SQLite store: opened safely, shared fairly, and its errors put into words.
 
 1. Every thread has a connection of its own; a transaction is the only way to one.
-2. SQLite's own busy handler lets processes starve each other, so it is off: whoever finds the file
-   locked tries again after a pause of random length that gets shorter, for `BUSY_MAX_S` in all.
+2. SQLite's own busy handler lets processes starve each other, so it is off: writers take turns
+   (`sqlite_turn`), and whoever finds the file locked tries again, for `BUSY_MAX_S` in all.
 3. Nothing but SQLite may open a file that exists: closing any other descriptor of it would drop the
    locks of every connection in this process.
 4. Before a transaction goes on, the path must still name the file that its connection has open.
@@ -22,10 +22,9 @@ from typing import TypeVar
 
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.stores.sqlite_turn import Turn, pause
 
 BUSY_MAX_S = 10.0
-PAUSE_MAX_S = 0.008  # before the second try; a longer wait is rewarded with shorter pauses
-PAUSE_MIN_S = 0.001
 VERSION = 1  # of the schema
 APPLICATION_ID = 0x64746E74  # "dtnt": whose database this is
 NETWORK_DISKS = frozenset((
@@ -44,6 +43,7 @@ _SETTINGS = (
 )
 _opening = threading.Lock()  # rule 3, between creating a file and opening it
 _Answer = TypeVar("_Answer")
+_Begin = Callable[[sqlite3.Connection, float], None]
 
 
 class Link:
@@ -79,6 +79,7 @@ class File:
         self._mine = threading.local()
         self._links = weakref.WeakSet[Link]()
         self._writers = threading.Lock()  # threads of one process need not wait for each other in naps
+        self._turn = Turn(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[Link]:
@@ -87,7 +88,7 @@ class File:
         if not self._writers.acquire(timeout=BUSY_MAX_S):
             raise self._locked()
         try:
-            with self._transaction("BEGIN IMMEDIATE", deadline) as link:
+            with self._transaction(self._begin_writing, deadline) as link:
                 yield link
         finally:
             self._writers.release()
@@ -95,7 +96,7 @@ class File:
     @contextmanager
     def reading(self) -> Iterator[Link]:
         """A transaction that sees one state of the store, and waits for nobody."""
-        with self._transaction("BEGIN", clock.monotonic() + BUSY_MAX_S) as link:
+        with self._transaction(_begin_reading, clock.monotonic() + BUSY_MAX_S) as link:
             yield link
 
     def look(self, statement: str) -> int:
@@ -110,9 +111,9 @@ class File:
                 link.close()
 
     @contextmanager
-    def _transaction(self, begin: str, deadline: float) -> Iterator[Link]:
+    def _transaction(self, begin: _Begin, deadline: float) -> Iterator[Link]:
         with self._words(), self._link(deadline) as link:
-            _patiently(lambda: _begin(link.db, begin), deadline)
+            begin(link.db, deadline)
             try:
                 if _identity(self.path) != link.identity:
                     raise StoreUnavailable(f"the store {self._name()} was replaced just now: try again")
@@ -124,6 +125,12 @@ class File:
             except BaseException:
                 link.db.execute("ROLLBACK")
                 raise
+
+    def _begin_writing(self, db: sqlite3.Connection, deadline: float) -> None:
+        with self._turn.taken(deadline) as is_ours:
+            if not is_ours:
+                raise self._locked()
+            _patiently(lambda: _begin(db, "BEGIN IMMEDIATE"), deadline)
 
     @contextmanager
     def _link(self, deadline: float) -> Iterator[Link]:
@@ -289,6 +296,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     )
 
 
+def _begin_reading(db: sqlite3.Connection, deadline: float) -> None:
+    _patiently(lambda: _begin(db, "BEGIN"), deadline)
+
+
 def _begin(db: sqlite3.Connection, begin: str) -> None:
     db.execute(begin)
     try:
@@ -299,7 +310,6 @@ def _begin(db: sqlite3.Connection, begin: str) -> None:
 
 
 def _patiently(act: Callable[[], _Answer], deadline: float) -> _Answer:
-    tries = 0
     while True:
         try:
             return act()
@@ -307,9 +317,7 @@ def _patiently(act: Callable[[], _Answer], deadline: float) -> _Answer:
             locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             if not locked or clock.monotonic() >= deadline:
                 raise
-        tries += 1
-        longest = max(PAUSE_MIN_S, PAUSE_MAX_S / tries)
-        threading.Event().wait(longest * (1 + os.urandom(1)[0]) / 256)
+        pause()
 
 
 def _upgrade(db: sqlite3.Connection) -> None:

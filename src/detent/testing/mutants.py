@@ -191,7 +191,7 @@ class TheNodesClockSaysWhatIsLate(Node):
 class NothingIsTakenBack(WatchedStore):
     """What was planned by the old schedule still runs."""
 
-    def _take_back(self, job: str, now: datetime) -> None:
+    def _take_back(self, job: str, since: datetime) -> None:
         pass
 
 

@@ -19,6 +19,7 @@ from detent.testing.store_checks_world import (
     fire,
     found,
     keys,
+    renew,
     row,
     sentences,
 )
@@ -238,6 +239,21 @@ def a_change_takes_back_no_hook_of_a_fire_that_has_ended(store: Store, world: Wo
     world.step_wall(-3600)
     store.adopt("a", 1, {"a.b": "r2"})
     assert hook.key in found(store)
+
+
+def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: World) -> None:
+    """What waits behind an instant that was claimed is not taken back: it would not be planned again."""
+    planner, node = Planner(store, Policy(catch_up="all"), beat_s=30), Asker(store)
+    planner.advance(ahead_s=120)
+    world.pass_time(31)
+    holder = node.claim_one()
+    for _ in range(10):
+        world.pass_time(9.4)
+        assert renew(store, holder) is None
+    assert keys(node.claim()) == [planner.key(3), planner.key(4)], "the second is held for its lane"
+    world.step_wall(-100)
+    store.adopt("a", 1, {"a.b": "r2"})
+    assert planner.key(2) in found(store)
 
 
 def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: World) -> None:
