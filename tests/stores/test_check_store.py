@@ -83,6 +83,7 @@ def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> 
         "a retry and a delay move with a step of the wall clock",
         "a nominal instant does not move with a step of the wall clock",
         "a change takes back no hook of a fire that has ended",
+        "a change after the clock was set back loses no instant",
         "a note does not end with a step of the wall clock",
         "a store opened again remembers",
         "a new era leaps the fence and grants nothing too soon",

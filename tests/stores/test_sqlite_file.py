@@ -65,7 +65,8 @@ def test_the_file_its_log_and_its_directory_are_for_their_owner_only(tmp_path: P
     finally:
         os.umask(previous)
     private = 0o600
-    assert modes == {"detent": 0o700, "store.db": private, "store.db-wal": private, "store.db-shm": private}
+    files = dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", "store.db-turn"), private)
+    assert modes == {"detent": 0o700, **files}
 
 
 def test_a_name_that_looks_like_a_url_is_only_a_name(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_url_names_a_file_from_here_or_from_the_root(
     for url in ("sqlite:///here.db", f"sqlite:///{tmp_path}/there.db"):
         with closing(open_store(url)) as store:
             store.put([fire("a.b@1")])
-    assert {path.name for path in tmp_path.iterdir()} == {"here.db", "there.db"}
+    assert {path.name for path in tmp_path.glob("*.db")} == {"here.db", "there.db"}
     assert isinstance(open_store("memory:"), MemoryStore)
 
 

@@ -315,8 +315,8 @@ class Node:
                 del self._held[one.claim.fence]
                 self.tell.end(one, stands)
             self._settled.set()
-            if self._full:
-                self._look.ring()
+            if self._full or any(stands and stands.again_in_s is not None for stands in answers):
+                self._look.ring()  # there is room for more; or to learn when a retry is due
         return 0.0 if self._done else self.pace.idle_s
 
     # The end.

@@ -18,6 +18,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,10 @@ class Work:
 class Processes:
     """All processes of one life of a node."""
 
-    def __init__(self, life: str, *, cgroup: str = "", lock_fd: int = -1) -> None:
-        self._life, self._lock_fd = life, lock_fd
+    def __init__(
+        self, life: str, *, cgroup: str = "", lock_fd: int = -1, died: Callable[[], None] = lambda: None
+    ) -> None:
+        self._life, self._lock_fd, self._died = life, lock_fd, died
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
         self._extended: dict[str, Work] = {}
@@ -245,6 +248,8 @@ class Processes:
         """The warden is dead, or as good as dead: make it so, and everything that it left."""
         assert self._warden is not None and self._writer is not None
         self._is_up.clear()
+        if not self._is_closing:
+            self._died()
         self._writer.close()
         born = kernel.stat(self._warden.pid)
         if not self._is_closing:

@@ -43,6 +43,7 @@ SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
 PRUNE_S = 600.0
 STEP_S = 2.0  # the wall clock moved by more than this against the other: it was set
+SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # for us, not for our commands
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
@@ -71,7 +72,12 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen = _signature(setting.file)
         self._life.begin()
-        self._processes = Processes(self._life.name, cgroup=find_cgroup(), lock_fd=self._life.lock_fd)
+        self._processes = Processes(
+            self._life.name,
+            cgroup=find_cgroup(),
+            lock_fd=self._life.lock_fd,
+            died=lambda: self._emit("warden-died", **self._who()),
+        )
         around = _surroundings(manifest, setting.env, self._life.outputs)
         self._runners = Runners(self._processes, self._threads, around, self._emit)
         self._node = self._new_node()
@@ -257,7 +263,7 @@ def reach(setting: Setting, app: str) -> None:
 def _surroundings(manifest: Manifest, env: Mapping[str, str], outputs: Path) -> Surroundings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
     refs = {ref for work in works if isinstance(work, Request) for ref in work.secret_refs}
-    hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets)
+    hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)
     return Surroundings(env=env, secrets=manifest.secrets, hidden=hidden, outputs=outputs)
 
 

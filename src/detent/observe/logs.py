@@ -82,7 +82,7 @@ def _told(name: str, value: Any) -> str:
 _WORDS: dict[str, Callable[[Any], str]] = {
     "reason": str,
     "error": str,
-    "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms",
+    "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms" if ms else "",
     "again_in_s": lambda s: f"again in {s:g} s",
     "late_s": lambda s: f"{s} s late",
     "attempts": lambda n: f"{n} attempts" if n > 1 else "",

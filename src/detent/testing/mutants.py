@@ -291,6 +291,17 @@ class Oversleeps(Node):
         return self.pace.idle_s
 
 
+class ARetryIsForgottenUntilLater(Node):
+    """Nobody comes back for a retry when it is due."""
+
+    async def _report(self) -> float:
+        ring, self._look.ring = self._look.ring, lambda: None  # type: ignore[method-assign]
+        try:
+            return await super()._report()
+        finally:
+            self._look.ring = ring  # type: ignore[method-assign]
+
+
 class StoppedWithItsNode(SimRunning):
     """Work whose deadline only the node watches."""
 

@@ -86,7 +86,7 @@ class Sim:
         self.deaf: set[str] = set()  # their requests arrive, the replies do not
         self.deployed: set[str] = set()  # machines to restart their node
         self.store_away, self.blackout = False, False
-        self.witness.only_deaths = mood == "crash"
+        self.witness.only_deaths, self.witness.is_punctual = mood == "crash", mood == "calm"
         for name in POLICIES:
             self.define(name, POLICIES[name][0])
 

@@ -21,6 +21,7 @@ from detent.stores.memory import MemoryStore
 
 BY_HAND = "by hand"  # the reason of a fire that the simulator cancelled: nobody tells of those
 TELL_S = 600.0  # a node that lived so much longer had time to tell how a fire ended
+LATE_MAX_S = 2.0
 SETTLE_S = 2.0  # where only nodes die, a verdict is in the store so soon
 FAILURES = ("failed", "timed-out", "lost", "missed", "rejected")
 
@@ -128,6 +129,12 @@ class WatchedStore(MemoryStore):
             self.shadow.hooks.add(fire.key)
         return super()._record(fire, run_at)
 
+    def _grant(self, entry: Entry, ask: Ask) -> None:
+        late_s = self._now() - entry.run_at
+        if self.witness.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
+            self.witness.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
+        super()._grant(entry, ask)
+
     def _reach(self, fire: Fire) -> None:
         super()._reach(fire)
         if fire.origin == "schedule":
@@ -165,6 +172,7 @@ class Witness:
         self.steps = 0
         self.floors: list[int] = []  # where the fences of each new era start
         self.deaths: dict[str, float] = {}  # life -> when
+        self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
         self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
         self.broken: list[str] = []
 
