@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -154,7 +153,7 @@ class Node:
 
     async def _look_for_fires(self) -> float:
         if self.draining:
-            return self.pace.idle_s
+            return await self._claim() if self._ask else self.pace.idle_s  # what it gets is given back
         if not self._adopted:
             await self._adopt()
         await self._plan_ahead()
@@ -222,6 +221,7 @@ class Node:
         ask, sent = self._ask, self.edges.monotonic()
         grants = await self._call("look", self.edges.store.claim, ask)
         self._ask = None
+        self._settled.set()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
         for claim in grants.claims:
@@ -324,9 +324,7 @@ class Node:
     async def drain(self, seconds: float) -> None:
         """Take no more; let what runs end; end the rest; have it all settled."""
         self.draining = True
-        if self._ask:
-            with suppress(StoreUnavailable):
-                await self._claim()  # whatever was granted to it is given back
+        self._look.ring()
         if not await self._is_settled_within(seconds):
             self._stop_all(kill_after_s=0.0 if self._hurried.is_set() else None)
             await asyncio.gather(*(gone(held.running) for held in self._held.values() if held.running))
@@ -347,9 +345,13 @@ class Node:
     async def _is_settled_within(self, seconds: float) -> bool:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while self._held and not self._hurried.is_set() and (left := until - loop.time()) > 0:
+        while self._is_busy() and not self._hurried.is_set() and (left := until - loop.time()) > 0:
             self._settled.clear()
             timer = loop.call_later(left, self._settled.set)
             await self._settled.wait()
             timer.cancel()
-        return not self._held
+        return not self._is_busy()
+
+    def _is_busy(self) -> bool:
+        """Is there something to settle, or an ask whose answer is not known?"""
+        return bool(self._held) or self._ask is not None
