@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from detent.clock import instant
 from detent.core.plan import AHEAD_S
 from detent.core.settle import admit, report
-from detent.errors import StoreUnavailable
+from detent.errors import StoreMismatch, StoreUnavailable
 from detent.events import Emit
 from detent.model import Ask, End, Fire, Grants, Job, Outcome, Plan, Report, Verdict
 from detent.node.attempt import Holding, Starter, abandon, attempt, gone, unused
@@ -139,11 +139,11 @@ class Node:
         """A call of the store; that it is away, or back, is said once."""
         try:
             answer = await self.edges.offload(line, call, *args)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreMismatch) as error:  # a wrong file may be put right
             if not self._away:
                 self._away = True
                 self.edges.emit("store-unavailable", app=self.app, node=self.life, error=str(error))
-            raise
+            raise StoreUnavailable(str(error)) from error
         if self._away:
             self._away = False
             self.edges.emit("store-back", app=self.app, node=self.life)

@@ -68,7 +68,7 @@ class Service:
         self._graveyard = Graveyard(setting.directory, self._life.name)
         self._threads = Threads({"request": manifest.node.max_running})
         self._notify = Notify(setting.env)
-        self._stop = asyncio.Event()
+        self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen = _signature(setting.file)
         self._life.begin()
@@ -92,7 +92,7 @@ class Service:
             await self._work()
         finally:
             await self._leave()
-        return 0
+        return self._code
 
     def _new_node(self) -> Node:
         edges = Edges(
@@ -160,6 +160,7 @@ class Service:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
         self._runners.around = _surroundings(manifest, self._setting.env, self._life.outputs)
+        self._node.pace = self._node.pace._replace(max_running=manifest.node.max_running)
         self._node.reload(jobs)
         self._emit("reloaded", **self._who(), **_difference(before, jobs))
 
@@ -176,6 +177,7 @@ class Service:
         if not task.cancelled() and (error := task.exception()):
             text = str(error) if isinstance(error, DetentError) else f"{type(error).__name__}: {error}"
             self._emit("internal-error", **self._who(), error=text)
+            self._code = 1
             self._stop.set()
 
     async def _listen(self) -> None:
@@ -184,7 +186,7 @@ class Service:
             try:
                 if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
                     self._node.told()
-            except StoreUnavailable:
+            except DetentError:  # the node says so
                 await asyncio.sleep(1.0)
 
     async def _watch(self) -> None:
@@ -220,7 +222,7 @@ class Service:
     async def _beat(self) -> None:
         while True:
             note = self._store.note, self._manifest.app, NODE + self._life.name, self._heartbeat(), BEAT_TTL_S
-            with suppress(StoreUnavailable):
+            with suppress(DetentError):
                 await self._threads("renew", *note)
             await asyncio.sleep(BEAT_S)
 
