@@ -1,0 +1,263 @@
+"""Writes the generated parts of docs/reference from the code: fields, limits, verbs, events.
+
+- `python tools/reference.py` brings the pages up to date; with `--check` it writes nothing, names the pages
+  that are out of date and exits 1.
+- A part lies between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.  What is around it is written
+  by hand, and is left alone.
+- What a page says depends on the code alone: not on the version of Python, the terminal or the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from detent import config, documents
+from detent.cli import given, main
+from detent.core import canonical, fields, findings, lanes, plan, settle
+from detent.core.shapes import (
+    Checked,
+    Either,
+    Field,
+    Flag,
+    ListOf,
+    MapOf,
+    Moment,
+    NotYet,
+    Number,
+    Record,
+    Shape,
+    Text,
+    Whole,
+    Word,
+)
+from detent.core.text import plural
+from detent.events import EVENTS
+from detent.node import service, telling
+from detent.node.wardenry import output
+from detent.runners import http, secrets
+
+ROOT = Path(__file__).parents[1]
+PAGES = tuple(ROOT / "docs" / "reference" / f"{name}.md" for name in ("manifest", "cli", "events"))
+_PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+
+def refreshed(page: str) -> str:
+    """The page with each generated part as the code has it now."""
+    return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", page)
+
+
+def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *(tuple(map(_cell, row)) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _code(value: Any) -> str:
+    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
+
+
+# The manifest.
+
+
+def field_tables(version: int) -> str:
+    """A table for the document, one for a job, and one for each mapping that has fields of its own."""
+    records = {"the document": fields.MANIFEST[version], "a job": fields.JOB[version]}
+    records |= {f"`{name}`": record for name, record in _inner(fields.JOB[version])}
+    if version > 1:
+        records |= {"`store`": fields.STORE, "`node`": fields.NODE}
+    return "\n".join(
+        f"#### Version {version}: {name}\n\n{field_table(record, version)}"
+        for name, record in records.items()
+    )
+
+
+def _inner(record: Record, prefix: str = "") -> Iterator[tuple[str, Record]]:
+    for field in record.fields:
+        if isinstance(field.shape, Record):
+            yield prefix + field.name, field.shape
+            yield from _inner(field.shape, f"{prefix}{field.name}.")
+
+
+def field_table(record: Record, version: int) -> str:
+    rows = (
+        (f"`{field.name}`", allowed(field.shape), _default(field, record, version), _about(field))
+        for field in record.fields
+    )
+    return table(("field", "allowed", "default", "meaning"), rows)
+
+
+def allowed(shape: Shape) -> str:
+    """What a shape takes, in a few words."""
+    match shape:
+        case Whole(low, high):
+            return _code(low) if low == high else f"a whole number, {_span(low, high)}"
+        case Number(low, high):
+            return f"a number, {_span(low, high)}"
+        case Flag():
+            return "`true` or `false`"
+        case Word(words):
+            return ", ".join(_code(word) for word in words)
+        case Text(high=high):
+            return f"a text of at most {high:,} characters" if shape.allowed == "a text" else shape.allowed
+        case Moment():
+            return "an instant with its offset, to the second"
+        case NotYet():
+            return "not in this release"
+        case Checked():
+            return allowed(shape.shape)
+    return _composed(shape)
+
+
+def _composed(shape: Shape) -> str:
+    match shape:
+        case ListOf() if shape.lone:
+            return f"a {shape.noun}, or a list of at most {shape.high}; each {allowed(shape.item)}"
+        case ListOf():
+            count = _span(shape.low, shape.high) if shape.low else f"at most {shape.high}"
+            return f"a list of {count} {_plural(shape.noun)}{_each(shape.item)}"
+        case MapOf():
+            return f"a mapping of at most {plural(shape.high, shape.noun)}"
+        case Either():
+            return shape.allowed
+        case Record():
+            return "a mapping"
+    raise AssertionError(f"{type(shape).__name__} has no words")
+
+
+def _plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+
+
+def _each(item: Shape) -> str:
+    """What the items of a list are, where their noun does not say it."""
+    return f": {allowed(item)}" if isinstance(item, Whole) else ""
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:,} or more" if high == fields.SECONDS_MAX else f"{low:,}–{high:,}"
+
+
+def _default(field: Field, record: Record, version: int) -> str:
+    if field.name in record.required:
+        return "required"
+    if field.default is None or isinstance(field.shape, Record):
+        return "–"
+    other = canonical.COMMAND_POLICY.get(field.name) if version > 1 else None
+    return _code(field.default) + (f"; for a command {_code(other)}" if other is not None else "")
+
+
+def _about(field: Field) -> str:
+    return field.shape.about if isinstance(field.shape, NotYet) else field.about
+
+
+def limits() -> str:
+    """Every figure that a user may run into, from the file that enforces it."""
+    kib, mib = 1024, 2**20
+    rows = (
+        ("a manifest's file", f"{config.FILE_MAX // mib} MiB"),
+        ("mappings and lists within each other", f"{documents.DEPTH_MAX}"),
+        ("problems told at once", f"{findings.PROBLEMS_MAX}"),
+        ("how far ahead fires are planned", f"{plan.AHEAD_S:g} s"),
+        ("how late a fire is on time", f"{lanes.LATE_S:g} s"),
+        ("instants of an outage made good under `all`", f"the newest {plan.CATCH_UP_MAX['all']}"),
+        ("output kept of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
+        ("output of a running command that can be followed", f"2 × {output.SEGMENT_MAX // kib} KiB"),
+        ("output that a hook is told", f"the last {settle.TOLD_TAIL_MAX // kib} KiB"),
+        ("output in an event", f"the last {telling.EXCERPT_MAX} bytes"),
+        ("the answer to a request, read", f"{http.BODY_MAX // mib} MiB"),
+        ("a file with a secret", f"{secrets.FILE_MAX // kib} KiB"),
+        ("one attempt of a hook", f"{plan.HOOK_POLICY.timeout_s:g} s"),
+        ("how long a hook, or a fire by hand, waits to start", f"{plan.UNPLANNED_START_S:,.0f} s"),
+        ("how often history is pruned", f"every {service.PRUNE_S:g} s"),
+        ("rows that `-n` asks for", f"{given.COUNT_MAX:,}"),
+    )
+    return table(("what", "limit"), iter(rows))
+
+
+# The commands.
+
+
+def verbs() -> str:
+    return "\n".join(_verb(name) for name in main.VERBS)
+
+
+def _verb(name: str) -> str:
+    parser = verb_parser(name)
+    actions = [action for action in parser._actions if "--help" not in action.option_strings]
+    actions.sort(key=lambda action: (bool(action.option_strings), "--output" in action.option_strings))
+    usage = " ".join(["detent", name, *(_usage(action) for action in actions if not action.option_strings)])
+    rows = ((_given(action), action.help or "") for action in actions)
+    examples = "".join(f"$ {example}\n" for example in _examples(parser.epilog or ""))
+    arguments = table(("argument", "meaning"), rows)
+    return f"### `{usage}`\n\n{parser.description}\n\n{arguments}\n```console\n{examples}```\n"
+
+
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb, as the command line has it."""
+    whole = main._parser(verb)
+    subparsers = next(one for one in whole._actions if isinstance(one, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = subparsers.choices[verb]
+    return found
+
+
+def _usage(action: argparse.Action) -> str:
+    return f"[{action.metavar}]" if action.nargs == "?" else str(action.metavar)
+
+
+def _given(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return f"`{action.metavar}`"
+    value = " | ".join(map(str, action.choices)) if action.choices else action.metavar
+    names = ", ".join(f"`{name}`" for name in action.option_strings)
+    return f"{names} `{value}`" if action.nargs != 0 else names
+
+
+def _examples(epilog: str) -> list[str]:
+    return re.split(r", (?=detent )", epilog.removeprefix("example: "))
+
+
+# The events.
+
+
+def events() -> str:
+    rows = ((f"`{name}`", event.level, event.meaning) for name, event in EVENTS.items())
+    return table(("event", "level", "meaning"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "fields-1": lambda: field_tables(1),
+    "fields-2": lambda: field_tables(2),
+    "limits": limits,
+    "verbs": verbs,
+    "events": events,
+}
+
+
+def stale() -> list[Path]:
+    """The pages that do not say what the code says."""
+    return [page for page in PAGES if refreshed(page.read_text()) != page.read_text()]
+
+
+def run(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Bring the generated parts of docs/reference up to date.")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 where a page is out of date")
+    checks, pages = parser.parse_args(words).check, stale()
+    told = "is out of date: run python tools/reference.py" if checks else "is written"
+    for page in pages:
+        print(page.relative_to(ROOT), told)
+        if not checks:
+            page.write_text(refreshed(page.read_text()))
+    return 1 if checks and pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
