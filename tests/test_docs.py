@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from tools import reference
 
-from detent.cli.main import VERBS, _parser
+from detent.cli.main import VERBS, parser_of
 from detent.config import read_document
 from detent.core.manifest import check_manifest
 
@@ -123,7 +123,7 @@ def test_a_command_in_a_page_has_a_verb_and_options_that_exist(place: str, words
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         try:
-            _parser(verb).parse_args(own)
+            parser_of(verb).parse_args(own)
         except SystemExit:
             pytest.fail(f"{place}: {said.getvalue()}")
 

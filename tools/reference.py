@@ -203,7 +203,7 @@ def _verb(name: str) -> str:
 
 def verb_parser(verb: str) -> argparse.ArgumentParser:
     """The parser of one verb, as the command line has it."""
-    whole = main._parser(verb)
+    whole = main.parser_of(verb)
     subparsers = next(one for one in whole._actions if isinstance(one, argparse._SubParsersAction))
     found: argparse.ArgumentParser = subparsers.choices[verb]
     return found

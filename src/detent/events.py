@@ -49,7 +49,9 @@ EVENTS: dict[str, Event] = {
     "store-weak": Event("WARN", "the store's settings do not carry the whole promise"),
     "manifest-warning": Event("WARN", "something in the manifest that may not do what it seems to"),
     "secret-unresolved": Event("WARN", "a secret reference leads nowhere; the next one is tried"),
-    "internal-error": Event("ERROR", "a bug of ours; the node goes on"),
+    "internal-error": Event(
+        "ERROR", "a bug of ours; a fire ends as failed, and a node whose loop broke ends with exit code 1"
+    ),
 }
 
 _ENDINGS = {

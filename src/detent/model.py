@@ -147,11 +147,12 @@ class Ask(NamedTuple):
     app: str
     node: str  # one life of a node: a restarted one has another name
     number: int  # grows with every new ask
-    limit: int = 1  # claims to run; sentences come on top
+    limit: int = 1  # claims to run; hooks and sentences come on top
     queues: tuple[str, ...] = ("default",)
     ttl_s: float = 0.0  # 0: each fire's own claim_s
     dead: tuple[str, ...] = ()  # lives proven dead: their claims are over now
     without: tuple[str, ...] = ()  # jobs that this node cannot run; it settles their sentences
+    hooks: int = 8  # hooks to run: a node that is full of work must still be able to say so
 
 
 class Grants(NamedTuple):

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from detent.cli.tables import say
 from detent.config import find_manifest, load_manifest, store_url
 from detent.core.canonical import without_password
 from detent.core.manifest import Manifest
@@ -52,8 +53,15 @@ def read_manifest(file: str | None) -> Manifest:
 
 
 def open_context(given: argparse.Namespace) -> Context:
-    """A manifest is looked at if one is named or is here; without one, every app of the store is meant."""
-    manifest = read_manifest(given.file) if given.file or _has_manifest() else None
+    """A manifest is looked at if one is named or is here; without one, every app of the store is meant.
+    One that is broken must not keep an operator from a store that is named otherwise."""
+    try:
+        manifest = read_manifest(given.file) if given.file or _has_manifest() else None
+    except UsageError as error:
+        if not (given.store or os.environ.get("DETENT_STORE")):
+            raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
+        say(f"{error}\ngoing on without the manifest")
+        manifest = None
     return _with_store(manifest, given.store)
 
 

@@ -61,7 +61,7 @@ def _run(words: list[str]) -> int:
         advice = did_you_mean(verb, VERBS) or "; `detent --help` lists them"
         print(f"detent: there is no verb {quote(verb)}{advice}", file=sys.stderr)
         return SAID_IN_USAGE
-    parser = _parser(verb)
+    parser = parser_of(verb)
     if not words:
         parser.print_help(sys.stderr)
         return SAID_IN_USAGE
@@ -70,7 +70,7 @@ def _run(words: list[str]) -> int:
     return result
 
 
-def _parser(verb: str) -> argparse.ArgumentParser:
+def parser_of(verb: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="detent",
         description="A scheduler for jobs that must run once: not zero times, not twice.",

@@ -112,10 +112,10 @@ def _request(version: int) -> Record:
     header = Text(high=200, pattern="[A-Za-z0-9!#$%&'*+.^_`|~-]+", allowed="a header's name", expands=False)
     text = Text(high=8000, pattern=r"[^\x00-\x08\x0a-\x1f\x7f]*", allowed="a text on one line")
     fields = (
-        Field("method", Word(("GET", "POST", "PUT", "PATCH", "DELETE")), default="POST"),
+        Field("method", Word(("GET", "POST", "PUT", "PATCH", "DELETE")), "POST", "how it is asked"),
         Field("url", _url_shape(), about="http:// or https:// with a host"),
-        Field("headers", MapOf(header, text, high=100, noun="header"), default={}),
-        Field("body", Text(high=BODY_MAX), default=""),
+        Field("headers", MapOf(header, text, high=100, noun="header"), {}, "sent with it; ours win"),
+        Field("body", Text(high=BODY_MAX), "", "sent as it is"),
     )
     return Record(fields, required=("url",))
 
@@ -127,7 +127,9 @@ def _retries(version: int) -> Record:
         Field("max_attempts", Whole(1, LIMITS[version].attempts), default=3, about="the first included"),
         Field("min_seconds", Whole(0, SECONDS_MAX), default=1, about="the wait after the first attempt"),
         Field("max_seconds", Whole(1, SECONDS_MAX), default=60, about="the longest wait between attempts"),
-        Field("jitter", Number(0, 1), 0, "a fraction of the wait, added at random", since=2),
+        Field(
+            "jitter", Number(0, 1), 0, "by this fraction the wait is shorter or longer, at random", since=2
+        ),
         Field("on_status", statuses, [], "further HTTP statuses worth another attempt", since=2),
         Field("on_exit_codes", codes, [], "the only exit codes worth another attempt", since=2),
     )
@@ -138,10 +140,10 @@ def _policy(version: int) -> Record:
     limits = LIMITS[version]
     concurrency = ("Allow", "Forbid", "Replace") + (("Queue",) if version > 1 else ())
     fields = (
-        Field("concurrency", Word(concurrency), default="Forbid"),
-        Field("concurrency_scope", Word(("host", "global")), default="host"),
+        Field("concurrency", Word(concurrency), "Forbid", "what a fire does that finds its lane full"),
+        Field("concurrency_scope", Word(("host", "global")), "host", "whose lane a trigger uses"),
         Field("timeout_seconds", Whole(limits.timeout_low, limits.timeout_high), 60, "for one attempt"),
-        Field("retries", _retries(version), default={}),
+        Field("retries", _retries(version), {}, "what follows a failed attempt"),
         Field("max_running", Whole(1, 10_000), 1, "how many fires of the job run together", since=2),
         Field("catch_up", Word(("skip", "latest", "all")), "latest", "what follows an outage", since=2),
         Field("start_deadline_seconds", Number(0, YEAR_S), 0, "later, a fire is missed; 0: never", since=2),
@@ -159,7 +161,10 @@ def _auth(version: int) -> Record:
     reference = Text(high=2000, pattern=pattern, allowed=allowed, secret=True)
     references = ListOf(reference, low=LIMITS[version].secret_refs_low, high=8, noun="secret reference")
     scheme = NotYet("other signatures than version 1's cannot be made yet; leave `scheme` away")
-    fields = (Field("secret_refs", references, default=[]), Field("scheme", scheme, since=2))
+    fields = (
+        Field("secret_refs", references, [], "where the secrets are; the first signs"),
+        Field("scheme", scheme, since=2),
+    )
     return Record((field for field in fields if field.since <= version), required=("secret_refs",))
 
 
@@ -173,8 +178,8 @@ def _job_fields(version: int) -> tuple[Field, ...]:
         Field("schedules", schedules, about="when, if there are several"),
         Field("timezone", timezone, default="UTC", about="an IANA name"),
         Field("request", _request(version), about="work: an HTTP request"),
-        Field("policy", _policy(version), default={}),
-        Field("auth", _auth(version), default={}),
+        Field("policy", _policy(version), {}, "what governs its fires"),
+        Field("auth", _auth(version), {}, "how requests are signed"),
     )
     return first if version == 1 else first + _work_fields() + _further_fields()
 
@@ -189,12 +194,14 @@ def _work_fields() -> tuple[Field, ...]:
     user = Text(high=64, pattern="[A-Za-z0-9_][A-Za-z0-9_.@-]*", allowed="the name of a user")
     later = "work cannot be run by this release yet; use `command` or `request`"
     command = _command_shape("a command for the shell")
+    directory = Text(high=FILE_PATH_MAX, low=1, allowed="a directory")
+    variables = MapOf(variable, Text(high=COMMAND_MAX), high=1000, noun="variable")
     return (
         Field("command", command, about="work: for the shell, or words without one", since=2),
         Field("call", NotYet(f"`call` {later}"), since=2),
         Field("enqueue", NotYet(f"`enqueue` {later}"), since=2),
-        Field("work_dir", Text(high=FILE_PATH_MAX, low=1, allowed="a directory"), since=2),
-        Field("env", MapOf(variable, Text(high=COMMAND_MAX), high=1000, noun="variable"), {}, since=2),
+        Field("work_dir", directory, about="where the command runs", since=2),
+        Field("env", variables, {}, "variables that the command gets", since=2),
         Field("user", user, about="whom the command runs as", since=2),
         Field("kill_after_seconds", Number(0, 3600), 10, "from SIGTERM to SIGKILL", since=2),
         Field("children", Word(("end", "leave")), "end", "processes that outlive the command", since=2),
@@ -207,9 +214,9 @@ def _further_fields() -> tuple[Field, ...]:
         Field("at", Moment(), about="when, if it is once only", since=2),
         Field("starts_at", Moment(), about="no fires before", since=2),
         Field("ends_at", Moment(), about="no fires after", since=2),
-        Field("enabled", Flag(), default=True, since=2),
-        Field("description", Text(high=4000), default="", since=2),
-        Field("tags", ListOf(tag, low=0, high=32, noun="tag"), default=[], since=2),
+        Field("enabled", Flag(), True, "false: it has no fires", since=2),
+        Field("description", Text(high=4000), "", "for people", since=2),
+        Field("tags", ListOf(tag, low=0, high=32, noun="tag"), [], "for people", since=2),
         Field("queue", name_shape(), "default", "only nodes that serve it run the job", since=2),
         Field("run_on", Word(("one", "every")), "one", "one node, or every host", since=2),
         *(Field(name, _hooks_shape(), about="a command, a URL, or several", since=2) for name in HOOKS),
@@ -223,9 +230,9 @@ def _store() -> Record:
     url = Text(high=4000, pattern=pattern, allowed=allowed, secret=True)
     return Record(
         (
-            Field("url", url, since=2),
-            Field("key_prefix", Text(high=100), default="", since=2),
-            Field("wait_replicas", Whole(0, 10), default=0, since=2),
+            Field("url", url, about="where fires are kept", since=2),
+            Field("key_prefix", Text(high=100), "", "for a store that is shared with others", since=2),
+            Field("wait_replicas", Whole(0, 10), 0, "that must have a write before it counts", since=2),
             Field("require", Word(("any", "full")), "any", "full: refuse a store that may forget", since=2),
         )
     )
@@ -255,9 +262,9 @@ def _secrets() -> MapOf:
 def _manifest(version: int) -> Record:
     job = JOB[version]
     first = (
-        Field("version", Whole(version, version)),
+        Field("version", Whole(version, version), about="of this format"),
         Field("app", name_shape(), about="the app's name"),
-        Field("jobs", ListOf(job, low=1, high=LIMITS[version].jobs, noun="job")),
+        Field("jobs", ListOf(job, low=1, high=LIMITS[version].jobs, noun="job"), about="what is to run"),
     )
     defaults = Record(field for field in job.fields if field.name != "name")
     further = (Field("defaults", defaults, about="any field of a job, for all jobs"), *MACHINE.fields)
@@ -268,9 +275,14 @@ STORE = _store()
 NODE = _node()
 MACHINE = Record(
     (
-        Field("store", Either(STORE.fields[0].shape, STORE, dict, "a URL or a mapping with it"), since=2),
-        Field("node", NODE, since=2),
-        Field("secrets", _secrets(), since=2),
+        Field(
+            "store",
+            Either(STORE.fields[0].shape, STORE, dict, "a URL or a mapping with it"),
+            about="where fires are kept",
+            since=2,
+        ),
+        Field("node", NODE, about="how a node behaves", since=2),
+        Field("secrets", _secrets(), about="names for secrets", since=2),
     )
 )
 JOB = {version: Record(_job_fields(version), required=("name",)) for version in (1, 2)}

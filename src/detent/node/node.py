@@ -22,7 +22,7 @@ from detent.model import Ask, End, Fire, Grants, Job, Outcome, Plan, Report, Ver
 from detent.node.attempt import Holding, Starter, abandon, attempt, gone, unused
 from detent.node.telling import Telling, fields_of
 from detent.node.timeline import Timeline
-from detent.stores.base import SENTENCES_MAX, Store
+from detent.stores.base import SENTENCES_MAX, Store, is_hook
 
 T = TypeVar("T")
 
@@ -54,6 +54,7 @@ class Pace(NamedTuple):
     idle_s: float = 60.0  # the longest sleep, should nobody ring
     ahead_s: float = AHEAD_S
     max_running: int = 32
+    max_hooks: int = 8  # on top of it
     report_max: int = 500  # verdicts in one call
     settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
     queues: tuple[str, ...] = ("default",)
@@ -233,11 +234,13 @@ class Node:
 
     def _new_ask(self) -> Ask:
         self._asks += 1
+        hooks = sum(is_hook(holding.claim.fire) for holding in self._held.values())
         return Ask(
             app=self.app,
             node=self.life,
             number=self._asks,
-            limit=max(0, self.pace.max_running - len(self._held)),
+            limit=max(0, self.pace.max_running - len(self._held) + hooks),
+            hooks=max(0, self.pace.max_hooks - hooks),
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
             without=tuple(sorted(self._without)),
@@ -245,7 +248,8 @@ class Node:
 
     def _when_to_ask_again(self, ask: Ask, grants: Grants) -> float:
         sentences = sum(claim.sentence is not None for claim in grants.claims)
-        self._full = len(grants.claims) - sentences >= ask.limit
+        hooks = sum(claim.sentence is None and is_hook(claim.fire) for claim in grants.claims)
+        self._full = len(grants.claims) - sentences - hooks >= ask.limit or hooks >= ask.hooks
         return 0.0 if sentences >= SENTENCES_MAX else grants.next_in_s
 
     # Attempts.

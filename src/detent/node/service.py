@@ -66,7 +66,7 @@ class Service:
         self._host = socket.gethostname()
         self._life = Life(setting.directory, manifest.node.id or self._host)
         self._graveyard = Graveyard(setting.directory, self._life.name)
-        self._threads = Threads({"request": manifest.node.max_running})
+        self._threads = Threads({"request": manifest.node.max_running + Pace().max_hooks})
         self._notify = Notify(setting.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()

@@ -111,9 +111,13 @@ def continues(plan: Plan, mark_at: datetime) -> bool:
     return plan.since <= mark_at < plan.until and not cut
 
 
+def is_hook(fire: Fire) -> bool:
+    return fire.origin == "hook"
+
+
 def is_planned(fire: Fire) -> bool:
     """Was it recorded by a plan: an instant, or the hook that is called if the instant is late?"""
-    hook = fire.key.rpartition("/")[2] if fire.origin == "hook" else ""
+    hook = fire.key.rpartition("/")[2] if is_hook(fire) else ""
     return fire.origin == "schedule" or hook.startswith("on_late")
 
 

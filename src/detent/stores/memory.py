@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
 
 from detent import clock
 from detent.clock import instant
@@ -37,6 +36,7 @@ from detent.stores.base import (
     concerns,
     continues,
     is_attempt,
+    is_hook,
     is_planned,
     leap,
 )
@@ -254,12 +254,12 @@ class MemoryStore:
                 entry.expires = self._monotonic()
 
     def _grant_due(self, ask: Ask, now: float) -> None:
-        left, sentences = ask.limit, SENTENCES_MAX
+        left, sentences = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX
         lanes: dict[str, list[Standing]] = {}  # as they are seen now, until something in them changes
         for entry in self._due_entries(ask, now):
             if entry.fire.key not in self._open:
                 continue  # a hook that the start of its fire has dropped
-            judgement = self._judge(entry, now, lanes)
+            kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
             if judgement.step != "hold":
                 lanes.pop(entry.fire.lane, None)
             for key in judgement.stop:
@@ -269,8 +269,8 @@ class MemoryStore:
             elif judgement.step == "sentence" and sentences:
                 entry.sentence, sentences = judgement.sentence, sentences - 1
                 self._grant(entry, ask)
-            elif judgement.step == "run" and left and entry.fire.job not in ask.without:
-                left -= 1
+            elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
+                left[kind] -= 1
                 self._grant(entry, ask)
 
     def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
@@ -306,8 +306,8 @@ class MemoryStore:
             return self._calm_until - monotonic
         ours = (e for e in self._open.values() if concerns(e.fire, ask))
         waits = (e.expires - monotonic if e.state == "claimed" else e.run_at - now for e in ours)
-        graces = (until - monotonic for until in chain(*self._graces.values()))
-        return min((wait for wait in chain(waits, graces) if wait > 0), default=float("inf"))
+        graces = (until - monotonic for ends in self._graces.values() for until in ends)
+        return min((wait for wait in (*waits, *graces) if wait > 0), default=float("inf"))
 
     # What becomes of a claim.
 

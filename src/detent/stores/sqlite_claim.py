@@ -15,7 +15,7 @@ from typing import Any
 from detent.clock import instant
 from detent.core.lanes import LATE_S, Facts, Judgement, is_late, judge
 from detent.model import Ask, Claim, Outcome
-from detent.stores.base import SENTENCES_MAX, app_of
+from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept
@@ -27,9 +27,9 @@ def grant_due(call: Call, ask: Ask) -> list[Kept]:
     """Claim what is due for this ask, in the order in which it was recorded."""
     for life in ask.dead:
         _bury(call, life)
-    left, sentences, due = ask.limit, SENTENCES_MAX, Due(call, ask)
+    left, sentences, due = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
     granted = []
-    while entry := due.next(left > 0, sentences > 0):
+    while entry := due.next(left[False] > 0, sentences > 0):
         judgement = _judge(call, entry)
         for key in judgement.stop:
             _stop(call, key, Outcome("replaced", f"by {entry.fire.key}"))
@@ -39,8 +39,8 @@ def grant_due(call: Call, ask: Ask) -> list[Kept]:
         elif judgement.step == "sentence" and sentences:
             entry.sentence, sentences = judgement.sentence, sentences - 1
             granted.append(_grant(call, entry, ask))
-        elif judgement.step == "run" and left and entry.fire.job not in ask.without:
-            left -= 1
+        elif judgement.step == "run" and left[is_hook(entry.fire)] and entry.fire.job not in ask.without:
+            left[is_hook(entry.fire)] -= 1
             granted.append(_grant(call, entry, ask))
     call.lengthen(max((entry.ttl_s for entry in granted), default=0.0))
     call.save()
@@ -113,7 +113,7 @@ class Due:
         where = [f"state = 'pending' AND app = ? AND run_at <= ? AND (run_at, key) > (?, ?) AND {_QUEUES}"]
         values: list[Any] = [self._ask.app, self._call.wall, *self._after, json.dumps(self._ask.queues)]
         if not runs or self._ask.without:
-            useless = "1" if not runs else "job IN (SELECT value FROM json_each(?))"
+            useless = "origin <> 'hook'" if not runs else "job IN (SELECT value FROM json_each(?))"
             where.append(f"NOT ({useless} AND NOT ({_MAY_BE_SENTENCED}) AND NOT ({_IS_CONTESTED}))")
             values += [json.dumps(self._ask.without)] if runs else []
             values += [self._paused(), *self._late(_DOUBT_S), self._contested()]

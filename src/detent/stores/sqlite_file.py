@@ -187,8 +187,8 @@ class File:
     def _prepare(self, db: sqlite3.Connection) -> None:
         for setting in _SETTINGS:
             db.execute(setting)
-        version = _number(db, "PRAGMA user_version")
-        if _number(db, "PRAGMA application_id") != APPLICATION_ID and not _is_empty(db):
+        version, is_strange = _look_inside(db)
+        if is_strange:
             raise StoreMismatch(
                 f"the database {self._name()} belongs to another program: name another path for the store"
             )
@@ -294,6 +294,17 @@ def _connect(path: Path) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+
+
+def _look_inside(db: sqlite3.Connection) -> tuple[int, bool]:
+    """The schema's version, and whether the file is another program's: at one moment, as another
+    process may be making the store just now."""
+    db.execute("BEGIN")
+    try:
+        version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
+        return version, owner != APPLICATION_ID and not _is_empty(db)
+    finally:
+        db.execute("ROLLBACK")
 
 
 def _begin_reading(db: sqlite3.Connection, deadline: float) -> None:

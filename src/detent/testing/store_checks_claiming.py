@@ -353,3 +353,10 @@ def a_new_era_lets_the_claims_it_remembers_go_on(store: Store, world: World) -> 
     world.pass_time(TTL_S * 0.7)
     assert renew(again, first) is None
     assert finish(again, first, AGAIN) == AGAIN
+
+
+def a_hook_runs_although_its_node_is_full(store: Store, world: World) -> None:
+    store.put([fire("a.b@1"), fire("a.b@1/on_late", origin="hook", payload='{"hook": "on_late"}')])
+    assert keys(Asker(store).claim(limit=0)) == ["a.b@1/on_late"]
+    store.put([fire(f"a.c@{n}/on_failure", origin="hook") for n in range(3)])
+    assert len(Asker(store, "n2").claim(limit=0, hooks=2)) == 2
