@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 120
 FIRST ?= 1000
 
-.PHONY: run test lint fmt test-cover sim mutants calendar bench clean
+.PHONY: run test lint fmt test-cover sim mutants calendar bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
 	@$(BIN)/detent run examples/detent.yaml --store sqlite:///.detent/example.db
@@ -40,6 +40,9 @@ calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a bru
 
 bench: $(VENV)/dev ## speed, beside the peers
 	$(BIN)/python bench/next_instant.py
+
+docs: $(VENV)/dev ## the generated parts of docs/reference
+	$(BIN)/python tools/reference.py
 
 clean:
 	rm -rf $(VENV) .detent .mypy_cache .ruff_cache .pytest_cache .hypothesis
