@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -282,6 +283,8 @@ def _orphans(born: int) -> set[int]:
     return found
 
 
+@functools.lru_cache(maxsize=1024)
 def _wire_text(text: str) -> str:
-    """As the operating system gets it from this process, in UTF-8 whatever our locale is."""
+    """As the operating system gets it from this process, in UTF-8 whatever our locale is.  Remembered,
+    as most of a command's environment is the same from one to the next."""
     return os.fsencode(text).decode("utf-8", "surrogateescape")
