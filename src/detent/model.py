@@ -161,6 +161,7 @@ class Grants(NamedTuple):
     claims: tuple[Claim, ...]
     now: datetime
     next_in_s: float
+    era: str  # as in a chart
 
 
 class Verdict(NamedTuple):

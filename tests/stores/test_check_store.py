@@ -164,8 +164,18 @@ class HasNoGrace(MemoryStore):
 
 
 class StopsNobody(MemoryStore):
-    def _stop(self, entry: Entry, why: Outcome) -> None:
-        self._ring()
+    def _grant_due(self, ask: Ask, now: float) -> None:
+        super()._grant_due(ask, now)
+        self._forget_stops()
+
+    def cancel(self, key: str, reason: str = "") -> bool:
+        told = super().cancel(key, reason)
+        self._forget_stops()
+        return told
+
+    def _forget_stops(self) -> None:
+        for entry in self._open.values():
+            entry.stop = None
 
 
 class CountsWhatIsGivenBack(MemoryStore):

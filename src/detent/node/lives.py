@@ -15,8 +15,10 @@ import shutil
 from pathlib import Path
 
 from detent.errors import UsageError
+from detent.node.wardenry import kernel
 
 SUFFIX = ".lock"
+FROZEN_LOOKS = 4
 
 
 class Life:
@@ -42,6 +44,11 @@ class Life:
         except OSError as error:
             raise UsageError(f"cannot write to {self.directory}: {error.strerror}") from error
 
+    def tell(self, warden: int) -> None:
+        """Who holds the lock: for others to see whether they are stopped, and both at that."""
+        os.ftruncate(self.lock_fd, 0)
+        os.pwrite(self.lock_fd, f"{os.getpid()} {warden}".encode(), 0)
+
     def end(self) -> None:
         """All is settled: nobody needs a proof."""
         shutil.rmtree(self.outputs, ignore_errors=True)
@@ -55,6 +62,7 @@ class Graveyard:
     def __init__(self, directory: Path, own: str) -> None:
         self._directory, self._own = directory, own
         self._dead: dict[str, int] = {}  # life -> the descriptor by which we hold its lock
+        self._frozen: dict[str, int] = {}  # life -> how many looks in a row found it so
 
     def find(self) -> list[str]:
         """Lives whose lock is free, and that were not found before."""
@@ -64,6 +72,14 @@ class Graveyard:
             if life != self._own and life not in self._dead and self._take(life, path):
                 found.append(life)
         return found
+
+    def find_frozen(self) -> list[str]:
+        """Lives whose warden is stopped and whose node is stopped or gone: nobody ends their work in
+        time.  Only those that were found so a few times: one may be stopped for a moment."""
+        looks = {path.name.removesuffix(SUFFIX): path for path in self._directory.glob("*" + SUFFIX)}
+        frozen = [life for life, path in looks.items() if life not in self._dead and _is_frozen(path)]
+        self._frozen = {life: self._frozen.get(life, 0) + 1 for life in frozen}
+        return [life for life, times in self._frozen.items() if times >= FROZEN_LOOKS]
 
     def bury(self, life: str) -> None:
         """Its claims are over, its processes gone."""
@@ -89,6 +105,14 @@ class Graveyard:
             return False
         self._dead[life] = fd
         return True
+
+
+def _is_frozen(lock: Path) -> bool:
+    try:
+        node, warden = (kernel.stat(int(pid)) for pid in lock.read_text().split())
+    except (OSError, ValueError):
+        return False
+    return warden is not None and warden.state in "Tt" and (node is None or node.state in "TtZ")
 
 
 def output_path(outputs: Path, run_id: str, attempt: int) -> Path:

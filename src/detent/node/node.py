@@ -225,6 +225,7 @@ class Node:
         self._settled.set()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
+        self._adopted &= grants.era == self.timeline.era  # else it may have forgotten whose jobs these are
         for claim in grants.claims:
             if claim.fence not in self._held:
                 self._held[claim.fence] = holding = Holding(claim, sent)
@@ -250,7 +251,7 @@ class Node:
         sentences = sum(claim.sentence is not None for claim in grants.claims)
         hooks = sum(claim.sentence is None and is_hook(claim.fire) for claim in grants.claims)
         self._full = len(grants.claims) - sentences - hooks >= ask.limit or hooks >= ask.hooks
-        return 0.0 if sentences >= SENTENCES_MAX else grants.next_in_s
+        return 0.0 if sentences >= SENTENCES_MAX or not self._adopted else grants.next_in_s
 
     # Attempts.
 

@@ -38,6 +38,7 @@ WARDEN = Path(__file__).with_name("warden.py")
 LINE_MAX = 1 << 20  # of the warden's: a tail in base 64 and little else
 LOOK_S = 0.01  # between two looks at processes that are about to be gone
 FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
+PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
 AGAIN_S = 1.0  # between two tries to start a warden
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
@@ -109,9 +110,16 @@ class Processes:
     """All processes of one life of a node."""
 
     def __init__(
-        self, life: str, *, cgroup: str = "", lock_fd: int = -1, died: Callable[[], None] = lambda: None
+        self,
+        life: str,
+        *,
+        cgroup: str = "",
+        lock_fd: int = -1,
+        launched: Callable[[int], None] = lambda pid: None,
+        died: Callable[[], None] = lambda: None,
     ) -> None:
-        self._life, self._lock_fd, self._died = life, lock_fd, died
+        self._life, self._lock_fd = life, lock_fd
+        self._launched, self._died = launched, died  # called with each warden's process id, and at its death
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
         self._extended: dict[str, Work] = {}
@@ -121,6 +129,8 @@ class Processes:
         self._warden: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._pinger: asyncio.Task[None] | None = None
+        self._unheard = 0  # pings since it last said something
 
     @property
     def warden_pid(self) -> int:
@@ -131,6 +141,7 @@ class Processes:
         kernel.become_subreaper()
         reader = await self._launch()
         self._listener = asyncio.create_task(self._keep_a_warden(reader))
+        self._pinger = asyncio.create_task(self._ping())
 
     async def spawn(self, spec: Spec, trusted_by: float) -> Work | None:
         """Start it, to be gone by `trusted_by` at the latest.  None: it is too late, nothing was begun."""
@@ -151,6 +162,8 @@ class Processes:
     async def close(self) -> None:
         """End everything, the warden too.  Work that is still under way is lost."""
         self._is_closing = True
+        if self._pinger:
+            self._pinger.cancel()
         if self._listener is None or self._warden is None:
             return
         self.send({"do": "bye"})
@@ -180,6 +193,9 @@ class Processes:
         self.send({"do": "extend", "terms": terms})
 
     def _hear(self, message: dict[str, Any]) -> None:
+        self._unheard = 0
+        if message["did"] == "hear":
+            return
         work = self._works[message["id"]]
         match message["did"]:
             case "started":
@@ -208,6 +224,17 @@ class Processes:
             if self._is_closing:
                 self.send({"do": "bye"})  # nobody was there to hear it before
 
+    async def _ping(self) -> None:
+        """A warden that is stopped ends nothing in time: it is killed, and what it had is buried.  Counted
+        in pings and not in seconds, as it may be us who were stopped."""
+        while True:
+            await asyncio.sleep(PING_S)
+            if self._is_up.is_set() and self._warden and self._unheard >= UNHEARD_MAX:
+                self._warden.kill()
+            elif self._is_up.is_set():
+                self._unheard += 1
+                self.send({"do": "ping"})
+
     async def _launch_at_last(self) -> asyncio.StreamReader:
         """Not at once where the last one hardly lived: its successor may fare no better."""
         if monotonic() - self._launched_at < AGAIN_S:
@@ -228,7 +255,9 @@ class Processes:
                 raise
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_MAX)
         self._launched_at = monotonic()
+        self._unheard = 0
         self._is_up.set()
+        self._launched(self._warden.pid)
         return reader
 
     def _execute_warden(self, fd: int) -> subprocess.Popen[bytes]:

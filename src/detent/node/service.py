@@ -76,6 +76,7 @@ class Service:
             self._life.name,
             cgroup=find_cgroup(),
             lock_fd=self._life.lock_fd,
+            launched=self._life.tell,
             died=lambda: self._emit("warden-died", **self._who()),
         )
         around = _surroundings(manifest, setting.env, self._life.outputs)
@@ -203,6 +204,8 @@ class Service:
                 self._look_at_file()
             for life in self._graveyard.find():
                 self._spawn(self._bury(life))
+            for life in self._graveyard.find_frozen():
+                await self._threads("sweep", sweep, life, SWEEP_S)
 
     def _look_at_file(self) -> None:
         seen = _signature(self._setting.file)

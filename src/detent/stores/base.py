@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from detent.core.lanes import is_contended
 from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
@@ -119,11 +118,6 @@ def is_planned(fire: Fire) -> bool:
     """Was it recorded by a plan: an instant, or the hook that is called if the instant is late?"""
     hook = fire.key.rpartition("/")[2] if is_hook(fire) else ""
     return fire.origin == "schedule" or hook.startswith("on_late")
-
-
-def is_attempt(sentence: Outcome | None) -> bool:
-    """Is what a claim with this sentence ends an attempt, made by it or lost before it?"""
-    return sentence is None or (sentence.kind == "lost" and not is_contended(sentence))
 
 
 def leap(fence: int, now: float) -> int:

@@ -35,7 +35,6 @@ from detent.stores.base import (
     app_of,
     concerns,
     continues,
-    is_attempt,
     is_hook,
     is_planned,
     leap,
@@ -52,7 +51,7 @@ class MemoryStore:
     ) -> None:
         self._wall, self._monotonic, self._tell = wall, monotonic, ring
         self._changed = threading.Condition(threading.RLock())
-        self._rings = 0
+        self._rings, self._heard = 0, -1  # how often it rang, and up to where that was heard
         self._entries: dict[str, Entry] = {}
         self._open: dict[str, Entry] = {}  # those not over
         self._lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
@@ -114,7 +113,7 @@ class MemoryStore:
                     entry.expires = self._monotonic() + entry.ttl_s
                     success = self._successes.get(entry.fire.job)
                     claims.append(claim_of(entry, now + entry.ttl_s, success))
-            return Grants(tuple(claims), instant(now), self._next_in_s(ask, now))
+            return Grants(tuple(claims), instant(now), self._next_in_s(ask, now), str(self._era))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         with self._changed:
@@ -129,10 +128,10 @@ class MemoryStore:
             entry = self._open.get(key)
             if entry is None:
                 return False
-            why = Outcome("cancelled", reason)
-            self._stop(entry, why)
+            entry.stop = Outcome("cancelled", reason)
             if entry.state == "pending":
-                self._end(entry, why)
+                self._end(entry, entry.stop)
+            self._ring()
             return True
 
     # Book-keeping.
@@ -180,8 +179,10 @@ class MemoryStore:
 
     def wait(self, app: str, seconds: float) -> bool:
         with self._changed:
-            seen = self._rings
-            return self._changed.wait_for(lambda: self._rings != seen, seconds)
+            seen = self._rings if self._heard < 0 else self._heard
+            rang = self._changed.wait_for(lambda: self._rings != seen, seconds)
+            self._heard = self._rings
+            return rang
 
     def close(self) -> None: ...
 
@@ -252,6 +253,7 @@ class MemoryStore:
         for entry in self._open.values():
             if entry.node in lives and self._live(entry):
                 entry.expires = self._monotonic()
+                self._ring()
 
     def _grant_due(self, ask: Ask, now: float) -> None:
         left, sentences = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX
@@ -263,7 +265,8 @@ class MemoryStore:
             if judgement.step != "hold":
                 lanes.pop(entry.fire.lane, None)
             for key in judgement.stop:
-                self._stop(self._open[key], Outcome("replaced", f"by {entry.fire.key}"))
+                self._open[key].stop = Outcome("replaced", f"by {entry.fire.key}")
+                self._ring()
             if judgement.step == "wait":
                 entry.waits = True
             elif judgement.step == "sentence" and sentences:
@@ -347,8 +350,8 @@ class MemoryStore:
         return entry.verdict
 
     def _settle(self, entry: Entry, report: Report) -> None:
-        verdict, stop, attempted = report.verdict, entry.stop, is_attempt(entry.sentence)
-        if attempted and verdict.counts:
+        verdict, stop = report.verdict, entry.stop
+        if verdict.counts and entry.attempt > len(entry.attempts):
             entry.attempts.append(attempt_of(entry, report, self._now()))
             self._keep_lane(entry)
         if not verdict.counts and entry.sentence is None:
@@ -373,10 +376,6 @@ class MemoryStore:
         if fire.lane and fire.policy.grace_s and entry.sentence is None:
             ends = [until for until in self._graces.get(fire.lane, ()) if until > self._monotonic()]
             self._graces[fire.lane] = [*ends, self._monotonic() + fire.policy.grace_s]
-
-    def _stop(self, entry: Entry, why: Outcome) -> None:
-        entry.stop = why
-        self._ring()
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()

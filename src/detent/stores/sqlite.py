@@ -32,7 +32,7 @@ from detent.model import (
     Row,
     Verdict,
 )
-from detent.stores.base import PAUSE, REMEMBER_ASKS_S, app_of, continues, is_attempt, is_planned
+from detent.stores.base import PAUSE, REMEMBER_ASKS_S, app_of, continues, is_planned
 from detent.stores.entry import attempt_of, row_of
 from detent.stores.sqlite_call import Call, Clocks, boot_id
 from detent.stores.sqlite_claim import claims_of, grant_again, grant_due, next_in_s
@@ -52,7 +52,7 @@ class SqliteStore:
         boot_id: Callable[[], str] = boot_id,
     ) -> None:
         self._file, self._clocks = File(path), Clocks(wall, monotonic, boot_id())
-        self._closing = threading.Event()
+        self._closing, self._heard = threading.Event(), 0  # 0: no ring was heard yet
 
     # Planning.
 
@@ -100,7 +100,7 @@ class SqliteStore:
                 granted = grant_due(call, ask)
             else:
                 granted = grant_again(call, ask)
-            return Grants(claims_of(call, granted), instant(now), next_in_s(call, ask))
+            return Grants(claims_of(call, granted), instant(now), next_in_s(call, ask), call.world.era)
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         with self._writing() as call:
@@ -175,11 +175,15 @@ class SqliteStore:
 
     def wait(self, app: str, seconds: float) -> bool:
         closing, until = self._closing, clock.monotonic() + seconds
-        version, rings = self._file.look(_VERSION), self._file.look(_RINGS)
+        version = self._file.look(_VERSION)
+        rings, self._heard = self._heard or self._file.look(_RINGS), self._file.look(_RINGS)
+        if rings != self._heard:  # it rang after the last wait
+            return True
         while (left := until - clock.monotonic()) > 0 and not closing.wait(min(left, LOOK_EVERY_S)):
             seen, version = version, self._file.look(_VERSION)
             # Most changes are claims and outcomes that concern nobody who waits.
-            if seen != version and self._file.look(_RINGS) != rings:
+            if seen != version and (heard := self._file.look(_RINGS)) != rings:
+                self._heard = heard
                 return True
         return False
 
@@ -255,7 +259,7 @@ def _finish(call: Call, report: Report) -> Verdict | None:
 
 def _settle(call: Call, entry: Kept, report: Report) -> None:
     verdict, stop = report.verdict, entry.stop
-    if is_attempt(entry.sentence) and verdict.counts:
+    if verdict.counts and entry.attempt and not call.has_attempt(entry):
         call.add_attempt(entry, attempt_of(entry, report, call.now()))
         _keep_lane(call, entry)
     if not verdict.counts and entry.sentence is None:

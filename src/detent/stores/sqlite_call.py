@@ -233,6 +233,12 @@ class Call:
     def add_attempt(self, entry: Kept, attempt: Attempt) -> None:
         self._attempts.append((entry.id, attempt))
 
+    def has_attempt(self, entry: Kept) -> bool:
+        """Is the newest attempt of the entry on record?"""
+        unsaved = any(id == entry.id and one.number == entry.attempt for id, one in self._attempts)
+        where = "SELECT 1 FROM attempts WHERE fire = ? AND number = ?"
+        return unsaved or self.one(where, entry.id, entry.attempt) is not None
+
     def save(self) -> None:
         """Write what changed."""
         self.db.executemany(CHANGE, map(change_values, self._changed.values()))

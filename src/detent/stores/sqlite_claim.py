@@ -139,10 +139,9 @@ def _place(entry: Kept) -> tuple[float, str]:
 
 
 def _bury(call: Call, life: str) -> None:
-    call.db.execute(
-        "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?",
-        (call.monotonic, life, call.monotonic),
-    )
+    expire = "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?"
+    if call.db.execute(expire, (call.monotonic, life, call.monotonic)).rowcount:
+        call.ring()  # they may be another app's
 
 
 def _judge(call: Call, entry: Kept) -> Judgement:

@@ -69,6 +69,14 @@ def environ(pid: int) -> frozenset[bytes]:
         return frozenset()
 
 
+def cgroups(pid: int) -> bytes:
+    """The lines that say which cgroups it is in."""
+    try:
+        return (PROC / str(pid) / "cgroup").read_bytes()
+    except OSError:
+        return b""
+
+
 def children(pid: int) -> set[int]:
     """Its children.  Of ourselves complete, as nobody else can take one from our list meanwhile."""
     found: set[int] = set()

@@ -7,9 +7,9 @@
 4. It never blocks: not on a command's output, not on the node.
 
 The wire: one JSON object a line.  From the node: `{"do": "spawn", …Order}`, `{"do": "extend",
-"terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "bye"}`.  To the node:
-`{"did": "started", "id", "pid"}`, `{"did": "refused", "id"}`, `{"did": "gone", "id", "status",
-"cause", "error", "took_s", "tail"}` with the tail in base 64.
+"terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
+`{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "refused",
+"id"}`, `{"did": "gone", "id", "status", "cause", "error", "took_s", "tail"}` with the tail in base 64.
 """
 
 import base64
@@ -30,7 +30,7 @@ from .cgroups import Cgroup
 from .charge import Charge
 from .output import Output
 from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Order, spawn, to_bytes
-from .trees import Brood, Descent, Group, Tree, tag_of
+from .trees import Brood, Descent, Group, Strays, Together, Tree, tag_of
 
 LOOK_S = 1.0  # the longest sleep
 ENDING_LOOK_S = 0.05  # while something is about to be gone
@@ -116,6 +116,7 @@ class Warden:
             "spawn": self._spawn,
             "extend": self._extend,
             "stop": self._stop,
+            "ping": lambda _: self._say("hear"),
             "bye": lambda _: self._hang_up(),
         }
         verbs[message.pop("do")](message)
@@ -157,10 +158,7 @@ class Warden:
     def _start(self, order: Order) -> Charge:
         cgroup = self._make_cgroup(order)
         spawned = spawn(order, joins=lambda: _join(cgroup))
-        if cgroup:
-            cgroup.main = spawned.pid
-        tree = cgroup or self._descent(order, spawned.pid)
-        return Charge(order, spawned, tree, Output(order.output_path))
+        return Charge(order, spawned, self._tree(order, spawned.pid, cgroup), Output(order.output_path))
 
     def _make_cgroup(self, order: Order) -> Cgroup | None:
         """Work whose children are left on purpose has none: it would end with its node's."""
@@ -173,11 +171,14 @@ class Warden:
             return None
         return cgroup
 
-    def _descent(self, order: Order, pid: int) -> Tree:
+    def _tree(self, order: Order, pid: int, cgroup: Cgroup | None) -> Tree:
         if not kernel.HAS_PROC:
             return Group(pid)
-        entries = frozenset(to_bytes(f"{name}={value}") for name, value in order.env.items())
-        return Descent(self._brood, pid, tag_of(entries), leaves=order.children == "leave")
+        tag = tag_of(frozenset(to_bytes(f"{name}={value}") for name, value in order.env.items()))
+        if cgroup is None:
+            return Descent(self._brood, pid, tag, leaves=order.children == "leave")
+        cgroup.main = pid
+        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.path.parent.name))
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():

@@ -1,4 +1,4 @@
-"""All processes of a fire that has no cgroup, by descent.
+"""All processes of a fire, by descent: of one that has no cgroup, or that left it.
 
 The warden is a subreaper: whoever loses its parent becomes its child.  So everything that a command
 left behind is among the warden's own children or below them; only whose it is must be told:
@@ -98,6 +98,38 @@ class Descent:
         if orphan.session in self._brood.mains:
             return orphan.session == self._main
         return not self._leaves and orphan.started >= self._started
+
+
+class Strays(Descent):
+    """The processes of one fire that left its cgroup, as su and sudo do where logins have their own:
+    told by the first two rules only, as most orphans that the third is for are in a cgroup."""
+
+    def __init__(self, brood: Brood, main: int, tag: frozenset[bytes], life: str) -> None:
+        super().__init__(brood, main, tag, leaves=False)
+        self._life = f"/{life}/".encode()
+
+    def _roots(self) -> set[int]:
+        return {pid for pid in super()._roots() if self._life not in kernel.cgroups(pid)}
+
+    def _owns(self, orphan: Orphan) -> bool:
+        return orphan.tag == self._tag if orphan.tag else orphan.session == self._main
+
+
+class Together:
+    """The processes of one fire, in its cgroup and out of it."""
+
+    def __init__(self, cgroup: Tree, strays: Tree) -> None:
+        self._cgroup, self._strays = cgroup, strays
+
+    def signal(self, signum: int) -> None:
+        self._cgroup.signal(signum)
+        self._strays.signal(signum)
+
+    def is_empty(self) -> bool:
+        return self._cgroup.is_empty() and self._strays.is_empty()
+
+    def remove(self) -> bool:
+        return self._cgroup.remove()
 
 
 class Group:
