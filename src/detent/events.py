@@ -49,6 +49,7 @@ EVENTS: dict[str, Event] = {
     "store-weak": Event("WARN", "the store's settings do not carry the whole promise"),
     "manifest-warning": Event("WARN", "something in the manifest that may not do what it seems to"),
     "secret-unresolved": Event("WARN", "a secret reference leads nowhere; the next one is tried"),
+    "log-dropped": Event("WARN", "nobody read the log for a while; says how many lines are missing here"),
     "internal-error": Event(
         "ERROR", "a bug of ours; a fire ends as failed, and a node whose loop broke ends with exit code 1"
     ),

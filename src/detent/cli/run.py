@@ -10,10 +10,13 @@ from collections.abc import Mapping
 
 from detent.config import find_manifest, load_manifest, nodes_directory, store_url
 from detent.core.findings import worded
+from detent.events import Emit
 from detent.node.service import Service, Setting, reach
-from detent.observe.logs import Style, log_to
+from detent.observe.logs import Style, log_to, word_of
+from detent.observe.unblocking import Unblocking
 from detent.stores.opening import open_store
 
+LAST_LINES_S = 2.0  # so long is a reader given at the end
 EXAMPLE = "detent run detent.yaml --queues default,db"
 
 
@@ -24,10 +27,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
+    style = _style(given.output, os.environ)
+    log = Unblocking(sys.stderr, lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
+    try:
+        return _run(given, log_to(log, style))
+    finally:
+        log.close(LAST_LINES_S)
+
+
+def _run(given: argparse.Namespace, emit: Emit) -> int:
     file, env = find_manifest(given.file), dict(os.environ)
     manifest = load_manifest(file, env)
     url = store_url(manifest, given.store, env)
-    emit = log_to(sys.stderr, _style(given.output, env))
     setting = Setting(
         load=lambda: load_manifest(file, env),
         file=file,

@@ -9,10 +9,24 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol
 
 from detent import clock
 from detent.events import EVENTS, Emit
+
+
+class Sink(Protocol):
+    """Where lines go: a stream, or something that looks like one."""
+
+    def write(self, line: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+def word_of(event: str, style: Style, **fields: Any) -> str:
+    """One event as its line."""
+    return _STYLES[style](event, EVENTS[event].level, fields)
+
 
 Style = Literal["json", "plain", "coloured"]
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
@@ -28,10 +42,10 @@ _ON_TERMINAL: tuple[str, ...] = (
     "instants",
     "jobs",
 )
-_ON_TERMINAL += ("error", "added", "changed", "removed")
+_ON_TERMINAL += ("lines", "error", "added", "changed", "removed")
 
 
-def log_to(stream: TextIO, style: Style, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
+def log_to(stream: Sink, style: Style, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
     """A listener that writes each event as one line."""
     word = _STYLES[style]
     lock = threading.Lock()
@@ -47,7 +61,7 @@ def log_to(stream: TextIO, style: Style, quiet: frozenset[str] = frozenset({"DEB
     return emit
 
 
-def _write(stream: TextIO, line: str) -> None:
+def _write(stream: Sink, line: str) -> None:
     try:
         stream.write(line + "\n")
         stream.flush()
@@ -88,6 +102,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "attempts": lambda n: f"{n} attempts" if n > 1 else "",
     "attempt": lambda n: f"attempt {n}" if n > 1 else "",
     "instants": lambda n: f"{n} instants",
+    "lines": lambda n: f"{n} lines",
     "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
     "added": lambda jobs: f"added {', '.join(jobs)}",
     "changed": lambda jobs: f"changed {', '.join(jobs)}",
