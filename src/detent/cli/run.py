@@ -28,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     style = _style(given.output, os.environ)
-    log = Unblocking(sys.stderr, lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
+    log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
         return _run(given, log_to(log, style))
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 
@@ -89,9 +90,10 @@ def key_of(job: str, due_at: datetime) -> str:
 
 
 def rfc3339(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%dT%H:%M:%SZ}"
+    return instant.isoformat(timespec="seconds")[:19] + "Z"
 
 
+@lru_cache(maxsize=4096)  # every node of a fleet, and every repeated plan, names the same fires
 def run_id(due_at: datetime, key: str) -> str:
     """A UUIDv7 that every node computes alike: the due instant, and a hash of the key."""
     digest = int.from_bytes(sha256(key.encode()).digest()[:10], "big")

@@ -6,17 +6,18 @@ dropped and counted; how many is told when there is room again.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import TextIO
 
 LINES_MAX = 10_000
 
 
 class Unblocking:
-    def __init__(self, stream: TextIO, dropped: Callable[[int], str]) -> None:
-        self._stream, self._word = stream, dropped
+    def __init__(self, fd: int, dropped: Callable[[int], str]) -> None:
+        self._fd, self._word = fd, dropped
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._write_all, name="detent-log", daemon=True)
@@ -29,7 +30,7 @@ class Unblocking:
             self._lines.put(line)
 
     def flush(self) -> None:
-        """Each line is flushed when it is written."""
+        """There is no buffer."""
 
     def close(self, seconds: float) -> None:
         """Have the rest written, if somebody reads it."""
@@ -38,11 +39,14 @@ class Unblocking:
 
     def _write_all(self) -> None:
         while (line := self._lines.get()) is not None:
-            try:
+            with suppress(OSError):  # the reader is gone, or the disk is full: jobs go on
                 if self._dropped and self._lines.qsize() < LINES_MAX // 2:
                     count, self._dropped = self._dropped, 0
-                    self._stream.write(self._word(count))
-                self._stream.write(line)
-                self._stream.flush()
-            except (OSError, ValueError):  # the reader is gone, or the disk is full: jobs go on
-                continue
+                    self._write(self._word(count))
+                self._write(line)
+
+    def _write(self, line: str) -> None:
+        """Past the stream's buffer, in which a line that nobody takes would stay until the end."""
+        rest = line.encode("utf-8", "backslashreplace")
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
