@@ -15,7 +15,7 @@ run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends 
 test: $(VENV)/dev ## lint, types and all tests
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup
+	@$(BIN)/python -m pytest -n 6 --dist loadgroup
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -27,7 +27,7 @@ fmt: $(VENV)/dev
 	$(BIN)/ruff format .
 
 test-cover: $(VENV)/dev
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --cov=detent --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n 6 --dist loadgroup --cov=detent --cov-report=term-missing:skip-covered
 
 sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
 	$(BIN)/python -m detent.testing.campaign seeds $(FIRST) $(SEEDS)

@@ -7,8 +7,8 @@ from detent.testing.mutants import (
     MUTANTS,
     AReplacementDoesNotWait,
     FinishIgnoresTheFence,
+    LostIsAlwaysRerun,
     NoWarden,
-    PruningForgetsKeys,
 )
 from detent.testing.sim import Sim
 
@@ -47,7 +47,7 @@ def test_a_quiet_fleet_hardly_calls_its_store() -> None:
     assert sum(sim.store.calls.values()) < 24 * len(sim.nodes) * 200  # calls, not seconds: no loop spins
 
 
-QUICK = [AReplacementDoesNotWait, FinishIgnoresTheFence, NoWarden, PruningForgetsKeys]
+QUICK = [AReplacementDoesNotWait, FinishIgnoresTheFence, NoWarden, LostIsAlwaysRerun]
 
 
 @pytest.mark.parametrize("mutant", QUICK)
