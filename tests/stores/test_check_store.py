@@ -81,6 +81,7 @@ def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> 
     assert left_out == {
         "a step of the wall clock expires no claim",
         "a retry and a delay move with a step of the wall clock",
+        "an instant that was given back moves with a step of the wall clock",
         "a nominal instant does not move with a step of the wall clock",
         "a change takes back no hook of a fire that has ended",
         "a change after the clock was set back loses no instant",

@@ -76,7 +76,7 @@ def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
 
 def is_nominal(entry: Entry) -> bool:
     """Is it due at an instant of a schedule, and not some time after something else?"""
-    return entry.fire.origin == "schedule" and not entry.attempt
+    return entry.fire.origin == "schedule" and entry.run_at == entry.fire.due_at.timestamp()
 
 
 def matches(entry: Entry, query: Query) -> bool:

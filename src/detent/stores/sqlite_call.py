@@ -137,7 +137,7 @@ class Call:
         if abs(step) > STEP_S:
             self.db.execute(
                 "UPDATE fires SET run_at = run_at + ? WHERE state = 'pending'"
-                " AND NOT (origin = 'schedule' AND attempt = 0)",
+                " AND NOT (origin = 'schedule' AND run_at = due)",
                 (step,),
             )
         return self.wall

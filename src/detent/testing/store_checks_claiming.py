@@ -10,6 +10,7 @@ from detent.testing.store_checks_world import (
     GIVEN_BACK,
     TTL_S,
     Asker,
+    Planner,
     World,
     finish,
     fire,
@@ -314,6 +315,16 @@ def a_retry_and_a_delay_move_with_a_step_of_the_wall_clock(store: Store, world: 
         assert node.claim() == []
     world.pass_time(TTL_S / 2 + 1)
     assert sorted(keys(node.claim())) == ["a.b@1", "a.c@1", "a.d@1"]
+
+
+def an_instant_that_was_given_back_moves_with_a_step_of_the_wall_clock(store: Store, world: World) -> None:
+    planner, node = Planner(store), Asker(store)
+    planner.advance()
+    world.pass_time(planner.beat_s)
+    finish(store, node.claim_one(), GIVEN_BACK._replace(again_in_s=1.0))
+    world.step_wall(-3600)
+    world.pass_time(2)
+    assert keys(node.claim()) == [planner.key(1)]
 
 
 def a_store_opened_again_remembers(store: Store, world: World) -> None:
