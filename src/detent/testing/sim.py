@@ -127,9 +127,9 @@ class Sim:
             self.maybe_fail(life)
             late = 0.1 if method.__name__ == "adopt" else 0.01
             if errs and self.faults and self.rng.random() < late:
-                self.loop.call_later(self.rng.choice([1, 20, 90, 900]), method, *args)
+                self.loop.call_later(self.rng.choice([1, 20, 90, 900]), self.deliver, method, *args)
                 raise StoreUnavailable("the request is still under way")
-            answer = method(*args)
+            answer = self.deliver(method, *args)
             if errs and self.faults and self.rng.random() < 0.02:
                 await asyncio.sleep(self.rng.uniform(0, 8 if self.mood == "gentle" else 35))
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
@@ -137,6 +137,19 @@ class Sim:
             return answer
 
         return call
+
+    def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
+        """The request is at the store.  One to adopt counts only if nobody was faster, and a plan only if
+        it leaves no gap."""
+        before, marks = self.store._generations.get(APP, 0), dict(self.store._marks)
+        answer = method(*args)
+        if method.__name__ == "adopt" and args[1] != before != self.store._generations.get(APP, 0):
+            self.witness.fail(f"an adoption over generation {args[1]} was taken in generation {before}")
+        for plan in args[1] if method.__name__ == "advance" else ():
+            mark = marks.get(plan.job)
+            if mark and plan.since > mark.at and self.store._marks[plan.job] != mark:
+                self.witness.fail(f"a plan from {plan.since} was taken, with {plan.job} at {mark.at}")
+        return answer
 
     def maybe_fail(self, life: str, deaf: Collection[str] = ()) -> None:
         away = life in self.cut_off or life in deaf or self.store_away
