@@ -13,7 +13,7 @@ LAYERS = [  # a module may import its own layer and those before it in this list
     {"core"},
     {"stores", "runners", "hosts"},
     {"node", "trigger"},
-    {"app", "config", "build", "documents", "lines", "observe"},
+    {"app", "config", "build", "documents", "files", "foreign_files", "lines", "observe"},
     {"cli", "dashboard", "receive", "testing"},
     {"__init__", "__main__"},
 ]

@@ -1,4 +1,4 @@
-"""Reads files: manifests in YAML, TOML or JSON, the machine's settings, and where the store is.
+"""Reads manifests, ours or of another scheduler, and the machine's settings; says where the store is.
 
 - `--store` and `$DETENT_STORE` win over a manifest's store, that over the machine's, that over the
   default: a SQLite file in the state directory.
@@ -6,84 +6,40 @@
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
-from detent.core.text import listed, plural, quote
-from detent.documents import Lines, parse_json, parse_toml, parse_yaml, refusal
+from detent.core.text import listed
 from detent.errors import UsageError
+from detent.files import read_document
+from detent.foreign_files import read_source
 
-FILE_MAX = 128 * 2**20  # bytes; a hundred thousand jobs have about a quarter of it
 MACHINE_FILE = "/etc/detent/detent.yaml"
 MANIFEST_NAMES = ("detent.yaml", "detent.yml", "detent.toml", "detent.json")
 DATABASE = "detent.db"
 ROOT_STATE = "/var/lib/detent"
 
-_PARSERS: dict[str, Callable[[str], tuple[Any, Lines]]] = {
-    ".yaml": parse_yaml,
-    ".yml": parse_yaml,
-    ".toml": parse_toml,
-    ".json": parse_json,
-}
-
 
 def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
     """The file that was given, or the manifest in the working directory."""
     if given:
-        return Path(given)
+        return given if isinstance(given, Path) else Path(given)  # which may be one of crontabs
     found = next((Path(name) for name in MANIFEST_NAMES if Path(name).is_file()), None)
     if found is None:
         raise UsageError(f"no manifest here: there is no {listed(MANIFEST_NAMES)}; name the file to use")
     return found
 
 
-def read_document(path: str | os.PathLike[str]) -> tuple[Any, Mapping[str, int]]:
-    """The document in a file, and the line of each of its paths."""
-    file = Path(path)
-    parse = _PARSERS.get(file.suffix.lower())
-    if parse is None:
-        raise UsageError(f"cannot read {quote(str(path))}: its name ends in none of {listed([*_PARSERS])}")
-    content = _read(file)
-    try:
-        return parse(_decode(content))
-    except ManifestError as error:
-        raise ManifestError(error.problems, str(path)) from None
-
-
-def _read(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(FILE_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {quote(str(file))}: {_why(error)}") from None
-    if len(content) > FILE_MAX:
-        raise UsageError(f"cannot read {quote(str(file))}: it has more than {plural(FILE_MAX, 'byte')}")
-    return content
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()
-
-
-def _decode(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        raise refusal("this is not UTF-8 text; save the file as UTF-8", line, column) from None
-
-
 def load_manifest(path: str | os.PathLike[str], env: Mapping[str, str]) -> Manifest:
     """The manifest in a file, with the machine's settings under its own."""
     machine = load_machine(env)
-    document, lines = read_document(path)
     try:
-        return check_manifest(document, lines=lines, variables=env, machine=machine)
+        source = read_source(path if isinstance(path, Path) else Path(path), env)
+        manifest = check_manifest(source.document, lines=source.lines, variables=env, machine=machine)
     except ManifestError as error:
-        raise ManifestError(error.problems, str(path)) from None
+        raise ManifestError(error.problems, error.file or str(path)) from None
+    return manifest._replace(warnings=source.warnings + manifest.warnings)
 
 
 def load_machine(env: Mapping[str, str]) -> Machine:

@@ -4,6 +4,7 @@
 - `@every` counts from the Unix epoch, whatever the zone, so that every node agrees without a store.
 - `starts_at` and `ends_at` are included.  Instants that several expressions name are one instant.
 - A schedule that can never fire is refused here, with the reason.
+- `@reboot` has no instants of its own: a node fires it, once a boot of its host.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from_unix = datetime.fromtimestamp
 SCHEDULE_TEXT_MAX = 1_000  # characters: more than any list of values needs
 EVERY_DIGITS_MAX = 10  # of one number
 EVERY_MIN_S = {1: 60, 2: 1}  # by version of the manifest
+AT_BOOT = "@reboot"
 UNITS = {"h": 3_600, "m": 60, "s": 1}
 
 
@@ -104,6 +106,21 @@ class Once:
         return ""
 
 
+class AtBoot:
+    """No instant that could be known beforehand: it fires when its host has started."""
+
+    __slots__ = ()
+
+    def next(self, after: int) -> int | None:
+        return None
+
+    def previous(self, before: int) -> int | None:
+        return None
+
+    def note(self, instant: int) -> str:
+        return ""
+
+
 class Merged:
     """All instants of several, each once."""
 
@@ -156,6 +173,8 @@ def parse_schedule(
     try:
         if len(stripped) > SCHEDULE_TEXT_MAX:
             raise UsageError(f"it has {len(stripped)} characters; {SCHEDULE_TEXT_MAX} are allowed")
+        if stripped.lower() == AT_BOOT and version >= 2:
+            return Timetable(AtBoot())
         if stripped.startswith("@") and stripped.lower() not in SHORTCUTS:
             return Timetable(Every(_parse_every(stripped, version)))
         return Timetable(WallClock(parse_cron(stripped, grammar), zone, rule))
@@ -167,7 +186,8 @@ def _parse_every(text: str, version: int) -> int:
     """Seconds from `@every 90s`, in version 2 also `@every 1h30m`."""
     words = text.lower().split()
     if words[0] != "@every":
-        raise UsageError(f"{words[0]} is not one of {', '.join(SHORTCUTS)} and @every")
+        known = (*SHORTCUTS, AT_BOOT) if version >= 2 else SHORTCUTS
+        raise UsageError(f"{words[0]} is not one of {', '.join(known)} and @every")
     amounts = _amounts(words[1]) if len(words) == 2 else None
     if amounts is None or (version < 2 and len(amounts) > 1):
         form = "1h30m, 90s or 2h" if version >= 2 else "90s, 5m or 2h, with one unit"
@@ -243,7 +263,7 @@ def combine(
     if first > last:
         raise UsageError(f"bad ends_at {quote(str(ends_at))}: it lies before starts_at {starts_at}")
     bounded = Bounded(merged, first, last)
-    if bounded.next(first - 1) is None:
+    if bounded.next(first - 1) is None and not _is_at_boot(merged):
         raise UsageError(f"bad schedule: it never fires {_span(starts_at, ends_at)}")
     return Timetable(bounded)
 
@@ -252,6 +272,20 @@ def _span(starts_at: str | datetime | None, ends_at: str | datetime | None) -> s
     if starts_at is None:
         return f"until {ends_at}"
     return f"from {starts_at} on" if ends_at is None else f"between {starts_at} and {ends_at}"
+
+
+def fires_at_boot(schedule: Schedule, now: datetime) -> bool:
+    """Is it due when its host has started, and that is now?"""
+    return isinstance(schedule, Timetable) and _is_at_boot(schedule.instants, floor(now))
+
+
+def _is_at_boot(instants: Instants, now: int | None = None) -> bool:
+    if isinstance(instants, Bounded):
+        inside = now is None or instants.first <= now <= instants.last
+        return inside and _is_at_boot(instants.part, now)
+    if isinstance(instants, Merged):
+        return any(_is_at_boot(part, now) for part in instants.parts)
+    return isinstance(instants, AtBoot)
 
 
 # For people and for checks.

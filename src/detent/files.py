@@ -1,0 +1,60 @@
+"""Reads files: as text, or as a document in YAML, TOML or JSON; what is wrong with one is told in words."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from detent.core.findings import ManifestError
+from detent.core.text import listed, plural, quote
+from detent.documents import Lines, parse_json, parse_toml, parse_yaml, refusal
+from detent.errors import UsageError
+
+FILE_MAX = 128 * 2**20  # bytes; a hundred thousand jobs have about a quarter of it
+
+PARSERS: dict[str, Callable[[str], tuple[Any, Lines]]] = {
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
+    ".toml": parse_toml,
+    ".json": parse_json,
+}
+
+
+def read_document(path: str | os.PathLike[str]) -> tuple[Any, Mapping[str, int]]:
+    """The document in a file, and the line of each of its paths."""
+    file = Path(path)
+    parse = PARSERS.get(file.suffix.lower())
+    if parse is None:
+        raise UsageError(f"cannot read {quote(str(path))}: its name ends in none of {listed([*PARSERS])}")
+    text = read_text(file)
+    try:
+        return parse(text)
+    except ManifestError as error:
+        raise ManifestError(error.problems, str(path)) from None
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text in a file."""
+    content = _read(Path(path))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        told = refusal("this is not UTF-8 text; save the file as UTF-8", line, column)
+        raise ManifestError(told.problems, str(path)) from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(FILE_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {quote(str(file))}: {_why(error)}") from None
+    if len(content) > FILE_MAX:
+        raise UsageError(f"cannot read {quote(str(file))}: it has more than {plural(FILE_MAX, 'byte')}")
+    return content
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()
