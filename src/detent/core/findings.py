@@ -20,6 +20,8 @@ class Problem(NamedTuple):
     message: str
     line: int = 0
     column: int = 0
+    code: str = ""  # names a kind of warning for programs, and stays the same: uneven-step
+    advice: str = ""  # what to do, where the message does not say it
 
 
 class ManifestError(UsageError):
@@ -53,13 +55,13 @@ class Findings:
         self._lines = lines
         self._variables = variables  # None: `${VAR}` means nothing in this document
         self._problems: dict[tuple[str, str], None] = {}
-        self._warnings: dict[tuple[str, str], None] = {}
+        self._warnings: dict[tuple[str, str], str] = {}
 
     def problem(self, path: str, message: str) -> None:
         self._problems[path, message] = None
 
-    def warning(self, path: str, message: str) -> None:
-        self._warnings[path, message] = None
+    def warning(self, path: str, message: str, code: str) -> None:
+        self._warnings[path, message] = code
 
     @property
     def found(self) -> bool:
@@ -100,7 +102,8 @@ class Findings:
         return value or ""
 
     def warnings(self) -> tuple[Problem, ...]:
-        return tuple(self._place(path, message) for path, message in self._warnings)
+        placed = [(self._place(*found), code) for found, code in self._warnings.items()]
+        return tuple(problem._replace(code=code) for problem, code in placed)
 
     def raise_problems(self) -> None:
         """Raise what was found, if anything was, in the order of the document."""
@@ -109,11 +112,14 @@ class Findings:
             raise ManifestError(sorted(placed, key=lambda problem: problem.line))
 
     def _place(self, path: str, message: str) -> Problem:
-        """A field that is missing has no line: it gets that of what it is missing from."""
-        known = path
-        while known and known not in self._lines:
-            known = known.rpartition("/")[0]
-        return Problem(path=path, message=message, line=self._lines.get(known, 0))
+        return Problem(path=path, message=message, line=line_of(path, self._lines))
+
+
+def line_of(path: str, lines: Mapping[str, int]) -> int:
+    """A field that is missing has no line: it gets that of what it is missing from.  0: unknown."""
+    while path and path not in lines:
+        path = path.rpartition("/")[0]
+    return lines.get(path, 0)
 
 
 def escaped(text: str) -> str:

@@ -25,7 +25,7 @@ A call that fails raises `StoreUnavailable`; whether it was carried out is then 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
 
@@ -91,6 +91,17 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections.  The store may be used again afterwards."""
+
+
+class Diagnosis(NamedTuple):
+    """A row of `detent doctor`.  A store's `promise` tells in such rows what its settings carry of the
+    promise, and its `upkeep` what else could make it go away; `stores.opening` knows where they are."""
+
+    what: str
+    state: Literal["ok", "weak", "bad"]
+    found: str
+    consequence: str = ""
+    advice: str = ""
 
 
 # Rules that every store in Python shares.
