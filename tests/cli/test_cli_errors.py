@@ -35,7 +35,11 @@ STORES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a symbolic link": (_link, "symbolic link"),
     "a pipe": (lambda folder: os.mkfifo(folder / "try.db"), "is not a file"),
 }
-VERBS = (["history"], ["list"], ["logs", "backup"], ["kill", "backup"], ["fire", "backup"])
+VERBS = (
+    *(["history"], ["list"], ["logs", "backup"], ["kill", "backup"], ["fire", "backup"]),
+    *(["status"], ["nodes"], ["prune"], ["why", "backup", "02:30"]),
+    *(["pause", "backup"], ["resume", "backup"]),
+)
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detent.cli.tables import say
 from detent.config import find_manifest, load_manifest, store_url
@@ -16,6 +16,7 @@ from detent.core.canonical import without_password
 from detent.core.manifest import Manifest
 from detent.core.text import quote
 from detent.errors import UsageError
+from detent.foreign_files import CrontabPath
 from detent.stores.base import Store
 from detent.stores.opening import open_store
 
@@ -40,7 +41,36 @@ class Context(NamedTuple):
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", metavar="FILE", help="the manifest (default: ./detent.yaml)")
+    parser.add_argument("--file", metavar="FILE", action=_Named, help="the manifest (default: ./detent.yaml)")
+    _add_crontab(parser)
+
+
+def add_named_file(parser: argparse.ArgumentParser) -> None:
+    """For verbs that a file is what they are about; `default`: the option's is not to be overwritten."""
+    about = "the manifest (default: ./detent.yaml)"
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", action=_Named, default=argparse.SUPPRESS, help=about
+    )
+    _add_crontab(parser)
+
+
+def _add_crontab(parser: argparse.ArgumentParser) -> None:
+    about = "a crontab or a folder of them, as it is; may be repeated"
+    parser.add_argument("--crontab", metavar="FILE", dest="file", action=_Named, type=CrontabPath, help=about)
+
+
+class _Named(argparse.Action):
+    """Takes one manifest, or several crontabs, and keeps a second one from replacing the first."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, _: str | None = None
+    ) -> None:
+        before = getattr(namespace, "file", None)
+        if isinstance(before, CrontabPath) and isinstance(value, CrontabPath):
+            value = CrontabPath(f"{before},{value}")
+        elif before is not None:
+            parser.error(f"two manifests are named, {before} and {value}: leave one out")
+        namespace.file = value
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +78,7 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
 
 
-def read_manifest(file: str | None) -> Manifest:
+def read_manifest(file: str | Path | None) -> Manifest:
     return load_manifest(find_manifest(file), dict(os.environ))
 
 
@@ -62,13 +92,13 @@ def open_context(given: argparse.Namespace) -> Context:
             raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
         say(f"{error}\ngoing on without the manifest")
         manifest = None
-    return _with_store(manifest, given.store)
+    return with_store(manifest, given.store)
 
 
 def open_manifest_context(given: argparse.Namespace) -> tuple[Manifest, Context]:
     """For verbs that need the jobs' definitions."""
     manifest = read_manifest(given.file)
-    return manifest, _with_store(manifest, given.store)
+    return manifest, with_store(manifest, given.store)
 
 
 def need_store(context: Context) -> Store:
@@ -85,10 +115,10 @@ def _has_manifest() -> bool:
     return True
 
 
-def _with_store(manifest: Manifest | None, flag: str | None) -> Context:
+def with_store(manifest: Manifest | None, flag: str | None = None) -> Context:
+    """The store is not opened before it is asked something."""
     url = store_url(manifest, flag, dict(os.environ))
-    store = open_store(url)  # which opens nothing before it is asked something
-    return Context(manifest, store if _exists(url) else None, url)
+    return Context(manifest, open_store(url) if _exists(url) else None, url)
 
 
 def _exists(url: str) -> bool:
@@ -98,6 +128,6 @@ def _exists(url: str) -> bool:
         Path(url.removeprefix(_SQLITE)).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # the store will say what is wrong with it
+    except (OSError, ValueError):  # the store will say what is wrong with it
         return True
     return True

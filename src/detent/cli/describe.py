@@ -10,7 +10,7 @@ from typing import Any
 from detent.core.manifest import Manifest
 
 SHORT_MAX = 60  # characters of a command in a table
-_SHOWN_APART = ("name", "description", "schedules", "timezone", "at", "request", "command", "enabled")
+_SHOWN_APART = ("name", "description", "schedules", "timezone", "at", "request", "command", "call", "enabled")
 
 
 def canonical(manifest: Manifest, name: str) -> dict[str, Any]:
@@ -37,9 +37,11 @@ def schedule_text(job: dict[str, Any]) -> str:
 
 
 def work_text(job: dict[str, Any]) -> str:
-    """A command as a shell would take it, or a request's first line."""
+    """A command as a shell would take it, a request's first line, or a function's name."""
     if "request" in job:
         return f"{job['request']['method']} {job['request']['url']}"
+    if "call" in job:
+        return f"call {job['call']}"
     command = job.get("command", "")
     return command if isinstance(command, str) else shlex.join(command)
 
@@ -55,7 +57,8 @@ def lines_of(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if job.get("description"):
         yield "description", job["description"]
     yield "schedule", schedule_text(job)
-    yield ("request" if "request" in job else "command"), work_text(job)
+    work = next(work for work in ("request", "call", "command") if work in job)
+    yield work, work_text(job).removeprefix("call ")
     for name, value in job.get("request", {}).items():
         if name in ("headers", "body") and value:
             yield f"request.{name}", _value(value)

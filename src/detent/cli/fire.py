@@ -11,15 +11,15 @@ import secrets
 
 from detent import clock
 from detent.cli.context import Context, add_context, open_manifest_context
+from detent.cli.heartbeats import living
 from detent.cli.names import fetch, find_job, job_of
-from detent.cli.nodes import living
 from detent.cli.records import fire_record
 from detent.cli.tables import say, write_json
 from detent.cli.watch import Watch
 from detent.core.plan import manual_fire
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.model import Command, Job, Row
+from detent.model import Call, Command, Job, Row
 from detent.stores.base import Store
 
 EXAMPLE = "detent fire backup --wait"
@@ -68,7 +68,7 @@ def exit_code(row: Row, job: Job) -> int:
     """How a program that did the fire's work itself would have ended."""
     if row.outcome and row.outcome.kind == "succeeded":
         return 0
-    status = row.attempts[-1].status if row.attempts and isinstance(job.work, Command) else None
+    status = row.attempts[-1].status if row.attempts and isinstance(job.work, Command | Call) else None
     if status and status < 0:
         return 128 - status
     return status if status and status <= EXIT_MAX else 1

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
-import os
-import socket
 
 from detent import clock
 from detent.cli.context import add_context, need_store, open_context
@@ -13,6 +10,7 @@ from detent.cli.names import fetch, find_fire
 from detent.cli.records import fire_record, standing
 from detent.cli.tables import say, write_json
 from detent.cli.watch import Watch
+from detent.cli.who import who
 from detent.cli.words import relative
 from detent.errors import UsageError
 from detent.model import Row
@@ -32,7 +30,7 @@ def main(given: argparse.Namespace) -> int:
     store = need_store(context)
     row = find_fire(context, given.fire, to_end=True)
     key, for_program = row.fire.key, given.output == "json"
-    if not store.cancel(key, f"killed by {_who()}"):
+    if not store.cancel(key, f"killed by {who()}"):
         raise UsageError(_too_late(fetch(store, key)))
     row = fetch(store, key)
     if not for_program:
@@ -49,11 +47,3 @@ def main(given: argparse.Namespace) -> int:
 def _too_late(row: Row) -> str:
     when = f" {relative(row.over_at, clock.now())}" if row.over_at else ""
     return f"{row.fire.key} is over already: {standing(row)}{when}"
-
-
-def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

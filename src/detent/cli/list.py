@@ -11,11 +11,12 @@ from detent import clock
 from detent.cli.context import add_context, open_manifest_context
 from detent.cli.describe import canonical, schedule_text
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, find_job
+from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import iso, moment, relative
 from detent.core.manifest import Manifest
 from detent.model import Job, Query, Row
-from detent.stores.base import PAUSE, Store
+from detent.stores.base import Store
 
 EXAMPLE = "detent list -o json"
 
@@ -27,7 +28,7 @@ class Listed(NamedTuple):
     canonical: dict[str, Any]
     enabled: bool
     next_at: datetime | None = None
-    paused: bool = False
+    pause: Pause | None = None
     running: int = 0
     last: Row | None = None
 
@@ -58,7 +59,7 @@ def _listed(manifest: Manifest, name: str, job: Job | None, now: datetime) -> Li
 
 
 def _with_fires(manifest: Manifest, rows: list[Listed], store: Store) -> list[Listed]:
-    paused = {note.name.removeprefix(PAUSE) for note in store.notes(manifest.app, PAUSE)}
+    pauses = find_pauses(store, manifest.app)
     claimed = store.find(Query(app=manifest.app, state="claimed", origins=NOT_HOOKS, limit=SCAN_MAX))
     running = Counter(row.fire.job for row in claimed)
     told = []
@@ -66,7 +67,7 @@ def _with_fires(manifest: Manifest, rows: list[Listed], store: Store) -> list[Li
         stored = find_job(manifest, row.name)
         last = store.find(Query(job=stored, state="over", origins=NOT_HOOKS, limit=1))
         told.append(
-            row._replace(paused=stored in paused, running=running[stored], last=last[0] if last else None)
+            row._replace(pause=pauses.get(stored), running=running[stored], last=last[0] if last else None)
         )
     return told
 
@@ -81,7 +82,8 @@ def _record(row: Listed) -> dict[str, Any]:
         "timezone": row.canonical["timezone"],
         "next_due_at": iso(row.next_at),
         "enabled": row.enabled,
-        "paused": row.paused,
+        "paused": row.pause is not None,
+        "pause": pause_record(row.pause) if row.pause else None,
         "running": row.running,
         "last": _last_record(row.last) if row.last else None,
     }
@@ -113,7 +115,7 @@ def _last(row: Row | None, now: datetime) -> str:
 def _state(row: Listed) -> str:
     states = [
         f"running {row.running}" if row.running > 1 else "running" if row.running else "",
-        "paused" if row.paused else "",
+        "paused" if row.pause else "",
         "" if row.enabled else "disabled",
         "ended" if row.enabled and row.next_at is None else "",
     ]

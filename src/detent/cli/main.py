@@ -21,7 +21,12 @@ from detent.errors import DetentError
 
 VERBS = {  # verb -> what it does
     "run": "run the jobs of a manifest until told to stop",
+    "status": "on one screen: what runs, what is next, what failed, what is late",
+    "why": "why a job did or did not run at a time",
+    "init": "write a manifest to start from",
     "validate": "check a manifest, and tell all that is wrong with it",
+    "doctor": "what of the promise this host and its store carry",
+    "convert": "another scheduler's file as a manifest",
     "show": "what a job or a manifest says, with its defaults",
     "next": "when jobs are due next",
     "list": "the jobs, when they are due, and how they went",
@@ -29,6 +34,11 @@ VERBS = {  # verb -> what it does
     "logs": "what a fire wrote",
     "fire": "fire a job now",
     "kill": "end a fire",
+    "pause": "keep jobs from firing for a while",
+    "resume": "let paused jobs fire again",
+    "nodes": "which nodes are alive",
+    "prune": "forget old history now",
+    "completion": "a script that completes verbs, options and jobs in a shell",
     "schema": "the JSON Schema of manifests",
     "version": "which detent this is",
 }

@@ -3,15 +3,17 @@
 - A name stands for itself; a job may be named without its app.  What is almost a name is suggested,
   never taken for it.
 - A part of a key or of a run id must lead to one fire.
-- A job with `run_on: every` means that of this host, unless `job/host` is said.
+- A job with `run_on: every` means that of this host, unless `job/host` is said; where several jobs may be
+  meant, those of all hosts.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
+from fnmatch import fnmatchcase
 
 from detent import clock
 from detent.cli.context import Context, need_store
@@ -19,7 +21,7 @@ from detent.core.manifest import Manifest, for_host
 from detent.core.text import did_you_mean, listed, quote
 from detent.errors import UsageError
 from detent.model import Job, Origin, Query, Row
-from detent.stores.base import Store
+from detent.stores.base import Store, app_of
 
 SCAN_MAX = 10_000  # fires looked at for a part of a name
 SHOWN_MAX = 5  # names in a message
@@ -77,6 +79,49 @@ def stored_job(context: Context, text: str) -> str:
         return text
     known = {row.fire.job for row in store.find(Query(limit=SCAN_MAX))}
     raise UsageError(f"no job {quote(text)} in the store{did_you_mean(text, known)}; write it as app.job")
+
+
+def apps_of(context: Context) -> list[str]:
+    """The manifest's app; without a manifest, every app of which the store knows a fire."""
+    if context.app or context.store is None:
+        return [context.app] if context.app else []
+    return sorted({app_of(row.fire.job) for row in context.store.find(Query(limit=SCAN_MAX))})
+
+
+def known_jobs(context: Context) -> list[str]:
+    """Every job by its name in the store: those in force, and those of the manifest."""
+    store = need_store(context)
+    planned = [name for app in apps_of(context) for name in store.adopt(app, -1, {}).marks]
+    manifest = context.manifest
+    if manifest is None:
+        return sorted(planned)
+    seen = {name.partition("/")[0] for name in planned}
+    own = [find_job(manifest, job.name) for job in manifest.jobs if job.name not in seen]
+    return sorted({*planned, *own})
+
+
+def find_jobs(texts: Sequence[str], known: Collection[str]) -> list[str]:
+    """Those that are meant by names and by patterns such as `report-*`."""
+    found: dict[str, None] = {}
+    for text in texts:
+        has_app = "." in text.partition("/")[0]
+        meant = [name for name in known if any(fnmatchcase(one, text) for one in _aliases(name, has_app))]
+        if not meant:
+            shorts = sorted({_aliases(name)[-1] for name in known})
+            close = did_you_mean(text, [*known] if has_app else shorts)
+            raise UsageError(f"no job {quote(text)}{close or _there_are(shorts)}")
+        found |= dict.fromkeys(meant)
+    return [*found]
+
+
+def _aliases(name: str, has_app: bool = False) -> tuple[str, str]:
+    """What a job may be called, with its app or without: with its host, and without."""
+    called = name if has_app else name.partition(".")[2]
+    return called, called.partition("/")[0]
+
+
+def _there_are(names: Collection[str]) -> str:
+    return f"; there {_are(names)}" if names else "; there are none yet"
 
 
 # Fires.

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.context import add_file, read_manifest
 from detent.cli.given import count, instant
 from detent.cli.names import find_job, job_of
+from detent.cli.pauses import Pause, pauses_beside
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import iso, relative
 from detent.core.manifest import Manifest
-from detent.core.schedules import notes_for
+from detent.core.schedules import fires_at_boot, notes_for
+from detent.core.text import listed
 from detent.model import Job
 
 EXAMPLE = "detent next backup -n 5 --from 2026-10-24T00:00Z"
@@ -32,6 +34,7 @@ class Coming(NamedTuple):
     job: str
     timezone: str
     note: str
+    paused: bool
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -49,29 +52,38 @@ def main(given: argparse.Namespace) -> int:
     manifest, now = read_manifest(given.file), clock.now()
     jobs = manifest.jobs if given.job is None else (job_of(manifest, find_job(manifest, given.job)),)
     since = now if given.since is None else given.since - _JUST_BEFORE
-    coming = list(islice(merge(*(_instants(manifest, job, since) for job in jobs)), given.count))
+    pauses = pauses_beside(manifest)
+    instants = (_instants(manifest, job, since, pauses) for job in jobs)
+    coming = list(islice(merge(*instants), given.count))
     if given.output == "json":
         write_json([_record(one) for one in coming])
-    elif coming:
+        return 0
+    if coming:
         _write(coming, now)
-    else:
+    at_boot = [job.name.partition("/")[0] for job in jobs if fires_at_boot(job.schedule, since)]
+    if at_boot:
+        say(f"at boot, when a node first starts: {listed(at_boot, 'and')}")
+    elif not coming:
         say("nothing is due any more")
     return 0
 
 
-def _instants(manifest: Manifest, job: Job, since: datetime) -> Iterator[Coming]:
+def _instants(manifest: Manifest, job: Job, since: datetime, pauses: Mapping[str, Pause]) -> Iterator[Coming]:
     name = job.name.partition("/")[0]
     timezone = json.loads(manifest.canonical[name])["timezone"]
+    pause = pauses.get(find_job(manifest, job.name))
     while (due_at := job.schedule.after(since)) is not None:
-        yield Coming(due_at, name, timezone, notes_for(job.schedule, due_at))
+        paused = pause is not None and pause.holds_at(due_at)
+        notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
+        yield Coming(due_at, name, timezone, "; ".join(note for note in notes if note), paused)
         since = due_at
 
 
-def _record(one: Coming) -> dict[str, str | None]:
+def _record(one: Coming) -> dict[str, Any]:
     app, _, job = one.job.partition(".")
     local = _local(one).isoformat()
     about = {"due_at": iso(one.due_at), "local": local, "timezone": one.timezone, "note": one.note}
-    return {"app": app, "job": job, **about}
+    return {"app": app, "job": job, **about, "paused": one.paused}
 
 
 def _write(coming: list[Coming], now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +45,7 @@ def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
         "reason": attempt.outcome.reason,
         "status": attempt.status,
         "took_ms": round(attempt.took_s * 1000),
+        "result": json.loads(attempt.result) if attempt.result else None,
     }
     return record | ({"output": attempt.tail.decode("utf-8", "replace")} if with_output else {})
 

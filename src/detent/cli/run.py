@@ -8,20 +8,24 @@ import os
 import sys
 from collections.abc import Mapping
 
+from detent.cli.context import add_named_file
 from detent.config import find_manifest, load_manifest, nodes_directory, store_url
 from detent.core.findings import worded
+from detent.core.manifest import Manifest
+from detent.errors import UsageError
 from detent.events import Emit
+from detent.foreign_files import files_behind
 from detent.node.service import Service, Setting, reach
 from detent.observe.logs import Style, log_to, word_of
 from detent.observe.unblocking import Unblocking
-from detent.stores.opening import open_store
+from detent.stores.opening import open_store, promise_of
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
 EXAMPLE = "detent run detent.yaml --queues default,db"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the manifest (default: ./detent.yaml)")
+    add_named_file(parser)
     parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
     parser.add_argument("--queues", default="default", metavar="A,B", help="serve these queues only")
 
@@ -38,24 +42,35 @@ def main(given: argparse.Namespace) -> int:
 def _run(given: argparse.Namespace, emit: Emit) -> int:
     file, env = find_manifest(given.file), dict(os.environ)
     manifest = load_manifest(file, env)
+    for warning in manifest.warnings:  # before the store is opened: one may be about it
+        emit("manifest-warning", app=manifest.app, error=worded(warning, str(file)))
     url = store_url(manifest, given.store, env)
     setting = Setting(
         load=lambda: load_manifest(file, env),
-        file=file,
+        files=files_behind(file),
         store=open_store(url),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
         queues=tuple(given.queues.split(",")),
     )
-    for warning in manifest.warnings:
-        emit("manifest-warning", app=manifest.app, error=worded(warning, str(file)))
     reach(setting, manifest.app)
+    _tell_weakness(url, manifest, emit)
 
     async def serve() -> int:
         return await Service(setting, manifest).run()
 
     return asyncio.run(serve())
+
+
+def _tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
+    """Say what a store may forget or, where `store.require` is `full`, refuse it."""
+    weak = [one for one in promise_of(url) if one.state != "ok"]
+    told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)
+    if weak and manifest.store.require == "full":
+        raise UsageError(f"the store is too weak for `store.require: full`: {told}")
+    if weak:
+        emit("store-weak", app=manifest.app, error=told)
 
 
 def _style(output: str, env: Mapping[str, str]) -> Style:

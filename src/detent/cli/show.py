@@ -10,6 +10,7 @@ from detent import clock
 from detent.cli.context import add_file, read_manifest
 from detent.cli.describe import canonical, lines_of, schedule_text, short, work_text
 from detent.cli.names import find_job, job_of
+from detent.cli.pauses import pause_words, pauses_beside
 from detent.cli.tables import is_terminal, plain, say, write_json, write_table
 from detent.cli.words import moment
 from detent.config import MANIFEST_NAMES
@@ -57,6 +58,8 @@ def _show_job(manifest: Manifest, name: str) -> None:
     if name in manifest.disabled:
         lines.append(("state", "disabled"))
     else:
+        pause = pauses_beside(manifest).get(find_job(manifest, name))
+        lines += [("state", pause_words(pause, clock.now()))] if pause else []
         lines += [("next", text) for text in _coming(manifest, name)]
     width = max(len(field) for field, _ in lines)
     for field, value in lines:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 _COLOURS = {
     "succeeded": "green",
@@ -26,7 +29,7 @@ _COLOURS = {
     "cancelled": "yellow",
     "disabled": "dim",
 }
-_COLOURED = ("outcome", "last", "state")  # columns whose first word has a colour
+_COLOURED = ("outcome", "last", "state", "since")  # columns whose first word has a colour
 _KEPT = ("job", "fire", "due", "next", "outcome")  # columns that are never broken
 
 
@@ -45,15 +48,22 @@ def write_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
 
 
-def write_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A column without any text is left out."""
-    cells = [[plain(cell) for cell in row] for row in rows]
-    used = [i for i in range(len(heads)) if any(row[i] for row in cells)]
-    named, kept = [heads[i] for i in used], [[row[i] for i in used] for row in cells]
+def write_table(heads: Sequence[str], rows: Iterable[Sequence[str]], kept: Sequence[str] = _KEPT) -> None:
+    """`kept` are the columns that are never broken."""
+    named, cells = used(heads, rows)
     if is_terminal():
-        _write_rich(named, kept)
+        from rich.console import Console  # late: it costs more than all the rest of a verb
+
+        Console(highlight=False, markup=False).print(rich_table(named, cells, kept))
     else:
-        _write_aligned(named, kept)
+        print("\n".join(aligned(named, cells)))
+
+
+def used(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table without the columns that have no text, and with nothing in it but plain text."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    columns = [i for i in range(len(heads)) if any(row[i] for row in cells)]
+    return [heads[i] for i in columns], [[row[i] for i in columns] for row in cells]
 
 
 def plain(text: str) -> str:
@@ -61,23 +71,29 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
 
 
-def _write_aligned(heads: list[str], rows: list[list[str]]) -> None:
+def aligned(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a table, for a file or a pipe."""
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-    for row in (heads, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (heads, *rows)
+    ]
 
 
-def _write_rich(heads: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console  # late: it costs more than all the rest of a verb
+def rich_table(
+    heads: list[str], rows: list[list[str]], kept: Sequence[str], rigid: Sequence[str] = ()
+) -> RichTable:
+    """The table for a terminal.  Where there is too little room, `rigid` columns are the last to be cut."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for head in heads:
-        table.add_column(head, no_wrap=head in _KEPT, overflow="fold")
+    for i, head in enumerate(heads):
+        width = max(len(row[i]) for row in (heads, *rows)) if head in rigid else None
+        table.add_column(head, no_wrap=head in kept, overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*(Text(cell, _colour(head, cell)) for head, cell in zip(heads, row, strict=True)))
-    Console(highlight=False, markup=False).print(table)
+    return table
 
 
 def _colour(head: str, cell: str) -> str:

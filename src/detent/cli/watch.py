@@ -10,8 +10,9 @@ import socket
 import sys
 
 from detent import clock
+from detent.cli.describe import short
+from detent.cli.heartbeats import living
 from detent.cli.names import fetch
-from detent.cli.nodes import living
 from detent.cli.records import standing, took_s
 from detent.cli.segments import Segments
 from detent.cli.tables import plain, say
@@ -145,11 +146,17 @@ def _standing_line(row: Row) -> str:
 
 def _details(row: Row) -> list[str]:
     if row.state == "over":
-        attempts = [plural(len(row.attempts), "attempt"), duration(took_s(row))] if row.attempts else []
-        return [_why(row.outcome), *attempts]
+        if not row.attempts:
+            return [_why(row.outcome)]
+        took = [plural(len(row.attempts), "attempt"), duration(took_s(row))]
+        return [_why(row.outcome), *took, _returned(row.attempts[-1])]
     if row.state == "pending" and row.outcome and row.run_at:
         return [f"due again at {row.run_at.astimezone():%H:%M:%S}"]
     return [_why(row.stop)]
+
+
+def _returned(attempt: Attempt) -> str:
+    return f"returned {short(plain(attempt.result))}" if attempt.result else ""
 
 
 def _why(outcome: Outcome | None) -> str:

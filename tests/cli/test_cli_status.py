@@ -1,0 +1,279 @@
+"""`detent status`: one screen, over stores in which things go well and in which they do not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_then import Then
+from cli_world import MANIFEST, WAIT_MAX_S, Detent, Past, Said, command, environment
+
+from detent import clock
+from detent.core.plan import fire_at
+from detent.model import Outcome, Verdict
+
+GOOD, BAD = Outcome("succeeded"), Outcome("failed", "exit 3")
+
+
+@pytest.fixture
+def past(folder: Path) -> Past:
+    """All well: the jobs are in force, and a node is alive."""
+    past = Past(folder)
+    past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+    past.beat()
+    return past
+
+
+def section(said: Said, title: str) -> list[list[str]]:
+    """The rows below a title, as words."""
+    blocks = said.out.split("\n\n")
+    found = [block.splitlines()[1:] for block in blocks if block.startswith(f"{title} ")]
+    return [line.split() for line in found[0]] if found else []
+
+
+def headline(said: Said) -> str:
+    assert said.code == 0
+    return said.out.splitlines()[0]
+
+
+def record(detent: Detent) -> Any:
+    return detent("status", "-o", "json").json
+
+
+# All well.
+
+
+def test_where_all_is_well_one_line_says_so(detent: Detent, past: Past) -> None:
+    past.over("money", "a", GOOD, 50)
+    past.claim(past.put("deadbeef", "b"))
+    said = detent("status")
+    assert re.fullmatch(r"all well: 1 node alive, 1 running, next (in \d+ (min|s)|now)", headline(said))
+    [row] = section(said, "running")
+    assert (row[0], row[-2:]) == ("demo.deadbeef", ["1", "host.life"])
+    assert {row[0] for row in section(said, "next")} == {
+        f"demo.{job}" for job in ("backup", "money", "report", "deadbeef")
+    }
+    assert section(said, "failed in 24 h") == []
+    assert [row[0] for row in section(said, "node")] == ["host.life"]
+    assert record(detent)["well"] is True
+
+
+def test_for_programs_it_is_one_object(detent: Detent, past: Past) -> None:
+    claim = past.claim(past.put("deadbeef", "b"))
+    found = record(detent)
+    assert [*found] == [
+        "well", "headline", "time", "running", "next", "failed", "late", "retrying", "paused", "nodes",
+    ]  # fmt: skip
+    assert [(row["fire"], row["attempt"]) for row in found["running"]] == [(claim.fire.key, 1)]
+    assert [row["due_at"] for row in found["next"]] == sorted(row["due_at"] for row in found["next"])
+    assert [row["node"] for row in found["nodes"]] == ["host.life"]
+
+
+def test_a_paused_job_is_no_problem_but_is_told(detent: Detent, past: Past) -> None:
+    past.store.note("demo", "pause/demo.money", "holidays (by ana@host)")
+    said = detent("status")
+    assert "1 job paused" in headline(said)
+    assert section(said, "paused") == [["demo.money", "ana@host", "holidays"]]
+    assert [row[0] for row in section(said, "next") if row[-1] == "paused"] == ["demo.money"]
+
+
+# What failed.
+
+
+def test_a_job_that_failed_is_named_with_the_fire_to_look_at(detent: Detent, past: Past) -> None:
+    past.over("money", "a", BAD, 300)
+    fire = past.over("money", "b", BAD, 100)
+    said = detent("status")
+    assert re.fullmatch(r"demo\.money failed (now|\d s ago)", headline(said))
+    [[job, _, outcome, times, *reason]] = section(said, "failed in 24 h")[:1]
+    assert (job, outcome, times, reason) == ("demo.money", "failed", "2", ["exit", "3"])
+    assert f"`detent logs {fire.key}` shows what it wrote" in said.out
+    [failed] = record(detent)["failed"]
+    assert (failed["fire"], failed["times"], failed["succeeded_at"]) == (fire.key, 2, None)
+
+
+def test_a_job_that_succeeded_since_is_listed_but_is_well(detent: Detent, past: Past) -> None:
+    past.over("money", "a", BAD, 300)
+    past.over("money", "b", GOOD, 100)
+    said = detent("status")
+    assert headline(said).startswith("all well")
+    assert section(said, "failed in 24 h")[0][3] == "succeeded"
+    past.over("backup", "c", Outcome("skipped", "paused"), 50)
+    assert headline(detent("status")).startswith("all well")
+
+
+def test_what_failed_long_ago_is_not_news(detent: Detent, past: Past) -> None:
+    past.over("money", "a", BAD, 90_000)
+    assert headline(detent("status")).startswith("all well")
+
+
+def test_many_that_failed_are_counted_and_cut_short(detent: Detent, folder: Path, past: Past) -> None:
+    jobs = "\n".join(f"  - {{name: j{n:02}, schedule: '@yearly', command: x}}" for n in range(14))
+    (folder / "detent.yaml").write_text(f"{MANIFEST}{jobs}\n")
+    for n in range(12):
+        fire = past.put("money", f"t{n}", 100)
+        past.finish(past.claim(fire), Verdict(GOOD))
+    past.over("money", "a", BAD, 30)
+    past.over("backup", "b", Outcome("timed-out", "after 5 s"), 30)
+    said = detent("status")
+    assert headline(said) == "2 jobs failed and have not succeeded since"
+    assert len(section(said, "next")) == 11 and section(said, "next")[-1] == ["and", "8", "more"]
+
+
+# What is late.
+
+
+def test_a_fire_that_nobody_starts_is_late_after_a_minute(detent: Detent, past: Past) -> None:
+    due_at = clock.now().replace(microsecond=0) - timedelta(seconds=50)
+    past.store.put([fire_at(past.jobs["demo.money"], due_at)])
+    assert headline(detent("status")).startswith("all well")
+    older = due_at - timedelta(seconds=50)
+    past.store.put([fire_at(past.jobs["demo.report"], older)._replace(queue="db")])
+    said = detent("status")
+    assert headline(said) == "demo.report is late"
+    assert section(said, "late")[0][0] == "demo.report"
+    past.store.put([fire_at(past.jobs["demo.report"], older - timedelta(seconds=1))])
+    [late] = record(detent)["late"]
+    assert (late["job"], late["times"]) == ("report", 2)
+    assert "no living node serves its queue db" in said.out
+
+
+def test_a_late_fire_names_the_one_that_it_waits_for(detent: Detent, past: Past) -> None:
+    holder = past.claim(past.put("money", "a"))
+    past.store.put([fire_at(past.jobs["demo.money"], holder.fire.due_at - timedelta(seconds=100))])
+    assert section(detent("status"), "late")[0][2:] == ["waits", "for", holder.fire.key]
+
+
+def test_a_retry_that_waits_is_told_when_it_is_due(detent: Detent, past: Past) -> None:
+    fire = past.put("money", "a")
+    past.finish(past.claim(fire), Verdict(BAD, again_in_s=50))
+    said = detent("status")
+    assert headline(said).startswith("all well")
+    [[key, _, attempts, *reason]] = section(said, "waits for a retry")
+    assert (key, attempts, reason) == (fire.key, "1", ["exit", "3"])
+    [row] = record(detent)["retrying"]
+    assert row["again_at"] > row["due_at"]
+
+
+def test_where_nobody_is_alive_it_is_said_loud(detent: Detent, past: Past) -> None:
+    past.store.note("demo", "node/host.life", "")
+    assert headline(detent("status")) == "NO NODE IS ALIVE: nothing runs before you start `detent run`"
+
+
+def test_an_instant_that_nobody_has_planned_is_late(detent: Detent, folder: Path) -> None:
+    (folder / "detent.yaml").write_text(MANIFEST)
+    then = Then(folder)
+    then.at(clock.now() - timedelta(hours=3))
+    then.adopt()
+    said = detent("status")
+    assert re.fullmatch(
+        r"NO NODE IS ALIVE, and [23] jobs are due: start `detent run`", headline(said)
+    )  # backup may be due in these hours, too
+    assert {row[0] for row in section(said, "late")} >= {"demo.report", "demo.money"}
+    assert {row["times"] for row in record(detent)["late"]} == {1}
+    assert "no node has planned it" in said.out
+
+
+# Where there is little to see.
+
+
+def test_before_anything_has_run_it_tells_what_is_next(detent: Detent, folder: Path) -> None:
+    (folder / "detent.yaml").write_text(MANIFEST)
+    said = detent("status")
+    assert headline(said) == "nothing has run yet, and no node is alive: start `detent run`"
+    assert len(section(said, "next")) == 4
+    assert not (folder / "try.db").exists()
+
+
+def test_a_store_can_be_looked_at_without_its_manifest(detent: Detent, past: Past, folder: Path) -> None:
+    past.over("money", "a", BAD, 100)
+    (folder / "detent.yaml").unlink()
+    said = detent("status", "--store", "sqlite:///try.db")
+    assert headline(said).startswith("demo.money failed")
+    assert section(said, "next") == []
+
+
+# On a terminal.
+
+
+def test_watching_needs_a_terminal(detent: Detent, past: Past) -> None:
+    assert "--watch is for a person at a terminal" in detent("status", "--watch").err
+
+
+class Terminal:
+    """A verb on a terminal of 80 columns and 24 lines."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._outer, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        env = environment(folder, TERM="xterm")
+        for name in ("COLUMNS", "LINES"):
+            env.pop(name, None)
+        self.process = subprocess.Popen(
+            command(*words), cwd=folder, env=env, stdin=inner, stdout=inner, stderr=inner
+        )
+        os.close(inner)
+        self.shown = ""
+
+    def read_until(self, pattern: str) -> str:
+        """What was shown up to the end of the first match, which is taken away; without one, it fails."""
+        deadline = clock.monotonic() + WAIT_MAX_S
+        while not (found := re.search(pattern, self.shown, re.DOTALL)):
+            assert clock.monotonic() < deadline and self._read(), self.shown
+        shown, self.shown = self.shown[: found.end()], self.shown[found.end() :]
+        return shown
+
+    def read_all(self) -> str:
+        while self._read():
+            pass
+        self.process.wait(WAIT_MAX_S)
+        os.close(self._outer)
+        return self.shown
+
+    def _read(self) -> bool:
+        if not select.select([self._outer], [], [], WAIT_MAX_S)[0]:
+            return False
+        try:
+            data = os.read(self._outer, 65536)
+        except OSError:  # how Linux says that the other side is closed
+            return False
+        self.shown += data.decode()
+        return bool(data)
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_it_fits_a_terminal_of_80_columns(past: Past, folder: Path) -> None:
+    past.over("money", "a", Outcome("failed", "a long story " * 10), 100)
+    past.over("backup", "a", Outcome("timed-out", "after 5 s"), 100)
+    past.claim(past.put("deadbeef", "b"))
+    past.store.note("demo", "pause/demo.report", "the database moves to another host (by ana@host)")
+    shown = Terminal(folder, "status").read_all()
+    lines = without_colours(shown).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "2 jobs failed and have not succeeded since"
+    assert "\x1b[31mfailed" in shown and "\x1b[31mtimed-out" in shown
+    assert any(re.search(r"demo\.backup .*\(in \d+ (h|min|s)\)", line) for line in lines)
+
+
+def test_watching_redraws_until_it_is_interrupted(past: Past, folder: Path) -> None:
+    terminal = Terminal(folder, "status", "--watch")
+    assert "all well" in terminal.read_until("all well.*?demo\\.money")
+    past.over("money", "a", BAD, 10)
+    terminal.read_until("demo\\.money failed")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.read_all().rstrip().endswith("\x1b[?1049l")  # the terminal is as it was
+    assert terminal.process.returncode == 130
