@@ -8,6 +8,7 @@ long after their sender gave up, has its clock set, and fails over without its l
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -25,6 +26,7 @@ START = datetime(2026, 3, 29, 0, 0, tzinfo=UTC)
 APP = "app"
 CALM_S, SETTLED_S = 2400.0, 1200.0
 STEPS_S = (-7200, -300, -70, -5, 5, 70, 300, 7200)  # by which the store's clock is set
+LATE_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
 WORK = Command(("true",))
 TWICE = Retries(max_attempts=2, min_s=5)
 THRICE = Retries(max_attempts=3)
@@ -87,6 +89,7 @@ class Sim:
         self.deaf: set[str] = set()  # their requests arrive, the replies do not
         self.deployed: set[str] = set()  # machines to restart their node
         self.store_away, self.blackout = False, False
+        self.held: list[Callable[[], Any]] | None = None  # requests that wait for a store that fails over
         self.witness.only_deaths, self.witness.is_punctual = mood == "crash", mood == "calm"
         for name in POLICIES:
             self.define(name, POLICIES[name][0])
@@ -125,9 +128,7 @@ class Sim:
             self.store.calls[method.__name__] += 1
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
             self.maybe_fail(life)
-            late = 0.1 if method.__name__ == "adopt" else 0.01
-            if errs and self.faults and self.rng.random() < late:
-                self.loop.call_later(self.rng.choice([1, 20, 90, 900]), self.deliver, method, *args)
+            if errs and self.faults and self.is_late(method, *args):
                 raise StoreUnavailable("the request is still under way")
             answer = self.deliver(method, *args)
             if errs and self.faults and self.rng.random() < 0.02:
@@ -137,6 +138,17 @@ class Sim:
             return answer
 
         return call
+
+    def is_late(self, method: Callable[..., Any], *args: Any) -> bool:
+        """Whether the request arrives only after its sender gave up."""
+        request = functools.partial(self.deliver, method, *args)
+        if self.held is not None and self.rng.random() < 0.3:
+            self.held.append(request)
+            return True
+        if self.rng.random() >= (0.2 if method.__name__ == "adopt" else 0.01):
+            return False
+        self.loop.call_later(self.rng.choice(LATE_S), request)
+        return True
 
     def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
         """The request is at the store.  One to adopt counts only if nobody was faster, and a plan only if
@@ -292,11 +304,16 @@ class Sim:
     async def fail_over(self) -> None:
         if self.mood == "failover":
             saved = self.store.save()
-            await asyncio.sleep(self.rng.uniform(0, 10))
+            self.held = []
+            await asyncio.sleep(self.rng.choice([1, 10, 60]))
             self.promote(saved)
 
     def promote(self, saved: dict[str, Any]) -> None:
+        """The store goes on as it was, and the requests that waited for it come first."""
         self.store.fail_over(saved)
+        held, self.held = self.held or [], None
+        for request in held:
+            request()
         self.witness.emit("sim.failover")
 
     async def deploy(self) -> None:
