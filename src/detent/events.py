@@ -66,9 +66,9 @@ def end_event(claim: Claim, stands: Verdict, contended: bool) -> str:
     """How the end of a fire, or of one of its attempts, is told.  Empty: not at all."""
     if claim.fire.origin == "hook":
         return "" if stands.outcome.kind == "succeeded" else "hook-failed"
-    if not stands.counts:
-        return "given-back"
     if stands.again_in_s is not None:
+        if not stands.counts:
+            return "given-back"
         return "lost" if stands.outcome.kind == "lost" else "attempt-failed"
     return "lock-contended" if contended else ending(stands.outcome)
 

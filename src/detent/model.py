@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 Concurrency = Literal["Allow", "Forbid", "Replace", "Queue"]
 CatchUp = Literal["skip", "latest", "all"]
 OnLost = Literal["skip", "rerun"]
+Isolation = Literal["process", "thread", "loop"]
 Origin = Literal["schedule", "manual", "hook", "push"]
 State = Literal["pending", "claimed", "over"]
 Kind = Literal[
@@ -70,7 +71,19 @@ class Request(NamedTuple):
     secret_refs: tuple[str, ...] = ()
 
 
-Work = Command | Request
+class Call(NamedTuple):
+    """Work: a Python function, in a process of its own unless the manifest chose otherwise."""
+
+    function: str  # package.module:function
+    args: str = "[]"  # JSON: a list for its positions, or an object for its names
+    isolation: Isolation = "process"
+    work_dir: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    user: str = ""
+    kill_after_s: float = 10.0
+
+
+Work = Command | Request | Call
 
 
 class Schedule(Protocol):
@@ -180,6 +193,7 @@ class End(NamedTuple):
     took_s: float = 0.0
     tail: bytes = b""  # the last of its output
     again_after_s: float | None = None  # what Retry-After asked for
+    result: str = ""  # what a call returned, as JSON; "": nothing, or nothing that is kept
 
 
 class Report(NamedTuple):
@@ -191,6 +205,7 @@ class Report(NamedTuple):
     took_s: float = 0.0
     tail: bytes = b""
     follow: tuple[Fire, ...] = ()  # recorded with it, if this verdict ends the fire
+    result: str = ""
 
 
 class Attempt(NamedTuple):
@@ -205,6 +220,7 @@ class Attempt(NamedTuple):
     status: int | None = None
     took_s: float = 0.0
     tail: bytes = b""
+    result: str = ""
 
 
 # What the store knows.

@@ -53,6 +53,20 @@ def commands() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+def calls() -> st.SearchStrategy[dict[str, Any]]:
+    texts = DOLLARS.filter(lambda text: "${" not in text.replace("$$", ""))
+    values = st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), texts),
+        lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(TEXTS, inner, max_size=2)),
+        max_leaves=4,
+    )
+    args = st.one_of(st.lists(values, max_size=2), st.dictionaries(TEXTS, values, max_size=2))
+    function = st.sampled_from(["billing:send", "a.b_c:d.E"])
+    alone = some({"call": function}, {"args": args, "user": st.just("nobody"), "work_dir": st.just("/x")})
+    inside = some({"call": function, "isolation": st.sampled_from(["thread", "loop"])}, {"args": args})
+    return st.one_of(alone, inside)
+
+
 def policies(version: int) -> st.SearchStrategy[dict[str, Any]]:
     retries: dict[str, Any] = {
         "max_attempts": st.integers(1, 10),
@@ -89,7 +103,7 @@ def further() -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def jobs(draw: st.DrawFn, version: int) -> dict[str, Any]:
-    work = draw(requests() if version == 1 else st.one_of(requests(), commands()))
+    work = draw(requests() if version == 1 else st.one_of(requests(), commands(), calls()))
     rest = draw(some({}, {"timezone": ZONES, "policy": policies(version)}))
     more = draw(further()) if version > 1 else {}
     return {"name": draw(NAMES), **draw(times(version)), **work, **rest, **more}

@@ -7,7 +7,7 @@ import pytest
 
 from detent.core.manifest import Machine, Manifest, check_machine, check_manifest, for_host, jobs_on
 from detent.core.manifest_rules import time_away
-from detent.model import Command, Job, Policy, Request, Retries
+from detent.model import Call, Command, Job, Policy, Request, Retries
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -228,3 +228,46 @@ def test_the_default_claim_bears_a_store_that_is_away_for_fifteen_seconds() -> N
 def test_a_headers_name_in_two_spellings_is_warned_about() -> None:
     warnings = load({"request": {"url": "http://h", "headers": {"Accept": "a", "accept": "b"}}}).warnings
     assert [warning.path for warning in warnings] == ["jobs/0/request/headers/accept"]
+
+
+def test_a_call_has_its_arguments_its_surroundings_and_a_commands_policy() -> None:
+    call = {
+        "call": "billing.jobs:send",
+        "args": {"b": ["${V}", 1.5, None], "a": {"y": True, "x": "$$"}},
+        "work_dir": "/srv",
+        "env": {"A": "1"},
+        "user": "nobody",
+        "kill_after_seconds": 3,
+        "on_failure": "mail",
+    }
+    document = {"version": 2, "app": "demo", "jobs": [{"name": "a", "schedule": "@daily", **call}]}
+    (job,) = check_manifest(document, variables={"V": "value"}).jobs
+    assert job.work == Call(
+        function="billing.jobs:send",
+        args='{"a": {"x": "$", "y": true}, "b": ["value", 1.5, null]}',
+        work_dir="/srv",
+        env=(("A", "1"),),
+        user="nobody",
+        kill_after_s=3.0,
+    )
+    assert (job.policy.timeout_s, job.policy.retries.max_attempts) == (0.0, 1)
+    assert job.hooks["on_failure"] == Command(
+        ("/bin/sh", "-c", "mail"), work_dir="/srv", env=(("A", "1"),), user="nobody"
+    )
+
+
+def test_defaults_for_processes_are_put_aside_by_a_call_that_has_none() -> None:
+    document = {
+        "version": 2,
+        "app": "demo",
+        "defaults": {"work_dir": "/srv", "env": {"A": "1"}, "args": {"a": 1, "b": 2}, "isolation": "thread"},
+        "jobs": [
+            {"name": "inside", "schedule": "@daily", "call": "x:y", "args": {"b": 3}},
+            {"name": "apart", "schedule": "@daily", "call": "x:y", "isolation": "process", "args": []},
+            {"name": "other", "schedule": "@daily", "command": ["true"]},
+        ],
+    }
+    inside, apart, other = (job.work for job in check_manifest(document).jobs)
+    assert inside == Call("x:y", '{"a": 1, "b": 3}', "thread")
+    assert apart == Call("x:y", "[]", "process", "/srv", (("A", "1"),))
+    assert other == Command(("true",), "/srv", (("A", "1"),))

@@ -39,6 +39,14 @@ def only(**fields: Any) -> dict[str, Any]:
     return top(jobs=[{"name": "a", **fields}])
 
 
+def call(function: str = "a.b:c", **fields: Any) -> dict[str, Any]:
+    return only(schedule="@daily", call=function, **fields)
+
+
+def deep(levels: int) -> list[Any]:
+    return [deep(levels - 1)] if levels > 1 else []
+
+
 def first(document: dict[str, Any]) -> dict[str, Any]:
     """The same as version 1."""
     return {**document, "version": 1}
@@ -114,7 +122,21 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     # Work.
     ("no work", only(schedule="@daily"), "jobs/0", "exactly one of command, request, call or enqueue"),
     ("two works", job(request={"url": "http://h"}), "jobs/0/request", "command and request are given"),
-    ("call", only(schedule="@daily", call="a.b:c"), "jobs/0/call", "cannot be run by this release yet"),
+    ("a call without a colon", call("a.b"), "jobs/0/call", "like billing.jobs:send_invoices"),
+    ("a call of a file", call("a/b.py:c"), "jobs/0/call", "like billing.jobs:send_invoices"),
+    ("a call of nothing", call("a.b:"), "jobs/0/call", "like billing.jobs:send_invoices"),
+    ("a text as arguments", call(args="x"), "jobs/0/args", '"x" is not a list (arguments by position) or'),
+    ("an argument of no kind", call(args=[1, {"x": (1,)}]), "jobs/0/args/1/x", "(1,) is not JSON"),
+    ("an argument that is no number", call(args=[float("inf")]), "jobs/0/args/0", "inf is not JSON"),
+    ("an argument named by a number", call(args={5: 1}), "jobs/0/args/5", "5 is not a name; put it in"),
+    ("an unset argument", call(args=["${NO_SUCH}"]), "jobs/0/args/0", "NO_SUCH is not set"),
+    ("deep arguments", call(args=deep(33)), "jobs/0/args" + "/0" * 31, "nested too deeply"),
+    ("long arguments", call(args=["x" * 65_530, "y" * 10]), "jobs/0/args", "at most 65,536"),
+    ("an isolation that is not", call(isolation="fork"), "jobs/0/isolation", "process, thread or loop"),
+    ("a thread elsewhere", call(isolation="thread", work_dir="/x"), "jobs/0/work_dir", "has no process"),
+    ("a loop as a user", call(isolation="loop", user="x"), "jobs/0/user", "a call with `isolation: loop`"),
+    ("a call that leaves", call(children="leave"), "jobs/0/children", "goes with `command`"),
+    ("a command with arguments", job(args=[1]), "jobs/0/args", "goes with `call`"),
     ("enqueue", only(schedule="@daily", enqueue={"task": "x"}), "jobs/0/enqueue", "cannot be run by this"),
     ("an empty command", job(command=""), "jobs/0/command", "it is empty"),
     ("no words", job(command=[]), "jobs/0/command", "from 1 to 1,000"),
@@ -131,7 +153,7 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("children", job(children="kill"), "jobs/0/children", "end or leave"),
     ("kill after an hour and more", job(kill_after_seconds=3601), "jobs/0/kill_after_seconds", "0 to 3600"),
     ("a user with a colon", job(user="a:b"), "jobs/0/user", "the name of a user"),
-    ("env on a request", top(jobs=[{**CALL, "env": {}}]), "jobs/0/env", "goes with `command`"),
+    ("env on a request", top(jobs=[{**CALL, "env": {}}]), "jobs/0/env", "goes with `command` or `call`"),
     ("auth on a command", job(auth={"secret_refs": ["k"]}), "jobs/0/auth", "goes with `request`"),
     ("a request without url", only(schedule="@daily", request={}), "jobs/0/request/url", "missing"),
     ("ftp", request(url="ftp://h/x"), "jobs/0/request/url", "http:// or https://"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import NamedTuple
 
@@ -11,8 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.core.settle import GIVEN_BACK_S, TOLD_TAIL_MAX, admit, backoff_s, give_back, report, settle
-from detent.model import Claim, End, Fire, Kind, Outcome, Policy, Retries, Verdict
+from detent.core.settle import (
+    GIVEN_BACK_S,
+    TOLD_TAIL_MAX,
+    admit,
+    backoff_s,
+    give_back,
+    held_back,
+    report,
+    settle,
+)
+from detent.model import Claim, Concurrency, End, Fire, Kind, Outcome, Policy, Retries, Verdict
 
 NOW = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 THRICE = Retries(max_attempts=3)
@@ -194,3 +203,23 @@ def test_a_hook_is_told_how_its_fire_ended() -> None:
     }
     assert tail.endswith("x\ufffd end")
     assert len(tail) == TOLD_TAIL_MAX
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "attempt", "late_s", "waits"),
+    [
+        ("Forbid", 1, 0, False),
+        ("Forbid", 1, 61, True),
+        ("Forbid", 2, 0, True),
+        ("Queue", 1, 0, True),
+        ("Replace", 1, 0, True),
+    ],
+)
+def test_a_lane_that_is_held_on_the_host_is_waited_for_by_whatever_waits_for_lanes(
+    concurrency: Concurrency, attempt: int, late_s: float, waits: bool
+) -> None:
+    one = claim(Policy(concurrency), attempt)
+    granted_at = one.fire.due_at + timedelta(seconds=late_s)
+    verdict = held_back(one._replace(expires_at=granted_at + timedelta(seconds=one.ttl_s)), "held")
+    expected = give_back("held") if waits else Verdict(Outcome("skipped", "held"), counts=False)
+    assert verdict == expected

@@ -130,3 +130,19 @@ def test_a_command_that_kills_its_warden_ends_only_what_that_warden_had(fleet: F
     assert over.outcome is not None and over.outcome == ("lost", "the warden died")
     fleet.witness.wait_start("tick", after=len(fleet.witness.starts()))
     assert len(node.events("warden-died")) == 1
+
+
+def test_work_of_a_node_that_is_stopped_with_its_warden_ends_before_another_runs(fleet: Fleet) -> None:
+    fleet.write(fleet.job("long", "sleep", "60", policy={"claim_seconds": CLAIM_S}))
+    node = fleet.start()
+    fleet.witness.wait_start("long")
+    stopped = (node.warden, node.pid)
+    fleet.start()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        following = fleet.witness.wait_start("long", after=1)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    assert following.free

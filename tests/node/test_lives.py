@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import UsageError
-from detent.node.lives import Graveyard, Life
+from detent.node.lives import LANES, Graveyard, Life
 
 LIVE = """
 import sys, signal
@@ -42,7 +42,7 @@ def test_a_life_is_dead_when_its_process_is_gone_and_not_before(tmp_path: Path) 
     assert graveyard.find() == [name]
     assert graveyard.find() == [], "it is told once"
     graveyard.bury(name)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [LANES]
 
 
 def test_only_one_takes_a_dead_life_over(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_life_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
     assert stat.S_IMODE(lock.stat().st_mode) == 0o600
     assert stat.S_IMODE(life.outputs.stat().st_mode) == stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
     life.end()
-    assert list((tmp_path / "nodes").iterdir()) == []
+    assert [path.name for path in (tmp_path / "nodes").iterdir()] == [LANES]
 
 
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:

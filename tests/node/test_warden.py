@@ -4,7 +4,6 @@ import asyncio
 import os
 import pwd
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,23 +11,10 @@ from warden_world import PATIENCE_S, World, begin, daemon, is_alive, pid_in, pyt
 
 from detent.clock import boottime
 from detent.model import Outcome
-from detent.node.processes import find_cgroup
 from detent.node.wardenry import kernel
-from detent.node.wardenry.cgroups import life_directory
 from detent.node.wardenry.output import SEGMENT_MAX, TAIL_MAX
 
 IGNORES_TERM = ("sh", "-c", "trap '' TERM; echo on; sleep 1000")
-
-
-@pytest.fixture(params=["cgroup", "descent"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    cgroup = find_cgroup() if request.param == "cgroup" else ""
-    if request.param == "cgroup" and not cgroup:
-        pytest.skip("no cgroup v2 is writable here")
-    world = World(tmp_path, cgroup)
-    yield world
-    world.clear_up()
-    assert not cgroup or not life_directory(cgroup, world.life).exists()
 
 
 # How it ends.

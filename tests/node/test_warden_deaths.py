@@ -1,106 +1,20 @@
 """Whoever is killed or stopped, node or warden: nothing of a fire outlives its claim."""
 
 import asyncio
-import fcntl
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from warden_world import PATIENCE_S, World, begin, daemon, is_alive, pid_in, until, wait_until
+from warden_world import PATIENCE_S, Node, World, begin, daemon, is_alive, pid_in, until, wait_until
 
 from detent.clock import boottime
 from detent.model import Outcome
-from detent.node.processes import FAREWELL_S, find_cgroup, sweep
+from detent.node.processes import FAREWELL_S, sweep
 from detent.node.wardenry.cgroups import life_directory
 
 AT_ONCE_S = 2.0  # what we promise after kill -9
-
-NODE = """
-import asyncio, fcntl, json, os, sys
-from detent.clock import boottime
-from detent.node.processes import Processes
-from detent.runners.command import Spec
-
-async def main():
-    told = json.loads(sys.argv[1])
-    lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    processes = Processes(told["life"], cgroup=told["cgroup"], lock_fd=lock)
-    await processes.start()
-    trusted_by = boottime() + told["for_s"]
-    work = await processes.spawn(Spec(**told["spec"]), trusted_by)
-    said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
-    print(json.dumps(said), flush=True)
-    print((await work.gone).outcome, flush=True)
-    await asyncio.sleep(1000)
-
-asyncio.run(main())
-"""
-
-
-class Node:
-    """A real process with a warden of its own, and one command under way."""
-
-    def __init__(self, world: World, *words: str, for_s: float = 30.0, **fields: Any) -> None:
-        self.lock = world.directory / "lock"
-        told = {
-            "life": world.life,
-            "cgroup": world.cgroup,
-            "lock": str(self.lock),
-            "spec": world.spec(*words, **fields)._asdict(),
-            "for_s": for_s,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", NODE, json.dumps(told)],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        assert self.process.stdout is not None
-        said = json.loads(self.process.stdout.readline())
-        self.warden, self.main, self.trusted_by = said["warden"], said["main"], said["trusted_by"]
-
-    def __enter__(self) -> "Node":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        wait_until(lambda: not is_alive(self.warden))
-
-    def lock_is_free(self) -> bool:
-        with self.lock.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-
-@pytest.fixture(params=["cgroup", "descent"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    cgroup = find_cgroup() if request.param == "cgroup" else ""
-    if request.param == "cgroup" and not cgroup:
-        pytest.skip("no cgroup v2 is writable here")
-    world = World(tmp_path, cgroup)
-    yield world
-    world.clear_up()
-
-
-@pytest.fixture
-def bare_world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, "")
-    yield world
-    world.clear_up()
-
 
 def test_when_the_node_is_killed_nothing_of_the_fire_is_alive_within_two_seconds(world: World) -> None:
     pid_file = world.directory / "pid"
@@ -245,10 +159,11 @@ def test_after_both_are_killed_at_once_a_sweep_ends_what_is_left_and_nothing_els
             os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
             node.process.kill()
             os.kill(node.warden, signal.SIGKILL)
-        wait_until(lambda: not is_alive(node.main))
-        assert is_alive(left), "out of reach of the parent-death signal"
+        if not world.cgroup:
+            wait_until(lambda: not is_alive(node.main))  # by the parent-death signal
+        assert is_alive(left), "out of reach of it"
         assert sweep(world.life, PATIENCE_S)
-        assert not is_alive(left)
+        assert not is_alive(left) and not is_alive(node.main)
         assert is_alive(other.pid)
     finally:
         other.kill()

@@ -1,13 +1,17 @@
 """A place to try a warden in: real processes, a directory of their own, and nothing left behind."""
 
 import asyncio
+import fcntl
+import json
 import os
+import subprocess
 import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from detent.clock import boottime
 from detent.model import End
@@ -119,3 +123,66 @@ async def begin(processes: Processes, spec: Spec, for_s: float = TTL_S) -> Work:
     work = await processes.spawn(spec, boottime() + for_s)
     assert work is not None
     return work
+
+
+NODE = """
+import asyncio, fcntl, json, os, sys
+from detent.clock import boottime
+from detent.node.processes import Processes
+from detent.runners.command import Spec
+
+async def main():
+    told = json.loads(sys.argv[1])
+    lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    processes = Processes(told["life"], cgroup=told["cgroup"], lock_fd=lock)
+    await processes.start()
+    trusted_by = boottime() + told["for_s"]
+    work = await processes.spawn(Spec(**told["spec"]), trusted_by)
+    said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
+    print(json.dumps(said), flush=True)
+    print((await work.gone).outcome, flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+class Node:
+    """A real process with a warden of its own, and one command under way."""
+
+    def __init__(self, world: World, *words: str, for_s: float = 30.0, **fields: Any) -> None:
+        self.lock = world.directory / "lock"
+        told = {
+            "life": world.life,
+            "cgroup": world.cgroup,
+            "lock": str(self.lock),
+            "spec": world.spec(*words, **fields)._asdict(),
+            "for_s": for_s,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NODE, json.dumps(told)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert self.process.stdout is not None
+        said = json.loads(self.process.stdout.readline())
+        self.warden, self.main, self.trusted_by = said["warden"], said["main"], said["trusted_by"]
+
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        wait_until(lambda: not is_alive(self.warden))
+
+    def lock_is_free(self) -> bool:
+        with self.lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.model import Claim, Command, End, Fire, Outcome, Policy
-from detent.runners.command import TAIL_TOLD_MAX, Gone, command_env, end_of, spec_of
+from detent.runners.command import TAIL_TOLD_MAX, Gone, Paths, command_env, end_of, spec_of
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
 FIRE = Fire(key="shop.backup@2026-03-01T02:00:00Z", job="shop.backup", due_at=DUE, run_id="01-run")
@@ -119,7 +119,7 @@ def test_whatever_the_output_was_its_last_part_fits_into_a_variable(text: str) -
 def test_what_is_started_is_the_command_under_its_policy() -> None:
     command = Command(("a", "b"), work_dir="/srv", user="www", kill_after_s=3.0, children="leave")
     claim = CLAIM._replace(fire=FIRE._replace(policy=Policy(timeout_s=60.0)))
-    spec = spec_of(claim, command, {"A": "1"}, "/out")
+    spec = spec_of(claim, command, {"A": "1"}, Paths("/out", "/lanes/a.b"))
     assert spec._asdict() == {
         "id": "01-run.2.77",
         "words": ("a", "b"),
@@ -131,6 +131,8 @@ def test_what_is_started_is_the_command_under_its_policy() -> None:
         "kill_after_s": 3.0,
         "children": "leave",
         "output_path": "/out",
+        "lane": "/lanes/a.b",
+        "places": 1,
     }
 
 

@@ -1,7 +1,7 @@
 """The canonical form of jobs: one text for one meaning, to hash and to compare.
 
-- Defaults are filled in, `schedule` is rewritten to `schedules`, jobs are sorted by name, header and
-  variable names too; compact JSON, non-ASCII kept, keys in the order of the field table.
+- Defaults are filled in, `schedule` is rewritten to `schedules`, jobs are sorted by name, header,
+  variable and argument names too; compact JSON, non-ASCII kept, keys in the order of the field table.
 - `auth` is always there, with an empty list where none was given.
 - Fields that version 2 brought come after those of version 1, and only where they are not the default.
 - Version 2 fills in `${VAR}`; a text that still looks like one afterwards is escaped, so that the form
@@ -17,7 +17,7 @@ from typing import Any
 
 from detent.core.fields import JOB, NODE, STORE
 from detent.core.findings import escaped
-from detent.core.shapes import MapOf, Record
+from detent.core.shapes import Arguments, MapOf, Record
 
 REVISION_DIGITS = 16
 UNTOLD = ("description", "tags")  # they say nothing of what a job does: no other revision for them
@@ -52,8 +52,16 @@ def _filled(record: Record, given: Mapping[str, Any]) -> dict[str, Any]:
             value = _filled(shape, value)
         elif type(shape) is MapOf:
             value = {key: value[key] for key in sorted(value)}
+        elif type(shape) is Arguments:
+            value = _sorted(value)
         filled[name] = value
     return filled
+
+
+def _sorted(value: Any) -> Any:
+    if type(value) is list:
+        return [_sorted(item) for item in value]
+    return {key: _sorted(value[key]) for key in sorted(value)} if type(value) is dict else value
 
 
 def job_text(job: Mapping[str, Any], version: int) -> str:

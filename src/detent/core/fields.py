@@ -8,6 +8,7 @@ import re
 from typing import Any, NamedTuple
 
 from detent.core.shapes import (
+    Arguments,
     Checked,
     Either,
     Field,
@@ -26,7 +27,8 @@ from detent.core.shapes import (
 WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
 TIMES = ("schedule", "schedules", "at")  # and has exactly one of these
 HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
-WITH_COMMAND = ("work_dir", "env", "user", "kill_after_seconds", "children")
+WITH_PROCESS = ("work_dir", "env", "user", "kill_after_seconds")  # a command, or a call in a process
+WITH_CALL = ("args", "isolation")
 LATE_AFTER_S = 60  # where `on_late` is given and `late_after_seconds` is not
 
 DAY_S = 86_400
@@ -35,8 +37,10 @@ SECONDS_MAX = 2**31 - 1  # where the contract names no ceiling: what still adds 
 FILE_PATH_MAX = 4096
 BODY_MAX = 2**20
 COMMAND_MAX = 100_000  # one word of a program may have 128 KiB on Linux
+ARGUMENTS_MAX = 65_536  # what a pipe to a process surely takes at once
 
 _NAME = "[a-z][a-z0-9-]{0,62}"
+_DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _URL = (
     r"https?://([A-Za-z0-9._~%!$&'()*+,;=:-]*@)?"
     r"([A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!-~]*)?"
@@ -83,6 +87,11 @@ def _schedule_shape() -> Text:
 
 def _words(noun: str) -> ListOf:
     return ListOf(Text(high=COMMAND_MAX), low=1, high=1000, noun=noun)
+
+
+def _function_shape() -> Text:
+    allowed = "a function as package.module:function, like billing.jobs:send_invoices"
+    return Text(high=500, pattern=f"{_DOTTED}:{_DOTTED}", allowed=allowed)
 
 
 def _first_word_fault(words: Any) -> str:
@@ -192,17 +201,20 @@ def _work_fields() -> tuple[Field, ...]:
         expands=False,
     )
     user = Text(high=64, pattern="[A-Za-z0-9_][A-Za-z0-9_.@-]*", allowed="the name of a user")
-    later = "work cannot be run by this release yet; use `command` or `request`"
+    later = "work cannot be run by this release yet; use `command`, `request` or `call`"
+    isolation = Word(("process", "thread", "loop"))
     command = _command_shape("a command for the shell")
     directory = Text(high=FILE_PATH_MAX, low=1, allowed="a directory")
     variables = MapOf(variable, Text(high=COMMAND_MAX), high=1000, noun="variable")
     return (
         Field("command", command, about="work: for the shell, or words without one", since=2),
-        Field("call", NotYet(f"`call` {later}"), since=2),
+        Field("call", _function_shape(), about="work: a Python function, package.module:function", since=2),
+        Field("args", Arguments(ARGUMENTS_MAX), [], "of the call: a list, or a mapping by name", since=2),
+        Field("isolation", isolation, "process", "where a call runs; only a process can be killed", since=2),
         Field("enqueue", NotYet(f"`enqueue` {later}"), since=2),
-        Field("work_dir", directory, about="where the command runs", since=2),
-        Field("env", variables, {}, "variables that the command gets", since=2),
-        Field("user", user, about="whom the command runs as", since=2),
+        Field("work_dir", directory, about="where the command or call runs", since=2),
+        Field("env", variables, {}, "variables that the command or call gets", since=2),
+        Field("user", user, about="whom the command or call runs as", since=2),
         Field("kill_after_seconds", Number(0, 3600), 10, "from SIGTERM to SIGKILL", since=2),
         Field("children", Word(("end", "leave")), "end", "processes that outlive the command", since=2),
     )

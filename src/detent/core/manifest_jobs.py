@@ -1,5 +1,6 @@
 """Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from detent.core.shapes import BAD
 from detent.core.text import quote
 from detent.core.zones import open_zone
 from detent.errors import UsageError
-from detent.model import Command, Job, Policy, Request, Retries, Work
+from detent.model import Call, Command, Job, Policy, Request, Retries, Work
 
 SHELL = ("/bin/sh", "-c")
 NO_HOOKS: Mapping[str, Work] = {}
@@ -119,6 +120,7 @@ class JobMaker:
                     path,
                     f"in {quote(text)} both day fields must match, as {stepped[0].text} starts with *;"
                     " some crons fire when either does",
+                    "both-days",
                 )
 
 
@@ -131,6 +133,16 @@ def _work(job: Fields) -> Work:
             headers=tuple(request["headers"].items()),
             body=request["body"],
             secret_refs=tuple(job["auth"]["secret_refs"]),
+        )
+    if "call" in job:
+        return Call(
+            function=job["call"],
+            args=json.dumps(job.get("args", [])),
+            isolation=job.get("isolation", "process"),
+            work_dir=job.get("work_dir", ""),
+            env=tuple(job.get("env", {}).items()),
+            user=job.get("user", ""),
+            kill_after_s=float(job.get("kill_after_seconds", 10)),
         )
     return Command(
         words=_words(job["command"]),
@@ -147,10 +159,10 @@ def _words(command: str | list[str]) -> tuple[str, ...]:
 
 
 def _hook(hook: Any, work: Work) -> Work:
-    """A hook runs where, with what and as whom its job's command runs."""
+    """A hook runs where, with what and as whom its job's command or call runs."""
     if type(hook) is str and hook.startswith(("http://", "https://")):
         return Request(url=hook)
-    if isinstance(work, Command):
+    if isinstance(work, Command | Call):
         return Command(_words(hook), work_dir=work.work_dir, env=work.env, user=work.user)
     return Command(_words(hook))
 

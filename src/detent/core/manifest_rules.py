@@ -9,7 +9,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from detent.core.fields import HOOKS, JOB, TIMES, WITH_COMMAND, WORKS
+from detent.core.fields import HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
 from detent.core.findings import Findings
 from detent.core.shapes import BAD, Record
 from detent.core.text import listed
@@ -54,11 +54,23 @@ def _merge(under: Fields, over: Fields) -> dict[str, Any]:
     return merged
 
 
-def _out_of_place(job: Fields) -> list[str]:
-    """Fields that go with another kind of work than the job's."""
-    absent = [] if "command" in job else [*WITH_COMMAND]
-    absent += [] if "request" in job else ["auth"]
-    return [name for name in absent if name in job and job[name] != {"secret_refs": []}]
+def _out_of_place(job: Fields) -> dict[str, str]:
+    """Fields that go with another kind of work than the job's, and what is wrong with each."""
+    isolation = job.get("isolation", "process")
+    absent: dict[str, str] = {}
+    if "call" in job and isolation not in ("process", BAD):
+        inside = f"a call with `isolation: {isolation}` has no process of its own"
+        absent = dict.fromkeys(WITH_PROCESS, inside)
+    elif "command" not in job and "call" not in job:
+        absent = dict.fromkeys(WITH_PROCESS, _goes_with("`command` or `call`"))
+    absent |= {} if "command" in job else {"children": _goes_with("`command`")}
+    absent |= {} if "call" in job else dict.fromkeys(WITH_CALL, _goes_with("`call`"))
+    absent |= {} if "request" in job else {"auth": _goes_with("`request`")}
+    return {name: why for name, why in absent.items() if name in job and job[name] != {"secret_refs": []}}
+
+
+def _goes_with(work: str) -> str:
+    return f"it goes with {work}, which this job does not have"
 
 
 def check_rules(job: Fields, path: str, version: int, findings: Findings) -> None:
@@ -66,9 +78,8 @@ def check_rules(job: Fields, path: str, version: int, findings: Findings) -> Non
     _check_required(job, path, version, findings)
     for group in GROUPS[version]:
         _check_one_of(group, job, path, findings)
-    for name in _out_of_place(job):
-        work = "request" if name == "auth" else "command"
-        findings.problem(f"{path}/{name}", f"`{name}` goes with `{work}`, which this job does not have")
+    for name, why in _out_of_place(job).items():
+        findings.problem(f"{path}/{name}", why)
     _check_backoff(job, path, findings)
     _check_headers(job, path, findings)
     if version > 1:
@@ -119,18 +130,20 @@ def _check_headers(job: Fields, path: str, findings: Findings) -> None:
             findings.warning(
                 f"{path}/request/headers/{name}",
                 f"the header is also given as {seen[name.lower()]}: names of headers ignore case",
+                "header-twice",
             )
 
 
 def _check_late(job: Fields, path: str, findings: Findings) -> None:
     if "late_after_seconds" in job and "on_late" not in job:
-        findings.warning(f"{path}/late_after_seconds", "it does nothing without `on_late`")
+        findings.warning(f"{path}/late_after_seconds", "it does nothing without `on_late`", "no-effect")
 
 
 def _check_lane(job: Fields, path: str, findings: Findings) -> None:
     policy = _sub(job, "policy")
     if policy.get("concurrency") == "Allow" and policy.get("max_running", 1) != 1:
-        findings.warning(f"{path}/policy/max_running", "it does nothing with `concurrency: Allow`")
+        path = f"{path}/policy/max_running"
+        findings.warning(path, "it does nothing with `concurrency: Allow`", "no-effect")
 
 
 def _check_claim(job: Fields, path: str, findings: Findings) -> None:
@@ -145,6 +158,7 @@ def _check_claim(job: Fields, path: str, findings: Findings) -> None:
             f"{path}/policy/claim_seconds",
             f"{claim_s:g} s leave {max(left_s, 0):.1f} s for a store to come back before work is ended;"
             f" {AWAY_S} s are advised, which {CLAIM_S} gives",
+            "short-claim",
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from detent.core.fields import JOB, LIMITS, MANIFEST
 from detent.core.manifest_rules import GROUPS
 from detent.core.shapes import (
+    Arguments,
     Checked,
     Either,
     Flag,
@@ -98,6 +99,8 @@ def _schema(shape: Shape, version: int) -> Schema:
             return _text(shape, version)
         case Moment():
             return {"type": "string"}
+        case Arguments():
+            return {"type": ["array", "object"]}
         case NotYet(about):
             return {"not": {}, "description": about}
         case Checked():

@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 
-from detent.core.lanes import is_contended
+from detent.core.lanes import LATE_S, is_contended
 from detent.core.plan import hook_fire
 from detent.model import Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
 
@@ -54,10 +54,21 @@ def give_back(reason: str) -> Verdict:
     return Verdict(Outcome("lost", reason), again_in_s=GIVEN_BACK_S, counts=False)
 
 
+def held_back(claim: Claim, reason: str) -> Verdict:
+    """For a claim whose lane is still held on its host by processes that the store knows nothing of:
+    nothing was started.  What would wait for its lane waits; the rest is skipped."""
+    granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
+    is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
+    if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:
+        return give_back(reason)
+    return Verdict(Outcome("skipped", reason), counts=False)
+
+
 def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
     """What to tell the store, with the hooks that follow if this is the end of the fire."""
     follow = () if verdict.again_in_s is not None else _follow(claim, verdict.outcome, end, now)
-    return Report(claim, verdict, status=end.status, took_s=end.took_s, tail=end.tail, follow=follow)
+    ended = Report(claim, verdict, status=end.status, took_s=end.took_s, tail=end.tail, result=end.result)
+    return ended._replace(follow=follow)
 
 
 def backoff_s(attempt: int, retries: Retries, rng: Random) -> float:

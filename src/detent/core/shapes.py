@@ -5,9 +5,11 @@ the findings what is wrong and answers BAD, so that one mistake does not hide th
 `core.schema` reads the same shapes: what an editor accepts and what we accept cannot drift apart.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from math import isfinite
 from typing import Any, Final, NamedTuple, Protocol
 
 from detent.core.findings import Findings
@@ -16,6 +18,8 @@ from detent.core.text import did_you_mean, listed, nearest, plural, quote, show
 from detent.errors import UsageError
 
 BAD: Final = object()  # stands for a value that was given, and refused
+TEXT_MAX = 65_536  # characters of a text within arguments
+DEPTH_MAX = 32  # of a document, in all
 
 _UNSPEAKABLE = re.compile("[\x00\ud800-\udfff]")  # no program, header or file can be given these
 
@@ -206,6 +210,51 @@ class Either(NamedTuple):
             return self.other.check(value, path, findings)
         findings.problem(path, f"{show(value)} is not {self.allowed}")
         return BAD
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call: a list or a mapping of JSON values, `${VAR}` filled in in their texts."""
+
+    high: int  # characters of JSON at most
+
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        if type(value) not in (list, dict):
+            allowed = "a list (arguments by position) or a mapping (by name)"
+            findings.problem(path, f"{show(value)} is not {allowed}")
+            return BAD
+        clean = _json_value(value, path, findings)
+        if clean is BAD:
+            return BAD
+        size = len(json.dumps(clean))
+        if size > self.high:
+            findings.problem(path, f"{size:,} characters of JSON are too many: at most {self.high:,}")
+            return BAD
+        return clean or []  # an empty mapping says no more than an empty list
+
+
+def _json_value(value: Any, path: str, findings: Findings) -> Any:
+    if type(value) is str:
+        return Text(high=TEXT_MAX).check(value, path, findings)
+    if type(value) in (list, dict):
+        return _json_values(value, path, findings)
+    if value is None or type(value) in (bool, int) or (type(value) is float and isfinite(value)):
+        return value
+    findings.problem(path, f"{show(value)} is not JSON: allowed are texts, numbers, true, false and null")
+    return BAD
+
+
+def _json_values(value: Any, path: str, findings: Findings) -> Any:
+    if path.count("/") > DEPTH_MAX:
+        findings.problem(path, f"it is nested too deeply: at most {DEPTH_MAX} levels")
+        return BAD
+    named = value if type(value) is dict else {str(i): item for i, item in enumerate(value)}
+    for name in named:
+        if type(name) is not str:
+            findings.problem(f"{path}/{name}", f"{show(name)} is not a name; put it in quotes")
+    clean = {name: _json_value(item, f"{path}/{name}", findings) for name, item in named.items()}
+    if any(item is BAD or type(name) is not str for name, item in clean.items()):
+        return BAD
+    return clean if type(value) is dict else [*clean.values()]
 
 
 class NotYet(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from random import Random
 from typing import Protocol
 
-from detent.core.settle import give_back, settle
+from detent.core.settle import give_back, held_back, settle
 from detent.model import Claim, End, Job, Outcome, Verdict, Work
 
 MARGIN_LEAST_S = 0.5
@@ -31,9 +31,18 @@ class Running(Protocol):
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None: ...
 
 
+class LaneHeld(Exception):
+    """Processes of an earlier fire still hold its lane on this host, whatever the store knows of them."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        named = f" {', '.join(map(str, pids[:5]))}" if pids else ""
+        super().__init__(f"a process of an earlier fire still runs on this host{named and ':' + named}")
+
+
 class Starter(Protocol):
     async def start(self, work: Work, claim: Claim, trusted_by: float) -> Running | None:
-        """Start the work, to be gone by `trusted_by` at the latest.  None: it is too late."""
+        """Start the work, to be gone by `trusted_by` at the latest.  None: it is too late.  LaneHeld: its
+        lane is taken, and nothing was started."""
 
 
 class Holding:
@@ -70,10 +79,13 @@ async def attempt(holding: Holding, job: Job, starter: Starter, rng: Random) -> 
     """Run what the claim is for, and judge how it ended."""
     claim, work = holding.claim, work_of(job, holding.claim)
     if work is None:
-        return _settled(Outcome("cancelled", "its job has no such hook any more"))
+        return _settled(Verdict(Outcome("cancelled", "its job has no such hook any more")))
     if holding.told:
-        return _settled(holding.told)
-    holding.running = await starter.start(work, claim, holding.trusted_by)
+        return _settled(Verdict(holding.told))
+    try:
+        holding.running = await starter.start(work, claim, holding.trusted_by)
+    except LaneHeld as held:
+        return _settled(held_back(claim, str(held)))
     if holding.running is None:
         return unused("the grant came too late")
     holding.renew(holding.renewed)  # it may have been renewed, or told to stop, while it was started
@@ -92,8 +104,7 @@ def work_of(job: Job, claim: Claim) -> Work | None:
 
 def unused(reason: str) -> tuple[Verdict, End]:
     """The claim goes back: nothing was started."""
-    verdict = give_back(reason)
-    return verdict, End(verdict.outcome)
+    return _settled(give_back(reason))
 
 
 async def abandon(holding: Holding) -> tuple[Verdict, End]:
@@ -102,12 +113,12 @@ async def abandon(holding: Holding) -> tuple[Verdict, End]:
     if holding.running:
         holding.stop(outcome)
         await gone(holding.running)
-    return _settled(outcome)
+    return _settled(Verdict(outcome))
 
 
 async def gone(running: Running) -> End:
     return await asyncio.shield(asyncio.ensure_future(running.gone))
 
 
-def _settled(outcome: Outcome) -> tuple[Verdict, End]:
-    return Verdict(outcome), End(outcome)
+def _settled(verdict: Verdict) -> tuple[Verdict, End]:
+    return verdict, End(verdict.outcome)

@@ -2,7 +2,8 @@
 
 Each life holds a flock on a file of its own, together with its warden: the kernel frees it when the
 last of them is gone, however they ended.  A life whose file can be locked by another is dead.  What
-its commands left behind is swept before its claims are taken over.
+its commands left behind is swept before its claims are taken over.  What even a sweep cannot find, as
+it gave up everything by which it could be known, still holds its lane by a lock that it inherited.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import re
 import secrets
 import shutil
 from pathlib import Path
+from urllib.parse import quote
 
 from detent.errors import UsageError
 from detent.node.wardenry import kernel
 
 SUFFIX = ".lock"
+LANES = "lanes"  # shared by all lives; a life has a dot in its name
 FROZEN_LOOKS = 4
 
 
@@ -27,7 +30,7 @@ class Life:
     def __init__(self, directory: Path, node_id: str) -> None:
         self.directory = directory
         self.name = f"{re.sub('[^A-Za-z0-9_-]+', '-', node_id)[:60]}.{secrets.token_hex(4)}"
-        self.outputs = directory / self.name
+        self.outputs, self.lanes = directory / self.name, directory / LANES
         self._lock = directory / (self.name + SUFFIX)
         self.lock_fd = -1
 
@@ -35,6 +38,7 @@ class Life:
         """The file gets its name only when it is locked: nobody can take it for a dead one's."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.lanes.mkdir(mode=0o700, exist_ok=True)
             self.outputs.mkdir(mode=0o700)
             fresh = self._lock.with_suffix(".new")
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -113,6 +117,11 @@ def _is_frozen(lock: Path) -> bool:
     except (OSError, ValueError):
         return False
     return warden is not None and warden.state in "Tt" and (node is None or node.state in "TtZ")
+
+
+def lane_path(lanes: Path, lane: str) -> str:
+    """Where the locks of a lane are, but for their numbers; "": there is no lane."""
+    return str(lanes / quote(lane, safe="")) if lane else ""
 
 
 def output_path(outputs: Path, run_id: str, attempt: int) -> Path:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import functools
 import json
 import os
 import socket
@@ -25,11 +24,13 @@ from typing import Any
 
 from detent.clock import monotonic
 from detent.model import End, Outcome
+from detent.node.attempt import LaneHeld
+from detent.node.orders import order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
-from detent.node.wardenry.spawn import Order
 from detent.node.wardenry.sweep import kill_left, sweep
 from detent.node.wardenry.trees import LEAVE
+from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Gone, Spec, end_of
 
 __all__ = ["Processes", "Work", "find_cgroup", "sweep"]
@@ -40,13 +41,16 @@ LOOK_S = 0.01  # between two looks at processes that are about to be gone
 FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
 PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
 AGAIN_S = 1.0  # between two tries to start a warden
+HOUSEHOLDS_MAX = 256
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+
+AnySpec = Spec | CallSpec | GuardSpec
 
 
 class Work:
-    """The processes of one attempt, in the warden's charge."""
+    """The work of one attempt, in the warden's charge."""
 
-    def __init__(self, processes: Processes, spec: Spec, trusted_by: float) -> None:
+    def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float) -> None:
         loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[End] = loop.create_future()
         self.pid = 0  # of the main process, once started
@@ -76,25 +80,12 @@ class Work:
         if not self.gone.done():
             self._processes.send({"do": "stop", "id": self.id, "kill_after_s": kill_after_s})
 
-    def order(self) -> dict[str, object]:
-        """What the warden is asked to start."""
-        spec = self._spec
-        return Order(
-            id=spec.id,
-            words=tuple(map(_wire_text, spec.words)),
-            env={_wire_text(name): _wire_text(value) for name, value in spec.env.items()},
-            cwd=_wire_text(spec.work_dir),
-            user=spec.user,
-            trusted_by=self.trusted_by,
-            term_by=self.term_by,
-            timeout_s=spec.timeout_s,
-            kill_after_s=spec.kill_after_s,
-            children=spec.children,
-            output_path=_wire_text(spec.output_path),
-        )._asdict()
+    def release(self) -> None:
+        """What is only guarded, as it runs in the node, has ended."""
+        self._processes.release(self)
 
-    def end(self, gone: Gone) -> None:
-        self._resolve(end_of(gone, self._spec.timeout_s, self._stopped))
+    def end(self, gone: Gone, result: str = "") -> None:
+        self._resolve(end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=result))
 
     def lose(self, reason: str) -> None:
         self._resolve(End(self._stopped or Outcome("lost", reason)))
@@ -123,6 +114,7 @@ class Processes:
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
         self._extended: dict[str, Work] = {}
+        self._households: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
         self._is_closing = False
         self._launched_at = 0.0
@@ -143,15 +135,22 @@ class Processes:
         self._listener = asyncio.create_task(self._keep_a_warden(reader))
         self._pinger = asyncio.create_task(self._ping())
 
-    async def spawn(self, spec: Spec, trusted_by: float) -> Work | None:
-        """Start it, to be gone by `trusted_by` at the latest.  None: it is too late, nothing was begun."""
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
+        """Start it, to be gone by `trusted_by` at the latest.  None: it is too late, nothing was begun;
+        nor was it where its lane is held."""
         await self._is_up.wait()
         if self._is_closing:
             return None
         if spec.id in self._works:
             raise ValueError(f"{spec.id} is under way already")
         work = Work(self, spec, trusted_by)
-        self.send({"do": "spawn", **work.order()})
+        if isinstance(spec, CallSpec):
+            self._settle(spec.household)
+        self.send(order_of(spec, work.trusted_by, work.term_by))
         self._works[spec.id] = work
         try:
             return work if await asyncio.shield(work.begun) else None
@@ -174,7 +173,31 @@ class Processes:
         self._writer = self._warden = None
         self._is_up.set()  # for those who wait to spawn, to learn that it is too late
 
+    # Households.
+
+    def _settle(self, household: Household) -> None:
+        """The warden is told of surroundings once, and told to forget them when they are long unused."""
+        if household.name not in self._households:
+            if len(self._households) >= HOUSEHOLDS_MAX:
+                self._dissolve(next(iter(self._households)))
+            self.send(settle(household))
+        self._households.pop(household.name, None)
+        self._households[household.name] = None  # the last to be dissolved
+
+    def _dissolve(self, name: str) -> None:
+        del self._households[name]
+        self.send({"do": "dissolve", "household": name})
+
+    def dissolve_households(self) -> None:
+        """Children that are idle end; fresh ones have fresh code, and another environment."""
+        for name in [*self._households]:
+            self._dissolve(name)
+
     # What work says, and hears.
+
+    def release(self, work: Work) -> None:
+        if self._works.pop(work.id, None):
+            self.send({"do": "release", "id": work.id})
 
     def send(self, message: dict[str, Any]) -> None:
         """Where no warden is up, there is nobody to tell: what it had is being buried."""
@@ -204,11 +227,14 @@ class Processes:
             case "refused":
                 del self._works[work.id]
                 work.begun.set_result(False)
+            case "held":
+                del self._works[work.id]
+                work.begun.set_exception(LaneHeld(message["by"]))
             case "gone":
                 del self._works[work.id]
                 tail = base64.b64decode(message["tail"])
                 facts = (message["status"], message["cause"], message["error"], message["took_s"])
-                work.end(Gone(*facts, tail))
+                work.end(Gone(*facts, tail), message["result"])
 
     # The warden's life, and death.
 
@@ -256,6 +282,7 @@ class Processes:
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_MAX)
         self._launched_at = monotonic()
         self._unheard = 0
+        self._households.clear()
         self._is_up.set()
         self._launched(self._warden.pid)
         return reader
@@ -310,10 +337,3 @@ def _orphans(born: int) -> set[int]:
         else:
             found.add(pid)
     return found
-
-
-@functools.lru_cache(maxsize=1024)
-def _wire_text(text: str) -> str:
-    """As the operating system gets it from this process, in UTF-8 whatever our locale is.  Remembered,
-    as most of a command's environment is the same from one to the next."""
-    return os.fsencode(text).decode("utf-8", "surrogateescape")

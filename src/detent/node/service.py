@@ -23,11 +23,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from detent import __version__, clock
+from detent.core.fingerprint import fingerprint
 from detent.core.manifest import Manifest, jobs_on
 from detent.core.secrets import secret_variables
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
 from detent.model import Job, Request
+from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.lives import Graveyard, Life
 from detent.node.node import Edges, Node, Pace
 from detent.node.notify import Notify
@@ -51,7 +53,7 @@ class Setting(NamedTuple):
     """What `detent run` was given."""
 
     load: Callable[[], Manifest]
-    file: Path
+    files: tuple[Path, ...]  # of the manifest: when one of them changes, it is loaded again
     store: Store
     directory: Path  # of this host's lives
     env: Mapping[str, str]
@@ -63,14 +65,14 @@ class Service:
     def __init__(self, setting: Setting, manifest: Manifest) -> None:
         self._setting, self._manifest = setting, manifest
         self._emit, self._store = setting.emit, setting.store
-        self._host = socket.gethostname()
+        self._host, self._began = socket.gethostname(), clock.wall()
         self._life = Life(setting.directory, manifest.node.id or self._host)
         self._graveyard = Graveyard(setting.directory, self._life.name)
         self._threads = Threads({"request": manifest.node.max_running + Pace().max_hooks})
         self._notify = Notify(setting.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seen = _signature(setting.file)
+        self._seen = _signature(setting.files)
         self._life.begin()
         self._processes = Processes(
             self._life.name,
@@ -79,9 +81,10 @@ class Service:
             launched=self._life.tell,
             died=lambda: self._emit("warden-died", **self._who()),
         )
-        around = _surroundings(manifest, setting.env, self._life.outputs)
+        around = _surroundings(manifest, setting.env, self._life)
         self._runners = Runners(self._processes, self._threads, around, self._emit)
         self._node = self._new_node()
+        self._fingerprint = _fingerprint(self._node.jobs)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -117,7 +120,7 @@ class Service:
 
     async def _work(self) -> None:
         self._emit("started", **self._who(), jobs=len(self._node.jobs), version=__version__)
-        steps = (self._node.run, self._listen, self._watch, self._beat, self._prune)
+        steps = (self._node.run, self._listen, self._watch, self._beat, self._prune, self._boot)
         for step in steps:
             self._spawn(step())
         self._notify("READY=1", f"STATUS={len(self._node.jobs)} jobs")
@@ -160,9 +163,10 @@ class Service:
     def _take_over(self, manifest: Manifest) -> None:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
-        self._runners.around = _surroundings(manifest, self._setting.env, self._life.outputs)
+        self._runners.around = _surroundings(manifest, self._setting.env, self._life)
         self._node.pace = self._node.pace._replace(max_running=manifest.node.max_running)
         self._node.reload(jobs)
+        self._fingerprint = _fingerprint(jobs)
         self._emit("reloaded", **self._who(), **_difference(before, jobs))
 
     # What goes on beside the node.
@@ -190,6 +194,21 @@ class Service:
             except DetentError:  # the node says so
                 await asyncio.sleep(1.0)
 
+    async def _boot(self) -> None:
+        """Fire what is to be fired once a boot; however long the store is away."""
+        now, boot = clock.now(), read_boot_id()
+        jobs = jobs_at_boot(self._node.jobs.values(), self._setting.queues, now)
+        if jobs and not boot:
+            told = f"@reboot of {jobs[0].name} does not fire: this system does not tell one boot from another"
+            self._emit("manifest-warning", **self._who(), error=told)
+        is_put = not (jobs and boot)
+        while not is_put:
+            try:
+                await self._threads("boot", put_boot_fires, self._store, self._host, boot, jobs, now)
+                is_put = True
+            except DetentError:  # the node says so
+                await asyncio.sleep(1.0)
+
     async def _watch(self) -> None:
         offset, looked = clock.wall() - clock.boottime(), 0
         while True:
@@ -208,7 +227,7 @@ class Service:
                 await self._threads("sweep", sweep, life, SWEEP_S)
 
     def _look_at_file(self) -> None:
-        seen = _signature(self._setting.file)
+        seen = _signature(self._setting.files)
         if seen != self._seen:
             self._seen = seen
             self._reload()
@@ -231,7 +250,9 @@ class Service:
 
     def _heartbeat(self) -> str:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
-        return json.dumps(about | {"queues": self._setting.queues, "outputs": str(self._life.outputs)})
+        serves = {"queues": self._setting.queues, "outputs": str(self._life.outputs)}
+        now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
+        return json.dumps(about | serves | now)
 
     async def _prune(self) -> None:
         while True:
@@ -265,11 +286,11 @@ def reach(setting: Setting, app: str) -> None:
             threading.Event().wait(1.0)
 
 
-def _surroundings(manifest: Manifest, env: Mapping[str, str], outputs: Path) -> Surroundings:
+def _surroundings(manifest: Manifest, env: Mapping[str, str], life: Life) -> Surroundings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
     refs = {ref for work in works if isinstance(work, Request) for ref in work.secret_refs}
     hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)
-    return Surroundings(env=env, secrets=manifest.secrets, hidden=hidden, outputs=outputs)
+    return Surroundings(env, manifest.secrets, hidden, life.outputs, life.lanes)
 
 
 def _check_same(old: Manifest, new: Manifest) -> None:
@@ -287,8 +308,17 @@ def _difference(before: Mapping[str, Job], after: Mapping[str, Job]) -> dict[str
     }
 
 
-def _signature(file: Path) -> tuple[int, int, int]:
-    """Another one of these: the file was changed or replaced."""
+def _fingerprint(jobs: Mapping[str, Job]) -> str:
+    return fingerprint((name, job.revision) for name, job in jobs.items())
+
+
+def _signature(files: tuple[Path, ...]) -> list[tuple[int, int, int]]:
+    """Another one of these: a file was changed or replaced, or one of a folder."""
+    inside = [one for file in files if file.is_dir() for one in sorted(file.iterdir())]
+    return [_stamp(file) for file in (*files, *inside)]
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
     try:
         found = file.stat()
     except OSError:

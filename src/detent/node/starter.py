@@ -1,24 +1,30 @@
-"""Starts the work of an attempt with the runner for its kind: commands by the warden, requests here."""
+"""Starts the work of an attempt with the runner for its kind: commands and calls by the warden, requests
+and the calls that ask for it in this process."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, assert_never
 
 from detent import clock
 from detent.events import Emit
-from detent.model import Claim, Command, End, Outcome, Request, Work
+from detent.model import Call, Claim, Command, End, Outcome, Request, Work
 from detent.node.attempt import Running
-from detent.node.lives import forget_output, output_path
+from detent.node.lives import forget_output, lane_path, output_path
 from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
-from detent.runners.command import command_env, spec_of
+from detent.runners.call import Household, call_spec, guard_spec, household_of, previous_success
+from detent.runners.command import Paths, command_env, spec_of
 from detent.runners.http import send
 from detent.runners.secrets import resolve
+
+NOTHING = Command(words=())
+CHILD = Path(__file__).parents[1] / "runners" / "call_program.py"  # the program of a warm child
 
 
 class Surroundings(NamedTuple):
@@ -28,6 +34,7 @@ class Surroundings(NamedTuple):
     secrets: Mapping[str, str]  # the manifest's and the operator's table
     hidden: Collection[str]  # variables that hold secrets: no command sees them
     outputs: Path  # the folder for the output of what runs
+    lanes: Path  # the folder for the locks of this host's lanes
 
 
 class Sent:
@@ -46,7 +53,19 @@ class Sent:
 class Runners:
     def __init__(self, processes: Processes, threads: Threads, around: Surroundings, emit: Emit) -> None:
         self._processes, self._threads, self._emit = processes, threads, emit
-        self.around = around
+        self._around = around
+        self._households: dict[tuple[object, ...], Household] = {}
+
+    @property
+    def around(self) -> Surroundings:
+        return self._around
+
+    @around.setter
+    def around(self, around: Surroundings) -> None:
+        """Other ones from now on: what runs goes on, what is kept warm for the old ones ends."""
+        self._around = around
+        self._households.clear()
+        self._processes.dissolve_households()
 
     async def start(self, work: Work, claim: Claim, trusted_by: float) -> Running | None:
         match work:
@@ -54,15 +73,41 @@ class Runners:
                 return await self._spawn(work, claim, trusted_by)
             case Request():
                 return self._send(work, claim, trusted_by)
+            case Call():
+                return await self._call(work, claim, trusted_by)
         assert_never(work)
 
     async def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running | None:
         env = command_env(self.around.env, claim, command, self.around.hidden)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        running = await self._processes.spawn(spec_of(claim, command, env, str(path)), trusted_by)
+        paths = Paths(str(path), lane_path(self.around.lanes, claim.fire.lane))
+        running = await self._processes.spawn(spec_of(claim, command, env, paths), trusted_by)
         if running is not None:
             running.gone.add_done_callback(lambda _: forget_output(path))
         return running
+
+    async def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running | None:
+        lane, variables = lane_path(self.around.lanes, claim.fire.lane), command_env({}, claim, NOTHING)
+        if call.isolation != "process":
+            from detent.node.inside import start_inside  # late: few have such calls
+            from detent.runners.call_inside import Inside
+
+            work = call, claim, Inside(call, variables, previous_success(claim))
+            return await start_inside(self._processes, guard_spec(claim, lane), work, trusted_by)
+        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
+        spec = call_spec(claim, call, self._household(call, claim), variables)
+        running = await self._processes.spawn(spec._replace(output_path=str(path), lane=lane), trusted_by)
+        if running is not None:
+            running.gone.add_done_callback(lambda _: forget_output(path))
+        return running
+
+    def _household(self, call: Call, claim: Claim) -> Household:
+        key = (call.work_dir, call.env, call.user)
+        if key not in self._households:
+            like = NOTHING._replace(env=call.env, user=call.user)
+            env = command_env(self.around.env, claim, like, self.around.hidden)
+            self._households[key] = household_of(call, (sys.executable, "-P", str(CHILD)), env, claim.node)
+        return self._households[key]
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running | None:
         lifeline = Lifeline(trusted_by)

@@ -38,6 +38,8 @@ class Spec(NamedTuple):
     kill_after_s: float = 10.0
     children: Literal["end", "leave"] = "end"
     output_path: str = ""  # "": only the tail is kept
+    lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
+    places: int = 1  # of the lane
 
 
 class Gone(NamedTuple):
@@ -50,7 +52,17 @@ class Gone(NamedTuple):
     tail: bytes = b""
 
 
-def spec_of(claim: Claim, command: Command, env: Mapping[str, str], output_path: str = "") -> Spec:
+class Paths(NamedTuple):
+    """Where on this host its output goes, and the locks of its lane are; "": nowhere."""
+
+    output: str = ""
+    lane: str = ""
+
+
+NOWHERE = Paths()
+
+
+def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths = NOWHERE) -> Spec:
     """What to start for a claim; `env` comes from `command_env`."""
     fire = claim.fire
     return Spec(
@@ -63,7 +75,9 @@ def spec_of(claim: Claim, command: Command, env: Mapping[str, str], output_path:
         timeout_s=fire.policy.timeout_s,
         kill_after_s=command.kill_after_s,
         children=command.children,
-        output_path=output_path,
+        output_path=paths.output,
+        lane=paths.lane,
+        places=fire.policy.max_running,
     )
 
 

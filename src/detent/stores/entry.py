@@ -71,6 +71,7 @@ def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
         status=report.status,
         took_s=report.took_s,
         tail=report.tail,
+        result=report.result,
     )
 
 

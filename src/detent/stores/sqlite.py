@@ -380,11 +380,12 @@ SELECT job, due, origin FROM fires LEFT JOIN marks USING (job)
 WHERE id = ? AND key = ? AND state = 'over' AND NOT {_IS_TO_COME}
 """
 _ATTEMPTS = """
-SELECT fire, number, node, fence, started, ended, outcome, status, took, NULL
-FROM attempts WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
+SELECT fire, number, node, fence, started, ended, outcome, status, took, NULL, result
+FROM attempts LEFT JOIN results USING (fire, number)
+WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
 """
 _ATTEMPTS_WITH_TAILS = """
-SELECT fire, number, node, fence, started, ended, outcome, status, took, tail
-FROM attempts LEFT JOIN tails USING (fire, number)
+SELECT fire, number, node, fence, started, ended, outcome, status, took, tail, result
+FROM attempts LEFT JOIN tails USING (fire, number) LEFT JOIN results USING (fire, number)
 WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
 """

@@ -130,3 +130,16 @@ CREATE TABLE jobs (
     succeeded REAL,                -- when one was last over with success
     reached   REAL                 -- its newest instant ever claimed or pruned
 ) WITHOUT ROWID;
+
+-- version 2
+
+-- What calls returned.  Apart from the attempts too: it may be 64 KiB.
+CREATE TABLE results (
+    fire   INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    result TEXT NOT NULL,
+    UNIQUE (fire, number)
+);
+
+-- Those who wait for their lane, as a lane may have many fires that are planned ahead.
+CREATE INDEX fires_waiting ON fires (lane) WHERE state = 'pending' AND waits = 1;

@@ -87,6 +87,7 @@ class Call:
         self._entries: dict[str, Kept] = {}
         self._gone: set[str] = set()
         self._lanes: dict[str, list[Kept]] = {}
+        self._standings: dict[str, list[Standing]] = {}  # of lanes in which nothing changed since
         self._changed: dict[int, Kept] = {}
         self._attempts: list[tuple[int, Attempt]] = []
         self._fences: dict[str, int] = {}
@@ -188,12 +189,14 @@ class Call:
         for row in self.db.execute(f"SELECT {COLUMNS} FROM fires WHERE {where}", values):
             yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
 
-    def lane(self, lane: str) -> list[Kept]:
-        """The open fires of a lane, as they were recorded."""
-        if lane not in self._lanes:
-            where = "lane = ? AND lane <> '' AND state <> 'over' ORDER BY id"
-            self._lanes[lane] = list(self.select(where, (lane,))) if lane else []
-        return self._lanes[lane]
+    def lane(self, lane: str) -> list[Standing]:
+        """The fires of a lane that count: those claimed, due, or told to wait, as they were recorded.
+        Those planned ahead are many, and count for nothing yet."""
+        if lane and lane not in self._lanes:
+            self._lanes[lane] = list(self.select(_LANE, (lane, lane, self.wall, lane)))
+        if lane and lane not in self._standings:
+            self._standings[lane] = [self.standing(entry) for entry in self._lanes[lane]]
+        return self._standings[lane] if lane else []
 
     def standing(self, entry: Kept) -> Standing:
         return standing(entry, self.wall, self.monotonic)
@@ -212,6 +215,7 @@ class Call:
             del self._entries[key]
             self._changed.pop(entry.id, None)
             self._lanes.pop(entry.fire.lane, None)
+            self._standings.pop(entry.fire.lane, None)
 
     def drop_late_hooks(self, fire: Fire) -> None:
         """It started, or is over: whoever was to be told that it is late need not be."""
@@ -229,6 +233,7 @@ class Call:
 
     def change(self, entry: Kept) -> None:
         self._changed[entry.id] = entry
+        self._standings.pop(entry.fire.lane, None)
 
     def add_attempt(self, entry: Kept, attempt: Attempt) -> None:
         self._attempts.append((entry.id, attempt))
@@ -245,6 +250,8 @@ class Call:
         self.db.executemany(_ADD_ATTEMPT, (attempt_values(*one) for one in self._attempts))
         tails = ((id, one.number, one.tail) for id, one in self._attempts if one.tail)
         self.db.executemany("INSERT OR REPLACE INTO tails VALUES (?, ?, ?)", tails)
+        results = ((id, one.number, one.result) for id, one in self._attempts if one.result)
+        self.db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", results)
         self.db.executemany(_SET_FENCE, self._fences.items())
         self.db.executemany(_SET_JOB, ((job, *values) for job, values in self._jobs.items()))
         for written in (self._changed, self._attempts, self._fences, self._jobs):
@@ -312,6 +319,12 @@ class Call:
         return row
 
 
+_OPEN = "SELECT id FROM fires WHERE lane = ? AND lane <> '' AND state <> 'over'"  # so that its index serves
+_LANE = f"""id IN (
+    {_OPEN} AND state = 'claimed'
+    UNION {_OPEN} AND state = 'pending' AND run_at <= ?
+    UNION SELECT id FROM fires WHERE lane = ? AND state = 'pending' AND waits = 1
+) ORDER BY id"""
 _ADD_ATTEMPT = f"INSERT OR REPLACE INTO attempts VALUES ({', '.join('?' * 9)})"
 _SET_FENCE = (
     "INSERT INTO apps (app, fence) VALUES (?, ?) ON CONFLICT (app) DO UPDATE SET fence = excluded.fence"
@@ -325,4 +338,5 @@ _DELETE = (
     "DELETE FROM fires WHERE id = ?",
     "DELETE FROM attempts WHERE fire = ?",
     "DELETE FROM tails WHERE fire = ?",
+    "DELETE FROM results WHERE fire = ?",
 )

@@ -130,7 +130,7 @@ class Due:
 
     def _contested(self) -> str:
         """Lanes in which a fire that is due might not just run."""
-        rows = self._call.db.execute(_CONTESTED, (self._call.wall,))
+        rows = self._call.db.execute(_CONTESTED, (self._ask.app, self._ask.app, self._call.wall))
         return json.dumps([*self._call.graces(), *(lane for (lane,) in rows)])
 
 
@@ -154,7 +154,7 @@ def _judge(call: Call, entry: Kept) -> Judgement:
         newer_due=is_late(me, now) and call.one(_NEWER, fire.job, since, call.wall) is not None,
         graces=call.graces().get(fire.lane, 0),
     )
-    return judge(me, [call.standing(one) for one in call.lane(fire.lane)], facts)
+    return judge(me, call.lane(fire.lane), facts)
 
 
 def _grant(call: Call, entry: Kept, ask: Ask) -> Kept:
@@ -191,8 +191,10 @@ _IS_SENTENCED = (
 )
 _IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
 _CONTESTED = """
-SELECT lane FROM fires WHERE state <> 'over' AND lane <> '' AND (state = 'claimed' OR run_at <= ?)
-GROUP BY lane HAVING count(*) > 1
+SELECT lane FROM (
+    SELECT lane FROM fires WHERE state = 'claimed' AND app = ?
+    UNION ALL SELECT lane FROM fires WHERE state = 'pending' AND app = ? AND run_at <= ?
+) WHERE lane <> '' GROUP BY lane HAVING count(*) > 1
 """
 _NEWER = """
 SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1

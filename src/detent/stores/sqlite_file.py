@@ -25,7 +25,7 @@ from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.sqlite_turn import Turn, pause
 
 BUSY_MAX_S = 10.0
-VERSION = 1  # of the schema
+VERSION = 2  # of the schema
 APPLICATION_ID = 0x64746E74  # "dtnt": whose database this is
 NETWORK_DISKS = frozenset((
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
@@ -271,13 +271,19 @@ def refuse_network_disk(directory: Path) -> None:
 
 def network_disk(directory: Path, mounts: str) -> str:
     """The kind of network disk that a directory is on, by the lines of mountinfo; "": it is on none."""
+    kind = disk_kind(directory, mounts)
+    return kind if kind in NETWORK_DISKS else ""
+
+
+def disk_kind(directory: Path, mounts: str) -> str:
+    """The kind of file system that a directory is on; "": it is not known."""
     real, best, kind = directory.resolve(), -1, ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         point = Path(left.split()[4].encode().decode("unicode_escape"))  # a space is \040
         if len(point.parts) >= best and real.is_relative_to(point):  # the last one mounted there counts
             best, kind = len(point.parts), right.split()[0]
-    return kind if kind in NETWORK_DISKS else ""
+    return kind
 
 
 # Parts.

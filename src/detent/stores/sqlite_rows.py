@@ -97,10 +97,12 @@ def attempt_values(fire: int, one: Attempt) -> tuple[Any, ...]:
 
 
 def attempt_of_row(row: tuple[Any, ...]) -> Attempt:
-    number, node, fence, started, ended, outcome, status, took_s, tail = row
+    number, node, fence, started, ended, outcome, status, took_s, tail, result = row
     kind = outcome_of(outcome)
     assert kind is not None, "an attempt has an outcome"
-    return Attempt(number, node, fence, instant(started), instant(ended), kind, status, took_s, tail or b"")
+    return Attempt(
+        number, node, fence, instant(started), instant(ended), kind, status, took_s, tail or b"", result or ""
+    )
 
 
 def note_of(row: tuple[Any, ...], ends: float | None) -> Note:

@@ -49,10 +49,10 @@ def find_gives_the_latest_due_first_and_no_more_than_asked(store: Store, world: 
 
 def find_gives_output_only_by_key(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
-    finish(store, Asker(store).claim_one(), tail=b"the end")
+    finish(store, Asker(store).claim_one(), tail=b"the end", result="[1]")
     assert [one.tail for one in row(store, "a.b@1").attempts] == [b"the end"]
     (listed,) = store.find(Query(job="a.b"))
-    assert [(one.number, one.tail) for one in listed.attempts] == [(1, b"")]
+    assert [(one.number, one.tail, one.result) for one in listed.attempts] == [(1, b"", "[1]")]
 
 
 def a_row_says_when_it_is_due(store: Store, world: World) -> None:
@@ -108,12 +108,14 @@ def prune_never_forgets_a_fire_after_its_jobs_mark(store: Store, world: World) -
 
 def a_pruned_fire_leaves_nothing_behind_for_its_key(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
-    finish(store, Asker(store).claim_one(), tail=b"old")
+    finish(store, Asker(store).claim_one(), tail=b"old", result="1")
     world.pass_time(10)
     store.prune("a", 5, keep=1000)
     assert store.put([fire("a.b@1")]) == [True]
     fresh = row(store, "a.b@1")
     assert (fresh.state, fresh.attempt, fresh.attempts, fresh.outcome) == ("pending", 0, (), None)
+    finish(store, Asker(store, "n2").claim_one())
+    assert [(one.tail, one.result) for one in row(store, "a.b@1").attempts] == [(b"", "")]
 
 
 def the_newest_number_of_a_life_survives_pruning(store: Store, world: World) -> None:

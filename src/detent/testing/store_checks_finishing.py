@@ -237,13 +237,14 @@ def history_keeps_every_attempt(store: Store, world: World) -> None:
     world.pass_time(TTL_S)
     second = Asker(store, "n2").claim_one()
     world.pass_time(4)
-    finish(store, second, DONE, status=0, took_s=3.5, tail=b"fine")
+    finish(store, second, DONE, status=0, took_s=3.5, tail=b"fine", result='{"kept": 3}')
     stored = row(store, "a.b@1")
     told = [(a.number, a.node, a.fence, a.outcome, a.status, a.took_s, a.tail) for a in stored.attempts]
     assert told == [
         (1, "n1", first.fence, AGAIN.outcome, 1, 2.5, b"\x00oops\xff"),
         (2, "n2", second.fence, DONE.outcome, 0, 3.5, b"fine"),
     ]
+    assert [one.result for one in stored.attempts] == ["", '{"kept": 3}']
     lasted = [one.ended_at - one.started_at for one in stored.attempts]
     assert all(timedelta(seconds=2.9) < one < timedelta(seconds=20) for one in lasted)
     assert (stored.over_at, stored.claimed_at) == (stored.attempts[1].ended_at, stored.attempts[1].started_at)
@@ -277,3 +278,12 @@ def a_sentence_that_is_given_back_stays_and_counts_nothing(store: Store, world: 
     finish(store, skip, GIVEN_BACK)
     assert row(store, "a.b@2").attempt == 0
     assert sentences(Asker(store, "n2").claim()) == {"a.b@2": skip.sentence}
+
+
+def a_fire_that_is_over_before_it_was_started_has_no_attempt(store: Store, world: World) -> None:
+    store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
+    claim = next(one for one in Asker(store).claim() if one.sentence is None)
+    over = Verdict(Outcome("skipped", "its lane is held on this host"), counts=False)
+    assert finish(store, claim, over) == over
+    stored = row(store, claim.fire.key)
+    assert (stored.state, stored.outcome, stored.attempt, stored.attempts) == ("over", over.outcome, 0, ())

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from . import kernel
@@ -19,6 +20,31 @@ def life_directory(base: str | Path, life: str) -> Path:
     return Path(base) / f"detent-{quote(life, safe='')}"
 
 
+class Home(NamedTuple):
+    """Where the warden itself is, by descriptors: its cgroup's list of processes, and its directory."""
+
+    processes: int
+    directory: int
+
+
+class Place:
+    """Where the processes of a fire belong.  Who starts them goes there and comes back."""
+
+    def __init__(self, path: Path, home: Home) -> None:
+        self._path, self._home = f"{path}/cgroup.procs", home
+
+    def enter(self) -> None:
+        fd = os.open(self._path, os.O_WRONLY)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+
+    def leave(self) -> None:
+        os.write(self._home.processes, b"0")
+        os.fchdir(self._home.directory)
+
+
 class Cgroup:
     """All processes of one fire, or of one life of a node, by their cgroup."""
 
@@ -27,7 +53,12 @@ class Cgroup:
         self.main = 0  # a process that belongs here but, just started, may not have joined yet
 
     def create(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir()
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self.path.mkdir(parents=True, exist_ok=True)
 
     def signal(self, signum: int) -> None:
         kernel.signal_all(self.members, signum)
@@ -44,6 +75,15 @@ class Cgroup:
         """Of this cgroup and of those that the work made below it."""
         late = {self.main} & kernel.children(os.getpid()) if self.main else set()
         return late.union(*map(_processes, self._paths()))
+
+    def has_others_than(self, pid: int) -> bool:
+        """Is there any member besides this one?"""
+        with contextlib.suppress(OSError):
+            own = kernel.read(f"{self.path}/cgroup.procs").split()
+            is_leaf = self.path.stat().st_nlink == 2  # as a folder without folders has it
+            if all(int(other) == pid for other in own):
+                return not is_leaf and bool(self.members() - {pid})
+        return True
 
     def remove(self) -> bool:
         """True: it is not there any more."""

@@ -1,37 +1,30 @@
 """One fire's work in the warden's charge: from its start until its last process is gone."""
 
-import contextlib
 import math
 import os
 import signal
+from typing import NamedTuple
 
 from . import ending, kernel
-from .output import Output
-from .spawn import Order, Spawned, read_failure
-from .trees import Tree
+from .lanes import NO_LANE
+from .output import Output, Pipe
+from .spawn import Failure, Order, Spawned, read_failure
+from .trees import CallTree, Tree
 
-CHUNK = 64 * 1024  # read at once, so that one talkative command does not starve the others
-PIPE_MAX = 1024 * 1024  # what a pipe may hold at the most
+Terms = ending.Terms
 
 
 class Charge:
-    """Its processes, its output, and how far it is with ending."""
+    """How long it may go on, and how far it is with ending."""
 
-    def __init__(self, order: Order, spawned: Spawned, tree: Tree, output: Output) -> None:
-        self.id, self.pid, self.tree = order.id, spawned.pid, tree
+    def __init__(self, id: str, tree: Tree, terms: Terms, output_path: str) -> None:
+        self.id, self.tree, self.output = id, tree, Output(output_path)
         self.started_at = kernel.boottime()
-        self.status: int | None = None  # of the main process, once it has ended
-        self.error = ""  # why it could not be started
-        self._leaves = order.children == "leave"
-        self.output, self.output_fd = output, spawned.output_fd
-        self._failure_fd = spawned.failure_fd
-        self._terms = ending.Terms(
-            trusted_by=order.trusted_by,
-            term_by=order.term_by,
-            timeout_by=self.started_at + order.timeout_s if order.timeout_s else math.inf,
-            kill_after_s=order.kill_after_s,
-        )
-        self._seen = ending.Seen()
+        self.lane_fd = NO_LANE  # our own hold on its lane
+        self.status: int | None = None  # once its main process, or its call, has ended
+        self.error = ""  # why it could not be started, or failed
+        self.result = ""  # of a call
+        self._terms, self._seen = terms, ending.Seen()
         self._ending: ending.Ending | None = None
 
     # What it is told.
@@ -47,13 +40,10 @@ class Charge:
     def hang_up(self, now: float) -> None:
         self._seen = self._seen._replace(hung_up_at=min(now, self._seen.hung_up_at))
 
-    def main_ended(self, status: int) -> None:
-        self.status = status
+    def ended(self, status: int, error: str = "") -> None:
+        """What it was started for is over; what it left behind may not be."""
+        self.status, self.error = status, error
         self._seen = self._seen._replace(main_ended=True)
-        if failure := read_failure(self._failure_fd):
-            self.error = failure.text
-            self.output.write(f"detent: {failure.text}\n".encode("utf-8", "surrogateescape"))
-        os.close(self._failure_fd)
 
     # What it does.
 
@@ -75,33 +65,131 @@ class Charge:
         return self.status is not None and (self.is_left() or self.tree.is_empty())
 
     def is_left(self) -> bool:
-        """What is still there is left on purpose.  Where we end a command, nothing is."""
-        return self._leaves and not self.cause()
+        """What is still there is left on purpose."""
+        return False
+
+    def is_ending(self) -> bool:
+        """Was it sent SIGTERM?"""
+        return self._ending is not None
 
     def cause(self) -> ending.Cause:
-        if self.error:
-            return "error"
-        return self._ending.cause if self._ending else ""
+        cause = self._ending.cause if self._ending else ""
+        return cause or ("error" if self.error else "")
 
-    # What it says.
 
-    def read(self) -> bool:
-        """Take a chunk of output, if there is one.  False: there will be no more."""
-        try:
-            data = os.read(self.output_fd, CHUNK)
-        except BlockingIOError:
-            return True
-        self.output.write(data)
-        return bool(data)
+class Command(Charge):
+    """A process that was started for this fire."""
 
-    def drain(self) -> None:
-        """Take what is in the pipe, as far as those who wrote it are gone."""
-        for _ in range(PIPE_MAX // CHUNK):
-            if not self.read():
-                return
+    def __init__(self, order: Order, spawned: Spawned, tree: Tree) -> None:
+        super().__init__(order.id, tree, terms_of(order), order.output_path)
+        self.pid, self.pipe = spawned.pid, Pipe(spawned.output_fd)
+        self.output.begin()
+        self._leaves = order.children == "leave"
+        self._failure_fd, self.lane_fd = spawned.failure_fd, spawned.lane_fd
 
-    def close_output(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self.output_fd)
-        self.output_fd = -1
-        self.output.close()
+    def main_ended(self, status: int) -> None:
+        failure = read_failure(self._failure_fd)
+        if self._failure_fd >= 0:
+            os.close(self._failure_fd)
+        self.ended(status, failure.text if failure else "")
+        if failure:
+            self.output.write(failure.line)
+
+    def is_left(self) -> bool:
+        """Where we end a command, nothing is."""
+        return self._leaves and not self.cause()
+
+
+class CallOrder(NamedTuple):
+    """What the node asks a child to carry out."""
+
+    id: str
+    household: str  # the name of the surroundings
+    request: str  # for the child, which alone reads it
+    tags: list[str]  # `NAME=value` in the environment of what the call starts
+    trusted_by: float
+    term_by: float
+    timeout_s: float
+    kill_after_s: float
+    output_path: str
+    lane: str
+    places: int
+
+
+class Answer(NamedTuple):
+    """What a child says of its call."""
+
+    status: int
+    error: str = ""
+    result: str = ""
+
+
+class Call(Charge):
+    """A function that a child carries out."""
+
+    def __init__(self, order: CallOrder, tree: Tree) -> None:
+        super().__init__(order.id, tree, terms_of(order), order.output_path)
+        self._answer: Answer | None = None
+
+    def answered(self, answer: Answer, *, is_last: bool) -> None:
+        """The function has ended.  Where it is the child's last, the call goes on until the child ends."""
+        self._answer = answer
+        if not is_last:
+            self._take(answer)
+            if isinstance(self.tree, CallTree):
+                self.tree.spares_child = not self.is_ending()
+
+    @property
+    def is_answered(self) -> bool:
+        return self._answer is not None
+
+    def child_ended(self, status: int, failure: Failure | None) -> None:
+        if self.status is not None:
+            return
+        if self._answer and status == 0:
+            self._take(self._answer)
+        else:
+            self.ended(status, failure.text if failure else "")
+        if failure:
+            self.output.write(failure.line)
+
+    def _take(self, answer: Answer) -> None:
+        self.ended(answer.status, answer.error)
+        self.result = answer.result
+
+
+class GuardOrder(NamedTuple):
+    """What the node asks us to look after although it runs in the node itself."""
+
+    id: str
+    pid: int  # the node's
+    trusted_by: float
+    lane: str
+    places: int
+
+
+class Guard(Charge):
+    """Work that runs in the node itself: where its claim is not trusted any more, the node is killed.
+
+    It hears of no SIGTERM: a node that is to stop could no more end such work than we can."""
+
+    def __init__(self, order: GuardOrder, tree: Tree) -> None:
+        terms = Terms(order.trusted_by, order.trusted_by, kill_after_s=math.inf)
+        super().__init__(order.id, tree, terms, "")
+        self.is_released = False
+
+    def hang_up(self, now: float) -> None:
+        self.is_released = True  # the node is gone, and such work with it
+
+    def is_gone(self) -> bool:
+        return self.is_released
+
+
+def terms_of(order: Order | CallOrder) -> Terms:
+    """From now on."""
+    return Terms(
+        trusted_by=order.trusted_by,
+        term_by=order.term_by,
+        timeout_by=kernel.boottime() + order.timeout_s if order.timeout_s else math.inf,
+        kill_after_s=order.kill_after_s,
+    )

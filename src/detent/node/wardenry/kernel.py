@@ -4,6 +4,7 @@ Linux answers by prctl, pidfd and /proc.  Where there is no /proc, a process has
 and the warden falls back on process groups.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC = Path("/proc")
+READ_MAX = 4096
 HAS_PROC = (PROC / "self/stat").exists()
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -46,6 +48,18 @@ def die_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
+def read(path: str) -> bytes:
+    """A small file of the kernel's.  This is done for every call: a Path would take longer than it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        data = b""
+        while part := os.read(fd, READ_MAX):  # it may be short and not the last
+            data += part
+        return data
+    finally:
+        os.close(fd)
+
+
 def processes() -> Iterator[int]:
     """The id of every process that we can see."""
     return (int(path.name) for path in PROC.iterdir() if path.name.isdecimal())
@@ -59,6 +73,24 @@ def stat(pid: int) -> Stat | None:
         return None
     fields = text.rpartition(b")")[2].split()  # the name before it may hold anything
     return Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def is_over(pid: int) -> bool:
+    """Is nothing of it at work?  A zombie may have threads that are not over."""
+    seen = stat(pid)
+    if seen is None or seen.state == "X":
+        return True
+    return seen.state == "Z" and not any(_threads_at_work(pid))
+
+
+def _threads_at_work(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        yield from (int(task.name) for task in (PROC / str(pid) / "task").iterdir() if task.name != str(pid))
+
+
+def ticks() -> int:
+    """Now, as `Stat.started` counts it; rounded so that what starts later is not less."""
+    return int(boottime() * os.sysconf("SC_CLK_TCK"))
 
 
 def environ(pid: int) -> frozenset[bytes]:
@@ -81,8 +113,9 @@ def children(pid: int) -> set[int]:
     """Its children.  Of ourselves complete, as nobody else can take one from our list meanwhile."""
     found: set[int] = set()
     try:
-        for task in (PROC / str(pid) / "task").iterdir():
-            found.update(map(int, (task / "children").read_bytes().split()))
+        with os.scandir(f"{PROC}/{pid}/task") as tasks:
+            for task in tasks:
+                found.update(map(int, read(f"{task.path}/children").split()))
     except FileNotFoundError:
         return _children_by_parent(pid) if stat(pid) else set()
     except (ProcessLookupError, PermissionError):

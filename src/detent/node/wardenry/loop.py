@@ -6,10 +6,13 @@
 3. When the node's socket closes, everything is ended, and then the warden itself.
 4. It never blocks: not on a command's output, not on the node.
 
-The wire: one JSON object a line.  From the node: `{"do": "spawn", …Order}`, `{"do": "extend",
+The wire: one JSON object a line.  From the node: `{"do": "spawn", …Order}`, `{"do": "call", …CallOrder}`
+with before the first of its kind `{"do": "settle", "household", "order"}` and after the last `{"do":
+"dissolve", "household"}`, `{"do": "guard", …GuardOrder}`, `{"do": "release", "id"}`, `{"do": "extend",
 "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
 `{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "refused",
-"id"}`, `{"did": "gone", "id", "status", "cause", "error", "took_s", "tail"}` with the tail in base 64.
+"id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes), `{"did": "gone", "id",
+"status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
 """
 
 import base64
@@ -20,21 +23,24 @@ import selectors
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from . import kernel
-from .cgroups import Cgroup
-from .charge import Charge
-from .output import Output
-from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Order, spawn, to_bytes
-from .trees import Brood, Descent, Group, Strays, Together, Tree, tag_of
+from .cgroups import Cgroup, Home, Place
+from .charge import Call, Charge, Command, Guard, GuardOrder
+from .children import Children, Means
+from .lanes import NO_LANE, holders, let_go, take
+from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, spawn, to_bytes
+from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree, tag_of
 
 LOOK_S = 1.0  # the longest sleep
 ENDING_LOOK_S = 0.05  # while something is about to be gone
 RECEIVE = 256 * 1024
+OBEYED_MAX = 32  # orders in one round
 
 
 class Warden:
@@ -42,22 +48,40 @@ class Warden:
 
     def __init__(self, node: socket.socket, cgroup: str) -> None:
         self._node, self._cgroup = node, Path(cgroup) if cgroup else None
+        self._home = _home(self._cgroup.parent) if self._cgroup else None
         self._incoming, self._outgoing = b"", b""
+        self._heard: deque[bytes] = deque()  # and not yet obeyed
+        self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
         self._charges: dict[str, Charge] = {}
-        self._mains: dict[int, Charge] = {}
+        self._mains: dict[int, Command] = {}
         self._brood = Brood()
         self._unremoved: list[Tree] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(node, selectors.EVENT_READ, self._serve_node)
+        self._children = Children(
+            Means(
+                selector=self._selector,
+                brood=self._brood,
+                charges=self._charges,
+                say=self._say,
+                fail=self._say_failed,
+                cgroup=self._cgroup,
+                home=self._home,
+                unremoved=self._unremoved,
+            )
+        )
 
     def run(self) -> None:
         wakeups = self._wake_on_child_signals()
-        while self._charges or not self._is_alone:
+        while self._charges or self._children or not self._is_alone:
             for key, mask in self._selector.select(self._pause_s()):
                 key.data(mask)
+            self._obey_some()
             self._reap()
             self._look_after_charges()
+            if self._outgoing:
+                self._flush()
         wakeups.close()
         if self._cgroup:
             Cgroup(self._cgroup).remove()
@@ -73,11 +97,13 @@ class Warden:
 
     def _pause_s(self) -> float:
         """Until something is to be done; but what should be over by now is looked at again and again."""
+        if self._heard and not self._is_alone:
+            return 0.0
         if any(charge.status is not None for charge in self._charges.values()):
             return ENDING_LOOK_S
         next_at = min((charge.next_at() for charge in self._charges.values()), default=math.inf)
         left_s = next_at - kernel.boottime()
-        return min(left_s, LOOK_S) if left_s > 0 else ENDING_LOOK_S
+        return min(left_s, LOOK_S, self._children.pause_s()) if left_s > 0 else ENDING_LOOK_S
 
     # The node.
 
@@ -86,9 +112,13 @@ class Warden:
             self._flush()
         if mask & selectors.EVENT_READ and self._receive():
             *lines, self._incoming = self._incoming.split(b"\n")
-            for line in lines:
-                if not self._is_alone:
-                    self._obey(json.loads(line))
+            self._heard.extend(lines)
+
+    def _obey_some(self) -> None:
+        """Not all at once: while a thousand are told to begin, others end."""
+        for _ in range(min(OBEYED_MAX, len(self._heard))):
+            if not self._is_alone:
+                self._obey(json.loads(self._heard.popleft()))
 
     def _receive(self) -> bool:
         """Everything that the node has sent.  False: it is gone, and what it wanted does not matter."""
@@ -110,10 +140,16 @@ class Warden:
         now = kernel.boottime()
         for charge in self._charges.values():
             charge.hang_up(now)
+        self._children.hang_up()
 
     def _obey(self, message: dict[str, Any]) -> None:
         verbs: dict[str, Callable[[dict[str, Any]], None]] = {
             "spawn": self._spawn,
+            "settle": self._children.settle,
+            "dissolve": self._children.dissolve,
+            "call": self._children.call,
+            "guard": self._guard,
+            "release": self._release,
             "extend": self._extend,
             "stop": self._stop,
             "ping": lambda _: self._say("hear"),
@@ -124,7 +160,6 @@ class Warden:
     def _say(self, did: str, **facts: object) -> None:
         if not self._is_alone:
             self._outgoing += json.dumps({"did": did, **facts}).encode() + b"\n"
-            self._flush()
 
     def _flush(self) -> None:
         try:
@@ -134,8 +169,10 @@ class Warden:
         except OSError:
             self._hang_up()
             return
-        write = selectors.EVENT_WRITE if self._outgoing else 0
-        self._selector.modify(self._node, selectors.EVENT_READ | write, self._serve_node)
+        if bool(self._outgoing) != self._is_full:
+            self._is_full = bool(self._outgoing)
+            write = selectors.EVENT_WRITE if self._is_full else 0
+            self._selector.modify(self._node, selectors.EVENT_READ | write, self._serve_node)
 
     # What it asks for.
 
@@ -145,20 +182,32 @@ class Warden:
             self._say("refused", id=order.id)
             return
         try:
-            charge = self._start(order)
+            lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+            if lane_fd is None:
+                self._say("held", id=order.id, by=holders(order.lane, order.places))
+                return
+            charge = self._start(order, lane_fd)
+        except Failure as failure:
+            self._say_failed(order.id, failure)
+            return
         except OSError as error:  # no more processes, or descriptors
-            self._say("started", id=order.id, pid=0)
-            self._say_gone(order.id, NOT_RUNNABLE, f"could not be started: {error.strerror}")
+            self._say_failed(order.id, Failure(NOT_RUNNABLE, f"could not be started: {error.strerror}"))
             return
         self._charges[charge.id] = self._mains[charge.pid] = charge
         self._brood.mains.add(charge.pid)
-        self._selector.register(charge.output_fd, selectors.EVENT_READ, lambda _: self._read(charge))
+        self._selector.register(charge.pipe.fd, selectors.EVENT_READ, lambda _: self._read(charge))
         self._say("started", id=charge.id, pid=charge.pid)
 
-    def _start(self, order: Order) -> Charge:
+    def _start(self, order: Order, lane_fd: int) -> Command:
         cgroup = self._make_cgroup(order)
-        spawned = spawn(order, joins=lambda: _join(cgroup))
-        return Charge(order, spawned, self._tree(order, spawned.pid, cgroup), Output(order.output_path))
+        try:
+            spawned = spawn(order, Place(cgroup.path, self._home) if cgroup and self._home else None, lane_fd)
+        except (Failure, OSError):
+            let_go(lane_fd)
+            if cgroup:
+                cgroup.remove()
+            raise
+        return Command(order, spawned._replace(lane_fd=lane_fd), self._tree(order, spawned.pid, cgroup))
 
     def _make_cgroup(self, order: Order) -> Cgroup | None:
         """Work whose children are left on purpose has none: it would end with its node's."""
@@ -174,7 +223,7 @@ class Warden:
     def _tree(self, order: Order, pid: int, cgroup: Cgroup | None) -> Tree:
         if not kernel.HAS_PROC:
             return Group(pid)
-        tag = tag_of(frozenset(to_bytes(f"{name}={value}") for name, value in order.env.items()))
+        tag = tag_of(to_bytes(f"{name}={value}") for name, value in order.env.items() if name in TAGGED)
         if cgroup is None:
             return Descent(self._brood, pid, tag, leaves=order.children == "leave")
         cgroup.main = pid
@@ -188,17 +237,41 @@ class Warden:
     def _stop(self, message: dict[str, Any]) -> None:
         if charge := self._charges.get(message["id"]):
             charge.stop(kernel.boottime(), message["kill_after_s"])
+        else:
+            self._children.drop(message["id"])
+
+    def _guard(self, message: dict[str, Any]) -> None:
+        order = GuardOrder(**message)
+        if kernel.boottime() >= order.trusted_by:
+            self._say("refused", id=order.id)
+            return
+        try:
+            lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+        except OSError as error:
+            self._say_failed(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
+            return
+        if lane_fd is None:
+            self._say("held", id=order.id, by=holders(order.lane, order.places))
+            return
+        self._charges[order.id] = guard = Guard(order, Owner(order.pid))
+        guard.lane_fd = lane_fd
+        self._say("started", id=order.id, pid=0)
+
+    def _release(self, message: dict[str, Any]) -> None:
+        if isinstance(guard := self._charges.get(message["id"]), Guard):
+            guard.is_released = True
 
     # Its charges.
 
-    def _read(self, charge: Charge) -> None:
-        if not charge.read():
-            self._close_output(charge)
+    def _read(self, command: Command) -> None:
+        if not command.pipe.read(command.output):
+            self._close_output(command)
 
-    def _close_output(self, charge: Charge) -> None:
-        if charge.output_fd >= 0:
-            self._selector.unregister(charge.output_fd)
-            charge.close_output()
+    def _close_output(self, command: Command) -> None:
+        if command.pipe.is_open:
+            self._selector.unregister(command.pipe.fd)
+            command.pipe.close()
+            command.output.close()
 
     def _reap(self) -> None:
         while True:
@@ -208,8 +281,10 @@ class Warden:
                 return
             if pid == 0:
                 return
-            if charge := self._mains.pop(pid, None):
-                charge.main_ended(os.waitstatus_to_exitcode(status))
+            if command := self._mains.pop(pid, None):
+                command.main_ended(os.waitstatus_to_exitcode(status))
+            else:
+                self._children.ended(pid, os.waitstatus_to_exitcode(status))
 
     def _look_after_charges(self) -> None:
         now = kernel.boottime()
@@ -218,17 +293,20 @@ class Warden:
                 self._let_go(charge)
             else:
                 charge.check(now)
+        self._children.look_after(now)
         if self._unremoved:
             self._remove_trees()
 
     def _let_go(self, charge: Charge) -> None:
-        if charge.output_fd >= 0:
-            charge.drain()
-            if not charge.is_left():
-                self._close_output(charge)
         del self._charges[charge.id]
-        self._brood.mains.discard(charge.pid)
-        self._unremoved.append(charge.tree)
+        let_go(charge.lane_fd)
+        match charge:
+            case Guard():
+                return
+            case Command():
+                self._let_go_command(charge)
+            case Call():
+                self._children.free(charge)
         self._say_gone(
             charge.id,
             charge.status,
@@ -236,19 +314,31 @@ class Warden:
             cause=charge.cause(),
             took_s=kernel.boottime() - charge.started_at,
             tail=base64.b64encode(charge.output.tail).decode(),
+            result=charge.result,
         )
 
+    def _let_go_command(self, command: Command) -> None:
+        if command.pipe.is_open:
+            command.pipe.drain(command.output)
+            if not command.is_left():
+                self._close_output(command)
+        self._brood.mains.discard(command.pid)
+        self._unremoved.append(command.tree)
+
+    def _say_failed(self, id: str, failure: Failure) -> None:
+        self._say("started", id=id, pid=0)
+        self._say_gone(id, failure.status, failure.text, tail=base64.b64encode(failure.line).decode())
+
     def _say_gone(self, id: str, status: int | None, error: str, **facts: object) -> None:
-        known = {"cause": "error", "took_s": 0.0, "tail": ""}
+        known = {"cause": "error", "took_s": 0.0, "tail": "", "result": ""}
         self._say("gone", id=id, status=status, error=error, **(known | facts))
 
     def _remove_trees(self) -> None:
-        self._unremoved = [tree for tree in self._unremoved if not tree.remove()]
+        self._unremoved[:] = [tree for tree in self._unremoved if not tree.remove()]
 
 
-def _join(cgroup: Cgroup | None) -> None:
-    if cgroup:
-        (cgroup.path / "cgroup.procs").write_bytes(b"0")
+def _home(cgroup: Path) -> Home:
+    return Home(os.open(cgroup / "cgroup.procs", os.O_WRONLY), os.open(".", os.O_RDONLY))
 
 
 def _settle_signals() -> None:
@@ -266,8 +356,9 @@ def main(arguments: list[str]) -> int:
     _settle_signals()
     kernel.become_subreaper()
     try:
-        if int(arguments[1]) >= 0:
-            os.set_inheritable(int(arguments[1]), False)
+        for fd in map(int, arguments[:2]):
+            if fd >= 0:
+                os.set_inheritable(fd, False)
         node = socket.socket(fileno=int(arguments[0]))
         node.setblocking(False)
         Warden(node, arguments[2]).run()

@@ -8,20 +8,67 @@ cannot be written (a full disk), the tail in memory goes on.
 import os
 from pathlib import Path
 
+CHUNK = 64 * 1024  # read at once, so that one talkative command does not starve the others
+PIPE_MAX = 1024 * 1024  # what a pipe may hold at the most
 SEGMENT_MAX = 512 * 1024  # of each of the two segments, so that no command fills a disk
 TAIL_MAX = 64 * 1024  # what travels into the store
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class Pipe:
+    """Our end of what processes write to; it does not block."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @property
+    def is_open(self) -> bool:
+        return self.fd >= 0
+
+    def read(self, output: "Output | None") -> bool:
+        """Take a chunk, if there is one.  False: there will be no more."""
+        data = self._take()
+        if data and output:
+            output.write(data)
+        return data != b""
+
+    def drain(self, output: "Output | None") -> None:
+        """Take what is in it, as far as those who wrote it are gone, or have said that it is all."""
+        for _ in range(PIPE_MAX // CHUNK + 1):
+            data = self._take()
+            if not data:
+                return
+            if output:
+                output.write(data)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
+
+    def _take(self) -> bytes | None:
+        """None: nothing just now; nothing at all: it is at its end."""
+        try:
+            return os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return None
+
+
 class Output:
-    """What one command wrote, as far as it is kept."""
+    """What one fire's work wrote, as far as it is kept.  The file is there when it is begun or written to."""
 
     def __init__(self, path: str) -> None:
         self.tail = b""
         self._path = Path(path) if path else None
-        self._fd, self._size = self._open(), 0
+        self._fd, self._size = -1, 0
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Open the file, if that is not done yet."""
+        if not self._is_begun:
+            self._fd, self._is_begun = self._open(), True
 
     def write(self, data: bytes) -> None:
+        self.begin()
         self.tail = (self.tail + data)[-TAIL_MAX:]
         while data and self._fd >= 0:
             written = self._write(data[: SEGMENT_MAX - self._size])

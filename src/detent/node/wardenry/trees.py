@@ -11,12 +11,16 @@ left behind is among the warden's own children or below them; only whose it is m
 
 import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from . import kernel
+from .cgroups import Cgroup
 
-TAGS = (b"DETENT_RUN_ID=", b"DETENT_ATTEMPT=")
+TAGGED = ("DETENT_RUN_ID", "DETENT_ATTEMPT")
+TAGS = tuple(f"{name}=".encode() for name in TAGGED)
 LEAVE = b"DETENT_CHILDREN=leave"  # in the environment of work whose children are left on purpose
 
 
@@ -33,6 +37,24 @@ class Tree(Protocol):
         """Clear up after the last one; True: done."""
 
 
+class Owner:
+    """A node, by the process id that it told us: the parent of its warden, or gone."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def signal(self, signum: int) -> None:
+        """Only what cannot be put off: see `charge.Guard`."""
+        if signum == signal.SIGKILL:
+            kernel.signal_all(lambda: {self._pid} & {os.getppid()}, signum)
+
+    def is_empty(self) -> bool:
+        return os.getppid() != self._pid
+
+    def remove(self) -> bool:
+        return True
+
+
 class Orphan(NamedTuple):
     """A child of the warden that it did not start itself."""
 
@@ -41,7 +63,7 @@ class Orphan(NamedTuple):
     started: int
 
 
-def tag_of(entries: frozenset[bytes]) -> frozenset[bytes]:
+def tag_of(entries: Iterable[bytes]) -> frozenset[bytes]:
     """What tells the processes of one fire's attempt, among the entries of an environment."""
     return frozenset(entry for entry in entries if entry.startswith(TAGS))
 
@@ -72,9 +94,8 @@ class Descent:
     """The processes of one fire: its main process, its orphans, and all below them."""
 
     def __init__(self, brood: Brood, main: int, tag: frozenset[bytes], *, leaves: bool) -> None:
-        stat = kernel.stat(main)
         self._brood, self._main, self._tag, self._leaves = brood, main, tag, leaves
-        self._started = stat.started if stat else 0
+        self._started = self._started_at()
 
     def signal(self, signum: int) -> None:
         kernel.signal_all(self.members, signum)
@@ -85,12 +106,19 @@ class Descent:
     def remove(self) -> bool:
         return True
 
+    def has_orphans(self) -> bool:
+        return bool(self._roots())
+
     def members(self) -> set[int]:
         main = {self._main} & kernel.children(os.getpid())
         return kernel.descendants(main | self._roots())
 
     def _roots(self) -> set[int]:
         return {pid for pid, orphan in self._brood.orphans().items() if self._owns(orphan)}
+
+    def _started_at(self) -> int:
+        stat = kernel.stat(self._main)
+        return stat.started if stat else 0
 
     def _owns(self, orphan: Orphan) -> bool:
         if orphan.tag:
@@ -108,11 +136,60 @@ class Strays(Descent):
         super().__init__(brood, main, tag, leaves=False)
         self._life = f"/{life}/".encode()
 
+    def _started_at(self) -> int:
+        return 0  # only the third rule asks for it
+
     def _roots(self) -> set[int]:
         return {pid for pid in super()._roots() if self._life not in kernel.cgroups(pid)}
 
     def _owns(self, orphan: Orphan) -> bool:
         return orphan.tag == self._tag if orphan.tag else orphan.session == self._main
+
+
+class CallDescent(Descent):
+    """The processes of a call in a child that is older than the call."""
+
+    def _started_at(self) -> int:
+        return kernel.ticks()
+
+
+class CallTree:
+    """What a call has started, and the child that carries it out, unless it is spared for the next one.
+
+    Where the rest has to be killed, the child is too: rather a new child than an unclear one."""
+
+    def __init__(self, child: int, descent: Descent, cgroup: Cgroup | None) -> None:
+        self._child, self._descent, self._cgroup = child, descent, cgroup
+        self.spares_child = False
+
+    def signal(self, signum: int) -> None:
+        if signum == signal.SIGKILL:
+            self.spares_child = False
+            if self._cgroup:
+                self._cgroup.signal(signum)
+        kernel.signal_all(self.members, signum)
+
+    def is_empty(self) -> bool:
+        """Mostly there is nothing, and that must be seen fast: it is looked for after every call."""
+        if self.spares_child and not self._has_others():
+            return True
+        return not self.members()
+
+    def _has_others(self) -> bool:
+        if self._cgroup and self._cgroup.has_others_than(self._child):
+            return True
+        return bool(kernel.children(self._child)) or self._descent.has_orphans()
+
+    def members(self) -> set[int]:
+        found = self._descent.members()
+        if self._cgroup:
+            found |= self._cgroup.members()
+        if self.spares_child:
+            found.discard(self._child)
+        return {pid for pid in found if not kernel.is_over(pid)}
+
+    def remove(self) -> bool:
+        return True  # the cgroup is the child's, and stays as long
 
 
 class Together:

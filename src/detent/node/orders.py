@@ -1,0 +1,78 @@
+"""What the warden is asked to start, in the words of its wire: `wardenry/loop.py` has them."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from detent.node.wardenry.charge import CallOrder, GuardOrder
+from detent.node.wardenry.spawn import Order
+from detent.runners.call import CallSpec, GuardSpec, Household
+from detent.runners.command import Spec
+
+Message = dict[str, object]
+
+
+def order_of(spec: Spec | CallSpec | GuardSpec, trusted_by: float, term_by: float) -> Message:
+    match spec:
+        case Spec():
+            return {"do": "spawn", **_command(spec, trusted_by, term_by)._asdict()}
+        case CallSpec():
+            return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
+        case GuardSpec(id=id, lane=lane, places=places):
+            order = GuardOrder(id, os.getpid(), trusted_by, _wire_text(lane), places)
+            return {"do": "guard", **order._asdict()}
+
+
+def settle(household: Household) -> Message:
+    """What its children are started with."""
+    spec = Spec(
+        id="",
+        words=household.words,
+        env=household.env,
+        ttl_s=0.0,
+        work_dir=household.work_dir,
+        user=household.user,
+    )
+    return {"do": "settle", "household": household.name, "order": _command(spec, 0.0, 0.0)._asdict()}
+
+
+def _command(spec: Spec, trusted_by: float, term_by: float) -> Order:
+    return Order(
+        id=spec.id,
+        words=tuple(map(_wire_text, spec.words)),
+        env={_wire_text(name): _wire_text(value) for name, value in spec.env.items()},
+        cwd=_wire_text(spec.work_dir),
+        user=spec.user,
+        trusted_by=trusted_by,
+        term_by=term_by,
+        timeout_s=spec.timeout_s,
+        kill_after_s=spec.kill_after_s,
+        children=spec.children,
+        output_path=_wire_text(spec.output_path),
+        lane=_wire_text(spec.lane),
+        places=spec.places,
+    )
+
+
+def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
+    return CallOrder(
+        id=spec.id,
+        household=spec.household.name,
+        request=spec.request,
+        tags=[*spec.tags],
+        trusted_by=trusted_by,
+        term_by=term_by,
+        timeout_s=spec.timeout_s,
+        kill_after_s=spec.kill_after_s,
+        output_path=_wire_text(spec.output_path),
+        lane=_wire_text(spec.lane),
+        places=spec.places,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _wire_text(text: str) -> str:
+    """As the operating system gets it from this process, in UTF-8 whatever our locale is.  Remembered,
+    as most of a command's environment is the same from one to the next."""
+    return os.fsencode(text).decode("utf-8", "surrogateescape")

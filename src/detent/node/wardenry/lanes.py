@@ -1,0 +1,70 @@
+"""A lane on this host, kept by the kernel: a flock on a file for each of its places.
+
+The work inherits the descriptor, so that the place stays taken until the last process that has it is
+gone, whatever became of those who started it, and however far it got away from them.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import kernel
+
+NO_LANE = -1
+FORKED_S, LOOK_S = 0.02, 0.002
+LANE_FD = 99  # where the work finds it: no script uses so high a number by chance
+
+
+def take(lane: str, places: int) -> int | None:
+    """A descriptor that holds one of the lane's places; None: all of them are taken.  A process that was
+    just forked has all our descriptors until it executes its own program: that is not taken."""
+    give_up_at = kernel.boottime() + FORKED_S
+    while (fd := _try(lane, places)) is None and kernel.boottime() < give_up_at:
+        time.sleep(LOOK_S)
+    return fd
+
+
+def _try(lane: str, places: int) -> int | None:
+    for place in range(places):
+        fd = os.open(_path(lane, place), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+        else:
+            return fd
+    return None
+
+
+def let_go(fd: int) -> None:
+    """Our hold on it; what still has the descriptor keeps the place."""
+    if fd != NO_LANE:
+        os.close(fd)
+
+
+def holders(lane: str, places: int) -> list[int]:
+    """Processes that hold a place of the lane, as far as we may look."""
+    files = {(found.st_dev, found.st_ino) for found in _files(lane, places)}
+    return sorted(pid for pid in kernel.processes() if files & set(_open_files(pid))) if files else []
+
+
+def _path(lane: str, place: int) -> str:
+    return f"{lane}.{place}"
+
+
+def _files(lane: str, places: int) -> Iterator[os.stat_result]:
+    for place in range(places):
+        with contextlib.suppress(OSError):
+            yield Path(_path(lane, place)).stat()
+
+
+def _open_files(pid: int) -> Iterator[tuple[int, int]]:
+    """By device and inode."""
+    with contextlib.suppress(OSError):
+        for fd in (kernel.PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                found = fd.stat()
+                yield found.st_dev, found.st_ino

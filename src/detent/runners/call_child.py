@@ -1,0 +1,246 @@
+"""A warm child: it carries out calls, one at a time, until its warden wants no more.
+
+1. The wire is descriptor 0, a socket to the warden; the function finds /dev/null there.  A line of JSON
+   each way: `{"id", "function", "args", "env", "previous_success"}`, then `{"id", "status", "error",
+   "result", "last", "took_s"}`.  The first line is ours, `{}`: ready.  When the wire ends, so do we.
+2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
+   the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
+   and up goes to stderr, unless the app configured it otherwise.
+3. Between calls the environment and the working directory are put back.  Modules and their state stay.
+   A call that leaves threads behind is the child's last: it is over when they are, as a program's is.
+4. On SIGTERM a function is interrupted by SystemExit, an async one is cancelled, so that both clear up;
+   then the child dies of the signal.  An idle one dies of it at once.
+5. `sys.exit(n)` in a call is the exit status of a program; an exception is status 1, with its traceback.
+6. It starts fast: what most calls do without is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager, suppress
+
+from detent.clock import monotonic
+from detent.runners.call_function import bind, exit_status, find, reason_of, returned, traceback_of
+
+TYPE_CHECKING = False  # see rule 6
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+RECEIVE = 256 * 1024
+PR_SET_PDEATHSIG = 1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class Child:
+    def __init__(self, wire: int) -> None:
+        self._wire, self._incoming = wire, b""
+        self._pid, self._home, self._env = os.getpid(), os.open(".", os.O_RDONLY), dict(os.environ)
+        self._interrupt: Callable[[], object] | None = None  # stops the call that is under way
+        self._is_idle = self._is_told_to_end = False
+        self._c = _c_library()
+        self._die_with_parent()
+        signal.signal(signal.SIGTERM, self._terminated)
+
+    def serve(self) -> None:
+        self._send(b"{}\n")
+        while line := self._next_line():
+            request, began = json.loads(line), monotonic()
+            answer = self._answer(request)
+            took_s = monotonic() - began
+            self._put_back(request["env"])
+            self._flush()
+            self._die_if_told()
+            said = {"id": request["id"], "took_s": took_s, **answer}
+            self._send(json.dumps(said).encode() + b"\n")
+            if answer["last"]:
+                return
+
+    # The wire.
+
+    def _next_line(self) -> bytes:
+        self._is_idle = True
+        self._die_if_told()
+        while b"\n" not in self._incoming:
+            data = os.read(self._wire, RECEIVE)
+            if not data:
+                return b""
+            self._incoming += data
+        line, _, self._incoming = self._incoming.partition(b"\n")
+        self._is_idle = False
+        return line
+
+    def _send(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._wire, data) :]
+
+    # A call.
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._reap()
+        os.environ.update(request["env"])
+        threads: set[threading.Thread] | None = None
+        try:
+            function = self._find(request["function"])
+            threads = set(threading.enumerate())
+            answer = _succeeded(self._call(function, request))
+        except SystemExit as error:
+            answer = _exited(error)
+        except BaseException as error:
+            answer = self._failed(error)
+        if os.getpid() != self._pid:  # a fork that came back from the function: it has no say here
+            self._flush()
+            os._exit(answer["status"])
+        # Nor is what an import that failed left behind for the next call.
+        answer["last"] = threads is None or bool(set(threading.enumerate()) - threads)
+        return answer
+
+    def _find(self, function: str) -> Callable[..., Any]:
+        with self._interrupted_by(_exit):
+            found = find(function)
+        _set_up_logging()
+        return found
+
+    def _call(self, function: Callable[..., Any], request: dict[str, Any]) -> object:
+        args, named = bind(function, request["args"], lambda: _fire(request))
+        with self._interrupted_by(_exit):
+            value = function(*args, **named)
+        return self._await(value) if hasattr(value, "__await__") else value
+
+    def _await(self, value: Any) -> object:
+        import asyncio  # late: it takes as long as all the rest
+
+        async def main() -> object:
+            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(value)
+            with self._interrupted_by(lambda: loop.call_soon_threadsafe(task.cancel)):
+                return await task
+
+        return asyncio.run(main())
+
+    def _failed(self, error: BaseException) -> dict[str, Any]:
+        reason = reason_of(error)
+        if not self._is_told_to_end:
+            _say(traceback_of(error) or f"detent: {reason}\n")
+        return _judged(1, error=reason)
+
+    # Around it.
+
+    def _reap(self) -> None:
+        """What the calls before left was ended by the warden; nobody else waits for it."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _put_back(self, given: dict[str, str]) -> None:
+        """The variables that were given stay: the next call is given the same ones."""
+        expected = self._env | given
+        if dict(os.environ) != expected:
+            os.environ.clear()
+            os.environ.update(expected)
+        with suppress(OSError):
+            os.fchdir(self._home)
+
+    def _flush(self) -> None:
+        logging = sys.modules.get("logging")
+        for stream in (sys.stdout, sys.stderr, *(logging.root.handlers if logging else ())):
+            with suppress(Exception):  # closed, or replaced by something that cannot
+                stream.flush()
+        if self._c:
+            self._c.fflush(None)
+
+    # Its end.
+
+    def _die_with_parent(self) -> None:
+        """Not all ways in which the warden starts us have seen to it."""
+        if self._c and sys.platform == "linux":
+            self._c.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+    @contextmanager
+    def _interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        self._interrupt = interrupt
+        try:
+            if self._is_told_to_end:
+                interrupt()
+            yield
+        finally:
+            self._interrupt = None
+
+    def _terminated(self, *_: object) -> None:
+        is_first, self._is_told_to_end = not self._is_told_to_end, True
+        if self._is_idle or os.getpid() != self._pid:
+            self._die_if_told()
+        elif is_first and self._interrupt:
+            self._interrupt()
+
+    def _die_if_told(self) -> None:
+        """Of the signal, as a program does that has cleared up."""
+        if self._is_told_to_end:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _exit() -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _fire(request: dict[str, Any]) -> Any:
+    from detent.runners.call_fire import fire_of
+
+    return fire_of(request["env"], request["previous_success"])
+
+
+def _succeeded(value: object) -> dict[str, Any]:
+    text, why_not = returned(value)
+    _say(f"detent: {why_not}\n" if why_not else "")
+    return _judged(0, result=text)
+
+
+def _exited(error: SystemExit) -> dict[str, Any]:
+    status, said = exit_status(error)
+    _say(f"{said}\n" if said else "")
+    return _judged(status)
+
+
+def _judged(status: int, error: str = "", result: str = "") -> dict[str, Any]:
+    return {"status": status, "error": error, "result": result}
+
+
+def _say(text: str) -> None:
+    with suppress(Exception):  # the call may have closed it
+        sys.stderr.write(text)
+
+
+def _set_up_logging() -> None:
+    """By what logging falls back on: whoever configures it, before or in a call, has it so."""
+    import logging
+
+    if logging.root.level == logging.WARNING and not logging.root.handlers:
+        fallback = logging.StreamHandler()
+        fallback.setFormatter(logging.Formatter(LOG_FORMAT))
+        logging.lastResort = fallback
+        logging.root.setLevel(logging.INFO)
+
+
+def _c_library() -> Any:
+    """None: there is none to be had."""
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None)
+    except (ImportError, OSError):
+        return None
+
+
+def main() -> int:
+    wire, null = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109, see rule 6
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    Child(wire).serve()
+    return 0

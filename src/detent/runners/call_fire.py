@@ -1,0 +1,44 @@
+"""The fire as a called function gets it, if it asks: `detent.Fire`.
+
+A function asks by a parameter that is annotated `detent.Fire`, or that is named `fire` and that the
+job's arguments leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+
+class Fire(NamedTuple):
+    """One occurrence of a job, and the attempt of it that is under way."""
+
+    key: str  # the same on every node, in every attempt, after every recovery
+    app: str
+    job: str
+    run_id: str  # a UUID; as steady as the key
+    due_at: datetime  # aware, UTC
+    attempt: int  # from 1
+    fence: int  # grows with every claim of the app: downstream can reject a smaller one
+    node: str
+    previous_success_at: datetime | None = None  # when the job last succeeded, where that is known
+
+
+def fire_of(variables: Mapping[str, str], previous_success: float | None) -> Fire:
+    """The fire that a command would learn of by these `DETENT_*` variables."""
+    return Fire(
+        key=variables["DETENT_FIRE"],
+        app=variables["DETENT_APP"],
+        job=variables["DETENT_JOB"],
+        run_id=variables["DETENT_RUN_ID"],
+        due_at=datetime.fromisoformat(variables["DETENT_DUE"]),
+        attempt=int(variables["DETENT_ATTEMPT"]),
+        fence=int(variables["DETENT_FENCE"]),
+        node=variables["DETENT_NODE"],
+        previous_success_at=_instant(previous_success),
+    )
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

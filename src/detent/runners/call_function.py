@@ -1,0 +1,163 @@
+"""From `package.module:function` to a call: finding it, giving it its arguments, judging what it did.
+
+1. A function that cannot be found is an error for people, told apart from one that fails.
+2. The return value is kept as JSON.  One that is no JSON, or too long, is not kept, and why is said: a
+   call that did its work has succeeded, whatever it returns.
+3. An exception is told in one line; its traceback begins where the user's own code does.
+4. Every child imports this before it can be of use: what is slow to import is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from functools import lru_cache
+
+TYPE_CHECKING = False  # see rule 4
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+    from detent.runners.call_fire import Fire
+
+RESULT_MAX = 65_536  # characters of JSON
+REASON_MAX = 500  # characters of an exception
+MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # `__main__` starts the child
+FIRE = "detent.runners.call_fire"
+_ASKS = ("Fire", "detent.Fire")  # an annotation that is text may name what is only imported for types
+
+
+class CannotCall(Exception):
+    """There is no such function: why, in words for people."""
+
+
+def find(function: str) -> Callable[..., Any]:
+    """The function of this name; its module is imported."""
+    module_name, _, path = function.partition(":")
+    if module_name not in sys.modules:
+        importlib.invalidate_caches()  # a file may have come since the last look
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        why = str(error) if isinstance(error, ImportError) else reason_of(error)
+        raise CannotCall(f"cannot import {module_name}: {why}") from error
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise CannotCall(f'{module_name} has no function "{path}"') from None
+    if not callable(found):
+        raise CannotCall(f"{function} is not a function: it is of type {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+# Its arguments.
+
+
+def bind(
+    function: Callable[..., Any], args: list[Any] | dict[str, Any], fire: Callable[[], Fire]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named arguments, with the fire among them where the function asks for it: by a
+    parameter that is annotated so, or by one that is named `fire` and that the arguments leave open."""
+    given, named = ([*args], {}) if isinstance(args, list) else ([], dict(args))
+    found = _asking(function)
+    if found is None or found[0].name in named:
+        return given, named
+    parameter, position = found
+    if _is_fire(parameter.annotation) and position <= len(given):
+        given.insert(position, fire())
+    elif parameter.kind != parameter.POSITIONAL_ONLY and position >= len(given):
+        named[parameter.name] = fire()
+    return given, named
+
+
+@lru_cache(maxsize=1024)
+def _asking(function: Callable[..., Any]) -> tuple[inspect.Parameter, int] | None:
+    """The parameter that asks for the fire, and its position; one that is given by name has none."""
+    if not _may_ask(function):
+        return None
+    import inspect
+
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):  # some built-in functions have none
+        return None
+    asking = [one for one in parameters if _is_fire(one.annotation)]
+    asking += [one for one in parameters if one.name == "fire"]
+    many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if not asking or asking[0].kind in many:
+        return None
+    by_name = asking[0].kind == inspect.Parameter.KEYWORD_ONLY
+    return asking[0], sys.maxsize if by_name else parameters.index(asking[0])
+
+
+def _may_ask(function: Callable[..., Any]) -> bool:
+    """Most functions do not ask, and need not be inspected to see it."""
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__wrapped__"):
+        return True
+    return "fire" in code.co_varnames or any(map(_is_fire, function.__annotations__.values()))
+
+
+def _is_fire(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return annotation in _ASKS
+    return FIRE in sys.modules and annotation is sys.modules[FIRE].Fire
+
+
+# Its end.
+
+
+def returned(value: object) -> tuple[str, str]:
+    """The value as it is kept, in JSON (nothing: there is none), and why it is not."""
+    if value is None:
+        return "", ""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return "", f"the return value is not kept: {' '.join(str(error).split())}"
+    if len(text) > RESULT_MAX:
+        return "", f"the return value is not kept: {len(text):,} characters, at most {RESULT_MAX:,}"
+    return text, ""
+
+
+def reason_of(error: BaseException) -> str:
+    """`ValueError: no such customer`, on one line."""
+    if isinstance(error, CannotCall):
+        return str(error)[:REASON_MAX]
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an exception whose own __str__ fails
+        text = ""
+    return f"{type(error).__qualname__}: {text}"[:REASON_MAX].removesuffix(": ")
+
+
+def traceback_of(error: BaseException) -> str:
+    """As Python prints it, less the frames that called the function."""
+    if isinstance(error, CannotCall):
+        return traceback_of(error.__cause__) if error.__cause__ else ""
+    import traceback
+
+    theirs = _outermost_of_theirs(error.__traceback__)
+    return "".join(traceback.format_exception(type(error), error, theirs))
+
+
+def _outermost_of_theirs(frames: TracebackType | None) -> TracebackType | None:
+    """Past our own frames and those of the machinery between us and the function."""
+    while frames is not None and _is_machinery(str(frames.tb_frame.f_globals.get("__name__", ""))):
+        frames = frames.tb_next
+    return frames
+
+
+def _is_machinery(module: str) -> bool:
+    return module.startswith("detent.runners.call_") or module.partition(".")[0] in MACHINERY
+
+
+def exit_status(error: SystemExit) -> tuple[int, str]:
+    """The status that `sys.exit` asked for, and what Python would say on stderr."""
+    if error.code is None:
+        return 0, ""
+    return (error.code & 0xFF, "") if isinstance(error.code, int) else (1, str(error.code))

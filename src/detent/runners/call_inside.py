@@ -1,0 +1,204 @@
+"""Calls in the process of the node itself: each in a thread, or async ones on one loop of their own.
+
+1. A function that runs here cannot be killed.  An async one is cancelled, and normally ends; a function
+   in a thread goes on until it has ended by itself.
+2. What it logs, INFO and up, is its output.  What it prints goes where the node's own output goes, and
+   its environment is the node's: both belong to the whole process.  What it needs to know of its fire it
+   gets as a `detent.Fire`.
+3. The loop is not the node's: a function that blocks it delays other calls, never the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from detent.model import Call
+from detent.runners.base import TAIL_MAX
+from detent.runners.call_fire import Fire, fire_of
+from detent.runners.call_function import (
+    CannotCall,
+    bind,
+    exit_status,
+    find,
+    reason_of,
+    returned,
+    traceback_of,
+)
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class Ended(NamedTuple):
+    """How a function ended."""
+
+    status: int = 0
+    error: str = ""
+    result: str = ""
+    tail: bytes = b""
+
+
+class Inside:
+    """A call under way in this process.  `ended` is called once, in a thread that is not the caller's."""
+
+    def __init__(self, call: Call, variables: Mapping[str, str], previous_success: float | None) -> None:
+        self._call, self._facts = call, (variables, previous_success)
+        self._log = _Log()
+        self._cancel: Callable[[], object] = lambda: None
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+
+    def start(self, ended: Callable[[Ended], object]) -> None:
+        context = contextvars.copy_context()
+        context.run(_LOG.set, self._log)
+        _listen_to_logging()
+        if self._call.isolation == "loop":
+            _run_on_loop(self._on_loop(ended), context)
+        else:
+            name = f"detent-call-{self._call.function}"
+            threading.Thread(
+                target=context.run, args=(self._in_thread, ended), name=name, daemon=True
+            ).start()
+
+    def cancel(self) -> None:
+        """Ask it to end, if it can be asked."""
+        with self._lock:
+            self._is_cancelled = True
+            self._cancel()
+
+    # In a thread.
+
+    def _in_thread(self, ended: Callable[[Ended], object]) -> None:
+        try:
+            value = self._function()()
+            result = self._succeeded(asyncio.run(self._await(value)) if inspect.isawaitable(value) else value)
+        except BaseException as error:
+            result = self._failed(error)
+        ended(result)
+
+    # On the loop.
+
+    async def _on_loop(self, ended: Callable[[Ended], object]) -> None:
+        try:
+            function = self._function()
+            result = self._succeeded(await self._await(function()))
+        except BaseException as error:
+            result = self._failed(error)
+        ended(result)
+
+    async def _await(self, value: Any) -> object:
+        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
+        with self._lock:
+            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._is_cancelled:
+                task.cancel()
+        try:
+            return await task
+        finally:
+            with self._lock:  # the loop may be closed when somebody cancels after this
+                self._cancel = lambda: None
+
+    # Either way.
+
+    def _function(self) -> Callable[[], Any]:
+        found = find(self._call.function)
+        if self._call.isolation == "loop" and not inspect.iscoroutinefunction(found):
+            raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
+        args, named = bind(found, json.loads(self._call.args), self._fire)
+        return lambda: found(*args, **named)
+
+    def _fire(self) -> Fire:
+        return fire_of(*self._facts)
+
+    def _succeeded(self, value: object) -> Ended:
+        text, why_not = returned(value)
+        self._log.write(f"detent: {why_not}\n" if why_not else "")
+        return Ended(0, result=text, tail=self._log.tail)
+
+    def _failed(self, error: BaseException) -> Ended:
+        if isinstance(error, SystemExit):
+            status, said = exit_status(error)
+            self._log.write(f"{said}\n" if said else "")
+            return Ended(status, tail=self._log.tail)
+        reason = reason_of(error)
+        self._log.write(traceback_of(error) or f"detent: {reason}\n")
+        return Ended(1, error=reason, tail=self._log.tail)
+
+
+class _Log:
+    """The last of what a call logged."""
+
+    def __init__(self) -> None:
+        self._text = b""
+
+    @property
+    def tail(self) -> bytes:
+        return self._text
+
+    def write(self, text: str) -> None:
+        self._text = (self._text + text.encode("utf-8", "backslashreplace"))[-TAIL_MAX:]
+
+
+_LOG: contextvars.ContextVar[_Log | None] = contextvars.ContextVar("detent-call-log", default=None)
+
+
+class _Listener(logging.Handler):
+    """Gives each call what was logged in its own context, and nobody the rest."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = _LOG.get()
+        if log is not None:
+            log.write(self.format(record) + "\n")
+
+
+def _listen_to_logging() -> None:
+    root = logging.getLogger()
+    if any(isinstance(handler, _Listener) for handler in root.handlers):
+        return
+    listener = _Listener(logging.INFO)
+    listener.setFormatter(logging.Formatter(LOG_FORMAT))
+    root.addHandler(listener)
+    if root.level == logging.WARNING:  # what it is if nobody set it
+        root.setLevel(logging.INFO)
+
+
+# The loop that all such calls share.
+
+_loop: asyncio.AbstractEventLoop | None = None
+_loop_lock = threading.Lock()
+
+
+def _run_on_loop(coroutine: Any, context: contextvars.Context) -> None:
+    loop = _shared_loop()
+    loop.call_soon_threadsafe(lambda: _keep(loop.create_task(coroutine, context=context)))
+
+
+_tasks: set[asyncio.Task[None]] = set()  # a loop itself keeps its tasks only weakly
+
+
+def _keep(task: asyncio.Task[None]) -> None:
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+def _shared_loop() -> asyncio.AbstractEventLoop:
+    global _loop
+    with _loop_lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_run, args=(_loop,), name="detent-calls", daemon=True).start()
+        return _loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """For ever: an exit that a call asks for ends that call, and stops the loop only for a moment."""
+    while True:
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()

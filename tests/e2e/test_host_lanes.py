@@ -1,0 +1,47 @@
+"""A lane on one host is also the kernel's: what still has its lock keeps it, whatever the store knows."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from fleet import NEVER, Fleet
+
+HELD = "a process of an earlier fire still runs on this host"
+
+
+@contextmanager
+def held(fleet: Fleet, job: str) -> Iterator[None]:
+    """As a process holds it that got away from everybody."""
+    with (fleet.lives / "lanes" / f"t.{job}.0").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_a_fire_is_skipped_where_a_process_still_holds_its_lane(fleet: Fleet) -> None:
+    fleet.write(fleet.job("settle", "sleep", "0", schedule=NEVER))
+    node = fleet.start()
+    assert node.life
+    with held(fleet, "settle"):
+        over = fleet.wait_over(fleet.fire("settle"))
+        assert over.outcome is not None and over.outcome.kind == "skipped"
+        assert over.outcome.reason == f"{HELD}: {os.getpid()}"
+        assert over.attempts == (), "nothing was started"
+        node.wait("skipped", fire=over.fire.key)
+    after = fleet.wait_over(fleet.fire("settle"))
+    assert after.outcome is not None and after.outcome.kind == "succeeded"
+
+
+@pytest.mark.parametrize("concurrency", ["Queue", "Replace"])
+def test_a_fire_that_waits_for_its_lane_waits_for_the_process_too(fleet: Fleet, concurrency: str) -> None:
+    fleet.write(fleet.job("settle", "sleep", "0", schedule=NEVER, policy={"concurrency": concurrency}))
+    node = fleet.start()
+    assert node.life
+    with held(fleet, "settle"):
+        key = fleet.fire("settle")
+        node.wait("fire-started", count=2, fire=key)  # it was tried, given back, and tried again
+        assert fleet.witness.starts() == []
+    over = fleet.wait_over(key)
+    assert over.outcome is not None and over.outcome.kind == "succeeded"
+    assert [one.number for one in over.attempts] == [1]

@@ -1,0 +1,28 @@
+"""Worlds for a warden: with a cgroup for each fire, and without."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from warden_world import World
+
+from detent.node.processes import find_cgroup
+from detent.node.wardenry.cgroups import life_directory
+
+
+@pytest.fixture(params=["cgroup", "descent"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    cgroup = find_cgroup() if request.param == "cgroup" else ""
+    if request.param == "cgroup" and not cgroup:
+        pytest.skip("no cgroup v2 is writable here")
+    world = World(tmp_path, cgroup)
+    yield world
+    world.clear_up()
+    assert not cgroup or not life_directory(cgroup, world.life).exists()
+
+
+@pytest.fixture
+def bare_world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, "")
+    yield world
+    world.clear_up()

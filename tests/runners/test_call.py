@@ -1,0 +1,53 @@
+"""What a call is started with."""
+
+import json
+from datetime import UTC, datetime
+
+from detent.model import Call, Claim, Command, Fire, Policy
+from detent.runners.call import call_spec, guard_spec, household_of
+from detent.runners.command import command_env
+
+DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
+FIRE = Fire("a.b@1", "a.b", DUE, run_id="r1", policy=Policy(timeout_s=5, max_running=3))
+CLAIM = Claim(FIRE, "n.1", fence=9, attempt=2, ttl_s=30, expires_at=DUE, previous_success_at=DUE)
+CALL = Call("billing:send", '{"a": [1, "ü"]}', work_dir="/x", kill_after_s=3)
+WORDS = ("python", "child")
+
+
+def test_surroundings_are_a_commands_less_what_is_told_of_one_fire() -> None:
+    env = command_env({"A": "1", "DETENT_STORE": "x"}, CLAIM, Command((), env=(("B", "2"),)))
+    home = household_of(CALL, WORDS, env, "n.1")
+    assert dict(home.env) == {"A": "1", "B": "2", "DETENT_NODE": "n.1"}
+    assert (home.words, home.work_dir, home.user) == (WORDS, "/x", "")
+
+
+def test_a_household_has_the_name_of_its_surroundings() -> None:
+    def name(call: Call = CALL, **env: str) -> str:
+        return household_of(call, WORDS, {"PATH": "/bin", **env}, "n.1").name
+
+    assert name() == name(CALL._replace(function="other:one", args="[]", kill_after_s=1.0))
+    others = {name(CALL._replace(work_dir="/y")), name(CALL._replace(user="u")), name(A="1"), name(A="2")}
+    assert len({name(), *others}) == 5
+    assert name(A="\udcff") != name(A="?")
+
+
+def test_a_call_carries_its_arguments_and_all_that_it_may_know_of_its_fire() -> None:
+    variables = command_env({}, CLAIM, Command(()))
+    spec = call_spec(CLAIM, CALL, household_of(CALL, WORDS, {}, "n.1"), variables)
+    assert json.loads(spec.request) == {
+        "id": "r1.2.9",
+        "function": "billing:send",
+        "args": {"a": [1, "ü"]},
+        "env": variables,
+        "previous_success": DUE.timestamp(),
+    }
+    assert "\n" not in spec.request
+    assert spec.tags == ("DETENT_RUN_ID=r1", "DETENT_ATTEMPT=2")
+    terms = (spec.id, spec.ttl_s, spec.timeout_s, spec.kill_after_s, spec.places)
+    assert terms == ("r1.2.9", 30, 5, 3, 3)
+
+
+def test_a_guard_knows_the_attempt_and_its_lane_and_leaves_no_time() -> None:
+    guard = guard_spec(CLAIM, "/lanes/a")
+    assert (guard.id, guard.ttl_s, guard.lane, guard.places) == ("r1.2.9", 30, "/lanes/a", 3)
+    assert guard.kill_after_s == 0.0

@@ -1,0 +1,137 @@
+"""Calls in threads and on a loop of this process: what they give, what they log, and how they end."""
+
+import asyncio
+import json
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from test_call_function import VARIABLES
+
+from detent.model import Call, Isolation
+from detent.runners.call_inside import Ended, Inside
+
+GO = threading.Event()
+
+
+def add(a: int, b: int = 0) -> int:
+    logging.getLogger("billing").info("adding %s", a)
+    logging.getLogger("billing").debug("nobody sees this")
+    return a + b
+
+
+async def double(n: int, fire: Any) -> list[Any]:
+    logging.getLogger("billing").warning("doubling %s", n)
+    await asyncio.sleep(0.01)
+    logging.getLogger("billing").warning("doubled %s", n)
+    return [n * 2, fire.key]
+
+
+async def forever(started: bool = True) -> None:
+    try:
+        GO.set()
+        await asyncio.sleep(1000)
+    finally:
+        logging.getLogger("billing").info("cleared up")
+
+
+def fail() -> None:
+    raise ValueError("no such customer")
+
+
+def leave() -> None:
+    sys.exit(7)
+
+
+async def leave_async() -> None:
+    await asyncio.sleep(0)
+    sys.exit(8)
+
+
+async def thread_name() -> str:
+    return threading.current_thread().name
+
+
+@pytest.fixture(autouse=True)
+def module() -> Iterator[None]:
+    """These functions under a name that a manifest could have."""
+    made = ModuleType("inside_work")
+    made.__dict__.update(
+        {f.__name__: f for f in (add, double, forever, fail, leave, leave_async, thread_name)}
+    )
+    sys.modules["inside_work"] = made
+    GO.clear()
+    yield
+    del sys.modules["inside_work"]
+
+
+def begin(function: str, isolation: Isolation, *args: Any) -> tuple[Inside, "queue.SimpleQueue[Ended]"]:
+    call = Call(f"inside_work:{function}", json.dumps(args), isolation)
+    inside, ends = Inside(call, VARIABLES, None), queue.SimpleQueue[Ended]()
+    inside.start(ends.put)
+    return inside, ends
+
+
+def run(function: str, isolation: Isolation, *args: Any) -> Ended:
+    return begin(function, isolation, *args)[1].get(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("function", "isolation", "args", "status", "error", "result", "tail"),
+    [
+        ("add", "thread", (1, 2), 0, "", 3, "INFO billing: adding 1\n"),
+        ("double", "thread", (4,), 0, "", [8, VARIABLES["DETENT_FIRE"]], "WARNING billing: doubled 4\n"),
+        ("double", "loop", (4,), 0, "", [8, VARIABLES["DETENT_FIRE"]], "WARNING billing: doubled 4\n"),
+        ("fail", "thread", (), 1, "ValueError: no such customer", None, "ValueError: no such customer\n"),
+        ("leave", "thread", (), 7, "", None, ""),
+        ("leave_async", "thread", (), 8, "", None, ""),
+        ("leave_async", "loop", (), 8, "", None, ""),
+        ("nothing", "loop", (), 1, 'inside_work has no function "nothing"', None, 'no function "nothing"\n'),
+        (
+            "add",
+            "loop",
+            (1,),
+            1,
+            "inside_work:add is not async: with `isolation: loop` it has to be",
+            None,
+            "",
+        ),
+    ],
+)
+def test_how_a_call_in_this_process_ends(
+    function: str, isolation: Isolation, args: Any, status: int, error: str, result: Any, tail: str
+) -> None:
+    ended = run(function, isolation, *args)
+    assert (ended.status, ended.error) == (status, error)
+    assert (json.loads(ended.result) if ended.result else None) == result
+    assert ended.tail.decode().endswith(tail)
+    assert b"nobody sees this" not in ended.tail
+
+
+def test_what_calls_log_beside_each_other_is_told_apart() -> None:
+    under_way = [begin("double", "loop" if n % 2 else "thread", n) for n in range(20)]
+    for n, (_, ends) in enumerate(under_way):
+        lines = ends.get(timeout=20).tail.decode().splitlines()
+        assert [line.partition("billing: ")[2] for line in lines] == [f"doubling {n}", f"doubled {n}"]
+
+
+@pytest.mark.parametrize("isolation", ["thread", "loop"])
+def test_an_async_call_can_be_cancelled_and_clears_up(isolation: Isolation) -> None:
+    inside, ends = begin("forever", isolation)
+    assert GO.wait(20)
+    inside.cancel()
+    ended = ends.get(timeout=20)
+    assert (ended.status, ended.error) == (1, "CancelledError")
+    assert "INFO billing: cleared up\n" in ended.tail.decode()
+    inside.cancel()  # too late, and harmless
+
+
+def test_all_calls_of_the_loop_share_one_thread_that_is_not_the_callers() -> None:
+    names = {run("thread_name", "loop").result for _ in range(3)}
+    assert names == {'"detent-calls"'}
+    assert run("thread_name", "thread").result == '"detent-call-inside_work:thread_name"'
