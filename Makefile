@@ -38,8 +38,8 @@ mutants: $(VENV)/dev ## planted faults that the simulator must find
 calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a brute-force oracle
 	$(BIN)/python tests/campaigns/offset_changes.py
 
-bench: $(VENV)/dev ## speed, beside the peers
-	$(BIN)/python bench/next_instant.py
+bench: $(VENV)/bench ## speed, beside the peers: make bench BENCH='commands --full'
+	$(BIN)/python bench/all.py $(BENCH)
 
 docs: $(VENV)/dev ## the generated parts of docs/reference
 	$(BIN)/python tools/reference.py
@@ -59,4 +59,8 @@ $(VENV)/ready: pyproject.toml
 
 $(VENV)/dev: $(VENV)/ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/bench: $(VENV)/ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@

@@ -1,38 +1,56 @@
-"""The next instant of a schedule, beside cronsim and croniter: aware datetimes in and out.
+"""The next instant of a schedule, beside cronsim, croniter, APScheduler and celery.
 
-Each walks the same instants from the same start, the three in turn in every round; peers walk with their
-own iterator, parsed once, which is their best case.  CPU time, so that a busy machine favours nobody; the
-median of the rounds counts, and ratios of one run.
+Aware datetimes go in and come out.  Each walks the same instants from the same start, all of them in turn
+in every round, parsed once; a peer walks as is best for it: by its own iterator where it has one.  CPU
+time, so that a busy machine favours nobody.
 """
 
-import argparse
-import statistics
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from time import process_time
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
-from cronsim import CronSim
+import peers
+from report import Bench, Budget, Cell, Effort, Result, Table, main, median
 
 from detent.core.schedules import parse_schedule
 
-CASES = (  # expression, zone, instants a round
-    ("*/5 * * * *", "UTC", 300),
-    ("0 2 * * *", "UTC", 300),
-    ("0 0 29 2 *", "UTC", 25),
-    ("0 9 * * MON-FRI", "Europe/Berlin", 300),
-    ("*/10 * * * * *", "UTC", 300),
-)
 START = datetime(2026, 2, 20, 11, 3, 27, tzinfo=UTC)
 FLOORS = {"cronsim": 5, "croniter": 20}
+AIM_US = 1.5
 
-Step = Callable[[], object]
+Step = Callable[[], datetime]
 
 
-def walk_ours(expression: str, zone: str) -> Step:
-    schedule = parse_schedule(expression, timezone=zone)
+class Case(NamedTuple):
+    expression: str
+    zone: str
+    share: float = 1.0  # of the instants of a round: some take long, or are soon too far away
+
+
+CASES = (
+    Case("*/5 * * * *", "UTC"),
+    Case("0 2 * * *", "UTC"),
+    Case("0 0 29 2 *", "UTC", 1 / 12),
+    Case("0 9 * * MON-FRI", "Europe/Berlin"),
+    Case("*/10 * * * * *", "UTC"),
+)
+
+
+def zone_of(case: Case) -> tzinfo:
+    return UTC if case.zone == "UTC" else ZoneInfo(case.zone)
+
+
+# Walks: one step is one instant.
+
+
+def walk_ours(case: Case) -> Step:
+    schedule = parse_schedule(case.expression, timezone=case.zone)
     at = START
 
     def step() -> datetime:
@@ -45,24 +63,79 @@ def walk_ours(expression: str, zone: str) -> Step:
     return step
 
 
-def walk_cronsim(expression: str, zone: str) -> Step:
-    instants = CronSim(expression, START.astimezone(ZoneInfo(zone) if zone != "UTC" else UTC))
+def walk_cronsim(case: Case) -> Step:
+    from cronsim import CronSim
+
+    instants = CronSim(case.expression, START.astimezone(zone_of(case)))
     return lambda: next(instants)
 
 
-def walk_croniter(expression: str, zone: str) -> Step:
-    start = START.astimezone(ZoneInfo(zone))
-    instants = croniter(expression, start, second_at_beginning=True)
+def walk_croniter(case: Case) -> Step:
+    from croniter import croniter
+
+    instants = croniter(case.expression, START.astimezone(zone_of(case)), second_at_beginning=True)
     return lambda: instants.get_next(datetime)
 
 
-WALKS = {"detent": walk_ours, "cronsim": walk_cronsim, "croniter": walk_croniter}
+def walk_apscheduler(case: Case) -> Step:
+    from apscheduler.triggers.cron import CronTrigger
+
+    names = ("second", "minute", "hour", "day", "month", "day_of_week")
+    fields = case.expression.lower().split()
+    trigger = CronTrigger(
+        **dict(zip(names[-len(fields) :], fields, strict=True)), timezone=zone_of(case), start_date=START
+    )
+    at = START
+
+    def step() -> datetime:
+        nonlocal at
+        found: datetime = trigger.get_next_fire_time(at, at)
+        at = found
+        return at
+
+    return step
 
 
-def measure(walk: Callable[[str, str], Step], case: tuple[str, str, int]) -> float:
-    """Microseconds for one instant."""
-    expression, zone, count = case
-    step = walk(expression, zone)
+def walk_celery(case: Case) -> Step | None:
+    """It answers how long it is until then; it has no seconds."""
+    from celery import Celery
+    from celery.schedules import crontab
+
+    fields = case.expression.lower().split()
+    if len(fields) > 5:
+        return None
+    app = Celery("bench", set_as_current=False)
+    app.conf.timezone = case.zone
+    names = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+    at = START
+    schedule = crontab(**dict(zip(names, fields, strict=True)), app=app, nowfun=lambda: at)
+
+    def step() -> datetime:
+        nonlocal at
+        left: timedelta = schedule.remaining_estimate(at)
+        at += left
+        return at
+
+    return step
+
+
+WALKS: dict[str, Callable[[Case], Step | None]] = {
+    "detent": walk_ours,
+    "cronsim": walk_cronsim,
+    "croniter": walk_croniter,
+    "apscheduler": walk_apscheduler,
+    "celery": walk_celery,
+}
+
+
+# Measuring.
+
+
+def measure(walk: Callable[[Case], Step | None], case: Case, count: int) -> float | None:
+    """Microseconds for one instant; None: it has no such schedules."""
+    step = walk(case)
+    if step is None:
+        return None
     step()
     started = process_time()
     for _ in range(count):
@@ -70,25 +143,56 @@ def measure(walk: Callable[[str, str], Step], case: tuple[str, str, int]) -> flo
     return (process_time() - started) / count * 1e6
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    rounds = parser.parse_args().rounds
-    print(f"{'expression':18} {'detent':>9} {'cronsim':>10} {'croniter':>10}   ratios (floors 5 and 20)")
-    missed = 0
-    for case in CASES:
-        took: dict[str, list[float]] = {name: [] for name in WALKS}
-        for _ in range(rounds):
-            for name, walk in WALKS.items():
-                took[name].append(measure(walk, case))
-        median = {name: statistics.median(times) for name, times in took.items()}
-        ratios = {name: median[name] / median["detent"] for name in FLOORS}
-        missed += sum(ratios[name] < floor for name, floor in FLOORS.items())
-        figures = f"{median['detent']:6.2f} µs {median['cronsim']:7.1f} µs {median['croniter']:7.1f} µs"
-        print(f"{case[0]:18} {figures}   {ratios['cronsim']:6.1f} ×  {ratios['croniter']:6.1f} ×")
-    print("every floor is met" if not missed else f"{missed} floors are missed")
-    return 1 if missed else 0
+def differences(case: Case, names: list[str], count: int) -> list[str]:
+    """Who walks other instants than we do?"""
+    walked = {name: step for name in names if (step := WALKS[name](case))}
+    found = {name: [step().astimezone(UTC) for _ in range(count)] for name, step in walked.items()}
+    assert all(before < after for before, after in pairwise(found["detent"]))
+    return [
+        f"{name} names other instants than detent for {case.expression} {case.zone}"
+        for name, instants in found.items()
+        if instants != found["detent"]
+    ]
 
+
+def compare(effort: Effort) -> Result:
+    names = [name for name in WALKS if name == "detent" or peers.is_there(name)]
+    notes = [f"µs of CPU for one instant; medians of {effort.rounds} rounds"]
+    notes += [peers.missing_note(name) for name in WALKS if name not in names]
+    rows: list[tuple[Cell, ...]] = []
+    budgets: list[Budget] = []
+    for case in CASES:
+        count = max(3, int(effort.n * case.share))
+        notes += differences(case, names, count)
+        figures = _medians(case, names, count, effort.rounds)
+        rows.append((case.expression, case.zone, *(figures.get(name) for name in WALKS)))
+        budgets += _budgets(case, figures)
+    table = Table("The next instant of a schedule", ("schedule", "zone", *WALKS), tuple(rows), tuple(notes))
+    return Result((table,), tuple(budgets))
+
+
+def _medians(case: Case, names: list[str], count: int, rounds: int) -> dict[str, float]:
+    took: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            if (found := measure(WALKS[name], case, count)) is not None:
+                took[name].append(found)
+    return {name: median(times) for name, times in took.items() if times}
+
+
+def _budgets(case: Case, figures: dict[str, float]) -> list[Budget]:
+    ours = figures["detent"]
+    ratios = [
+        Budget(f"{case.expression}: {name} ÷ detent", figures[name] / ours, "×", floor, more_is_better=True)
+        for name, floor in FLOORS.items()
+        if name in figures
+    ]
+    return [*ratios, Budget(f"{case.expression}: detent", ours, "µs", aim=AIM_US)]
+
+
+BENCH = Bench(
+    "next_instant", {"tiny": Effort(12, 1), "usual": Effort(300, 9), "full": Effort(300, 25)}, compare
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(BENCH, __doc__ or ""))

@@ -1,0 +1,32 @@
+"""All benches, or those that are named: `python bench/all.py [NAME …] [--full | --tiny] [-o json]`."""
+
+from __future__ import annotations
+
+import sys
+
+import callables
+import cold_start
+import commands
+import load
+import memory
+import next_instant
+from report import arguments, show
+
+BENCHES = {
+    module.BENCH.name: module.BENCH
+    for module in (next_instant, cold_start, commands, callables, load, memory)
+}
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)} (default: all)")
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in BENCHES]:
+        parser.error(f"no bench is called {unknown[0]}; there are {', '.join(BENCHES)}")
+    chosen = [BENCHES[name] for name in given.names or BENCHES]
+    return show([(bench, bench.efforts[given.size]) for bench in chosen], given.output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

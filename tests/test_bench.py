@@ -1,0 +1,84 @@
+"""Every bench runs, in its smallest size, and says what it is for: figures, peers and budgets.
+
+Nothing here judges speed; what must hold at any speed, it does.
+"""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.report import Budget, judge
+
+BENCH = Path(__file__).parents[1] / "bench"
+OURS = {  # a row of ours, and a budget, of each bench
+    "next_instant": ("0 2 * * *", "0 2 * * *: cronsim ÷ detent"),
+    "cold_start": ("detent version", None),
+    "commands": ("detent", "commands lost"),
+    "callables": ("detent, loop, 200 at a time", "calls dropped, or made twice"),
+    "load": ("yearly, all alike", "peak memory, yearly, all alike"),
+    "memory": (10, "memory after 20 ÷ after 10 fires"),
+}
+AT_ANY_SPEED = ("commands lost", "commands run twice", "calls dropped, or made twice")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(BENCH / "all.py"), *words], capture_output=True, text=True, timeout=300
+    )
+
+
+def found_by(name: str) -> dict[str, Any]:
+    ended = run(name, "--tiny", "-o", "json")
+    assert ended.returncode in (0, 1), ended.stderr  # 1: a floor is missed, as it may be in this size
+    (line,) = ended.stdout.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_bench_shows_our_figures_and_judges_our_budgets(name: str) -> None:
+    found = found_by(name)
+    (table,) = found["tables"]
+    row, budget = OURS[name]
+    rows = {next(iter(one.values())): one for one in table["rows"]}
+    assert row in rows, rows
+    judged = {one["what"]: one["judged"] for one in found["budgets"]}
+    assert budget is None or budget in judged
+    assert {judged[what] for what in AT_ANY_SPEED if what in judged} <= {"reached"}
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_a_word() -> None:
+    (table,) = found_by("next_instant")["tables"]
+    for peer in ("apscheduler", "celery"):
+        said = any(note.startswith(f"{peer} is not installed") for note in table["notes"])
+        assert said == (find_spec(peer) is None)
+        assert said == all(row[peer] is None for row in table["rows"])
+
+
+@pytest.mark.parametrize(
+    ("value", "more_is_better", "floor", "aim", "judged"),
+    [
+        (2.0, False, 1.0, None, "floor missed, 2.00 × away"),
+        (1.0, False, 1.0, None, "reached"),
+        (0.8, False, 1.0, 0.4, "floor reached; aim 2.00 × away"),
+        (0.4, False, 1.0, 0.4, "aim reached"),
+        (2.0, False, None, 0.5, "aim 4.00 × away"),
+        (4.0, True, 5.0, None, "floor missed, 1.25 × away"),
+        (5.0, True, 5.0, 10.0, "floor reached; aim 2.00 × away"),
+        (3.0, False, 0.0, None, "floor missed, 3 too many"),
+    ],
+)
+def test_a_budget_is_reached_or_so_far_away(
+    value: float, more_is_better: bool, floor: float | None, aim: float | None, judged: str
+) -> None:
+    assert judge(Budget("it", value, "×", floor, aim, more_is_better)) == judged
+
+
+def test_a_bench_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    ended = run("speed")
+    assert ended.returncode == 2
+    assert all(name in ended.stderr for name in OURS)
