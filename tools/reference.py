@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from detent import config, documents
+from detent import documents, files
 from detent.cli import given, main
 from detent.core import canonical, fields, findings, lanes, plan, settle
 from detent.core.shapes import (
+    Arguments,
     Checked,
     Either,
     Field,
@@ -39,8 +40,8 @@ from detent.core.shapes import (
 from detent.core.text import plural
 from detent.events import EVENTS
 from detent.node import service, telling
-from detent.node.wardenry import output
-from detent.runners import http, secrets
+from detent.node.wardenry import children, output
+from detent.runners import call_function, http, secrets
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(ROOT / "docs" / "reference" / f"{name}.md" for name in ("manifest", "cli", "events"))
@@ -124,6 +125,8 @@ def _composed(shape: Shape) -> str:
         case ListOf():
             count = _span(shape.low, shape.high) if shape.low else f"at most {shape.high}"
             return f"a list of {count} {_plural(shape.noun)}{_each(shape.item)}"
+        case Arguments(high):
+            return f"a list or a mapping, at most {high:,} characters as JSON"
         case MapOf():
             return f"a mapping of at most {plural(shape.high, shape.noun)}"
         case Either():
@@ -163,7 +166,7 @@ def limits() -> str:
     """Every figure that a user may run into, from the file that enforces it."""
     kib, mib = 1024, 2**20
     rows = (
-        ("a manifest's file", f"{config.FILE_MAX // mib} MiB"),
+        ("a manifest's file", f"{files.FILE_MAX // mib} MiB"),
         ("mappings and lists within each other", f"{documents.DEPTH_MAX}"),
         ("problems told at once", f"{findings.PROBLEMS_MAX}"),
         ("how far ahead fires are planned", f"{plan.AHEAD_S:g} s"),
@@ -174,6 +177,9 @@ def limits() -> str:
         ("output that a hook is told", f"the last {settle.TOLD_TAIL_MAX // kib} KiB"),
         ("output in an event", f"the last {telling.EXCERPT_MAX} bytes"),
         ("the answer to a request, read", f"{http.BODY_MAX // mib} MiB"),
+        ("what a call returns, kept", f"{call_function.RESULT_MAX:,} characters of JSON"),
+        ("calls of one process, before a fresh one takes its place", f"{children.CALLS_MAX:,}"),
+        ("how long a process for calls is kept without one", f"{children.IDLE_S:g} s"),
         ("a file with a secret", f"{secrets.FILE_MAX // kib} KiB"),
         ("one attempt of a hook", f"{plan.HOOK_POLICY.timeout_s:g} s"),
         ("how long a hook, or a fire by hand, waits to start", f"{plan.UNPLANNED_START_S:,.0f} s"),
@@ -210,12 +216,18 @@ def verb_parser(verb: str) -> argparse.ArgumentParser:
 
 
 def _usage(action: argparse.Action) -> str:
-    return f"[{action.metavar}]" if action.nargs == "?" else str(action.metavar)
+    if action.nargs in ("?", "*"):
+        return f"[{_name(action)}{' …' if action.nargs == '*' else ''}]"
+    return _name(action)
+
+
+def _name(action: argparse.Action) -> str:
+    return str(action.metavar or "|".join(map(str, action.choices or ())))
 
 
 def _given(action: argparse.Action) -> str:
     if not action.option_strings:
-        return f"`{action.metavar}`"
+        return f"`{_name(action)}`"
     value = " | ".join(map(str, action.choices)) if action.choices else action.metavar
     names = ", ".join(f"`{name}`" for name in action.option_strings)
     return f"{names} `{value}`" if action.nargs != 0 else names
