@@ -1,6 +1,5 @@
 """A lane on one host is also the kernel's: what still has its lock keeps it, whatever the store knows."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +7,18 @@ from contextlib import contextmanager
 import pytest
 from fleet import NEVER, Fleet
 
+from detent.node.wardenry import lanes
+
 HELD = "a process of an earlier fire still runs on this host"
 
 
 @contextmanager
 def held(fleet: Fleet, job: str) -> Iterator[None]:
     """As a process holds it that got away from everybody."""
-    with (fleet.lives / "lanes" / f"t.{job}.0").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    fd = lanes.take(str(fleet.lives / "lanes" / f"t.{job}"), places=1)
+    assert fd is not None
+    yield
+    lanes.let_go(fd)
 
 
 def test_a_fire_is_skipped_where_a_process_still_holds_its_lane(fleet: Fleet) -> None:

@@ -171,6 +171,7 @@ def test_children_that_are_left_on_purpose_live_on_and_can_still_write(world: Wo
             spec = world.spec("sh", "-c", script, children="leave", output_path=str(output))
             work = await begin(processes, spec)
             assert (await asyncio.wait_for(work.gone, PATIENCE_S)).outcome == Outcome("succeeded")
+            await until(output.exists)
             left, size = int(pid_file.read_text()), output.stat().st_size
             await until(lambda: output.stat().st_size > size + 20)
             assert is_alive(left)

@@ -129,7 +129,7 @@ NODE = """
 import asyncio, fcntl, json, os, sys
 from detent.clock import boottime
 from detent.node.processes import Processes
-from detent.runners.command import Spec
+from detent.runners.command import NO_BASE, Spec
 
 async def main():
     told = json.loads(sys.argv[1])
@@ -138,7 +138,7 @@ async def main():
     processes = Processes(told["life"], cgroup=told["cgroup"], lock_fd=lock)
     await processes.start()
     trusted_by = boottime() + told["for_s"]
-    work = await processes.spawn(Spec(**told["spec"]), trusted_by)
+    work = await processes.spawn(Spec(**told["spec"] | {"base": NO_BASE}), trusted_by)
     said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
     print(json.dumps(said), flush=True)
     print((await work.gone).outcome, flush=True)
@@ -157,7 +157,7 @@ class Node:
             "life": world.life,
             "cgroup": world.cgroup,
             "lock": str(self.lock),
-            "spec": world.spec(*words, **fields)._asdict(),
+            "spec": world.spec(*words, **fields)._asdict() | {"base": None},
             "for_s": for_s,
         }
         self.process = subprocess.Popen(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.model import Claim, Command, End, Fire, Outcome, Policy
-from detent.runners.command import TAIL_TOLD_MAX, Gone, Paths, command_env, end_of, spec_of
+from detent.runners.command import NO_BASE, TAIL_TOLD_MAX, Gone, Paths, command_env, end_of, spec_of
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
 FIRE = Fire(key="shop.backup@2026-03-01T02:00:00Z", job="shop.backup", due_at=DUE, run_id="01-run")
@@ -133,6 +133,7 @@ def test_what_is_started_is_the_command_under_its_policy() -> None:
         "output_path": "/out",
         "lane": "/lanes/a.b",
         "places": 1,
+        "base": NO_BASE,
     }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 
 from detent.node.wardenry.charge import CallOrder, GuardOrder
 from detent.node.wardenry.spawn import Order
 from detent.runners.call import CallSpec, GuardSpec, Household
-from detent.runners.command import Spec
+from detent.runners.command import Base, Spec
 
 Message = dict[str, object]
 
@@ -16,12 +17,17 @@ Message = dict[str, object]
 def order_of(spec: Spec | CallSpec | GuardSpec, trusted_by: float, term_by: float) -> Message:
     match spec:
         case Spec():
-            return {"do": "spawn", **_command(spec, trusted_by, term_by)._asdict()}
+            return {"do": "spawn", "base": spec.base.name, **_command(spec, trusted_by, term_by)._asdict()}
         case CallSpec():
             return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
         case GuardSpec(id=id, lane=lane, places=places):
             order = GuardOrder(id, os.getpid(), trusted_by, _wire_text(lane), places)
             return {"do": "guard", **order._asdict()}
+
+
+def base(known: Base) -> Message:
+    """An environment for commands to come."""
+    return {"do": "base", "name": known.name, "env": _env(known.env)}
 
 
 def settle(household: Household) -> Message:
@@ -41,7 +47,7 @@ def _command(spec: Spec, trusted_by: float, term_by: float) -> Order:
     return Order(
         id=spec.id,
         words=tuple(map(_wire_text, spec.words)),
-        env={_wire_text(name): _wire_text(value) for name, value in spec.env.items()},
+        env=_env(spec.env),
         cwd=_wire_text(spec.work_dir),
         user=spec.user,
         trusted_by=trusted_by,
@@ -69,6 +75,10 @@ def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
         lane=_wire_text(spec.lane),
         places=spec.places,
     )
+
+
+def _env(env: Mapping[str, str]) -> dict[str, str]:
+    return {_wire_text(name): _wire_text(value) for name, value in env.items()}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -25,13 +25,13 @@ from typing import Any
 from detent.clock import monotonic
 from detent.model import End, Outcome
 from detent.node.attempt import LaneHeld
-from detent.node.orders import order_of, settle
+from detent.node.orders import base, order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
 from detent.node.wardenry.sweep import kill_left, sweep
 from detent.node.wardenry.trees import LEAVE
 from detent.runners.call import CallSpec, GuardSpec, Household
-from detent.runners.command import Gone, Spec, end_of
+from detent.runners.command import Base, Gone, Spec, end_of
 
 __all__ = ["Processes", "Work", "find_cgroup", "sweep"]
 
@@ -114,6 +114,7 @@ class Processes:
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
         self._extended: dict[str, Work] = {}
+        self._bases: dict[str, Base] = {}  # environments that the warden knows
         self._households: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
         self._is_closing = False
@@ -150,6 +151,9 @@ class Processes:
         work = Work(self, spec, trusted_by)
         if isinstance(spec, CallSpec):
             self._settle(spec.household)
+        elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
+            self.send(base(spec.base))
+            self._bases[spec.base.name] = spec.base
         self.send(order_of(spec, work.trusted_by, work.term_by))
         self._works[spec.id] = work
         try:
@@ -283,6 +287,7 @@ class Processes:
         self._launched_at = monotonic()
         self._unheard = 0
         self._households.clear()
+        self._bases.clear()
         self._is_up.set()
         self._launched(self._warden.pid)
         return reader

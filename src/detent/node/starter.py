@@ -19,7 +19,7 @@ from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
 from detent.runners.call import Household, call_spec, guard_spec, household_of, previous_success
-from detent.runners.command import Paths, command_env, spec_of
+from detent.runners.command import Base, Paths, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
 from detent.runners.secrets import resolve
 
@@ -55,6 +55,7 @@ class Runners:
         self._processes, self._threads, self._emit = processes, threads, emit
         self._around = around
         self._households: dict[tuple[object, ...], Household] = {}
+        self._bases: dict[bool, Base] = {}  # for our own user's commands, and for others'
 
     @property
     def around(self) -> Surroundings:
@@ -65,6 +66,7 @@ class Runners:
         """Other ones from now on: what runs goes on, what is kept warm for the old ones ends."""
         self._around = around
         self._households.clear()
+        self._bases.clear()
         self._processes.dissolve_households()
 
     async def start(self, work: Work, claim: Claim, trusted_by: float) -> Running | None:
@@ -78,13 +80,20 @@ class Runners:
         assert_never(work)
 
     async def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running | None:
-        env = command_env(self.around.env, claim, command, self.around.hidden)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
         paths = Paths(str(path), lane_path(self.around.lanes, claim.fire.lane))
-        running = await self._processes.spawn(spec_of(claim, command, env, paths), trusted_by)
+        spec = spec_of(claim, command, told_env(claim, command), paths)
+        running = await self._processes.spawn(spec._replace(base=self._base(command)), trusted_by)
         if running is not None:
             running.gone.add_done_callback(lambda _: forget_output(path))
         return running
+
+    def _base(self, command: Command) -> Base:
+        is_other = bool(command.user)
+        if is_other not in self._bases:
+            env = steady_env(self.around.env, self.around.hidden, is_other=is_other)
+            self._bases[is_other] = Base("another's" if is_other else "ours", env)
+        return self._bases[is_other]
 
     async def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running | None:
         lane, variables = lane_path(self.around.lanes, claim.fire.lane), command_env({}, claim, NOTHING)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 LINES_MAX = 10_000
+WRITE_MAX = 100  # lines in one write
 
 
 class Unblocking:
@@ -38,12 +39,24 @@ class Unblocking:
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
-        while (line := self._lines.get()) is not None:
+        while lines := self._next_lines():
             with suppress(OSError):  # the reader is gone, or the disk is full: jobs go on
                 if self._dropped and self._lines.qsize() < LINES_MAX // 2:
                     count, self._dropped = self._dropped, 0
                     self._write(self._word(count))
-                self._write(line)
+                self._write("".join(lines))
+
+    def _next_lines(self) -> list[str]:
+        """What is there, in one piece: a burst of events must not become a burst of writes.  No line: the
+        end."""
+        lines: list[str] = []
+        while not lines or (len(lines) < WRITE_MAX and not self._lines.empty()):
+            line = self._lines.get()
+            if line is None:
+                self._lines.put(None)  # for the next time, if there is something to write first
+                break
+            lines.append(line)
+        return lines
 
     def _write(self, line: str) -> None:
         """Past the stream's buffer, in which a line that nobody takes would stay until the end."""

@@ -25,12 +25,22 @@ ACCOUNT = ("HOME", "USER", "LOGNAME")  # another user's, when the command runs a
 Cause = Literal["", "timeout", "stop", "trust", "error"]
 
 
+class Base(NamedTuple):
+    """The part of their environment that many commands share: told to the warden once, by its name."""
+
+    name: str = ""
+    env: Mapping[str, str] = {}
+
+
+NO_BASE = Base()
+
+
 class Spec(NamedTuple):
     """A command as it is to be started, for one claim."""
 
     id: str
     words: tuple[str, ...]
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # over its base
     ttl_s: float
     work_dir: str = ""
     user: str = ""
@@ -40,6 +50,7 @@ class Spec(NamedTuple):
     output_path: str = ""  # "": only the tail is kept
     lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
     places: int = 1  # of the lane
+    base: Base = NO_BASE
 
 
 class Gone(NamedTuple):
@@ -63,7 +74,7 @@ NOWHERE = Paths()
 
 
 def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths = NOWHERE) -> Spec:
-    """What to start for a claim; `env` comes from `command_env`."""
+    """What to start for a claim; `env` comes from `told_env`, and goes over a base, or from `command_env`."""
     fire = claim.fire
     return Spec(
         id=f"{fire.run_id}.{claim.attempt}.{claim.fence}",
@@ -85,10 +96,18 @@ def command_env(
     base: Mapping[str, str], claim: Claim, command: Command, secrets: Collection[str] = ()
 ) -> dict[str, str]:
     """The environment of a command; `base` is the node's, `secrets` names variables to keep back."""
-    hidden = set(secrets) | set(ACCOUNT if command.user else ())
-    env = {name: value for name, value in base.items() if name not in hidden and not name.startswith(OURS)}
-    env |= dict(command.env)
-    env |= _about_fire(claim)
+    return steady_env(base, secrets, is_other=bool(command.user)) | told_env(claim, command)
+
+
+def steady_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
+    """What every command gets from its node; one that runs as another user, not our account."""
+    hidden = set(secrets) | set(ACCOUNT if is_other else ())
+    return {name: value for name, value in base.items() if name not in hidden and not name.startswith(OURS)}
+
+
+def told_env(claim: Claim, command: Command) -> dict[str, str]:
+    """What this command gets for this claim, over that."""
+    env = dict(command.env) | _about_fire(claim)
     if claim.fire.origin == "hook":
         env |= _about_end(json.loads(claim.fire.payload or "{}"))
     if command.children == "leave":

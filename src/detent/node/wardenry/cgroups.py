@@ -61,13 +61,13 @@ class Cgroup:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def signal(self, signum: int) -> None:
-        kernel.signal_all(self.members, signum)
+        kernel.signal_all(self.members, signum, self.main)
         if signum == signal.SIGKILL:
             self._kill()
 
     def is_empty(self) -> bool:
         try:
-            return b"populated 0" in (self.path / "cgroup.events").read_bytes() or not self.members()
+            return b"populated 0" in kernel.read(f"{self.path}/cgroup.events") or not self.members()
         except OSError:
             return True
 
@@ -87,9 +87,14 @@ class Cgroup:
 
     def remove(self) -> bool:
         """True: it is not there any more."""
-        for path in self._paths():
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        try:
+            self.path.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:  # the work may have made some below it
+            for path in self._paths():
+                with contextlib.suppress(OSError):
+                    path.rmdir()
         return not self.path.exists()
 
     def _kill(self) -> None:

@@ -138,12 +138,13 @@ def descendants(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def signal_all(members: Callable[[], set[int]], signum: int) -> None:
+def signal_all(members: Callable[[], set[int]], signum: int, first: int = 0) -> None:
     """Signal all members, and never a stranger who was given the id of one that ended: what is held
-    by a pidfd and still a member after that is the one that we mean."""
+    by a pidfd and still a member after that is the one that we mean.  The main process comes first: a
+    shell whose child is signalled before it exits by itself, as if the child had failed."""
     held = {pid: fd for pid in members() if (fd := _hold(pid)) is not None}
     try:
-        for pid in held.keys() & members() if held else ():
+        for pid in sorted(held.keys() & members(), key=lambda pid: (pid != first, pid)) if held else ():
             _send(pid, held[pid], signum)
     finally:
         for fd in held.values():

@@ -6,7 +6,8 @@
 3. When the node's socket closes, everything is ended, and then the warden itself.
 4. It never blocks: not on a command's output, not on the node.
 
-The wire: one JSON object a line.  From the node: `{"do": "spawn", …Order}`, `{"do": "call", …CallOrder}`
+The wire: one JSON object a line.  From the node: `{"do": "base", "name", "env"}` for what many commands
+have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}`
 with before the first of its kind `{"do": "settle", "household", "order"}` and after the last `{"do":
 "dissolve", "household"}`, `{"do": "guard", …GuardOrder}`, `{"do": "release", "id"}`, `{"do": "extend",
 "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
@@ -53,6 +54,7 @@ class Warden:
         self._heard: deque[bytes] = deque()  # and not yet obeyed
         self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
+        self._bases: dict[str, dict[str, str]] = {}
         self._charges: dict[str, Charge] = {}
         self._mains: dict[int, Command] = {}
         self._brood = Brood()
@@ -144,6 +146,7 @@ class Warden:
 
     def _obey(self, message: dict[str, Any]) -> None:
         verbs: dict[str, Callable[[dict[str, Any]], None]] = {
+            "base": self._base,
             "spawn": self._spawn,
             "settle": self._children.settle,
             "dissolve": self._children.dissolve,
@@ -176,7 +179,11 @@ class Warden:
 
     # What it asks for.
 
+    def _base(self, message: dict[str, Any]) -> None:
+        self._bases[message["name"]] = message["env"]
+
     def _spawn(self, message: dict[str, Any]) -> None:
+        message["env"] = self._bases[message.pop("base")] | message["env"]
         order = Order(**message)
         if kernel.boottime() >= order.term_by:
             self._say("refused", id=order.id)

@@ -70,7 +70,9 @@ class Failure(Exception):
         return f"detent: {self.text}\n".encode("utf-8", "surrogateescape")
 
 
+@functools.lru_cache(maxsize=4096)
 def to_bytes(text: str) -> bytes:
+    """Remembered, as most of a command's environment is that of the one before."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -98,7 +98,7 @@ class Descent:
         self._started = self._started_at()
 
     def signal(self, signum: int) -> None:
-        kernel.signal_all(self.members, signum)
+        kernel.signal_all(self.members, signum, self._main)
 
     def is_empty(self) -> bool:
         return not self._roots()
@@ -167,7 +167,7 @@ class CallTree:
             self.spares_child = False
             if self._cgroup:
                 self._cgroup.signal(signum)
-        kernel.signal_all(self.members, signum)
+        kernel.signal_all(self.members, signum, self._child)
 
     def is_empty(self) -> bool:
         """Mostly there is nothing, and that must be seen fast: it is looked for after every call."""
