@@ -8,6 +8,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
 from detent.core.text import listed
@@ -62,6 +63,15 @@ def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str
         return said
     settled = manifest.store.url if manifest else load_machine(env).store.get("url", "")
     return settled or f"sqlite:///{state_directory(env) / DATABASE}"
+
+
+def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str, Any]:
+    """What else is to be told to a store that hosts share: see `stores.opening.open_store`."""
+    try:
+        said = manifest.store._asdict() if manifest else load_machine(env).store
+    except UsageError:  # a broken file must not keep anybody from a store that is named otherwise
+        return {}
+    return {name: said[name] for name in ("key_prefix", "wait_replicas") if name in said}
 
 
 def state_directory(env: Mapping[str, str]) -> Path:

@@ -91,7 +91,7 @@ def test_where_there_is_no_manifest_the_names_are_told(detent: Detent, words: li
     assert "no manifest here: there is no detent.yaml" in said.err
 
 
-@pytest.mark.parametrize("url", ["redis://:secret@host", "sqlite:", "nonsense", "sqlite:///"])
+@pytest.mark.parametrize("url", ["mysql://:secret@host", "sqlite:", "nonsense", "sqlite:///"])
 def test_a_store_that_is_none_is_refused_without_its_password(detent: Detent, url: str) -> None:
     said = detent("history", "--store", url)
     assert said.code == 1

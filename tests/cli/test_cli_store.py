@@ -93,6 +93,7 @@ def test_history_for_programs_has_the_words_of_the_contract(detent: Detent, past
         "reason": "exit 3",
         "status": 3,
         "took_ms": 1500,
+        "result": None,
     }
 
 

@@ -243,7 +243,7 @@ def test_a_Redis_of_another_host_is_named_without_its_password(address: str) -> 
         "url": f"redis://{address.replace('}', ':-}')}/2",
         "key_prefix": "cronlock:",
     }
-    assert "--store sqlite:///PATH" in converted.warnings[0].message
+    assert "is taken over" in converted.warnings[0].message
     assert "geheim" not in repr(converted)
 
 

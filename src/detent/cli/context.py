@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent.cli.tables import say
-from detent.config import find_manifest, load_manifest, store_url
+from detent.config import find_manifest, load_manifest, store_options, store_url
 from detent.core.canonical import without_password
 from detent.core.manifest import Manifest
 from detent.core.text import quote
@@ -45,9 +45,10 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     _add_crontab(parser)
 
 
-def add_named_file(parser: argparse.ArgumentParser) -> None:
+def add_named_file(
+    parser: argparse.ArgumentParser, about: str = "the manifest (default: ./detent.yaml)"
+) -> None:
     """For verbs that a file is what they are about; `default`: the option's is not to be overwritten."""
-    about = "the manifest (default: ./detent.yaml)"
     parser.add_argument(
         "file", nargs="?", metavar="FILE", action=_Named, default=argparse.SUPPRESS, help=about
     )
@@ -117,8 +118,10 @@ def _has_manifest() -> bool:
 
 def with_store(manifest: Manifest | None, flag: str | None = None) -> Context:
     """The store is not opened before it is asked something."""
-    url = store_url(manifest, flag, dict(os.environ))
-    return Context(manifest, open_store(url) if _exists(url) else None, url)
+    env = dict(os.environ)
+    url = store_url(manifest, flag, env)
+    store = open_store(url, **store_options(manifest, env)) if _exists(url) else None
+    return Context(manifest, store, url)
 
 
 def _exists(url: str) -> bool:

@@ -33,7 +33,7 @@ _BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_named_file(parser)
+    add_named_file(parser, "a cronlock file, a CronJob of Kubernetes, or a timer of systemd")
     parser.add_argument("more", nargs="*", metavar="UNIT", help="further units of systemd, or their folders")
     parser.add_argument(
         "--to", choices=("yaml", "toml", "json"), default="yaml", help="the format (default: yaml)"

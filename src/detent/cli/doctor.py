@@ -81,7 +81,7 @@ def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
     context = with_store(manifest, given.store)
     store_rows = list(_store(context))
     yield from store_rows
-    yield from promise_of(context.url)
+    yield from promise_of(context.url, manifest.store.wait_replicas if manifest else 0)
     yield from upkeep_of(context.url)
     yield from _disks(context.url, nodes_directory(context.url, env))
     yield from host_rows()

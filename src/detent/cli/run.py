@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from detent.cli.context import add_named_file
-from detent.config import find_manifest, load_manifest, nodes_directory, store_url
+from detent.config import find_manifest, load_manifest, nodes_directory, store_options, store_url
 from detent.core.findings import worded
 from detent.core.manifest import Manifest
 from detent.errors import UsageError
@@ -48,7 +48,7 @@ def _run(given: argparse.Namespace, emit: Emit) -> int:
     setting = Setting(
         load=lambda: load_manifest(file, env),
         files=files_behind(file),
-        store=open_store(url),
+        store=open_store(url, **store_options(manifest, env)),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
@@ -65,7 +65,7 @@ def _run(given: argparse.Namespace, emit: Emit) -> int:
 
 def _tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
     """Say what a store may forget or, where `store.require` is `full`, refuse it."""
-    weak = [one for one in promise_of(url) if one.state != "ok"]
+    weak = [one for one in promise_of(url, manifest.store.wait_replicas) if one.state != "ok"]
     told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)
     if weak and manifest.store.require == "full":
         raise UsageError(f"the store is too weak for `store.require: full`: {told}")

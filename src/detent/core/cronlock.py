@@ -123,8 +123,8 @@ class _Converter:
         return settings
 
     def _store(self, given: Any) -> dict[str, Any] | None:
-        """Redis: this host's own is replaced by the store of this host; another one is named, to be refused
-        where it would be opened, unless the command line names another store."""
+        """Redis: this host's own is replaced by the store of this host; another one is taken over, as hosts
+        may share it."""
         redis = self._section("redis", given, REDIS_FIELDS)
         db = redis.get("db", 0)
         if type(db) is not int or not 0 <= db <= DB_MAX:
@@ -138,16 +138,17 @@ class _Converter:
             self._warn(
                 "redis",
                 f"at {quote(used)} is not used: fires are kept in this host's own SQLite file, so that a job"
-                " fires once on this host; other hosts with this file would fire for themselves",
+                " fires once on this host; where several hosts have this file, name a Redis that all of them"
+                " share, as redis.address or with --store redis://HOST",
             )
             return None
         self._warn(
             "redis/address",
-            f"{quote(used)} is on another host, and this release has no Redis store: run the file with"
-            " --store sqlite:///PATH (or DETENT_STORE) on one host alone; on several, each fires for itself",
+            f"{quote(used)} is taken over, in a form of our own: cronlock's locks there are not looked at, so"
+            " stop its nodes before you start ours",
         )
         if "password" in redis:
-            self._warn("redis/password", "is not taken over: put it into the store's URL by a variable")
+            self._warn("redis/password", "is not taken over: run it with DETENT_STORE=redis://:PASSWORD@HOST/DB")
         return {"url": f"redis://{address}/{db}", "key_prefix": prefix}
 
     # jobs

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.stores.base import Diagnosis, Store
 
-ALLOWED = 'use "sqlite:///PATH" ("sqlite:////ABSOLUTE/PATH") or, for tests, "memory:"'
+ALLOWED = (
+    'use "sqlite:///PATH" ("sqlite:////ABSOLUTE/PATH"), "redis://HOST", "postgresql://USER@HOST/DATABASE" '
+    'or, for tests, "memory:"'
+)
+POSTGRES = ("postgresql", "postgres")  # schemes
+REDIS = re.compile("rediss?([+](sentinel|cluster))?|unix")  # schemes; stores.redis_link tells more
 
 MEMORY = Diagnosis(
     what="durability",
@@ -17,11 +24,19 @@ MEMORY = Diagnosis(
 )
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0) -> Store:
     scheme, colon, rest = url.partition(":")
     match scheme if colon else "":
         case "sqlite":
             return _open_sqlite(rest)
+        case _ if _is_redis(scheme):
+            from detent.stores.redis import RedisStore
+
+            return RedisStore(url, key_prefix, wait_replicas)
+        case _ if scheme in POSTGRES:
+            from detent.stores.postgres import PostgresStore
+
+            return PostgresStore(url, key_prefix)
         case "memory" if not rest:
             from detent.stores.memory import MemoryStore
 
@@ -30,6 +45,10 @@ def open_store(url: str) -> Store:
             raise UsageError(f"bad store {quote(url)}: a store is named by a URL; {ALLOWED}")
     # The rest of a URL may hold a password: it is not repeated.
     raise UsageError(f"bad store {quote(scheme + ':')}: there is no such kind of store; {ALLOWED}")
+
+
+def _is_redis(scheme: str) -> bool:
+    return REDIS.fullmatch(scheme) is not None
 
 
 def _open_sqlite(rest: str) -> Store:
@@ -48,8 +67,16 @@ def _sqlite_path(rest: str) -> str:
 # For `doctor`, and for a node that starts.
 
 
-def promise_of(url: str) -> tuple[Diagnosis, ...]:
+def promise_of(url: str, wait_replicas: int = 0) -> tuple[Diagnosis, ...]:
     """What the settings of a store carry of the promise."""
+    if _is_redis(url.partition(":")[0]):
+        from detent.stores.redis_health import promise as promise_of_redis
+
+        return promise_of_redis(url, wait_replicas)
+    if url.partition(":")[0] in POSTGRES:
+        from detent.stores.postgres_health import promise as promise_of_postgres
+
+        return promise_of_postgres(url)
     if not url.startswith("sqlite:"):
         return (MEMORY,)
     from detent.stores.sqlite_health import promise
@@ -59,6 +86,10 @@ def promise_of(url: str) -> tuple[Diagnosis, ...]:
 
 def upkeep_of(url: str) -> tuple[Diagnosis, ...]:
     """What else could make a store go away."""
+    if url.partition(":")[0] in POSTGRES:
+        from detent.stores.postgres_health import upkeep as upkeep_of_postgres
+
+        return upkeep_of_postgres(url)
     if not url.startswith("sqlite:"):
         return ()
     from detent.stores.sqlite_health import upkeep

@@ -39,7 +39,7 @@ from detent.stores.sqlite_claim import claims_of, grant_again, grant_due, next_i
 from detent.stores.sqlite_file import File
 from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
 
-LOOK_EVERY_S = 0.05  # how often one who waits looks whether the file changed
+LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of one who waits: less often while nothing changes
 PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
 
 
@@ -53,6 +53,7 @@ class SqliteStore:
     ) -> None:
         self._file, self._clocks = File(path), Clocks(wall, monotonic, boot_id())
         self._closing, self._heard = threading.Event(), 0  # 0: no ring was heard yet
+        self._pause_s = LOOK_S
 
     # Planning.
 
@@ -179,8 +180,9 @@ class SqliteStore:
         rings, self._heard = self._heard or self._file.look(_RINGS), self._file.look(_RINGS)
         if rings != self._heard:  # it rang after the last wait
             return True
-        while (left := until - clock.monotonic()) > 0 and not closing.wait(min(left, LOOK_EVERY_S)):
+        while (left := until - clock.monotonic()) > 0 and not closing.wait(min(left, self._pause_s)):
             seen, version = version, self._file.look(_VERSION)
+            self._pause_s = min(self._pause_s * 1.1, LOOK_MAX_S) if seen == version else LOOK_S
             # Most changes are claims and outcomes that concern nobody who waits.
             if seen != version and (heard := self._file.look(_RINGS)) != rings:
                 self._heard = heard

@@ -1,0 +1,224 @@
+-- May a fire that is due run now?  `core/lanes.py`, which says why, in Lua: the same order, the same words.
+
+local LATE_S = 60
+local lanes = { seen = {}, facts = {} }
+
+-- Read once a call.
+local function fact(kind, of, read)
+  local at = kind .. " " .. of
+  if lanes.facts[at] == nil then
+    lanes.facts[at] = read() or false
+  end
+  return lanes.facts[at]
+end
+
+local function paused(job)
+  return fact("pause", job, function()
+    local packed = redis.call("HGET", name("notes"), "pause/" .. job)
+    local note = packed and cmsgpack.unpack(packed)
+    return note and (not note.expires or note.expires > mono) and note.text
+  end)
+end
+
+local function newer_is_due(me)
+  local newer = redis.call("ZRANGEBYSCORE", name("open", me.job), "(" .. exact(me.due), exact(wall))
+  for _, fire in ipairs(fires.fetch(newer)) do
+    if fire.origin == "schedule" and fire.state ~= "over" then
+      return true
+    end
+  end
+  return false
+end
+
+-- How many places of a lane are kept by the grace of fires that are over.
+local function graces(lane)
+  local counts = fact("graces", "", function()
+    local kept = {}
+    for _, member in ipairs(redis.call("ZRANGEBYSCORE", name("graces"), "(" .. exact(mono), "+inf")) do
+      local of = string.match(member, "^%d+ (.*)$")
+      kept[of] = (kept[of] or 0) + 1
+    end
+    return kept
+  end)
+  return counts[lane] or 0
+end
+
+-- The fires that hold a lane or wait for it, as they were recorded; `hold` adds to them.
+local function held(lane)
+  local seen = lanes.seen[lane]
+  if not seen then
+    seen = { held = fires.fetch(redis.call("ZRANGE", name("held", lane), 0, -1)) }
+    lanes.seen[lane] = seen
+  end
+  return seen
+end
+
+function lanes.hold(me)
+  if me.lane then
+    local seen = held(me.lane)
+    seen.rivals = nil
+    for _, one in ipairs(seen.held) do
+      if one == me then
+        return
+      end
+    end
+    table.insert(seen.held, me)
+    table.sort(seen.held, function(one, other) return one.id < other.id end)
+  end
+end
+
+local function holds(one)
+  return fires.is_live(one) and not one.sentence
+end
+
+local function holders(lane)
+  local there = {}
+  for _, one in ipairs(held(lane).held) do
+    if holds(one) then
+      there[#there + 1] = one
+    end
+  end
+  return there
+end
+
+local function room(me)
+  return me.width - #holders(me.lane) - graces(me.lane)
+end
+
+local function is_late(me)
+  return me.origin == "schedule" and me.attempt == 0 and not me.waits and me.due + LATE_S < wall
+end
+
+-- Why a fire that is due may never run, whatever its lane looks like.
+local function sentence_of(me)
+  if me.sentence then
+    return me.sentence
+  elseif me.state == "claimed" then
+    return me.stop or "lost with " .. me.node
+  elseif me.origin == "schedule" and not fires.mark_of(me.job) then
+    return "cancelled its job was removed"
+  elseif me.attempt > 0 then
+    return nil
+  end
+  local why = me.origin == "schedule" and paused(me.job)
+  if why then
+    return why == "" and "skipped paused" or "skipped paused: " .. why
+  elseif me.start_by and me.start_by < wall then
+    return "missed not started by " .. me.start_text
+  end
+  return nil
+end
+
+local function catch_up(me)
+  local mark = fires.mark_of(me.job)
+  if me.catch_up == "latest" and mark and mark.at < wall then
+    return "hold"
+  elseif me.lane and room(me) <= 0 then
+    return "hold"
+  elseif me.catch_up == "latest" and newer_is_due(me) then
+    return "sentence", "missed a newer instant is due"
+  end
+  return "run"
+end
+
+local function forbid(me)
+  local holder = holders(me.lane)[1].key
+  if me.attempt > 0 then
+    return "sentence", string.match(me.outcome or "failed", "^%S+") .. " contended by " .. holder
+  end
+  return "sentence", "skipped by " .. holder
+end
+
+local function queue(me)
+  if me.waits or me.attempt > 0 then
+    return "wait"
+  end
+  for _, one in ipairs(held(me.lane).held) do
+    if one.state == "pending" and one.waits then
+      return "sentence", "skipped " .. one.key .. " waits already"
+    end
+  end
+  return "wait"
+end
+
+local function may_replace(one)
+  if one.state ~= "pending" or one.run_at > wall or one.sentence or one.is_forgotten or is_late(one) then
+    return false
+  end
+  return one.attempt > 0 or not one.start_by or one.start_by >= wall
+end
+
+-- Those who hold the lane or are due for it, newest first; who is no longer one of them is passed over.
+local function rivals(lane)
+  local seen = held(lane)
+  if not seen.rivals then
+    local due = fires.fetch(redis.call("ZRANGEBYSCORE", name("lane", lane), "-inf", exact(wall)))
+    local there, is_there = {}, {}
+    for _, some in ipairs({ seen.held, due }) do
+      for _, one in ipairs(some) do
+        if not is_there[one] then
+          is_there[one] = true
+          there[#there + 1] = one
+        end
+      end
+    end
+    table.sort(there, function(one, other)
+      return one.due > other.due or one.due == other.due and one.key > other.key
+    end)
+    seen.rivals = there
+  end
+  return seen.rivals
+end
+
+-- The newest `width` of the lane: whether `me` is one, who they are, and the newest of all.
+local function heirs(me)
+  local count, newest, are = 0, nil, {}
+  for _, one in ipairs(rivals(me.lane)) do
+    if holds(one) or may_replace(one) then
+      count, newest, are[one.key] = count + 1, newest or one.key, true
+      if count == me.width then
+        break
+      end
+    end
+  end
+  return are, newest
+end
+
+local function replace(me)
+  local are, newest = heirs(me)
+  if not are[me.key] then
+    return "sentence", "replaced by " .. newest
+  elseif room(me) > 0 then
+    return "run"
+  elseif me.attempt > 0 then
+    return "wait"
+  end
+  local gone = {}
+  for _, one in ipairs(holders(me.lane)) do
+    if not are[one.key] and not one.stop then
+      gone[#gone + 1] = one
+    end
+  end
+  return "wait", nil, gone
+end
+
+-- The step (run, wait, hold, sentence), the sentence, and the holders that must go.
+function lanes.judge(me)
+  local sentence = sentence_of(me)
+  if sentence then
+    return "sentence", sentence
+  elseif is_late(me) then
+    return catch_up(me)
+  elseif not me.lane then
+    return "run"
+  elseif me.concurrency == "Replace" then
+    return replace(me)
+  end
+  local left = room(me)
+  if left > 0 then
+    return "run"
+  elseif left + graces(me.lane) > 0 then
+    return "wait"
+  end
+  return (me.concurrency == "Queue" and queue or forbid)(me)
+end

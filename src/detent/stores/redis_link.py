@@ -1,0 +1,277 @@
+"""The way to a Redis or Valkey server: its URL, its connections, its refusals in our words.
+
+- `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS, `unix:///path/to/socket`;
+  `redis+sentinel://host[:port],host/service[/db]` asks Sentinels for the master of that service;
+  `redis+cluster://host[:port],host` finds an app's server among those of a cluster; `rediss+sentinel://`
+  and `rediss+cluster://` with TLS.  Options follow as redis-py knows them: `?ssl_ca_certs=/ca.pem`,
+  `?socket_timeout=3`; `?sentinel_password=…` for the Sentinels.
+- The client repeats nothing by itself: whether a call that failed was carried out is unknown, and to ask
+  again is the caller's to decide.
+- A thread that calls has a connection of its own for that time, so that no call waits for another.
+- No message holds a password.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from detent.core.text import quote
+from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
+
+Client = Any  # redis-py's own types do not say enough
+TIMEOUT_S = 5.0  # for one answer; a server may be slow for 2 s and more
+CONNECT_S = 3.0
+ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of an answer
+PORT, SENTINEL_PORT = 6379, 26379
+REDIRECTS_MAX = 5  # an app's slot moves rarely
+AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
+
+
+class Address(NamedTuple):
+    """A URL, taken apart."""
+
+    kind: str  # plain | sentinel | cluster
+    hosts: tuple[tuple[str, int], ...]
+    service: str
+    options: Mapping[str, Any]
+    sentinel_options: Mapping[str, Any]
+
+
+class Link:
+    """Connections to one server, or to all those of a cluster; made when they are needed."""
+
+    def __init__(self, url: str, wait_replicas: int) -> None:
+        self._address, self._wait_replicas = parse(url), wait_replicas
+        self._lock = threading.Lock()
+        self._client: Client = None
+        self._cluster: Client = None
+        self._scripts: dict[str, str] = {}
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        address = self._address
+        if "path" in address.options:
+            return f"the Redis at {address.options['path']}"
+        hosts = ", ".join(f"{host}:{port}" for host, port in address.hosts)
+        kinds = {"sentinel": f"the Redis {quote(address.service)} of the Sentinels at"}
+        return f"{kinds.get(address.kind, 'the Redis at')} {hosts}"
+
+    def run(self, script: str, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
+        """Have the script carried out once, on the server that has the key."""
+        acknowledged = self._wait_replicas if is_write else 0
+        with self._translated():
+            for _ in range(REDIRECTS_MAX):
+                try:
+                    return self._run(self.client(key), script, (1, key, *arguments), acknowledged)
+                except _redis().exceptions.MovedError:
+                    self._forget()  # it was not carried out there
+        raise StoreUnavailable(f"{self.where}: the slot of {quote(key)} moves from server to server")
+
+    def _run(self, client: Client, script: str, arguments: tuple[Any, ...], acknowledged: int) -> list[bytes]:
+        try:
+            return self._send(client, ("EVALSHA", self._sha(script), *arguments), acknowledged)
+        except _redis().exceptions.NoScriptError:  # a server that was restarted, or another one
+            return self._send(client, ("EVAL", script, *arguments), acknowledged)
+
+    def _send(self, client: Client, command: tuple[Any, ...], acknowledged: int) -> list[bytes]:
+        if not acknowledged:
+            answer: list[bytes] = client.execute_command(*command)
+            return answer
+        pipeline = client.pipeline(transaction=False)
+        pipeline.execute_command(*command)
+        pipeline.execute_command("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
+        answer, replicas = pipeline.execute(raise_on_error=False)
+        for one in (answer, replicas):
+            if isinstance(one, Exception):
+                raise one
+        if replicas < acknowledged:
+            have = f"{replicas} of {acknowledged} replicas have it"
+            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
+        return answer
+
+    def call(self, key: str, *command: Any) -> Any:
+        """One command that needs no script, on the server that has the key."""
+        with self._translated():
+            return self.client(key).execute_command(*command)
+
+    def client(self, key: str) -> Client:
+        """The client of the server that has the key."""
+        with self._lock:
+            address = self._address
+            if address.kind == "cluster":
+                self._cluster = self._cluster or _open_cluster(address)
+                node = self._cluster.get_node_from_key(key)
+                if node is None:
+                    raise _redis().exceptions.ClusterDownError("no server has the app's slot")
+                return self._cluster.get_redis_connection(node)
+            if self._client is None:
+                self._client = _open_client(address)
+            return self._client
+
+    def close(self) -> None:
+        """Let go of all connections, also of those that somebody waits on."""
+        with self._lock:
+            client, cluster = self._client, self._cluster
+            self._client = self._cluster = None
+        if client is not None:
+            client.connection_pool.disconnect()
+        if cluster is not None:
+            cluster.close()
+
+    def _forget(self) -> None:
+        """Who is the master, and where the slots are, is asked again.  Calls under way may go on."""
+        if self._address.kind != "plain":
+            with self._lock:
+                self._client = self._cluster = None
+
+    def _sha(self, script: str) -> str:
+        if script not in self._scripts:
+            from hashlib import sha1
+
+            self._scripts[script] = sha1(script.encode(), usedforsecurity=False).hexdigest()
+        return self._scripts[script]
+
+    def _translated(self) -> _Translated:
+        return _Translated(self)
+
+    def explain(self, error: Exception) -> DetentError:
+        """The error in our words."""
+        self._forget()
+        errors, said = _redis().exceptions, str(error)
+        if isinstance(error, errors.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
+            return StoreMismatch(f"{self.where} refuses the user or the password: put it right in its URL")
+        if isinstance(error, errors.NoPermissionError) or "NOPERM" in said:
+            return StoreMismatch(f"{self.where} forbids what a store needs: {said}; {_RIGHTS}")
+        if isinstance(error, errors.ReadOnlyError) or "READONLY" in said:
+            if self._address.kind == "plain":
+                return StoreMismatch(f"{self.where} is a read-only replica: name its master")
+            return StoreUnavailable(f"{self.where} has just failed over")
+        if isinstance(error, errors.OutOfMemoryError) or "OOM command" in said:
+            return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
+        is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError)
+        if is_away or said.startswith(AWAY) or isinstance(error, errors.RedisClusterException):
+            return StoreUnavailable(f"{self.where} does not answer: {said}")
+        if "DETENT-SCHEMA" in said:
+            return StoreMismatch(f"{self.where} was used by a newer detent: upgrade this one")
+        return StoreMismatch(f"{self.where} refuses: {said}")
+
+
+class _Translated:
+    """Turns what the client raises into our errors."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        foreign = error is not None and isinstance(error, _redis().exceptions.RedisError | OSError)
+        if foreign and not isinstance(error, DetentError):
+            assert isinstance(error, Exception)
+            raise self._link.explain(error) from error
+
+
+_RIGHTS = "its user needs +@read +@write +@scripting +info +time +wait on the keys of the prefix"
+
+
+def _redis() -> Any:
+    try:
+        import redis
+    except ModuleNotFoundError:
+        raise UsageError("a Redis store needs redis-py: pip install 'detent[redis]'") from None
+    return redis
+
+
+# URLs.
+
+
+def parse(url: str) -> Address:
+    scheme, _, rest = url.partition("://")
+    security, _, kind = scheme.partition("+")
+    where, _, query = rest.partition("?")
+    # A password may hold anything but an @ that is not escaped.
+    user, at, where = where.rpartition("@")
+    hosts, _, path = where.partition("/")
+    service, _, db = path.partition("/") if kind == "sentinel" else ("", "", path)
+    sentinel, further = _sentinel_options(query)
+    whole = f"{security}://{user}{at}{where}" if not kind else f"{security}://{user}{at}host/{db}"
+    options = _options(whole + (f"?{further}" if further else ""))
+    if kind == "sentinel" and not service:
+        raise UsageError('bad store: a Sentinel URL names its service: "redis+sentinel://HOST,HOST/SERVICE"')
+    default = SENTINEL_PORT if kind == "sentinel" else PORT
+    named = tuple(_host(one, default) for one in hosts.split(",")) if scheme != "unix" else ()
+    return Address(kind or "plain", named, service, options, sentinel)
+
+
+def _options(url: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "socket_timeout": TIMEOUT_S,
+        "socket_connect_timeout": CONNECT_S,
+        "health_check_interval": 0,
+    }
+    if not url.startswith("unix:"):
+        settings["socket_keepalive"] = True
+    try:
+        return {**settings, **_redis().connection.parse_url(url)}
+    except ValueError as error:
+        raise UsageError(f"bad store: a Redis URL has {error}") from None
+
+
+def _sentinel_options(query: str) -> tuple[dict[str, str], str]:
+    pairs = parse_qsl(query)
+    ours = {name: value for name, value in pairs if name.startswith("sentinel_")}
+    rest = urlencode([pair for pair in pairs if pair[0] not in ours])
+    return {name.removeprefix("sentinel_"): value for name, value in ours.items()}, rest
+
+
+def _host(text: str, port: int) -> tuple[str, int]:
+    host, colon, given = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if colon and not given.isdecimal():
+        raise UsageError(f"bad store: {quote(text)} is no host with a port")
+    return (host if colon else text).strip("[]") or "localhost", int(given) if colon else port
+
+
+# Clients.
+
+
+def _no_retries() -> Any:
+    redis = _redis()
+    return redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+
+
+def _open_client(address: Address) -> Client:
+    redis, options = _redis(), dict(address.options)
+    options |= {"retry": _no_retries(), "retry_on_error": []}
+    if address.kind == "sentinel":
+        return _open_sentinel(address, options)
+    try:
+        client = redis.Redis(connection_pool=redis.ConnectionPool(**options))
+        client.connection_pool.make_connection()  # it says which options it does not know
+    except TypeError as error:
+        raise UsageError(f"bad store: an option of its URL is unknown: {error}") from None
+    return client
+
+
+def _open_sentinel(address: Address, options: dict[str, Any]) -> Client:
+    times = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
+    if options.pop("connection_class", None):
+        options["ssl"] = True
+    for name in ("host", "port"):
+        options.pop(name, None)
+    asked = {**times, **address.sentinel_options, "retry": _no_retries()}
+    sentinel = _redis().Sentinel(list(address.hosts), sentinel_kwargs=asked, **options)
+    return sentinel.master_for(address.service)
+
+
+def _open_cluster(address: Address) -> Client:
+    redis, options = _redis(), dict(address.options)
+    if options.pop("connection_class", None):
+        options["ssl"] = True
+    for name in ("host", "port", "db"):
+        options.pop(name, None)
+    nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
+    return redis.RedisCluster(startup_nodes=nodes, retry=_no_retries(), **options)

@@ -1,0 +1,125 @@
+-- Every call starts here: what time it is, which era, and whether the clock was set since the last call.
+--
+-- KEYS[1] is the app's "world"; all its keys begin alike and lie in one slot.  ARGV: the verb, what the
+-- client knows, what it asks, then texts that go in as they are.
+--
+-- `wall` is the server's clock and says what is due.  `mono` says what has expired: it is the wall clock
+-- less all steps of it that were noticed.  A client says how long ago, by a clock that nobody sets, it got
+-- which reading of `mono` as an answer: at least so long has really passed.  What the wall clock moved more,
+-- or less, is a step.  A client that never called before cannot tell a step from a time in which nobody
+-- called: then each claim gets a fresh ttl, once, so that work which goes on is not given away.
+
+if redis.replicate_commands then redis.replicate_commands() end -- before 7 they are not the default
+
+local SCHEMA = 1
+local STEP_S = 1 -- less is the network, or drift
+local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
+local TOUCH_S = 0.25 -- that the store was called is written down no more often than this
+
+local prefix = string.sub(KEYS[1], 1, -6)
+local said = cjson.decode(ARGV[2])
+local world, found, wall, mono = {}, {}, 0, 0
+local verbs = {} -- of the parts that this script is made of
+
+-- cjson and Redis would round a number.
+local function exact(number)
+  return string.format("%.17g", number)
+end
+
+local function name(kind, of)
+  return of and prefix .. kind .. ":" .. of or prefix .. kind
+end
+
+-- Wake those who wait, when the call is over.
+local is_ringing = false
+local function ring()
+  is_ringing = true
+end
+
+local function read_world()
+  local packed = redis.call("GET", name("world"))
+  world = packed and cmsgpack.unpack(packed) or {}
+  for field, value in pairs(world) do
+    found[field] = value
+  end
+end
+
+local function save_world()
+  local moved = world.last - (found.last or 0)
+  local is_changed = said.waits or moved < 0 or moved > TOUCH_S
+  for field, value in pairs(world) do
+    is_changed = is_changed or field ~= "last" and value ~= found[field]
+  end
+  if is_changed then
+    redis.call("SET", name("world"), cmsgpack.pack(world))
+  end
+end
+
+local function leap(fence)
+  return math.max(fence + FENCE_STEP, math.floor(wall - SINCE_2020_S) * FENCE_STEP)
+end
+
+local function begin_era(replid)
+  world.replid, world.began = replid, mono
+  world.era = string.sub(replid, 1, 12) .. "-" .. string.format("%.0f", wall * 1000000)
+end
+
+local function begin_world(replid)
+  world.schema, world.ahead, world.calm_until, world.longest = SCHEMA, 0, 0, 0
+  world.generation, world.recorded = 0, 0
+  mono = wall
+  begin_era(replid)
+end
+
+-- What the store remembers may be old: fences leap, and no claim is granted too soon.
+local function new_era(replid)
+  begin_era(replid)
+  world.fence = world.fence and leap(world.fence)
+  world.calm_until = mono + world.longest
+end
+
+-- How far the clock was set since the last call, and whether it moved in a way that nobody can explain.
+local function step_of(moved)
+  if said.era ~= world.era then
+    return math.min(moved, 0), moved > STEP_S
+  end
+  local known = math.max(0, said.mono + said.elapsed - (world.last - world.ahead))
+  if moved < 0 or math.abs(moved - known) > STEP_S then
+    return moved - known, false
+  end
+  return 0, false
+end
+
+local function read_clock()
+  local time = redis.call("TIME")
+  wall = said.wall or tonumber(time[1]) + tonumber(time[2]) / 1000000
+end
+
+-- Answers how far the clock was set, and how far it moved where that may have been a step.
+local function arrive()
+  read_clock()
+  read_world()
+  local replid = string.match(redis.call("INFO", "replication"), "master_replid:(%x+)") or "none"
+  local step, moved, is_doubtful = 0, 0, false
+  if world.era then
+    if world.schema > SCHEMA then
+      error("DETENT-SCHEMA " .. world.schema)
+    end
+    moved = wall - world.last
+    step, is_doubtful = step_of(moved)
+    world.ahead = world.ahead + step
+    mono = wall - world.ahead
+    if world.replid ~= replid then
+      new_era(replid)
+    end
+  else
+    begin_world(replid)
+  end
+  -- A client that knew an older era may still trust a claim that this one has forgotten.
+  if said.era and said.era ~= world.era then
+    world.longest = math.max(world.longest, said.longest)
+    world.calm_until = math.max(world.calm_until, world.began + said.longest)
+  end
+  world.last = wall
+  return math.abs(step) > STEP_S and step or 0, is_doubtful and moved or 0
+end

@@ -1,0 +1,61 @@
+"""The Redis store passes the shared suite, answers as the reference does, and holds in races."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.stores.redis_server import RedisServer, open_for
+
+from detent.stores.base import Store
+from detent.stores.redis import RedisStore
+from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
+from detent.testing.machine import check_against_reference
+from detent.testing.races import Opener, race_to_plan, race_to_run
+
+EXAMPLES = 12  # sequences of calls; `make` has campaigns of more
+
+prefixes = (f"{number}:" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all: each store has a prefix of its own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no")
+    yield server
+    server.end()
+
+
+def _opened(server: RedisServer, clock: FakeClock) -> RedisStore:
+    """An empty store that lives by this clock."""
+    return RedisStore(server.url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> None:
+    clock = FakeClock()
+
+    def reopen(store: Store) -> Store:
+        store.close()
+        return store
+
+    def forget(store: Store) -> Store:
+        server.new_era()
+        return store
+
+    opener = partial(_opened, server, clock)
+    run_check(check, World(opener, clock.pass_time, clock.step_wall, reopen, forget))
+
+
+def test_the_redis_store_answers_as_the_reference_does(server: RedisServer) -> None:
+    check_against_reference(partial(_opened, server), examples=EXAMPLES, fixed=True)
+
+
+@pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)
+def test_of_eight_processes(
+    race: Callable[[Opener, Path], None], server: RedisServer, tmp_path: Path
+) -> None:
+    race(partial(open_for, server.url), tmp_path / "race")
