@@ -1,0 +1,139 @@
+"""The store of a fleet: a schema in a PostgreSQL database that its nodes, triggers and people share.
+
+Every verb is one call of a function in the database (`postgres_*.sql`), which decides by the server's
+clock and under its locks; here are only the documents that go there and back.  The rules are those of
+`stores.base`, the answers those of `stores.memory`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from detent import clock
+from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
+from detent.stores.postgres_link import LATER_S, SCHEMA, SOON_S, Link, Links
+from detent.stores.postgres_schema import prepare, schema_name
+from detent.stores.postgres_values import (
+    Json,
+    ask_json,
+    chart_of,
+    claim_json,
+    fire_json,
+    fires_json,
+    grants_of,
+    note_of,
+    outcome_of,
+    outcome_text,
+    plain,
+    plan_json,
+    query_json,
+    report_json,
+    row_of,
+    verdict_of,
+)
+from detent.stores.postgres_wait import Ears
+
+PRUNE_MAX = 5000  # rows a call: others get their turn in between
+
+
+class PostgresStore:
+    def __init__(
+        self, url: str, schema: str = SCHEMA, boottime: Callable[[], float] = clock.boottime
+    ) -> None:
+        self._links = Links(url, schema_name(schema or SCHEMA), self._prepare)
+        self._boottime = boottime
+        self._memory: tuple[str, float, float, float] | None = None  # era, its clock; ours, before and after
+        self._remembering = threading.Lock()
+        self._ears = Ears(self._links)
+
+    # Planning.
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        document = {"app": app, "seen": seen, "revisions": dict(revisions)}
+        return chart_of(self._call("adopt", document, LATER_S))
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        document = {
+            "app": app,
+            "plans": [plan_json(plan, place) for place, plan in enumerate(plans)],
+            "fires": [
+                fire_json(fire, 0) | {"plan": n} for n, plan in enumerate(plans) for fire in plan.fires
+            ],
+        }
+        return chart_of(self._call("advance", document, LATER_S))
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        fresh = self._call("put", {"fires": fires_json(fires), "delay": delay_s})["fresh"]
+        return [place in set(fresh) for place in range(len(fires))]
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        return grants_of(self._call("claim", ask_json(ask)), ask.node)
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        document = {"claims": [claim_json(claim, place) for place, claim in enumerate(claims)]}
+        return [outcome_of(stop) for stop in self._call("renew", document)["stops"]]
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        document = {"reports": [report_json(report) for report in reports]}
+        return [verdict_of(one) for one in self._call("finish", document)["verdicts"]]
+
+    def cancel(self, key: str, reason: str = "") -> bool:
+        document = {"key": key, "stop": outcome_text(Outcome("cancelled", reason))}
+        return bool(self._call("cancel", document)["done"])
+
+    # Book-keeping.
+
+    def find(self, query: Query) -> list[Row]:
+        return [row_of(one) for one in self._call("find", query_json(query), LATER_S)["rows"]]
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        document = {"app": app, "older_than": older_than_s, "keep": keep, "most": PRUNE_MAX}
+        gone = batch = self._call("prune", document, LATER_S)["gone"]
+        while batch == PRUNE_MAX:
+            batch = self._call("prune", document, LATER_S)["gone"]
+            gone += batch
+        return int(gone)
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        self._call("note", {"app": app, "name": name, "text": plain(text), "ttl": ttl_s})
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        return [note_of(one) for one in self._call("notes", {"app": app, "prefix": prefix})["notes"]]
+
+    def wait(self, app: str, seconds: float) -> bool:
+        return self._ears.wait(app, seconds)
+
+    def close(self) -> None:
+        self._ears.close()
+        self._links.close()
+
+    # How a call is made.
+
+    def _prepare(self, link: Link) -> None:
+        prepare(link, self._links.schema)
+
+    def _call(self, verb: str, document: Json, within_s: float = SOON_S) -> Any:
+        sent = self._boottime()
+        text = json.dumps(document | {"memory": self._remembered(sent)}, separators=(",", ":"))
+        said = json.loads(self._links.call(verb, text, within_s))
+        if "era" in said:
+            self._remember(said["era"], said["mono"], sent)
+        return said
+
+    def _remembered(self, now: float) -> Json:
+        """What we know of the store's clock, and how long ago by one of our own that nobody sets."""
+        if self._memory is None:
+            return {}
+        era, mono, asked, answered = self._memory
+        return {"era": era, "mono": mono, "least": now - answered, "most": now - asked}
+
+    def _remember(self, era: str, mono: float, asked: float) -> None:
+        """The newest answer counts: another thread may have been answered meanwhile."""
+        with self._remembering:
+            if self._memory is None or self._memory[0] != era or self._memory[1] < mono:
+                self._memory = era, mono, asked, self._boottime()

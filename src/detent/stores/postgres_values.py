@@ -1,0 +1,258 @@
+"""Values of the PostgreSQL store ↔ the JSON documents that its functions take and give.
+
+An outcome is a kind, a space and a reason.  A policy is JSON of what is not the default, as it is only
+kept here; what the functions judge by stands beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from detent.clock import instant
+from detent.model import (
+    Ask,
+    Attempt,
+    Chart,
+    Claim,
+    Fire,
+    Grants,
+    Mark,
+    Note,
+    Outcome,
+    Plan,
+    Policy,
+    Query,
+    Report,
+    Retries,
+    Row,
+    Verdict,
+)
+
+Json = dict[str, Any]
+
+# Into the store.
+
+
+def fire_json(fire: Fire, place: int) -> Json:
+    policy = fire.policy
+    late = [f"{fire.key}/{hook}" for hook in policy.hooks if hook.startswith("on_late")]
+    return {
+        "place": place,
+        "key": fire.key,
+        "job": fire.job,
+        "due": fire.due_at.timestamp(),
+        "run_id": fire.run_id,
+        "queue": fire.queue,
+        "lane": fire.lane,
+        "start_by": _seconds(fire.start_by),
+        "policy": _policy_text(policy),
+        "concurrency": policy.concurrency,
+        "width": policy.max_running,
+        "claim_s": policy.claim_s,
+        "grace_s": policy.grace_s,
+        "catch_up": policy.catch_up,
+        "late_hooks": late,
+        "origin": fire.origin,
+        "revision": fire.revision,
+        "payload": plain(fire.payload),
+        "first": _seconds(fire.first_at),
+        "instants": fire.instants,
+    }
+
+
+def fires_json(fires: Iterable[Fire]) -> list[Json]:
+    return [fire_json(fire, place) for place, fire in enumerate(fires)]
+
+
+def plan_json(plan: Plan, place: int) -> Json:
+    spans = [fire.first_at.timestamp() for fire in plan.fires if fire.instants > 1 and fire.first_at]
+    return {
+        "place": place,
+        "job": plan.job,
+        "revision": plan.revision,
+        "since": plan.since.timestamp(),
+        "until": plan.until.timestamp(),
+        "spans_from": min(spans, default=None),
+    }
+
+
+def ask_json(ask: Ask) -> Json:
+    return {
+        "app": ask.app,
+        "node": ask.node,
+        "number": ask.number,
+        "limit": ask.limit,
+        "queues": ask.queues,
+        "ttl": ask.ttl_s,
+        "dead": ask.dead,
+        "without": ask.without,
+        "hooks": ask.hooks,
+    }
+
+
+def claim_json(claim: Claim, place: int) -> Json:
+    return {"place": place, "key": claim.fire.key, "fence": claim.fence, "ttl": claim.ttl_s}
+
+
+def report_json(report: Report) -> Json:
+    verdict = report.verdict
+    return {
+        "key": report.claim.fire.key,
+        "fence": report.claim.fence,
+        "outcome": outcome_text(verdict.outcome),
+        "again": verdict.again_in_s,
+        "counts": verdict.counts,
+        "status": report.status,
+        "took": report.took_s,
+        "tail": b64encode(report.tail).decode(),
+        "result": plain(report.result),
+        "follow": fires_json(report.follow),
+    }
+
+
+def query_json(query: Query) -> Json:
+    whole = query._asdict()
+    return whole | {"since": _seconds(query.since), "until": _seconds(query.until)}
+
+
+def plain(text: str) -> str:
+    """Text as PostgreSQL can keep it: no NUL, and nothing that is no Unicode, as a file's name may be."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def outcome_text(outcome: Outcome) -> str:
+    return plain(f"{outcome.kind} {outcome.reason}")
+
+
+# Out of the store.
+
+
+def chart_of(said: Mapping[str, Any]) -> Chart:
+    marks = {job: Mark(instant(at), revision) for job, (at, revision) in said["marks"].items()}
+    return Chart(instant(said["now"]), said["era"], said["generation"], marks)
+
+
+def grants_of(said: Mapping[str, Any], node: str) -> Grants:
+    claims = tuple(_claim_of(one, node) for one in said["claims"])
+    next_in_s = float("inf") if said["next_in"] is None else said["next_in"]
+    return Grants(claims, instant(said["now"]), next_in_s, said["era"])
+
+
+def _claim_of(said: Mapping[str, Any], node: str) -> Claim:
+    return Claim(
+        fire=_fire_of(said),
+        node=node,
+        fence=said["fence"],
+        attempt=said["attempt"],
+        ttl_s=float(said["ttl"]),
+        expires_at=instant(said["expires"]),
+        sentence=outcome_of(said["sentence"]),
+        previous_success_at=_instant(said["succeeded"]),
+    )
+
+
+def _fire_of(said: Mapping[str, Any]) -> Fire:
+    return Fire(
+        key=said["key"],
+        job=said["job"],
+        due_at=instant(said["due"]),
+        run_id=said["run_id"],
+        queue=said["queue"],
+        lane=said["lane"],
+        start_by=_instant(said["start_by"]),
+        policy=_policy_of(said["policy"]),
+        origin=said["origin"],
+        revision=said["revision"],
+        payload=said["payload"],
+        first_at=_instant(said["first"]),
+        instants=said["instants"],
+    )
+
+
+def row_of(said: Mapping[str, Any]) -> Row:
+    return Row(
+        fire=_fire_of(said),
+        state=said["state"],
+        attempt=said["attempt"],
+        node=said["node"],
+        fence=said["fence"],
+        run_at=instant(said["run_at"]),
+        claimed_at=_instant(said["ran_at"] or None),
+        over_at=_instant(said["over_at"] or None),
+        outcome=outcome_of(said["outcome"]),
+        stop=outcome_of(said["stop"]),
+        attempts=tuple(map(_attempt_of, said["attempts"])),
+    )
+
+
+def _attempt_of(said: list[Any]) -> Attempt:
+    number, node, fence, started, ended, outcome, status, took_s, tail, result = said
+    kind, _, reason = outcome.partition(" ")
+    return Attempt(
+        number, node, fence, instant(started), instant(ended), Outcome(kind, reason), status, float(took_s),
+        b64decode(tail), result,
+    )  # fmt: skip
+
+
+def verdict_of(said: list[Any] | None) -> Verdict | None:
+    if said is None:
+        return None
+    text, again_in_s, counts = said
+    outcome = outcome_of(text)
+    return Verdict(outcome, None if again_in_s is None else float(again_in_s), counts) if outcome else None
+
+
+def note_of(said: list[Any]) -> Note:
+    name, text, written, ends = said
+    return Note(name, text, instant(written), _instant(ends))
+
+
+def outcome_of(text: str | None) -> Outcome | None:
+    if text is None:
+        return None
+    kind, _, reason = text.partition(" ")
+    return Outcome(kind, reason)  # type: ignore[arg-type]
+
+
+# Parts.
+
+
+@lru_cache(maxsize=4096)
+def _policy_text(policy: Policy) -> str:
+    changed = _changed(policy, Policy())
+    if "retries" in changed:
+        changed["retries"] = _changed(policy.retries, Retries())
+    return json.dumps(changed, separators=(",", ":")) if changed else ""
+
+
+@lru_cache(maxsize=4096)
+def _policy_of(text: str) -> Policy:
+    """Fields that a newer version wrote and we do not know are passed over."""
+    given = json.loads(text) if text else {}
+    if "retries" in given:
+        given["retries"] = Retries(**_known(given["retries"], Retries._fields))
+    return Policy(**_known(given, Policy._fields))
+
+
+def _changed(value: Policy | Retries, default: Policy | Retries) -> Json:
+    pairs = zip(value._fields, value, default, strict=True)
+    return {name: given for name, given, usual in pairs if given != usual}
+
+
+def _known(given: Json, names: tuple[str, ...]) -> Json:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names}
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else instant(seconds)

@@ -1,0 +1,175 @@
+-- When a call arrives: what time it is, which era, and whether the clock was set meanwhile.
+--
+-- A caller brings what it remembers of the store: its era, `mono` at its last answer, and how many
+-- seconds have passed since at `least` (from that answer) and at `most` (from its request), by a clock of
+-- its own that nobody sets.  That tells a step of the server's clock from a pause between calls.  A caller
+-- that remembers nothing goes by the newest call of anybody, and where that is too long ago it gives live
+-- claims the benefit of the doubt.
+--
+-- Functions with queries are in PL/pgSQL, as a session keeps their plans.
+--
+-- Locks are taken in this order, and whoever holds one never waits for one before it:
+-- world, asks, apps, marks, fires by id, new lanes and keys in order, jobs in order, ttls.  A call that
+-- claims waits for no lane and no fire: it passes over what another call has locked.
+
+CREATE TYPE moment AS (
+    wall       float8,
+    mono       float8,
+    steps      float8,
+    era        text,
+    calm_until float8
+);
+
+CREATE FUNCTION clock() RETURNS float8 LANGUAGE plpgsql VOLATILE AS
+$$ BEGIN RETURN extract(epoch FROM clock_timestamp()); END $$;
+
+-- The cluster and its timeline: a promotion or a restored backup begins another.  Who may not see the
+-- cluster's number still sees the timeline.
+CREATE FUNCTION system_now() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+BEGIN
+    IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
+        RETURN (SELECT system_identifier FROM pg_control_system()) || '/' || timeline;
+    END IF;
+    RETURN timeline;
+END $$;
+
+CREATE FUNCTION longest_ttl() RETURNS float8 LANGUAGE plpgsql VOLATILE AS
+$$ BEGIN RETURN (SELECT coalesce(max(ttl), 30) FROM ttls); END $$;
+
+-- By how much `mono` is ahead of what it should be; 0: it is right, as far as one can tell.
+CREATE FUNCTION ahead(it world, memory jsonb, mono float8) RETURNS float8 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    passed float8 := mono - (memory->>'mono')::float8;
+    fewest float8 := (memory->>'least')::float8;
+    most   float8 := (memory->>'most')::float8;
+BEGIN
+    IF memory->>'era' IN (it.era, it.previous) THEN
+        -- Clocks drift.  This call may also have been held up on its way, for longer than was known then.
+        RETURN CASE
+            WHEN passed < fewest - 1 - fewest / 1000 THEN passed - fewest
+            WHEN passed > most + 5 + most / 1000 THEN passed - most
+            ELSE 0
+        END;
+    END IF;
+    RETURN CASE WHEN mono < it.seen - 1 THEN mono - it.seen ELSE 0 END;
+END $$;
+
+-- May somebody still run what a store that was here before has granted?
+CREATE FUNCTION has_orphans(it world, memory jsonb, mono float8) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN memory->>'era' NOT IN (it.era, it.previous) AND mono < it.born + 30 AND it.calm_until < it.born + 30;
+END $$;
+
+CREATE FUNCTION arrive(memory jsonb) RETURNS moment LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    it   world;
+    wall float8 := clock();
+    mono float8;
+BEGIN
+    SELECT * INTO STRICT it FROM world;
+    mono := wall - it.steps;
+    IF it.system <> system_now() OR ahead(it, memory, mono) <> 0 OR has_orphans(it, memory, mono)
+       OR NOT memory ? 'era' AND mono > it.seen + 1 AND mono > it.seen + longest_ttl() / 2 THEN
+        SELECT * INTO STRICT it FROM world FOR UPDATE;
+        it := set_right(it, memory, wall);
+    ELSIF mono > it.seen + 1 THEN
+        UPDATE world SET seen = mono WHERE one IN (SELECT one FROM world FOR UPDATE SKIP LOCKED);
+    END IF;
+    RETURN (wall, wall - it.steps, it.steps, it.era, it.calm_until)::moment;
+END $$;
+
+CREATE FUNCTION set_right(it world, memory jsonb, wall float8) RETURNS world LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    step float8 := ahead(it, memory, wall - it.steps);
+    mono float8 := wall - it.steps - step;
+BEGIN
+    IF step <> 0 THEN
+        PERFORM step_by(step, mono, coalesce((memory->>'mono')::float8, it.seen));
+        it.steps := it.steps + step;
+        it.calm_until := least(it.calm_until, mono + greatest(longest_ttl(), 30));
+    END IF;
+    IF it.system <> system_now() THEN
+        it.previous := it.era;
+        it.system := system_now();
+        it.era := gen_random_uuid()::text;
+        it.calm_until := mono + longest_ttl();
+        PERFORM leap(wall);
+        PERFORM give_time(it.seen, mono);
+    ELSIF NOT memory ? 'era' AND mono > it.seen + longest_ttl() / 2 THEN
+        PERFORM give_time(it.seen, mono);
+    END IF;
+    IF has_orphans(it, memory, mono) THEN
+        it.calm_until := it.born + 30;
+    END IF;
+    it.seen := mono;
+    UPDATE world SET era = it.era, previous = it.previous, system = it.system, steps = it.steps,
+                     seen = it.seen, calm_until = it.calm_until;
+    RETURN it;
+END $$;
+
+-- Claims that were live at the newest call get a whole ttl: nobody can tell how much of it has passed.
+CREATE FUNCTION give_time(seen float8, now float8) RETURNS void LANGUAGE sql VOLATILE AS $$
+    UPDATE fires SET expires = greatest(expires, now + ttl), renewed = now
+    WHERE state = 'claimed' AND expires > least(seen, now)
+$$;
+
+-- The clock was set by `step`.  Retries and delays move along: they are durations.  No claim is cut
+-- short that was granted or renewed after `known`, perhaps by a clock that was behind; and none lives
+-- longer than its ttl from now.
+CREATE FUNCTION step_by(step float8, now float8, known float8) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE fires SET run_at = run_at + step
+    WHERE state = 'pending' AND NOT (origin = 'schedule' AND run_at = due);
+    IF step < 0 THEN
+        UPDATE fires SET expires = expires - step, renewed = renewed - step
+        WHERE state = 'claimed' AND renewed > known;
+    END IF;
+    UPDATE fires SET expires = now + ttl, renewed = now WHERE state = 'claimed' AND expires > now + ttl;
+    UPDATE graces SET until = now + lasts WHERE until > now + lasts;
+    UPDATE notes SET expires = now + lasts WHERE expires > now + lasts;
+END $$;
+
+-- Fences of a new era start above all that an older one can have counted to.
+CREATE FUNCTION leap(wall float8) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    one  record;
+    last bigint;
+BEGIN
+    FOR one IN SELECT id FROM apps ORDER BY app LOOP
+        EXECUTE format('SELECT last_value FROM %I', 'fence_' || one.id) INTO last;
+        PERFORM setval(('fence_' || one.id)::regclass, greatest(last + (1 << 22), first_fence(wall)));
+    END LOOP;
+END $$;
+
+CREATE FUNCTION first_fence(wall float8) RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT floor(wall - 1577836800)::bigint << 22 $$;
+
+-- The number of an app.  Its fences are a sequence, which no claim waits for.
+CREATE FUNCTION app_id(name text, wall float8) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    number integer := (SELECT id FROM apps WHERE app = name);
+BEGIN
+    IF number IS NULL THEN
+        INSERT INTO apps (app) VALUES (name) ON CONFLICT DO NOTHING RETURNING id INTO number;
+        IF number IS NOT NULL THEN
+            EXECUTE format('CREATE SEQUENCE %I MINVALUE 0 START %s', 'fence_' || number, first_fence(wall) + 1);
+        ELSE
+            SELECT id INTO number FROM apps WHERE app = name;
+        END IF;
+    END IF;
+    RETURN number;
+END $$;
+
+-- What every answer holds: what its caller is to remember.
+CREATE FUNCTION answer(here moment, said jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN jsonb_build_object('now', here.wall, 'mono', here.mono, 'era', here.era) || said;
+END $$;
+
+-- Wakes those of an app who wait.
+CREATE FUNCTION ring(app text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM nextval('rings'), pg_notify(current_schema(), app);
+END $$;

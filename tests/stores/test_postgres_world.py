@@ -1,0 +1,189 @@
+"""What happens around the PostgreSQL store: a clock that is set, a server that goes, another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tests.stores.postgres_server import (
+    ClockedStore,
+    Server,
+    new_server,
+    shared_schemas,
+    shared_server,
+    wait_until,
+)
+
+from detent.errors import StoreUnavailable
+from detent.model import Outcome
+from detent.stores.base import FENCE_SHIFT
+from detent.stores.opening import promise_of, upkeep_of
+from detent.stores.postgres import PostgresStore
+from detent.testing.store_checks_world import (
+    TTL_S,
+    Asker,
+    FakeClock,
+    fire,
+    keys,
+    renew,
+)
+
+
+@pytest.fixture
+def server() -> Server:
+    return shared_server()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def clocked(clock: FakeClock) -> Iterator[ClockedStore]:
+    schemas = shared_schemas()
+    one = schemas.open(clock)
+    yield one
+    schemas.give_back(one)
+
+
+# Clocks.
+
+
+def another(store: ClockedStore, clock: FakeClock) -> ClockedStore:
+    return ClockedStore(shared_server().url, store.schema, clock)
+
+
+def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    clocked.put([fire("a.b@1")])
+    claim = Asker(clocked).claim_one()
+    clock.step_wall(3600)
+    with closing(another(clocked, clock)) as newcomer:
+        node = Asker(newcomer, "n2")
+        assert node.claim() == []
+        clock.pass_time(TTL_S - 1)
+        assert node.claim() == [], "it has a whole ttl from then on"
+        clock.pass_time(2)
+        assert node.claim_one().sentence == Outcome("lost", "with n1")
+    assert renew(clocked, claim) is not None
+
+
+def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStore, clock: FakeClock) -> None:
+    clocked.put([fire("a.b@1")])
+    Asker(clocked).claim_one()
+    clock.step_wall(-3600)
+    with closing(another(clocked, clock)) as newcomer:
+        node = Asker(newcomer, "n2")
+        assert node.claim() == []
+        clock.pass_time(TTL_S + 1)
+        assert node.claim_one().sentence == Outcome("lost", "with n1")
+
+
+def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    """A machine that was frozen as a whole takes the time it missed for a step of the server's clock."""
+    frozen = FakeClock()
+    with closing(another(clocked, frozen)) as sleeper:
+        for store in (clocked, sleeper):
+            store.adopt("a", -1, {})
+        frozen.step_wall(61)
+        frozen.pass_time(0.5)
+        clock.pass_time(61.5)
+        sleeper.put([fire("a.b@1")])
+        claim = Asker(sleeper).claim_one()
+        assert Asker(clocked, "n2").claim() == [], "whose time goes on, by 61 s at once"
+        assert renew(sleeper, claim) is None
+
+
+def test_a_call_that_took_long_is_no_step_of_the_clock(clocked: ClockedStore, clock: FakeClock) -> None:
+    clocked.put([fire("a.b@1")], delay_s=20.0)
+    clock.pass_time(0.25)
+    readings = iter([clock.monotonic(), clock.monotonic() + 12])  # when it was asked, and answered
+    clocked._boottime = lambda: next(readings)
+    clocked.notes("a")
+    clock.pass_time(12)
+    clocked._boottime = clock.monotonic
+    assert clocked.notes("a") == []
+    clock.pass_time(7.75)
+    assert keys(Asker(clocked).claim()) == ["a.b@1"]
+
+
+# A server that goes away, and another one that takes over.
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Server, Server]]:
+    primary, standby = new_server("fsync=on"), new_server("fsync=on", "hot_standby=on")
+    try:
+        primary.make()
+        primary.start()
+        standby.copy(primary)
+        standby.start()
+        yield primary, standby
+    finally:
+        standby.remove()
+        primary.remove()
+
+
+def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> None:
+    primary, standby = pair
+    store = PostgresStore(primary.url)
+    store.put([fire("a.b@1"), fire("a.c@1")])
+    first = Asker(store).claim_one(limit=1)
+    era = store.adopt("a", -1, {}).era
+
+    (durable, failover), rows = promise_of(primary.url), upkeep_of(primary.url)
+    assert (durable.state, failover.state, rows) == ("ok", "weak", ())
+    assert "1 standby, none synchronous" in failover.found
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    primary.sql("SELECT pg_reload_conf()")
+    wait_until(lambda: promise_of(primary.url)[1].state == "ok")
+
+    refused = pytest.raises(StoreUnavailable, match="read-only standby: name the primary")
+    with closing(PostgresStore(standby.url)) as reader, refused:
+        reader.put([fire("a.b@2")])
+
+    primary.stop()
+    with pytest.raises(StoreUnavailable):
+        store.put([fire("a.b@2")])
+    primary.start()
+    assert renew(store, first) is None
+    assert store.adopt("a", -1, {}).era == era
+    assert Asker(store, "n2").claim_one(limit=1).fence > first.fence
+
+    store.put([fire("a.d@1")])  # with a synchronous standby: it is there, too
+    primary.stop()
+    standby.promote()
+    with closing(PostgresStore(standby.url)) as other:
+        wait_until(lambda: _answers(other))
+        assert other.adopt("a", -1, {}).era != era
+        assert renew(other, first) is None, "what is remembered goes on"
+        calm = Asker(other, "n3").ask()
+        assert calm.claims == ()
+        assert 0 < calm.next_in_s <= TTL_S
+        standby.sql("UPDATE detent.world SET calm_until = 0")
+        claim = Asker(other, "n4").claim_one()
+        assert claim.fire.key == "a.d@1"
+        assert claim.fence >= first.fence + (1 << FENCE_SHIFT)
+    store.close()
+
+
+def _answers(store: PostgresStore) -> bool:
+    try:
+        store.adopt("a", -1, {})
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def test_what_a_server_without_fsync_may_forget_is_told(server: Server) -> None:
+    durable, failover = promise_of(server.url)
+    assert (durable.state, failover.state) == ("weak", "ok")
+    assert "fsync = off" in durable.found
+    (unknown,) = promise_of("postgresql://me:s3cret@127.0.0.1:1/x")
+    assert unknown.state == "weak"
+    assert upkeep_of("postgresql://me:s3cret@127.0.0.1:1/x") == ()
