@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import callables
+import claims
 import cold_start
 import commands
 import load
@@ -14,7 +15,7 @@ from report import arguments, show
 
 BENCHES = {
     module.BENCH.name: module.BENCH
-    for module in (next_instant, cold_start, commands, callables, load, memory)
+    for module in (next_instant, cold_start, commands, callables, claims, load, memory)
 }
 
 

@@ -19,6 +19,7 @@ OURS = {  # a row of ours, and a budget, of each bench
     "cold_start": ("detent version", None),
     "commands": ("detent", "commands lost"),
     "callables": ("detent, loop, 200 at a time", "calls dropped, or made twice"),
+    "claims": ("redis-py Lock", "claims in batches of 100 ÷ Lock"),
     "load": ("yearly, all alike", "peak memory, yearly, all alike"),
     "memory": (10, "memory after 20 ÷ after 10 fires"),
 }

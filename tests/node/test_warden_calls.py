@@ -224,7 +224,7 @@ def test_a_timeout_kills_the_child_and_its_process_and_the_next_call_has_another
     path = world.directory / "pids"
     ends = world.calls(world.call(function, str(path), timeout_s=2.0), world.call("me"))
     child, process = map(int, path.read_text().split())
-    assert ends[0].outcome == Outcome("timed-out", "after 0.5 s")
+    assert ends[0].outcome == Outcome("timed-out", "after 2 s")
     assert ends[0].status == (-15 if function == "stay" else -9)
     assert not is_alive(child) and not is_alive(process)
     assert value(ends[1]) != child

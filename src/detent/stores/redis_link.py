@@ -152,7 +152,7 @@ class Link:
             return StoreUnavailable(f"{self.where} has just failed over")
         if isinstance(error, errors.OutOfMemoryError) or "OOM command" in said:
             return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
-        is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError)
+        is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError | ValueError)
         if is_away or said.startswith(AWAY) or isinstance(error, errors.RedisClusterException):
             return StoreUnavailable(f"{self.where} does not answer: {said}")
         if "DETENT-SCHEMA" in said:
@@ -169,10 +169,14 @@ class _Translated:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        foreign = error is not None and isinstance(error, _redis().exceptions.RedisError | OSError)
-        if foreign and not isinstance(error, DetentError):
+        if isinstance(error, _redis().exceptions.RedisError | OSError) or _is_cut(error):
             assert isinstance(error, Exception)
             raise self._link.explain(error) from error
+
+
+def _is_cut(error: BaseException | None) -> bool:
+    """Was the connection closed under one who waits?  The client without hiredis finds its buffer closed."""
+    return isinstance(error, ValueError) and "closed file" in str(error)
 
 
 _RIGHTS = "its user needs +@read +@write +@scripting +info +time +wait on the keys of the prefix"
