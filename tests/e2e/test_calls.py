@@ -11,7 +11,7 @@ from typing import Any
 from fleet import NEVER, Fleet, NodeProcess, wait_for
 
 from detent.model import Outcome
-from detent.node.wardenry import kernel
+from detent.node.wardenry import kernel, lanes
 
 AT_ONCE_S = 2.0  # what we promise after kill -9
 MODULE = """
@@ -186,7 +186,8 @@ def test_when_the_warden_dies_its_successor_guards_the_thread(fleet: Fleet) -> N
     wardens = kernel.children(node.process.pid)
     for warden in wardens:
         os.kill(warden, signal.SIGKILL)
-    wait_for(lambda: kernel.children(node.process.pid) - wardens, what="another warden")
+    lane = str(fleet.lives / "lanes" / "t.job")
+    wait_for(lambda: set(lanes.holders(lane, 1)) - wardens, what="another warden that holds its lane")
     assert node.process.poll() is None
     node.process.send_signal(signal.SIGSTOP)
     assert ended(node) == -signal.SIGKILL

@@ -84,3 +84,22 @@ def test_work_of_a_stopped_node_is_dead_before_its_claim_expires(fleet: Fleet) -
     stopped.send(signal.SIGCONT)
     stopped.wait("fenced", fire=start.key)
     assert len([node for node in fleet.nodes if node.events("lost", fire=start.key)]) == 1
+
+
+def test_a_node_whose_definition_is_not_in_force_any_more_runs_nothing_by_it(fleet: Fleet) -> None:
+    def define(label: str) -> None:
+        fleet.write({**fleet.job("both", "sleep", "0"), "command": fleet.witness.words(label, "sleep", "0")})
+
+    define("old")
+    newer, older = fleet.file, fleet.file.rename(fleet.directory / "older.yaml")
+    fleet.file = older
+    old = fleet.start()
+    fleet.witness.wait_start("old")
+    fleet.file = newer
+    define("new")
+    fleet.start()
+    fleet.witness.wait_start("new")
+    old.wait("stood-back")
+    known = fleet.witness.starts()
+    fleet.witness.wait_start("new", after=len(fleet.witness.starts("new")) + 5)
+    assert [one.lane for one in fleet.witness.starts()[len(known) + 1 :] if one.lane == "old"] == []

@@ -102,6 +102,13 @@ def spoil():
     os.environ["SPOILT"] = "1"
     os.environ.pop("PATH")
     os.chdir("/")
+    os.umask(0)
+    sys.stdout = open(os.devnull, "w")
+    sys.path.insert(0, "/spoilt")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def kept():
+    print("still heard")
+    return ["/spoilt" in sys.path, os.umask(0o22) == 0, signal.getsignal(signal.SIGTERM) == signal.SIG_IGN]
 def around(): return [os.environ.get("SPOILT"), "PATH" in os.environ, os.getcwd(), os.environ.get("EXTRA")]
 def meddle(): os.write(int(max(os.listdir("/proc/self/fd"), key=lambda fd: "socket" in link(fd))), b"[]\\n")
 def link(fd):

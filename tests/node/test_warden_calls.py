@@ -137,6 +137,12 @@ def test_a_child_is_used_again_and_what_a_call_changed_around_it_is_put_back(wor
     assert value(ends[3]) == [None, True, str(world.directory), None]
 
 
+def test_what_a_call_did_to_its_process_is_taken_back_for_the_next(bare_world: CallWorld) -> None:
+    _, end = bare_world.calls(bare_world.call("spoil"), bare_world.call("kept"))
+    assert value(end) == [False, False, False]
+    assert end.tail == b"still heard\n"
+
+
 def test_other_surroundings_have_other_children(bare_world: CallWorld) -> None:
     plain, extra = bare_world.call("around"), bare_world.call("around", env=(("EXTRA", "1"),))
     ends = bare_world.calls(plain, extra, bare_world.call("me"), bare_world.call("me", env=(("EXTRA", "1"),)))

@@ -85,7 +85,8 @@ class Node:
         self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
         self._ask: Ask | None = None
         self._asks = 0
-        self._read_at = 0.0  # when the chart was last read whole
+        self._read_at = 0.0  # when the request for the newest chart was sent
+        self._reading = asyncio.Lock()
         self._dead: set[str] = set()
         self._without: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
@@ -177,11 +178,12 @@ class Node:
 
     async def _read_chart(self) -> None:
         """Somebody else's jobs are in force: plan what is the same in ours, stand back from the rest."""
-        self._read_at = self.edges.monotonic()
+        sent = self.edges.monotonic()
         chart = await self._call("look", self.edges.store.adopt, self.app, -1, {})
         self._learn(chart.now)
         before = self.timeline.foreign
         self.timeline.take(chart, self.jobs)
+        self._read_at = sent
         self._without.clear()
         if self.timeline.foreign - before:
             foreign = sorted(self.timeline.foreign)
@@ -272,19 +274,26 @@ class Node:
             return verdict, End(verdict.outcome)
         if self.draining:
             return unused("its node is shutting down")
-        job = self._definition(claim.fire)
+        job = await self._definition(claim.fire, holding.renewed)
         if job is None:
             self._without.add(claim.fire.job)
             return unused("its node does not hold its definition")
         self.tell.start(claim, self.store_now())
         return await attempt(holding, job, self.edges.starter, self.edges.rng)
 
-    def _definition(self, fire: Fire) -> Job | None:
-        """The job, if we hold it as the fire was planned, or as it is in force now."""
+    async def _definition(self, fire: Fire, granted: float) -> Job | None:
+        """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
+        than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
-        if job and (fire.origin == "hook" or fire.revision in ("", job.revision)):
+        if job is None or fire.origin == "hook" or fire.revision in ("", job.revision):
             return job
-        return job if job and self.timeline.is_in_force(job) else None
+        try:
+            async with self._reading:
+                if self._read_at < granted:
+                    await self._read_chart()
+        except StoreUnavailable:
+            return None
+        return job if self.timeline.is_in_force(job) else None
 
     # Keeping and settling.
 

@@ -6,7 +6,9 @@
 2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
    the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
    and up goes to stderr, unless the app configured it otherwise.
-3. Between calls the environment and the working directory are put back.  Modules and their state stay.
+3. Between calls the environment, the working directory, the umask, the module path, the standard streams
+   and the handler of SIGTERM are put back.  Modules and their state stay, as does what cannot be taken back
+   (niceness, limits).
    A call that leaves threads behind is the child's last: it is over when they are, as a program's is.
 4. On SIGTERM a function is interrupted by SystemExit, an async one is cancelled, so that both clear up;
    then the child dies of the signal.  An idle one dies of it at once.
@@ -40,6 +42,7 @@ class Child:
     def __init__(self, wire: int) -> None:
         self._wire, self._incoming = wire, b""
         self._pid, self._home, self._env = os.getpid(), os.open(".", os.O_RDONLY), dict(os.environ)
+        self._umask, self._streams, self._path = _umask(), (sys.stdout, sys.stderr), [*sys.path]
         self._interrupt: Callable[[], object] | None = None  # stops the call that is under way
         self._is_idle = self._is_told_to_end = False
         self._c = _c_library()
@@ -143,6 +146,11 @@ class Child:
             os.environ.update(expected)
         with suppress(OSError):
             os.fchdir(self._home)
+        os.umask(self._umask)
+        if (sys.stdout, sys.stderr) != self._streams:
+            self._flush()  # what the call put in their place
+        (sys.stdout, sys.stderr), sys.path[:] = self._streams, self._path
+        signal.signal(signal.SIGTERM, self._terminated)
 
     def _flush(self) -> None:
         logging = sys.modules.get("logging")
@@ -181,6 +189,13 @@ class Child:
         if self._is_told_to_end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _umask() -> int:
+    """To read it, it has to be set."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _exit() -> None:

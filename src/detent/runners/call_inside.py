@@ -13,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import inspect
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent.model import Call
@@ -45,6 +48,12 @@ class Ended(NamedTuple):
     tail: bytes = b""
 
 
+@functools.cache
+def _search_here() -> None:
+    """Modules are found from the directory where the node runs, as a child finds them."""
+    sys.path.insert(0, str(Path.cwd()))
+
+
 class Inside:
     """A call under way in this process.  `ended` is called once, in a thread that is not the caller's."""
 
@@ -56,6 +65,7 @@ class Inside:
         self._is_cancelled = False
 
     def start(self, ended: Callable[[Ended], object]) -> None:
+        _search_here()
         context = contextvars.copy_context()
         context.run(_LOG.set, self._log)
         _listen_to_logging()

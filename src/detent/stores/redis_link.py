@@ -221,6 +221,8 @@ def _options(url: str) -> dict[str, Any]:
         settings["socket_keepalive"] = True
     try:
         return {**settings, **_redis().connection.parse_url(url)}
+    except UsageError:
+        raise
     except ValueError as error:
         raise UsageError(f"bad store: a Redis URL has {error}") from None
 
