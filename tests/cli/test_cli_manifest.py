@@ -220,3 +220,10 @@ def test_a_terminal_without_unicode_gets_json_that_can_be_read(folder: Path) -> 
     told = [job["description"] for job in said.json["jobs"] if "description" in job]
     assert told == ["Schickt Grüße – täglich"]
     assert call(folder, "show", PYTHONIOENCODING="ascii").code == 0
+
+
+def test_a_job_that_is_due_at_boot_has_not_ended(detent: Detent, folder: Path) -> None:
+    job = "{name: b, schedule: '@reboot', command: 'true'}"
+    (folder / "detent.yaml").write_text(f"version: 2\napp: x\njobs: [{job}]\n")
+    said = detent("list").out
+    assert "at boot" in said and "ended" not in said

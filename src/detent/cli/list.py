@@ -15,6 +15,7 @@ from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import iso, moment, relative
 from detent.core.manifest import Manifest
+from detent.core.schedules import fires_at_boot
 from detent.model import Job, Query, Row
 from detent.stores.base import Store
 
@@ -31,6 +32,7 @@ class Listed(NamedTuple):
     pause: Pause | None = None
     running: int = 0
     last: Row | None = None
+    at_boot: bool = False
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,8 @@ def main(given: argparse.Namespace) -> int:
 
 def _listed(manifest: Manifest, name: str, job: Job | None, now: datetime) -> Listed:
     next_at = job.schedule.after(now) if job else None
-    return Listed(name, canonical(manifest, name), enabled=job is not None, next_at=next_at)
+    listed = Listed(name, canonical(manifest, name), enabled=job is not None, next_at=next_at)
+    return listed._replace(at_boot=job is not None and fires_at_boot(job.schedule, now))
 
 
 def _with_fires(manifest: Manifest, rows: list[Listed], store: Store) -> list[Listed]:
@@ -101,7 +104,7 @@ def _last_record(row: Row) -> dict[str, Any]:
 
 
 def _row(row: Listed, now: datetime) -> tuple[str, ...]:
-    next_at = moment(row.next_at, now, for_person=is_terminal())
+    next_at = moment(row.next_at, now, for_person=is_terminal()) or ("at boot" if row.at_boot else "")
     return row.name, schedule_text(row.canonical), next_at, _last(row.last, now), _state(row)
 
 
@@ -117,6 +120,6 @@ def _state(row: Listed) -> str:
         f"running {row.running}" if row.running > 1 else "running" if row.running else "",
         "paused" if row.pause else "",
         "" if row.enabled else "disabled",
-        "ended" if row.enabled and row.next_at is None else "",
+        "ended" if row.enabled and row.next_at is None and not row.at_boot else "",
     ]
     return ", ".join(state for state in states if state)

@@ -99,7 +99,7 @@ def _first_word_fault(words: Any) -> str:
 
 
 def _command_shape(allowed: str) -> Checked:
-    shell = Text(high=COMMAND_MAX, low=1, allowed=allowed)
+    shell = Text(high=COMMAND_MAX, low=1, allowed=allowed.removesuffix(","))
     return Checked(Either(shell, _words("word"), list, f"{allowed} or a list of words"), _first_word_fault)
 
 

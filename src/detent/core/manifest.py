@@ -126,7 +126,7 @@ def _version(document: Any, lines: Mapping[str, int]) -> int:
     if type(version) in (int, float) and version in MANIFEST:
         return int(version)
     given = f"{show(version)} is not a version of the manifest" if "version" in document else "it is missing"
-    findings.problem("version", f"{given}; write 2 (commands and requests) or 1 (requests only, exact)")
+    findings.problem("version", f"{given}; write 2 (commands, requests, calls) or 1 (requests only, exact)")
     findings.raise_problems()
     raise AssertionError("raise_problems raises what it was told")
 
