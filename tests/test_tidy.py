@@ -18,7 +18,7 @@ LAYERS = [  # a module may import its own layer and those before it in this list
     {"__init__", "__main__"},
 ]
 SHARED = {  # in these folders siblings do not import each other, but for what they are made of
-    "stores": {"base", "entry"},
+    "stores": {"base", "entry", "texts"},
     "runners": {"base"},
     "hosts": {"base"},
 }

@@ -10,19 +10,25 @@ from detent.node.processes import find_cgroup
 from detent.node.wardenry.cgroups import life_directory
 
 
+@pytest.fixture
+def world_type() -> type[World]:
+    """Another one, where a file's tests need more of it."""
+    return World
+
+
 @pytest.fixture(params=["cgroup", "descent"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path, world_type: type[World]) -> Iterator[World]:
     cgroup = find_cgroup() if request.param == "cgroup" else ""
     if request.param == "cgroup" and not cgroup:
         pytest.skip("no cgroup v2 is writable here")
-    world = World(tmp_path, cgroup)
+    world = world_type(tmp_path, cgroup)
     yield world
     world.clear_up()
     assert not cgroup or not life_directory(cgroup, world.life).exists()
 
 
 @pytest.fixture
-def bare_world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, "")
+def bare_world(tmp_path: Path, world_type: type[World]) -> Iterator[World]:
+    world = world_type(tmp_path, "")
     yield world
     world.clear_up()

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from warden_world import PATIENCE_S, World, begin, daemon, is_alive, pid_in, python, until
+from warden_world import OPEN_FDS, PATIENCE_S, World, begin, daemon, is_alive, pid_in, python, until
 
 from detent.clock import boottime
 from detent.model import Outcome
@@ -208,16 +208,7 @@ def test_the_environment_arrives_byte_for_byte_and_nothing_else(world: World) ->
 
 
 def test_only_the_three_standard_descriptors_are_open(world: World) -> None:
-    program = """
-import fcntl
-for fd in range(4096):
-    try:
-        fcntl.fcntl(fd, fcntl.F_GETFD)
-        print(fd)
-    except OSError:
-        pass
-"""
-    assert world.run(*python(program)).tail == b"0\n1\n2\n"
+    assert world.run(*python(OPEN_FDS)).tail == b"0\n1\n2\n"
 
 
 LIBC_SIGNALS = 1 << 31 | 1 << 32  # 32 and 33 are the C library's own: no program can set them

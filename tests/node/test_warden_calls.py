@@ -6,7 +6,6 @@ import os
 import pwd
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,32 +14,18 @@ from warden_world import PATIENCE_S, is_alive, until
 
 from detent.clock import boottime
 from detent.model import End, Outcome
-from detent.node.processes import FAREWELL_S, find_cgroup
+from detent.node.processes import FAREWELL_S
 from detent.node.starter import CHILD
 from detent.node.wardenry import kernel
-from detent.node.wardenry.cgroups import life_directory
 from detent.node.wardenry.children import CALLS_MAX
 from detent.node.wardenry.output import TAIL_MAX
 
 SUCCEEDED = Outcome("succeeded")
 
 
-@pytest.fixture(params=["cgroup", "descent"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CallWorld]:
-    cgroup = find_cgroup() if request.param == "cgroup" else ""
-    if request.param == "cgroup" and not cgroup:
-        pytest.skip("no cgroup v2 is writable here")
-    world = CallWorld(tmp_path, cgroup)
-    yield world
-    world.clear_up()
-    assert not cgroup or not life_directory(cgroup, world.life).exists()
-
-
 @pytest.fixture
-def bare_world(tmp_path: Path) -> Iterator[CallWorld]:
-    world = CallWorld(tmp_path, "")
-    yield world
-    world.clear_up()
+def world_type() -> type[CallWorld]:
+    return CallWorld
 
 
 def value(end: End) -> object:

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from warden_world import PATIENCE_S, Node, World, begin, is_alive, pid_in, python, wait_until
+from warden_world import OPEN_FDS, PATIENCE_S, Node, World, begin, is_alive, pid_in, python, wait_until
 
 from detent.clock import boottime
 from detent.node.attempt import LaneHeld
@@ -61,16 +61,7 @@ def test_a_lane_has_so_many_places_and_each_is_free_when_its_work_is_gone(world:
 
 
 def test_the_work_has_the_lock_of_its_lane_and_no_other_descriptor(world: World) -> None:
-    program = """
-import fcntl
-for fd in range(4096):
-    try:
-        fcntl.fcntl(fd, fcntl.F_GETFD)
-        print(fd)
-    except OSError:
-        pass
-"""
-    end = world.run(*python(program), lane=lane_of(world))
+    end = world.run(*python(OPEN_FDS), lane=lane_of(world))
     assert end.tail.split() == [b"0", b"1", b"2", str(lanes.LANE_FD).encode()]
 
 

@@ -40,6 +40,17 @@ time.sleep(1000)
 """
 
 
+OPEN_FDS = """
+import fcntl
+for fd in range(4096):
+    try:
+        fcntl.fcntl(fd, fcntl.F_GETFD)
+        print(fd)
+    except OSError:
+        pass
+"""
+
+
 def daemon(pid_file: Path, main_stays_s: float) -> tuple[str, ...]:
     """The words of a command that leaves a daemon and itself stays so long."""
     return (sys.executable, "-I", "-S", "-c", DAEMON, str(pid_file), str(main_stays_s))

@@ -14,7 +14,7 @@ from detent.model import Outcome, Policy, Query, Retries
 from detent.stores.memory import MemoryStore
 from detent.stores.opening import open_store
 from detent.stores.sqlite import SqliteStore
-from detent.stores.sqlite_rows import outcome_of, outcome_text, policy_of, policy_text
+from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text
 from detent.testing.store_checks_world import DONE, Asker, finish, fire
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

@@ -25,7 +25,6 @@ from detent.stores.postgres_values import (
     fires_json,
     grants_of,
     note_of,
-    outcome_of,
     outcome_text,
     plain,
     plan_json,
@@ -35,6 +34,7 @@ from detent.stores.postgres_values import (
     verdict_of,
 )
 from detent.stores.postgres_wait import Ears
+from detent.stores.texts import outcome_of
 
 PRUNE_MAX = 5000  # rows a call: others get their turn in between
 

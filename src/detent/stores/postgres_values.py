@@ -1,16 +1,13 @@
 """Values of the PostgreSQL store ↔ the JSON documents that its functions take and give.
 
-An outcome is a kind, a space and a reason.  A policy is JSON of what is not the default, as it is only
-kept here; what the functions judge by stands beside it.
+A policy is only kept here; what the functions judge by stands beside it.
 """
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
@@ -25,13 +22,13 @@ from detent.model import (
     Note,
     Outcome,
     Plan,
-    Policy,
     Query,
     Report,
-    Retries,
     Row,
     Verdict,
 )
+from detent.stores import texts
+from detent.stores.texts import outcome_of, policy_of, policy_text, read_outcome
 
 Json = dict[str, Any]
 
@@ -50,7 +47,7 @@ def fire_json(fire: Fire, place: int) -> Json:
         "queue": fire.queue,
         "lane": fire.lane,
         "start_by": _seconds(fire.start_by),
-        "policy": _policy_text(policy),
+        "policy": policy_text(policy),
         "concurrency": policy.concurrency,
         "width": policy.max_running,
         "claim_s": policy.claim_s,
@@ -128,7 +125,7 @@ def plain(text: str) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    return plain(f"{outcome.kind} {outcome.reason}")
+    return plain(texts.outcome_text(outcome))
 
 
 # Out of the store.
@@ -167,7 +164,7 @@ def _fire_of(said: Mapping[str, Any]) -> Fire:
         queue=said["queue"],
         lane=said["lane"],
         start_by=_instant(said["start_by"]),
-        policy=_policy_of(said["policy"]),
+        policy=policy_of(said["policy"]),
         origin=said["origin"],
         revision=said["revision"],
         payload=said["payload"],
@@ -194,9 +191,8 @@ def row_of(said: Mapping[str, Any]) -> Row:
 
 def _attempt_of(said: list[Any]) -> Attempt:
     number, node, fence, started, ended, outcome, status, took_s, tail, result = said
-    kind, _, reason = outcome.partition(" ")
     return Attempt(
-        number, node, fence, instant(started), instant(ended), Outcome(kind, reason), status, float(took_s),
+        number, node, fence, instant(started), instant(ended), read_outcome(outcome), status, float(took_s),
         b64decode(tail), result,
     )  # fmt: skip
 
@@ -214,40 +210,7 @@ def note_of(said: list[Any]) -> Note:
     return Note(name, text, instant(written), _instant(ends))
 
 
-def outcome_of(text: str | None) -> Outcome | None:
-    if text is None:
-        return None
-    kind, _, reason = text.partition(" ")
-    return Outcome(kind, reason)  # type: ignore[arg-type]
-
-
 # Parts.
-
-
-@lru_cache(maxsize=4096)
-def _policy_text(policy: Policy) -> str:
-    changed = _changed(policy, Policy())
-    if "retries" in changed:
-        changed["retries"] = _changed(policy.retries, Retries())
-    return json.dumps(changed, separators=(",", ":")) if changed else ""
-
-
-@lru_cache(maxsize=4096)
-def _policy_of(text: str) -> Policy:
-    """Fields that a newer version wrote and we do not know are passed over."""
-    given = json.loads(text) if text else {}
-    if "retries" in given:
-        given["retries"] = Retries(**_known(given["retries"], Retries._fields))
-    return Policy(**_known(given, Policy._fields))
-
-
-def _changed(value: Policy | Retries, default: Policy | Retries) -> Json:
-    pairs = zip(value._fields, value, default, strict=True)
-    return {name: given for name, given, usual in pairs if given != usual}
-
-
-def _known(given: Json, names: tuple[str, ...]) -> Json:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names}
 
 
 def _seconds(at: datetime | None) -> float | None:

@@ -33,12 +33,12 @@ from detent.stores.redis_values import (
     marks_of,
     note_of,
     of_json,
-    outcome_of,
     report_values,
     row_of,
     to_json,
     verdict_of,
 )
+from detent.stores.texts import outcome_of
 
 PARTS = {  # a script holds only what its verbs need: the server reads all of it at each call
     ("claim", "bury"): ("lanes", "claim"),

@@ -91,20 +91,6 @@ local function matches(fire, query)
   return is_of_origin and (query.state == "" or query.state == fire.state)
 end
 
-local function latest(sources)
-  local first, from
-  for _, source in ipairs(sources) do
-    local one = source.peek()
-    if one and (not first or is_later(one, first)) then
-      first, from = one, source
-    end
-  end
-  if from then
-    from.skip()
-  end
-  return first
-end
-
 -- One page of what matches, and where the next begins.
 local function find(query)
   if query.key then
@@ -112,7 +98,7 @@ local function find(query)
   end
   local rows, texts, sources, place = {}, {}, indices_of(query), nil
   for _ = 1, EXAMINE_MAX do
-    place = latest(sources)
+    place = fires.first_of(sources, is_later)
     if not place then
       return { rows = rows }, texts
     end

@@ -75,20 +75,6 @@ local function sources_of(ask)
   return sources
 end
 
-local function next_due(sources)
-  local first, from
-  for _, source in ipairs(sources) do
-    local fire = source.peek()
-    if fire and (not first or before(fire, first)) then
-      first, from = fire, source
-    end
-  end
-  if from then
-    from.skip()
-  end
-  return first
-end
-
 local function remember(sources, kind, is_cut)
   for _, source in ipairs(sources) do
     if source.of and is_cut then
@@ -169,7 +155,7 @@ local function grant_due(ask)
       is_full, budget = true, LOOK_MAX
       sources, is_hasty = turn_to_sentences(sources)
     end
-    local fire = next_due(sources)
+    local fire = fires.first_of(sources, before)
     if not fire then
       break
     end

@@ -35,6 +35,21 @@ function fires.open(key)
   return fire and fire.state ~= "over" and fire or nil
 end
 
+-- The first of what several sources have next, in this order; it is taken from its source.
+function fires.first_of(sources, is_before)
+  local first, from
+  for _, source in ipairs(sources) do
+    local one = source.peek()
+    if one and (not first or is_before(one, first)) then
+      first, from = one, source
+    end
+  end
+  if from then
+    from.skip()
+  end
+  return first
+end
+
 -- The values of many fields of a hash; false where there is none.
 function fires.fields(hash, fields)
   local values = {}

@@ -1,8 +1,7 @@
 """Values ↔ what travels to and from the scripts of the Redis store.
 
-A fire is JSON: what Python needs to have it back, and under `rules` what the rules of lanes need.  An
-outcome is a kind, a space and a reason.  Instants are seconds since the epoch; numbers come back as
-texts, because cjson would round them.
+A fire is JSON: what Python needs to have it back, and under `rules` what the rules of lanes need.
+Instants are seconds since the epoch; numbers come back as texts, because cjson would round them.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Claim, Fire, Mark, Note, Outcome, Policy, Report, Retries, Row, Verdict
+from detent.model import Attempt, Claim, Fire, Mark, Note, Report, Row, Verdict
 from detent.stores.base import is_planned
+from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
 
 FIRST_TEXT = 4  # where the texts stand among a script's arguments, counted from 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -46,7 +45,7 @@ def fire_text(fire: Fire) -> bytes:
         "run_id": fire.run_id,
         "queue": fire.queue,
         "start_by": _seconds(fire.start_by),
-        "policy": _policy_text(fire.policy),
+        "policy": policy_text(fire.policy),
         "origin": fire.origin,
         "revision": fire.revision,
         "payload": fire.payload,
@@ -67,7 +66,7 @@ def fire_of(text: bytes) -> Fire:
         queue=found["queue"],
         lane=found["rules"].get("lane", ""),
         start_by=_instant(found.get("start_by")),
-        policy=_policy_of(found["policy"]),
+        policy=policy_of(found["policy"]),
         origin=found["origin"],
         revision=found["revision"],
         payload=found["payload"],
@@ -91,33 +90,6 @@ def _rules(fire: Fire) -> dict[str, Any]:
             "start_text": f"{fire.start_by:%Y-%m-%dT%H:%M:%SZ}" if fire.start_by else None,
         }
     )
-
-
-@lru_cache(maxsize=4096)
-def _policy_text(policy: Policy) -> str:
-    """JSON of what is not the default."""
-    values = _changed(policy, Policy())
-    if "retries" in values:
-        values["retries"] = _changed(policy.retries, Retries())
-    return json.dumps(values, separators=(",", ":"))
-
-
-@lru_cache(maxsize=4096)  # the same few policies come again and again
-def _policy_of(text: str) -> Policy:
-    """Fields that a newer version wrote and we do not know are passed over."""
-    values = json.loads(text)
-    if "retries" in values:
-        values["retries"] = Retries(**_known(values["retries"], Retries._fields))
-    return Policy(**_known(values, Policy._fields))
-
-
-def _changed(value: Policy | Retries, default: Policy | Retries) -> dict[str, Any]:
-    pairs = zip(value._fields, value, default, strict=True)
-    return {name: given for name, given, usual in pairs if given != usual}
-
-
-def _known(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in names}
 
 
 # What is asked and answered.
@@ -163,7 +135,7 @@ def verdict_of(found: Mapping[str, Any] | None) -> Verdict | None:
     if not found:
         return None
     again_in_s = found.get("again_in_s")
-    outcome = _outcome(found["outcome"])
+    outcome = read_outcome(found["outcome"])
     return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])
 
 
@@ -197,7 +169,7 @@ def _attempt_of(found: Mapping[str, Any], tail: bytes) -> Attempt:
         fence=int(found["fence"]),
         started_at=instant(float(found["started"])),
         ended_at=instant(float(found["ended"])),
-        outcome=_outcome(found["outcome"]),
+        outcome=read_outcome(found["outcome"]),
         status=found.get("status"),
         took_s=float(found["took"]),
         tail=tail,
@@ -211,19 +183,6 @@ def note_of(found: Mapping[str, Any]) -> Note:
 
 
 # Parts.
-
-
-def outcome_text(outcome: Outcome) -> str:
-    return f"{outcome.kind} {outcome.reason}"
-
-
-def outcome_of(text: str | None) -> Outcome | None:
-    return None if text is None else _outcome(text)
-
-
-def _outcome(text: str) -> Outcome:
-    kind, _, reason = text.partition(" ")
-    return Outcome(kind, reason)  # type: ignore[arg-type]
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

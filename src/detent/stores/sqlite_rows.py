@@ -1,20 +1,15 @@
-"""Rows of the SQLite store ↔ values.  No statement is executed here.
-
-An outcome is a kind, a space and a reason.  A policy is JSON of what is not the default; the same
-few policies come again and again, so both ways are remembered.
-"""
+"""Rows of the SQLite store ↔ values.  No statement is executed here."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Note, Outcome, Policy, Retries, Verdict
+from detent.model import Attempt, Fire, Note, Outcome, Verdict
 from detent.stores.base import app_of
 from detent.stores.entry import Entry
+from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
 
 FIRE = (
     "key", "job", "due", "run_id", "queue", "lane", "start_by", "policy", "origin", "revision", "payload",
@@ -57,8 +52,8 @@ def change_values(entry: Kept) -> tuple[Any, ...]:
     verdict = entry.verdict
     return (
         entry.run_at, entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s,
-        entry.expires, entry.waits, outcome_text(entry.sentence), outcome_text(entry.stop),
-        outcome_text(entry.outcome), outcome_text(verdict.outcome if verdict else None),
+        entry.expires, entry.waits, _outcome_text(entry.sentence), _outcome_text(entry.stop),
+        _outcome_text(entry.outcome), _outcome_text(verdict.outcome if verdict else None),
         verdict.again_in_s if verdict else None, verdict.counts if verdict else True,
         *entry.ran, entry.over_at, entry.id,
     )  # fmt: skip
@@ -92,17 +87,15 @@ def _fire_of(row: tuple[Any, ...]) -> Fire:
 
 def attempt_values(fire: int, one: Attempt) -> tuple[Any, ...]:
     started, ended = one.started_at.timestamp(), one.ended_at.timestamp()
-    outcome = outcome_text(one.outcome)
+    outcome = _outcome_text(one.outcome)
     return fire, one.number, one.node, one.fence, started, ended, outcome, one.status, one.took_s
 
 
 def attempt_of_row(row: tuple[Any, ...]) -> Attempt:
     number, node, fence, started, ended, outcome, status, took_s, tail, result = row
-    kind = outcome_of(outcome)
-    assert kind is not None, "an attempt has an outcome"
-    return Attempt(
-        number, node, fence, instant(started), instant(ended), kind, status, took_s, tail or b"", result or ""
-    )
+    when = instant(started), instant(ended)
+    said = tail or b"", result or ""
+    return Attempt(number, node, fence, *when, read_outcome(outcome), status, took_s, *said)
 
 
 def note_of(row: tuple[Any, ...], ends: float | None) -> Note:
@@ -113,45 +106,12 @@ def note_of(row: tuple[Any, ...], ends: float | None) -> Note:
 # Parts.
 
 
-def outcome_text(outcome: Outcome | None) -> str | None:
+def _outcome_text(outcome: Outcome | None) -> str | None:
     if outcome is None:
         return None
-    text = f"{outcome.kind} {outcome.reason}"
+    text = outcome_text(outcome)
     # A reason may repeat a file's name that is no Unicode, which SQLite would refuse.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def outcome_of(text: str | None) -> Outcome | None:
-    if text is None:
-        return None
-    kind, _, reason = text.partition(" ")
-    return Outcome(kind, reason)  # type: ignore[arg-type]
-
-
-@lru_cache(maxsize=4096)
-def policy_text(policy: Policy) -> str:
-    changed: dict[str, Any] = _changed(policy, Policy())
-    if "retries" in changed:
-        changed["retries"] = _changed(policy.retries, Retries())
-    return json.dumps(changed, separators=(",", ":")) if changed else ""
-
-
-@lru_cache(maxsize=4096)
-def policy_of(text: str) -> Policy:
-    """Fields that a newer version wrote and we do not know are passed over."""
-    given = json.loads(text) if text else {}
-    if "retries" in given:
-        given["retries"] = Retries(**_known(given["retries"], Retries._fields))
-    return Policy(**_known(given, Policy._fields))
-
-
-def _changed(value: Policy | Retries, default: Policy | Retries) -> dict[str, Any]:
-    pairs = zip(value._fields, value, default, strict=True)
-    return {name: given for name, given, usual in pairs if given != usual}
-
-
-def _known(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names}
 
 
 def _seconds(at: datetime | None) -> float | None:
