@@ -1,7 +1,8 @@
 """Many seeds:  python -m detent.testing.campaign seeds FIRST COUNT | mutants [NAME …] | idle
 
-`seeds` runs seeds one mood after the other, two at a time, and ends with 1 if the promise was broken
-in any of them.  `mutants` looks for each planted bug.  `idle` says what a quiet fleet costs.
+`seeds` runs seeds one mood after the other, two at a time, some with a large fleet, and ends with 1 if
+the promise was broken in any of them.  `mutants` looks for each planted bug.  `idle` says what a quiet
+fleet costs.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Any
 
 from detent import clock
 from detent.testing.mutants import MUTANTS, planted
-from detent.testing.sim import MOODS, Sim
+from detent.testing.sim import LARGE, MOODS, SMALL, Sim
 
 PROCESSES = 2
 MUTANT_SEEDS = 200
 
 
-def simulate(seed: int, **types: Any) -> tuple[int, list[str], Counter[str]]:
+def simulate(seed: int, **choices: Any) -> tuple[int, list[str], Counter[str]]:
     """One seed, in the mood that its number gives."""
-    sim = Sim(seed, MOODS[seed % len(MOODS)], **types)
+    sim = Sim(seed, MOODS[seed % len(MOODS)], **choices)
     witness = sim.run()
     counts = witness.events + Counter({f"call.{verb}": n for verb, n in sim.store.calls.items()})
     launches = sum(map(len, witness.launches.values()))
@@ -30,11 +31,16 @@ def simulate(seed: int, **types: Any) -> tuple[int, list[str], Counter[str]]:
     return seed, witness.broken, counts
 
 
+def simulate_any(seed: int) -> tuple[int, list[str], Counter[str]]:
+    """One seed; of three rounds through the moods, one has a large fleet."""
+    return simulate(seed, fleet=LARGE if seed // len(MOODS) % 3 == 2 else SMALL)
+
+
 def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
     """All these seeds; what was counted, and what was broken."""
     total, broken = Counter[str](), []
     with get_context("spawn").Pool(PROCESSES) as pool:
-        for seed, wrong, counts in pool.imap_unordered(simulate, range(first, first + count)):
+        for seed, wrong, counts in pool.imap_unordered(simulate_any, range(first, first + count)):
             total += counts
             broken += [f"seed {seed} ({MOODS[seed % len(MOODS)]}): {what}" for what in wrong[:3]]
     return total, broken

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.clock import instant
 from detent.errors import StoreUnavailable
@@ -41,6 +41,16 @@ POLICIES = {
     "allow": (77, Policy("Allow", timeout_s=90, catch_up="all", retries=THRICE)),
     "short": (300, Policy(start_deadline_s=5, catch_up="skip", hooks=(*HOOKED, "on_late"), late_after_s=20)),
 }
+
+
+class Fleet(NamedTuple):
+    """How many machines there are, and how many jobs; the policies take turns."""
+
+    machines: tuple[int, int]
+    jobs: int
+
+
+SMALL, LARGE = Fleet(machines=(2, 4), jobs=len(POLICIES)), Fleet(machines=(3, 7), jobs=50)
 MOODS = ("rough", "failover", "gentle", "deploy", "calm", "crash")
 INEXCUSABLE = {"calm": {"lost", "missed", "cancelled"}, "gentle": {"lost"}}
 
@@ -62,6 +72,14 @@ class Every:
             yield since
 
 
+def periods(jobs: int) -> Iterator[tuple[str, int]]:
+    """So many jobs: each policy once, then again with other periods."""
+    for number in range(jobs):
+        name, (period_s, _) = list(POLICIES.items())[number % len(POLICIES)]
+        round_ = number // len(POLICIES)
+        yield (f"{name}~{round_}", period_s + 11 * round_) if round_ else (name, period_s)
+
+
 class Sim:
     """A world in a mood: `calm` (no faults), `gentle` (only the network errs: no fire may be lost),
     `crash` (nodes die and drain, nothing else), `deploy` (new jobs all the time), `rough` (all but
@@ -73,12 +91,13 @@ class Sim:
         mood: str = "rough",
         hours: float = 4.0,
         *,
+        fleet: Fleet = SMALL,
         node_type: type[Node] = Node,
         store_type: type[WatchedStore] = WatchedStore,
         warden_type: type[SimWarden] = SimWarden,
     ) -> None:
         self.rng, self.loop, self.witness = Random(seed), VirtualLoop(), Witness()
-        self.mood, self.hours, self.faults = mood, hours, mood != "calm"
+        self.mood, self.hours, self.faults, self.fleet = mood, hours, mood != "calm", fleet
         self.node_type, self.warden_type = node_type, warden_type
         self.jobs: dict[str, Job] = {}
         self.revisions: dict[str, dict[str, Job]] = {}
@@ -91,8 +110,9 @@ class Sim:
         self.store_away, self.blackout = False, False
         self.held: list[Callable[[], Any]] | None = None  # requests that wait for a store that fails over
         self.witness.only_deaths, self.witness.is_punctual = mood == "crash", mood == "calm"
-        for name in POLICIES:
-            self.define(name, POLICIES[name][0])
+        self.periods_s = dict(periods(fleet.jobs))
+        for name, period_s in self.periods_s.items():
+            self.define(name, period_s)
 
     def wall(self) -> float:
         return START.timestamp() + self.loop.time() + self.stepped_s
@@ -100,7 +120,7 @@ class Sim:
     # The manifest.
 
     def define(self, name: str, period_s: int) -> None:
-        policy = POLICIES[name][1]
+        policy = POLICIES[name.partition("~")[0]][1]
         job = Job(f"{APP}.{name}", Every(period_s), WORK, policy, revision=f"every {period_s}")
         job = job._replace(hooks=dict.fromkeys(policy.hooks, WORK))
         self.jobs = self.jobs | {job.name: job}
@@ -108,11 +128,11 @@ class Sim:
 
     def edit(self) -> None:
         """Remove a job, or define one, as before or with another schedule."""
-        name = self.rng.choice(list(POLICIES))
+        name = self.rng.choice(list(self.periods_s))
         if self.rng.random() < 0.3 and len(self.jobs) > 3:
             self.jobs = {k: job for k, job in self.jobs.items() if k != f"{APP}.{name}"}
         else:
-            self.define(name, POLICIES[name][0] + self.rng.choice([0, 0, 7, 15]))
+            self.define(name, self.periods_s[name] + self.rng.choice([0, 0, 7, 15]))
 
     # The network between a node and the store.
 
@@ -337,7 +357,9 @@ class Sim:
         self.loop.set_exception_handler(
             lambda _, context: self.witness.fail(repr(context.get("exception") or context["message"]))
         )
-        lives = [asyncio.create_task(self.life(f"m{i}")) for i in range(self.rng.randint(2, 4))]
+        lives = [
+            asyncio.create_task(self.life(f"m{i}")) for i in range(self.rng.randint(*self.fleet.machines))
+        ]
         lives.append(asyncio.create_task(self.weather()))
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
             await asyncio.sleep(60)
