@@ -91,6 +91,20 @@ def test_a_paused_job_is_no_problem_but_is_told(detent: Detent, past: Past) -> N
 # What failed.
 
 
+def test_a_job_that_was_removed_needs_nobodys_attention(detent: Detent, past: Past, folder: Path) -> None:
+    past.over("money", "a", BAD, 300)
+    past.store.note("demo", "pause/demo.money", "holidays (by ana@host)")
+    assert "failed" in headline(detent("status"))
+    lines = MANIFEST.splitlines(keepends=True)
+    (folder / "detent.yaml").write_text("".join(line for line in lines if "money" not in line))
+    generation = past.store.adopt("demo", -1, {}).generation
+    kept = {name: job.revision for name, job in past.jobs.items() if name != "demo.money"}
+    past.store.adopt("demo", generation, kept)
+    said = detent("status")
+    assert headline(said).startswith("all well")
+    assert "demo.money" not in said.out
+
+
 def test_a_job_that_failed_is_named_with_the_fire_to_look_at(detent: Detent, past: Past) -> None:
     past.over("money", "a", BAD, 300)
     fire = past.over("money", "b", BAD, 100)

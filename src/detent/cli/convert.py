@@ -46,12 +46,17 @@ def main(given: argparse.Namespace) -> int:
     file, env = given.file if isinstance(given.file, Path) else Path(given.file), dict(os.environ)
     converted = _checked(convert_file(file, env, given.more), file, env)
     for warning in converted.warnings:
-        say(f"warning: {worded(warning, str(file))}")
+        say(f"warning: {_told(warning, file, str(file))}")
     if given.output == "json":
         write_json(_record(converted))
     else:
         print("\n".join(WRITERS[given.to](converted, file)))
     return 0
+
+
+def _told(warning: Problem, file: Path, named: str) -> str:
+    """A warning of a unit says in which one, with the line."""
+    return worded(warning, "" if warning.path.startswith(file.name) else named)
 
 
 def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Converted:
@@ -76,7 +81,7 @@ def _warning(problem: Problem) -> dict[str, Any]:
 
 def _heading(converted: Converted, file: Path) -> Iterator[str]:
     yield f"# Made from {plain(str(file))} by `detent convert`."
-    yield from (f"# warning: {plain(worded(warning, file.name))}" for warning in converted.warnings)
+    yield from (f"# warning: {plain(_told(warning, file, file.name))}" for warning in converted.warnings)
 
 
 def _source(converted: Converted, number: int) -> list[str]:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.cli.context import Context
-from detent.cli.names import NOT_HOOKS, SCAN_MAX, apps_of, find_job
+from detent.cli.names import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.cli.nodes import Alive, find_nodes, node_record, remarks
 from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.records import fire_record
@@ -91,11 +91,13 @@ def _with_fires(overview: Overview, context: Context, store: Store) -> Overview:
     over = store.find(query._replace(state="over", since=now - LATELY, until=now, limit=LOOK_MAX))
     unplanned = _unplanned(context.manifest, store, now) if context.manifest else ()
     late = _by_job([*_late(pending, running, overview.nodes, now), *unplanned])
+    known = {*known_jobs(context)}  # what became of a job that was removed needs nobody's attention
     return overview._replace(
         running=sorted(running, key=lambda row: row.claimed_at or now),
         retrying=[row for row in pending if row.attempt],
         late=late,
-        failures=_failures(over),
+        failures=_failures([row for row in over if row.fire.job in known]),
+        pauses=[pause for pause in overview.pauses if pause.job in known],
     )
 
 

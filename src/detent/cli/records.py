@@ -29,7 +29,7 @@ def fire_record(row: Row, *, with_output: bool = False) -> dict[str, Any]:
         "node": row.node or None,
         "fence": row.fence or None,
         "over_at": iso(row.over_at),
-        "took_ms": None if (took := took_s(row)) is None else round(took * 1000),
+        "took_ms": _milliseconds(took_s(row)),
         "attempts": [_attempt_record(attempt, with_output) for attempt in row.attempts],
     }
 
@@ -44,15 +44,25 @@ def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
         "outcome": attempt.outcome.kind,
         "reason": attempt.outcome.reason,
         "status": attempt.status,
-        "took_ms": round(attempt.took_s * 1000),
+        "took_ms": _milliseconds(attempt_took_s(attempt)),
         "result": json.loads(attempt.result) if attempt.result else None,
     }
     return record | ({"output": attempt.tail.decode("utf-8", "replace")} if with_output else {})
 
 
 def took_s(row: Row) -> float | None:
-    """How long its attempts took, all together."""
-    return sum(attempt.took_s for attempt in row.attempts) if row.attempts else None
+    """How long its attempts took, all together, as far as is known."""
+    known = [took for attempt in row.attempts if (took := attempt_took_s(attempt)) is not None]
+    return sum(known) if known else None
+
+
+def attempt_took_s(attempt: Attempt) -> float | None:
+    """Of one that was settled by another node than its own, nobody knows."""
+    return None if attempt.outcome.kind == "lost" and not attempt.took_s else attempt.took_s
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def standing(row: Row) -> str:

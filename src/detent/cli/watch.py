@@ -13,7 +13,7 @@ from detent import clock
 from detent.cli.describe import short
 from detent.cli.heartbeats import living
 from detent.cli.names import fetch
-from detent.cli.records import standing, took_s
+from detent.cli.records import attempt_took_s, standing, took_s
 from detent.cli.segments import Segments
 from detent.cli.tables import plain, say
 from detent.cli.words import duration
@@ -118,8 +118,9 @@ class Watch:
         self._show_rest(attempt.tail)
         self._ended = attempt.number
         if row.state != "over" or attempt is not row.attempts[-1]:  # the fire's end tells the last one's
-            why = f"{_why(attempt.outcome)}, " if attempt.outcome.reason else ""
-            say(f"attempt {attempt.number} {attempt.outcome.kind}: {why}{duration(attempt.took_s)}")
+            told = [_why(attempt.outcome), duration(attempt_took_s(attempt))]
+            rest = ", ".join(word for word in told if word)
+            say(f"attempt {attempt.number} {attempt.outcome.kind}{': ' if rest else ''}{rest}")
 
     def _show_rest(self, tail: bytes) -> None:
         size = f"{TAIL_MAX // 1024} KiB"

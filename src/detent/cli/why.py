@@ -19,7 +19,7 @@ from detent.cli.context import Context, add_context, open_context
 from detent.cli.describe import canonical
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, find_fire, stored_job
 from detent.cli.reasons import fate
-from detent.cli.records import fire_record
+from detent.cli.records import attempt_took_s, fire_record
 from detent.cli.tables import plain, write_json, write_table
 from detent.cli.times import ALLOWED, read_time
 from detent.cli.words import duration, iso
@@ -222,8 +222,8 @@ def _attempts(row: Row, subject: Subject) -> Sequence[tuple[str, ...]]:
     told = []
     for one in row.attempts:
         started = _clock(one.started_at, row.fire.due_at, subject)
-        outcome = one.outcome
-        told.append((str(one.number), started, duration(one.took_s), one.node, outcome.kind, outcome.reason))
+        took, outcome = duration(attempt_took_s(one)), one.outcome
+        told.append((str(one.number), started, took, one.node, outcome.kind, outcome.reason))
     return told
 
 
