@@ -3,7 +3,7 @@
 - All commands of a page go to one shell, on a terminal, as a reader's would; a command that goes on has a
   terminal of its own.
 - Some things of the world are not for tests to touch; others stand for them: a crontab of the system that
-  holds what Debian's does, and a host that takes alerts.
+  holds what Debian's does, a host that takes alerts, and free ports for an app and a Redis of the page's own.
 - At the end everything that was started is told to stop, and is waited for, by its process id.
 """
 
@@ -27,6 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from docs_pages import ROOT
+from tests.stores.redis_server import free_port, server_binary
 
 WAIT_MAX_S = 30.0  # for a command, or for what is shown to come
 COLUMNS, ROWS = 140, 60
@@ -34,7 +35,8 @@ LOOK_S, LOOK_AGAIN_S = 0.02, 0.2  # between two looks at a terminal; before a co
 HURRY_S = 0.3  # between two signals: a second one makes a node hurry
 MARK = "--said--"
 _SAID = re.compile(rf".*\n{MARK}\d+\n.*", re.DOTALL)
-CRONTAB, ALERTS = "/etc/crontab", "https://alerts.example.com"
+CRONTAB, ALERTS, APP = "/etc/crontab", "https://alerts.example.com", "localhost:8000"
+REDIS_PORT = "7379"
 DEBIAN = ROOT / "tests/corpus/crontab/debian-default.system.crontab"
 
 
@@ -85,6 +87,8 @@ class Reader:
         self._stand_ins = {
             CRONTAB: f"system:{folder / 'crontab'}",
             ALERTS: f"http://127.0.0.1:{self._alerts.server_port}",
+            APP: f"127.0.0.1:{free_port()}",
+            REDIS_PORT: str(free_port()),
         }
         self._shell = subprocess.Popen(
             ["bash", "--norc", "-s"],
@@ -192,6 +196,7 @@ def _environment(folder: Path) -> dict[str, str]:
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
         program.chmod(0o755)
+    (programs / "redis-server").symlink_to(server_binary())
     return {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),

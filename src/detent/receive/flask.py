@@ -1,0 +1,41 @@
+"""The receiver as a Flask blueprint: jobs run in the app's context, as a view does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detent.receive.receiver import MANIFEST_PATH
+from detent.receive.wsgi import incoming_of
+
+if TYPE_CHECKING:
+    from detent.receive.receiver import Receiver
+
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+def blueprint(receiver: Receiver) -> Any:
+    from flask import Blueprint, Response, request
+
+    made = Blueprint("detent_receive", __name__)
+
+    def answer(below: str) -> Any:
+        reply = receiver.receive(incoming_of(request.environ, below, _read(request, receiver.body_max)))
+        return Response(reply.body, reply.status, headers=reply.all_headers())
+
+    def serve_manifest() -> Any:
+        return answer(MANIFEST_PATH)
+
+    def receive_fire(rest: str) -> Any:
+        return answer(f"{receiver.prefix}/{rest}")
+
+    made.add_url_rule(MANIFEST_PATH, view_func=serve_manifest, methods=METHODS)
+    made.add_url_rule(f"{receiver.prefix}/<path:rest>", view_func=receive_fire, methods=METHODS)
+    return made
+
+
+def _read(request: Any, most: int) -> bytes | None:
+    if (request.content_length or 0) > most:
+        return None
+    # A hook of the app may have read it before us: then the stream is empty, and Flask remembers the body.
+    body: bytes = request.stream.read(most + 1) or request.get_data()
+    return body if len(body) <= most else None

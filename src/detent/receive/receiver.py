@@ -1,0 +1,259 @@
+"""The receiving side of an app: its jobs, and what is answered to a request.
+
+- Verified first: nobody without a secret learns which jobs there are.
+- What is refused, rejected or failed is told by name; no answer and no log has a secret in it.
+- A job's function is not interrupted when its caller goes away: what it did is recorded when it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from detent.core.fields import LIMITS
+from detent.core.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S
+from detent.core.text import did_you_mean, quote
+from detent.errors import SignatureError, UsageError
+from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
+from detent.receive.fire import ReceivedFire, read_fire
+from detent.receive.gate import Gate
+from detent.receive.jobs import DeclaredJob, Place, check_place, declare, manifest_of
+from detent.receive.messages import (
+    JSON,
+    BadMethod,
+    BadPath,
+    BodyTooLarge,
+    Incoming,
+    NoJobs,
+    Refusal,
+    Reply,
+    UnknownJob,
+    refuse,
+)
+from detent.receive.once import Once, run
+from detent.receive.receipts import Terms, open_receipts
+
+if TYPE_CHECKING:
+    from detent.receive.asgi import AsgiApp
+    from detent.receive.wsgi import WsgiApp
+
+MANIFEST_PATH = "/.well-known/cron-manifest"
+BODY_MAX = 1_048_576  # bytes, unless the receiver says otherwise: as long as a manifest's may be
+LEASE_S = 15.0
+LEASE_MIN_S, LEASE_MAX_S = 1.0, 3600.0
+KEEP_DAYS = 30
+DAY_S = 86_400.0
+JOBS_MAX = LIMITS[1].jobs
+
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+log = logging.getLogger("detent.receive")
+
+
+class _Verified(NamedTuple):
+    job: DeclaredJob
+    fire: ReceivedFire
+
+
+class Receiver:
+    """Declare jobs with `job`; mount it with `asgi`, `wsgi`, `blueprint` or `urlpatterns`."""
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        base_url: str,
+        secrets: str | Sequence[str],
+        secret_refs: Sequence[str] = (),
+        prefix: str = "/cron",
+        window_seconds: float = TOLERANCE_MAX_S,
+        body_max: int = BODY_MAX,
+        require_signed_manifest: bool = False,
+        dedupe: str = "",
+        lease_seconds: float = LEASE_S,
+        keep_days: float = KEEP_DAYS,
+        reject_stale_fence: bool = False,
+    ) -> None:
+        self._refs = (secrets,) if isinstance(secrets, str) else tuple(secrets)
+        told = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
+        self._place = Place(app, base_url.rstrip("/"), prefix, told)
+        self._window_s, self.body_max = window_seconds, body_max
+        self._is_manifest_signed = require_signed_manifest
+        self._terms = Terms(lease_seconds, keep_days * DAY_S, reject_stale_fence)
+        self._check(dedupe)
+        check_place(self._place)
+        self._gate = Gate(self._place.url, self._refs, window_seconds)
+        self._once = Once(open_receipts(dedupe), self._terms) if dedupe else None
+        self._jobs: dict[str, DeclaredJob] = {}
+        self._manifest = b""  # made when it is first asked for
+
+    def __repr__(self) -> str:
+        return f"Receiver({self._place.app!r}, jobs={sorted(self._jobs)})"
+
+    def _check(self, dedupe: str) -> None:
+        if not _PREFIX.fullmatch(self._place.prefix):
+            raise UsageError(f"bad prefix {quote(self._place.prefix)}: use a path like /cron")
+        if urlsplit(self._place.url).query or urlsplit(self._place.url).fragment:
+            raise UsageError(f"bad base_url {quote(self._place.url)}: it has no query and no fragment")
+        if not TOLERANCE_MIN_S <= self._window_s <= TOLERANCE_MAX_S:
+            raise UsageError(f"bad window_seconds {self._window_s:g}: allowed are 30 to 300")
+        if self.body_max < 0:
+            raise UsageError(f"bad body_max {self.body_max}: it counts bytes, from 0 on")
+        if not LEASE_MIN_S <= self._terms.lease_s <= LEASE_MAX_S:
+            raise UsageError(f"bad lease_seconds {self._terms.lease_s:g}: allowed are 1 to 3,600")
+        if not self._terms.keep_s > self._terms.lease_s:
+            raise UsageError("bad keep_days: a receipt is kept for longer than a lease")
+        if self._terms.is_fenced and not dedupe:
+            raise UsageError(
+                'reject_stale_fence needs a place for fences: say dedupe="sqlite:///PATH" as well'
+            )
+
+    # Declaring.
+
+    def job(
+        self,
+        *schedules: str,
+        name: str = "",
+        timezone: str = "UTC",
+        method: str = "POST",
+        headers: dict[str, str] | None = None,
+        body: str = "",
+        timeout_seconds: int = 60,
+        max_attempts: int = 3,
+        min_seconds: int = 1,
+        max_seconds: int = 60,
+        concurrency: str = "Forbid",
+        concurrency_scope: str = "host",
+    ) -> Callable[[_F], _F]:
+        """A decorator: the function below is this job.  Everything is as in the version 1 manifest."""
+        retries = {"max_attempts": max_attempts, "min_seconds": min_seconds, "max_seconds": max_seconds}
+        policy = {"concurrency": concurrency, "concurrency_scope": concurrency_scope}
+        document = {
+            "schedules": list(schedules),
+            "timezone": timezone,
+            "request": {"method": method, "headers": headers or {}, "body": body},
+            "policy": {**policy, "timeout_seconds": timeout_seconds, "retries": retries},
+        }
+
+        def declared(function: _F) -> _F:
+            self._declare({"name": name or _name_of(function), **document}, function)
+            return function
+
+        return declared
+
+    def _declare(self, document: dict[str, Any], function: Callable[..., Any]) -> None:
+        job = declare(self._place, document, function)
+        if job.name in self._jobs:
+            raise UsageError(
+                f"bad job {quote(job.name)}: there is one of this name; give it another with name="
+            )
+        if self._terms.is_fenced and document["policy"]["concurrency"] == "Allow":
+            raise UsageError(
+                f"bad job {quote(job.name)}: with Allow its fires run together, and one would be refused for "
+                "the other's fence; use Forbid, or a receiver without reject_stale_fence"
+            )
+        if len(self._jobs) == JOBS_MAX:
+            raise UsageError(f"bad job {quote(job.name)}: an app has {JOBS_MAX} jobs at most")
+        self._manifest = b""
+        self._jobs[job.name] = job
+
+    # Mounting.
+
+    def asgi(self, inner: AsgiApp | None = None) -> AsgiApp:
+        """An ASGI app; with `inner`, everything that is not ours goes there."""
+        from detent.receive.asgi import asgi_app
+
+        return asgi_app(self, inner)
+
+    def wsgi(self, inner: WsgiApp | None = None) -> WsgiApp:
+        """A WSGI app; with `inner`, everything that is not ours goes there."""
+        from detent.receive.wsgi import wsgi_app
+
+        return wsgi_app(self, inner)
+
+    def blueprint(self) -> Any:
+        """For Flask: `app.register_blueprint(cron.blueprint())`."""
+        from detent.receive.flask import blueprint
+
+        return blueprint(self)
+
+    def urlpatterns(self) -> list[Any]:
+        """For Django: `urlpatterns = [*cron.urlpatterns(), …]`."""
+        from detent.receive.django import urlpatterns
+
+        return urlpatterns(self)
+
+    @property
+    def prefix(self) -> str:
+        """Below which path the jobs are."""
+        return self._place.prefix
+
+    def owns(self, path: str) -> bool:
+        """Is a request to this path (below the mount) for us?"""
+        below = self._gate.below(path)
+        return below == MANIFEST_PATH or below.startswith(f"{self.prefix}/")
+
+    # Answering.
+
+    def receive(self, incoming: Incoming, run_async: RunAsync = run_alone) -> Reply:
+        """The answer, on this thread."""
+        return drive(self._exchange(incoming), run_async)
+
+    async def receive_async(self, incoming: Incoming) -> Reply:
+        """The answer, on this event loop."""
+        return await drive_async(self._exchange(incoming))
+
+    def manifest(self) -> bytes:
+        """The manifest as it is served."""
+        self._manifest = self._manifest or manifest_of(self._place, list(self._jobs.values()))
+        return self._manifest
+
+    def _exchange(self, incoming: Incoming) -> Exchange:
+        try:
+            return (yield from self._answer(incoming))
+        except (Refusal, SignatureError) as error:
+            # Whoever is mounted at the root of an app is asked for every path that is not there.
+            level = logging.DEBUG if isinstance(error, BadPath) else logging.WARNING
+            log.log(level, "refused %s: %s: %s", quote(incoming.path), type(error).__name__, error)
+            return refuse(error)
+
+    def _answer(self, incoming: Incoming) -> Exchange:
+        below = self._gate.below(incoming.path)
+        if below == MANIFEST_PATH:
+            return self._serve_manifest(incoming)
+        if not below.startswith(f"{self.prefix}/"):
+            raise BadPath(f"nothing is served at {quote(incoming.path)}: jobs are below {self.prefix}/")
+        job, fire = self._admit(incoming, below)
+        return (yield from self._once.run(job, fire) if self._once else run(job, fire))
+
+    def _serve_manifest(self, incoming: Incoming) -> Reply:
+        if incoming.method != "GET":
+            raise BadMethod(f"bad method {quote(incoming.method)}: the manifest is read with GET")
+        if not self._jobs:
+            raise NoJobs("this app has not declared a job yet")
+        if self._is_manifest_signed:
+            self._gate.verify(incoming, MANIFEST_PATH)
+        return Reply(200, self.manifest(), JSON)
+
+    def _admit(self, incoming: Incoming, below: str) -> _Verified:
+        """The job and its fire, if the request is what it says."""
+        if incoming.body is None:
+            raise BodyTooLarge(f"the body is too large: allowed are {self.body_max} bytes")
+        index = self._gate.verify(incoming, below)
+        name = below.removeprefix(f"{self.prefix}/")
+        job = self._jobs.get(name)
+        if job is None:
+            raise UnknownJob(f"there is no job {quote(name)} here{did_you_mean(name, self._jobs)}")
+        if incoming.method != job.method:
+            raise BadMethod(f"bad method {quote(incoming.method)}: the job {job.name} takes {job.method}")
+        fire = read_fire(incoming.headers, self._place.app, job.name)
+        return _Verified(job, fire._replace(body=incoming.body, secret_index=index))
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Its own, as jobs are named."""
+    return getattr(function, "__name__", type(function).__name__).strip("_").replace("_", "-").lower()

@@ -1,0 +1,77 @@
+"""The receiver as a WSGI app: on its own, mounted below a path, or around another app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from detent.receive.messages import Incoming, decode, requote
+
+if TYPE_CHECKING:
+    from detent.receive.receiver import Receiver
+
+Environ = dict[str, Any]
+WsgiApp = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+
+CHUNK = 65_536
+
+
+def wsgi_app(receiver: Receiver, inner: WsgiApp | None) -> WsgiApp:
+    def app(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = _decoded(environ.get("PATH_INFO", "")) or "/"
+        if inner is not None and not receiver.owns(path):
+            return inner(environ, start_response)
+        reply = receiver.receive(incoming_of(environ, path, read_body(environ, receiver.body_max)))
+        start_response(status_line(reply.status), reply.all_headers())
+        return [reply.body]
+
+    return app
+
+
+def incoming_of(environ: Mapping[str, Any], path: str, body: bytes | None) -> Incoming:
+    """A request, from what a WSGI server tells of it; Django tells the same."""
+    headers = {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): decode(value.encode("latin-1", "replace"))
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    }
+    return Incoming(str(environ["REQUEST_METHOD"]), target_of(environ), path, headers, body)
+
+
+def target_of(environ: Mapping[str, Any]) -> str:
+    """path?query as it was sent: REQUEST_URI or RAW_URI; without either, the path is quoted again."""
+    raw = str(environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
+    if "://" in raw.partition("?")[0]:  # the absolute form, with scheme and host before the path
+        rest = raw.partition("://")[2]
+        raw = rest[rest.find("/") :] if "/" in rest else "/"
+    if raw.startswith("/"):
+        return raw
+    path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}".encode("latin-1", "replace")
+    query = environ.get("QUERY_STRING", "")
+    return f"{requote(path)}?{query}" if query else requote(path)
+
+
+def read_body(environ: Environ, most: int) -> bytes | None:
+    """The body as it was sent; None: there is more than that."""
+    length = str(environ.get("CONTENT_LENGTH") or "")
+    if length.isdecimal():
+        left = int(length)
+    else:
+        left = most + 1 if environ.get("wsgi.input_terminated") else 0  # a chunked body ends by itself
+    if length.isdecimal() and left > most:
+        return None
+    body = bytearray()
+    while left > 0 and (some := environ["wsgi.input"].read(min(left, CHUNK))):
+        body += some
+        left -= len(some)
+    return None if len(body) > most else bytes(body)
+
+
+def status_line(status: int) -> str:
+    known = {one.value: one.phrase for one in HTTPStatus}
+    return f"{status} {known.get(status, 'Unknown')}"
+
+
+def _decoded(path: str) -> str:
+    return decode(path.encode("latin-1", "replace"))
