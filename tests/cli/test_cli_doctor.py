@@ -211,3 +211,4 @@ def test_a_store_that_is_to_carry_everything_is_refused_if_it_is_weak(folder: Pa
     assert "too weak for `store.require: full`" in said.err
     assert "name a path on a disk" in said.err
     assert "Traceback" not in said.err
+    assert list(in_memory.iterdir()) == [], "nothing was created"

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,23 +43,48 @@ class Server:
         self.directory, self.data = directory, directory / "data"
         self._settings = [word for one in (*QUICK, *settings) for word in ("-c", one)]
         self._process: subprocess.Popen[bytes] | None = None
+        self.env: Mapping[str, str] | None = None  # None: that of the tests
+        self.port = 5432  # in the name of its socket, and for those who listen on an address
 
     @property
     def url(self) -> str:
-        return f"postgresql://postgres@/postgres?host={self.directory}"
+        return f"postgresql://postgres@/postgres?host={self.directory}&port={self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the process that has all others for its children."""
+        assert self._process is not None
+        return self._process.pid
 
     def make(self) -> None:
         self._run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-E", "UTF8", "-D", str(self.data))
 
-    def copy(self, primary: Server) -> None:
-        """Become a standby of this one."""
-        source = f"host={primary.directory} user=postgres"
-        self._run("pg_basebackup", "-R", "-X", "stream", "-c", "fast", "-d", source, "-D", str(self.data))
+    @property
+    def socket(self) -> str:
+        return str(self.directory / f".s.PGSQL.{self.port}")
+
+    def keep(self, file: Path, name: str) -> None:
+        """A copy of a file beside its data, which nobody else may read."""
+        copy = self.data / name
+        shutil.copy(file, copy)
+        copy.chmod(0o600)
+        if user := server_user().get("user"):
+            shutil.chown(copy, user)
+
+    def copy(self, primary: Server, port: int | None = None) -> None:
+        """Become a standby of this one, which is reached by a port of this host or its own socket."""
+        source = f"host=127.0.0.1 port={port}" if port else f"host={primary.directory}"
+        source += " user=postgres"
+        words = ["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", source, "-D", str(self.data)]
+        self._run("pg_basebackup", *words)
 
     def start(self) -> None:
         words = [_binary("postgres"), "-D", str(self.data), "-k", str(self.directory), *self._settings]
+        words += ["-p", str(self.port)]
         log = (self.directory / "log").open("ab")
-        self._process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **_user())
+        self._process = subprocess.Popen(
+            words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, **server_user()
+        )
         deadline = monotonic() + PATIENCE_S
         while not self._answers():
             assert self._process.poll() is None, (self.directory / "log").read_text()
@@ -92,14 +117,15 @@ class Server:
         return True
 
     def _run(self, program: str, *words: str) -> None:
-        done = subprocess.run([_binary(program), *words], capture_output=True, cwd=self.directory, **_user())
+        line = [_binary(program), *words]
+        done = subprocess.run(line, capture_output=True, cwd=self.directory, **server_user())
         assert done.returncode == 0, done.stderr.decode()
 
 
 def new_server(*settings: str) -> Server:
     """One with nothing in it, not started yet."""
     directory = Path(tempfile.mkdtemp(prefix="detent-pg-"))
-    if user := _user().get("user"):
+    if user := server_user().get("user"):
         shutil.chown(directory, user)
     return Server(directory, *settings)
 
@@ -113,6 +139,13 @@ def shared_server() -> Server:
     server.make()
     server.start()
     return server
+
+
+def has_tls() -> bool:
+    """Was the server built with it?"""
+    words = [_binary("pg_config"), "--configure"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    return any(option in done.stdout for option in ("--with-openssl", "--with-ssl"))
 
 
 def _binary(name: str) -> str:
@@ -131,7 +164,7 @@ def _binaries() -> Path:
     pytest.skip("needs a PostgreSQL server: install one, or `pip install pgserver`")
 
 
-def _user() -> dict[str, Any]:
+def server_user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):

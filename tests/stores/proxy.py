@@ -1,56 +1,136 @@
-"""A way to a server that can be cut after the request was carried out: the answer is lost."""
+"""A way to a server that can be cut, reset, closed, slowed down or turned into a black hole.
+
+It can also be cut after a request was carried out, so that only the answer is lost.
+"""
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from contextlib import suppress
 
+ABORTED = struct.pack("ii", 1, 0)  # SO_LINGER: to close is to reset
+
 
 class Proxy:
-    """Passes everything on, until it is told to lose answers."""
+    """Passes everything on, until it is told otherwise; `mend` ends all trouble but lost answers."""
 
-    def __init__(self, port: int) -> None:
-        self._target, self.lost, self._loses = ("127.0.0.1", port), 0, 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, target: int | str) -> None:
+        """To a port of this host, or to the path of a socket."""
+        self._target, self.lost, self._loses, self._to = target, 0, 0, b""
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._flows = threading.Event()  # what comes is passed on; else it waits, as in a black hole
+        self._flows.set()
+        self._ways: list[tuple[socket.socket, socket.socket]] = []  # from a client, and to the server
+        self._resets, self._delay_s = False, 0.0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._listen()
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"redis://127.0.0.1:{self.port}"
 
-    def lose(self, answers: int = 1) -> None:
-        """Cut the connection instead of passing on each of the next so many answers."""
+    def lose(self, answers: int = 1, to: bytes = b"") -> None:
+        """Cut the connection instead of passing on each of the next so many answers, to requests that
+        hold these bytes."""
         with self._lock:
-            self._loses = answers
+            self._loses, self._to = answers, to
+
+    def cut(self) -> None:
+        """Every connection is reset now; new ones are welcome."""
+        with self._lock:
+            ways, self._ways = self._ways, []
+        for end in (end for way in ways for end in way):
+            with suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTED)
+                end.shutdown(socket.SHUT_RD)  # wakes who reads from it, and who then closes it
+
+    def reset(self) -> None:
+        """Every connection is reset, also those to come."""
+        self._resets = True
+        self.cut()
+
+    def refuse(self) -> None:
+        """Nobody listens any more."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts; to close alone does not
+        self._listener.close()
+        self.cut()
+
+    def swallow(self) -> None:
+        """A black hole: connections stay, and nothing arrives any more, in either direction."""
+        self._flows.clear()
+
+    def delay(self, seconds: float) -> None:
+        """Everything that a server says comes so much later."""
+        self._delay_s = seconds
+
+    def mend(self) -> None:
+        """All is well again.  What a black hole swallowed arrives now: late, as on a real network."""
+        self._resets, self._delay_s = False, 0.0
+        if self._listener.fileno() < 0:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+            self._listen()
+        self._flows.set()
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def _accept(self) -> None:
+    def _listen(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                ours, _ = self._listener.accept()
+                ours, _ = listener.accept()
                 threading.Thread(target=self._serve, args=(ours,), daemon=True).start()
 
     def _serve(self, ours: socket.socket) -> None:
-        with suppress(OSError), ours, socket.create_connection(self._target) as theirs:
-            threading.Thread(target=self._pass_on, args=(ours, theirs), daemon=True).start()
+        if self._resets:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTED)
+            ours.close()
+            return
+        with suppress(OSError), ours, self._reach() as theirs:
+            with self._lock:
+                self._ways.append((ours, theirs))
+            asked: list[bytes] = [b""]  # the newest request
+            threading.Thread(target=self._pass_on, args=(ours, theirs, asked), daemon=True).start()
             while answer := theirs.recv(1 << 16):
-                if self._is_to_lose():
+                if self._is_to_lose(asked[0]):
                     ours.shutdown(socket.SHUT_RDWR)
                     return
+                threading.Event().wait(self._delay_s)
+                self._flows.wait()
                 ours.sendall(answer)
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+    def _reach(self) -> socket.socket:
+        if isinstance(self._target, int):
+            return socket.create_connection(("127.0.0.1", self._target))
+        reached = socket.socket(socket.AF_UNIX)
+        reached.connect(self._target)
+        return reached
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, asked: list[bytes]) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
+                self._flows.wait()
+                if not self._is_welcome(source, data):
+                    source.shutdown(socket.SHUT_RDWR)
+                    break
+                asked[0] = data
                 sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
 
-    def _is_to_lose(self) -> bool:
+    def _is_welcome(self, source: socket.socket, data: bytes) -> bool:
+        """May whoever says this go on?  Some proxies know better."""
+        return True
+
+    def _is_to_lose(self, asked: bytes) -> bool:
         with self._lock:
-            if not self._loses:
+            if not self._loses or self._to not in asked:
                 return False
             self._loses, self.lost = self._loses - 1, self.lost + 1
             return True

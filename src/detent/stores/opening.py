@@ -24,15 +24,14 @@ MEMORY = Diagnosis(
 )
 
 
-def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0) -> Store:
+def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_brief: bool = False) -> Store:
+    """`is_brief`: for a process that lives for a moment, and has no time to load a driver."""
     scheme, colon, rest = url.partition(":")
     match scheme if colon else "":
         case "sqlite":
             return _open_sqlite(rest)
         case _ if _is_redis(scheme):
-            from detent.stores.redis import RedisStore
-
-            return RedisStore(url, key_prefix, wait_replicas)
+            return _open_redis(url, key_prefix, wait_replicas, is_brief)
         case _ if scheme in POSTGRES:
             from detent.stores.postgres import PostgresStore
 
@@ -49,6 +48,17 @@ def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0) -> Store:
 
 def _is_redis(scheme: str) -> bool:
     return REDIS.fullmatch(scheme) is not None
+
+
+def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_brief: bool) -> Store:
+    from detent.stores.redis import RedisStore
+
+    if is_brief:
+        from detent.stores.redis_brief import BriefLink, parse
+
+        if address := parse(url):
+            return RedisStore(url, key_prefix, wait_replicas, link=BriefLink(address, wait_replicas))
+    return RedisStore(url, key_prefix, wait_replicas)
 
 
 def _open_sqlite(rest: str) -> Store:

@@ -1,9 +1,10 @@
--- The tables of the PostgreSQL store.  The whole file is applied to a schema that is new; a later
--- version adds a file for the step from the version before.
+-- The tables of the PostgreSQL store: a section for each version, with what it adds to the one before.
 --
 -- Instants are seconds since the epoch by the server's clock, `wall`.  The server has no clock that is
 -- never set, so the store keeps one: `mono` is `wall` less the steps that were noticed.  `expires`,
 -- `until`, `renewed`, `seen`, `born` and `calm_until` are readings of it.
+
+-- version 1
 
 CREATE TABLE world (
     one        integer PRIMARY KEY CHECK (one = 1),

@@ -327,34 +327,6 @@ CREATE FUNCTION row_json(me fires, whole boolean) RETURNS jsonb LANGUAGE sql VOL
             FROM attempts WHERE fire = me.id), '[]'))
 $$;
 
--- Forget some of what may be forgotten, and what nobody needs any more; how many fires.
-CREATE FUNCTION prune(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-    here moment := arrive(given->'memory');
-    name text := given->>'app';
-    gone bigint[];
-BEGIN
-    DELETE FROM asks WHERE asked_at <= here.mono - 86400;
-    DELETE FROM graces WHERE until <= here.mono;
-    DELETE FROM notes WHERE expires <= here.mono;
-    gone := ARRAY(
-        SELECT id FROM fires WHERE state = 'over' AND id IN (
-            SELECT id FROM (
-                SELECT id, job, due, origin, over_at,
-                       row_number() OVER (PARTITION BY job ORDER BY due DESC, key DESC) AS place
-                FROM fires WHERE app = name AND state = 'over'
-            ) AS ranked LEFT JOIN marks USING (job)
-            WHERE (over_at < here.wall - (given->>'older_than')::float8 OR place > (given->>'keep')::bigint)
-              AND NOT (origin = 'schedule' AND due > least(coalesce(at, here.wall), here.wall))
-            LIMIT (given->>'most')::bigint)
-        FOR UPDATE SKIP LOCKED);
-    INSERT INTO jobs (job, reached)
-    SELECT job, max(due) FROM fires WHERE id = ANY (gone) AND origin = 'schedule' GROUP BY job ORDER BY job
-    ON CONFLICT (job) DO UPDATE SET reached = greatest(jobs.reached, excluded.reached);
-    DELETE FROM fires WHERE id = ANY (gone);
-    RETURN answer(here, jsonb_build_object('gone', cardinality(gone)));
-END $$;
-
 CREATE FUNCTION note(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     here  moment := arrive(given->'memory');

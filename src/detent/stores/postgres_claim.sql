@@ -73,16 +73,26 @@ BEGIN
             AND origin = 'schedule' AND NOT waits AND due < here.wall - 60);
 END $$;
 
--- Lock the lanes of the candidates that nobody else has locked; those that are ours by now.
+-- Lock the lanes of the candidates that nobody else has locked; those that are ours by now.  A lane that
+-- was pruned while a fire of it was being recorded is put back, and so is ours.
 CREATE FUNCTION lock_lanes(chunk candidate[], held text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted text[] := ARRAY(
         SELECT DISTINCT one.lane FROM unnest(chunk) AS one WHERE one.lane <> '' AND one.lane <> ALL (held));
+    place  text;
 BEGIN
     IF wanted = '{}' THEN
         RETURN held;
     END IF;
-    RETURN held || ARRAY(SELECT lane FROM lanes WHERE lane = ANY (wanted) ORDER BY lane FOR UPDATE SKIP LOCKED);
+    held := held || ARRAY(SELECT lane FROM lanes WHERE lane = ANY (wanted) ORDER BY lane FOR UPDATE SKIP LOCKED);
+    FOR place IN
+        INSERT INTO lanes SELECT one FROM unnest(wanted) AS one
+        WHERE one <> ALL (held) AND NOT EXISTS (SELECT FROM lanes WHERE lane = one)
+        ORDER BY one ON CONFLICT DO NOTHING RETURNING lane
+    LOOP
+        held := held || place;
+    END LOOP;
+    RETURN held;
 END $$;
 
 -- Expired claims of these lanes that are not ours to lock: a renewal may be under way.

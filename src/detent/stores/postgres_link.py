@@ -45,6 +45,15 @@ SETTINGS: dict[str, str | int] = {
 }
 _AGAIN = ("40001", "40P01", "55P03")  # serialisation, deadlock, lock time-out
 _LACKING = ("3F000", "42P01", "42883", "42704")  # no such schema, table, function, type
+_REFUSED = (  # what a server says to a stranger, and what to do; nobody else can put it right
+    ("certificate verify failed", "name the authority that vouches for its certificate: ?sslrootcert=FILE"),
+    ("does not match host name", "write the name that its certificate is for into the URL"),
+    ("root certificate file", "name a file that is there: ?sslrootcert=FILE"),
+    ("does not support SSL", "switch `ssl` on there, or leave `sslmode` out of the URL"),
+    ("password authentication failed", "put the user or the password right in its URL"),
+    ("no password supplied", "write the password into its URL, or use a password file (~/.pgpass)"),
+    ("no pg_hba.conf entry", "allow it in pg_hba.conf, or use another user or `sslmode`"),
+)
 _URL = 'use "postgresql://USER@HOST:PORT/DATABASE"'
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
@@ -272,10 +281,14 @@ class Links:
                 return StoreUnavailable(f"{store} has no room left ({error.text}): no outcome is lost")
         return StoreUnavailable(f"{store} failed: {error.text} ({error.code})")
 
-    def _unreachable(self, text: str) -> StoreUnavailable:
+    def _unreachable(self, text: str) -> DetentError:
         if "session is read-only" in text:
             return StoreUnavailable(f"the store {self.name} is a read-only standby: name the primary server")
-        return StoreUnavailable(f"the store {self.name} cannot be reached: {_first_line(text)}")
+        told = _first_line(text)
+        for said, advice in _REFUSED:
+            if said in text:
+                return StoreMismatch(f"the store {self.name} cannot be used: {told}: {advice}")
+        return StoreUnavailable(f"the store {self.name} cannot be reached: {told}")
 
 
 def _read_url(url: str) -> tuple[str, str]:

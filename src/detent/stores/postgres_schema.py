@@ -3,6 +3,8 @@
 - It lives in a schema of its own, beside whatever else the database holds.
 - Whoever finds it old or missing changes it in one transaction, under an advisory lock; the others wait
   and find it done.
+- Tables are made, and later changed, by the sections of `postgres.sql`, one for each version; functions
+  and their types are made anew with every version.
 - Its functions take and give JSON documents, so that an older program goes on with a newer schema for as
   long as `oldest` says that it may.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from detent.core.text import quote
@@ -20,14 +23,27 @@ from detent.stores.postgres_link import LATER_S, SOON_S, Link, Refusal
 VERSION = 1
 OLDEST = 1  # the oldest version of the program that may use what this one makes
 SERVER_OLDEST = 130_000
-FILES = (
-    "postgres.sql",
+TABLES = "postgres.sql"
+FUNCTIONS = (
     "postgres_world.sql",
     "postgres_lanes.sql",
     "postgres_claim.sql",
     "postgres_calls.sql",
+    "postgres_prune.sql",
 )
 _LACKING = ("3F000", "42P01")  # no such schema, no such table
+_DROP_FUNCTIONS = """
+DO $$ DECLARE one record; BEGIN
+    FOR one IN SELECT oid::regprocedure AS name FROM pg_proc
+               WHERE pronamespace = current_schema()::regnamespace LOOP
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', one.name);
+    END LOOP;
+    FOR one IN SELECT oid::regclass AS name FROM pg_class
+               WHERE relnamespace = current_schema()::regnamespace AND relkind = 'c' LOOP
+        EXECUTE format('DROP TYPE %s CASCADE', one.name);
+    END LOOP;
+END $$;
+"""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -70,8 +86,9 @@ def _migrate(link: Link, schema: str) -> None:
     lock = f"SELECT pg_advisory_xact_lock(hashtextextended({link.literal('detent ' + schema)}, 0))"
     link.run(f"{begin}; {lock}", LATER_S)
     try:
-        if not _is_ready(link, schema):
-            link.run(_make(link, schema), LATER_S)
+        have = _have(link, schema)
+        if have < VERSION:
+            link.run(_script(link, schema, have), LATER_S)
         link.run("COMMIT", LATER_S)
     except BaseException:
         if link.is_open:
@@ -79,29 +96,45 @@ def _migrate(link: Link, schema: str) -> None:
         raise
 
 
-def _is_ready(link: Link, schema: str) -> bool:
-    """Was somebody faster?  A schema with other things in it is not ours to change."""
+def _have(link: Link, schema: str) -> int:
+    """The version now: somebody may have been faster.  A schema with other things in it is not ours."""
     name = link.literal(schema)
     relations = f"FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = {name}"
     if link.run(f"SELECT count(*) {relations} AND relname = 'world'", SOON_S) != "0":
-        return link.run(f'SELECT version >= {VERSION} FROM "{schema}".world', SOON_S) == "t"
+        return int(link.run(f'SELECT version FROM "{schema}".world', SOON_S))
     if link.run(f"SELECT count(*) {relations}", SOON_S) != "0":
         raise StoreMismatch(
             f'the schema "{schema}" of the store belongs to another program: '
             "name another one with `key_prefix`"
         )
-    return False
+    return 0
 
 
-def _make(link: Link, schema: str) -> str:
+def _script(link: Link, schema: str, have: int) -> str:
+    """What makes the schema, or brings it from that version to ours."""
     exists = link.run(f"SELECT count(*) FROM pg_namespace WHERE nspname = {link.literal(schema)}", SOON_S)
-    create = f'CREATE SCHEMA "{schema}";' if exists == "0" else ""
-    scripts = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in FILES)
-    world = (
-        f"INSERT INTO world SELECT 1, {VERSION}, {OLDEST}, gen_random_uuid()::text, '', system_now(),"
-        " 0, now, now, now FROM clock() AS now"
-    )
-    return f'{create} SET LOCAL search_path TO "{schema}", pg_temp; {" ".join(scripts)} {world}'
+    begin = f'CREATE SCHEMA "{schema}";' if exists == "0" else ""
+    begin += f' SET LOCAL search_path TO "{schema}", pg_temp;'
+    steps = [step for version, step in sections() if version > have]
+    functions = [_DROP_FUNCTIONS, *map(_read, FUNCTIONS)]
+    world = f"UPDATE world SET version = {VERSION}, oldest = {OLDEST}"
+    if not have:
+        world = (
+            f"INSERT INTO world SELECT 1, {VERSION}, {OLDEST}, gen_random_uuid()::text, '', system_now(),"
+            " 0, now, now, now FROM clock() AS now"
+        )
+    return " ".join((begin, *steps, *functions, world))
+
+
+def sections() -> Iterator[tuple[int, str]]:
+    """What each version of the tables adds to the one before."""
+    for section in _read(TABLES).split("-- version ")[1:]:
+        version, _, rest = section.partition("\n")
+        yield int(version), rest
+
+
+def _read(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _refuse_old_server(link: Link) -> None:

@@ -44,12 +44,15 @@ DECLARE
     passed float8 := mono - (memory->>'mono')::float8;
     fewest float8 := (memory->>'least')::float8;
     most   float8 := (memory->>'most')::float8;
+    moved  float8 := mono - it.seen;
 BEGIN
     IF memory->>'era' IN (it.era, it.previous) THEN
-        -- Clocks drift.  This call may also have been held up on its way, for longer than was known then.
+        -- Clocks drift.  This call may also have been held up on its way: then others were here meanwhile, as
+        -- a rule, and so much has not passed since the newest call of anybody.
+        moved := moved - greatest(0, (memory->>'mono')::float8 + fewest - it.seen);
         RETURN CASE
             WHEN passed < fewest - 1 - fewest / 1000 THEN passed - fewest
-            WHEN passed > most + 5 + most / 1000 THEN passed - most
+            WHEN passed > most + 0.5 + most / 1000 AND moved > 0.5 + most / 1000 THEN moved
             ELSE 0
         END;
     END IF;
@@ -74,7 +77,7 @@ BEGIN
        OR NOT memory ? 'era' AND mono > it.seen + 1 AND mono > it.seen + longest_ttl() / 2 THEN
         SELECT * INTO STRICT it FROM world FOR UPDATE;
         it := set_right(it, memory, wall);
-    ELSIF mono > it.seen + 1 THEN
+    ELSIF mono > it.seen + 0.25 THEN
         UPDATE world SET seen = mono WHERE one IN (SELECT one FROM world FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN (wall, wall - it.steps, it.steps, it.era, it.calm_until)::moment;
@@ -86,7 +89,12 @@ DECLARE
     mono float8 := wall - it.steps - step;
 BEGIN
     IF step <> 0 THEN
-        PERFORM step_by(step, mono, coalesce((memory->>'mono')::float8, it.seen));
+        -- Calls that were held up, as by a server that stood still, told of too little time: `mono` fell behind,
+        -- and now leaps ahead.  Claims that were granted or renewed meanwhile must not lose what it leaps over;
+        -- it cannot be told which these are.
+        PERFORM step_by(step, mono, CASE
+            WHEN step < 0 AND wall - it.steps >= it.seen THEN '-infinity'
+            ELSE coalesce((memory->>'mono')::float8, it.seen) END);
         it.steps := it.steps + step;
         it.calm_until := least(it.calm_until, mono + greatest(longest_ttl(), 30));
     END IF;

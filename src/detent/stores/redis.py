@@ -15,17 +15,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from heapq import merge
-from importlib.resources import files
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent import clock
 from detent.clock import instant
-from detent.errors import StoreMismatch, StoreUnavailable, UsageError
+from detent.errors import StoreUnavailable, UsageError
 from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
 from detent.stores.base import app_of
 from detent.stores.redis_health import refusal
-from detent.stores.redis_link import Link
 from detent.stores.redis_values import (
     add_text,
     claim_of,
@@ -39,12 +37,17 @@ from detent.stores.redis_values import (
     verdict_of,
 )
 from detent.stores.texts import outcome_of
+from detent.values import NamedTuple
+
+if TYPE_CHECKING:
+    from detent.stores.redis_brief import BriefLink
+    from detent.stores.redis_link import Link
 
 PARTS = {  # a script holds only what its verbs need: the server reads all of it at each call
     ("claim", "bury"): ("lanes", "claim"),
     ("renew", "finish", "cancel"): ("settle",),
     ("adopt", "advance", "put"): ("plan",),
-    ("find", "prune_surplus", "prune_old", "tidy_up", "note", "notes"): ("book",),
+    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("book",),
 }
 BLOCK_S = 2.0  # one blocking read; less than the client's patience
 READS = ("find",)
@@ -77,11 +80,13 @@ class RedisStore:
         wait_replicas: int = 0,
         wall: Callable[[], float] | None = None,
         elapsed: Callable[[], float] = clock.boottime,
+        *,
+        link: BriefLink | None = None,
     ) -> None:
-        """`wall` stands for the server's clock, in tests."""
+        """`wall` stands for the server's clock, in tests; `link` for the usual way to the server."""
         if "{}" in key_prefix:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
-        self._link, self._prefix = Link(url, wait_replicas), key_prefix
+        self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
         self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
         self._seen: dict[str, Seen] = {}
         self._met: set[tuple[str, str]] = set()  # apps and eras of servers that we may use
@@ -151,6 +156,8 @@ class RedisStore:
         """What is surplus goes first: whether it is counts what is old as well."""
         surplus = self._prune(app, "prune_surplus", {"keep": keep, "cursor": "0"})
         old = self._prune(app, "prune_old", {"older_than_s": older_than_s, "passed": 0})
+        for what in ("reached", "succeeded"):
+            self._prune(app, "prune_jobs", {"of": what, "older_than_s": older_than_s, "cursor": "0"})
         self._call(app, "tidy_up", {})
         return surplus + old
 
@@ -224,7 +231,7 @@ class RedisStore:
     def _check(self, app: str) -> None:
         said = self._link.call(self._key(app, "world"), "INFO")
         if why := refusal(said):
-            raise StoreMismatch(f"{self._link.where} {why}")
+            raise self._link.refused(why)
 
     def _apps(self) -> set[str]:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
@@ -265,9 +272,19 @@ class RedisStore:
 
 @cache
 def _script(verb: str) -> str:
-    folder, parts = files("detent.stores"), next(parts for verbs, parts in PARTS.items() if verb in verbs)
-    whole = ("world", "fires", *parts, "call")
-    return "\n".join(folder.joinpath(f"redis_{part}.lua").read_text() for part in whole)
+    parts = next(parts for verbs, parts in PARTS.items() if verb in verbs)
+    return "\n".join(map(_text_of, ("world", "fires", *parts, "call")))
+
+
+def _text_of(part: str) -> str:
+    with open(f"{__file__.rpartition('/')[0]}/redis_{part}.lua", encoding="utf-8") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _usual_link(url: str, wait_replicas: int) -> Link:
+    from detent.stores.redis_link import Link
+
+    return Link(url, wait_replicas)
 
 
 def _for_each_app(

@@ -2,7 +2,7 @@
 
 local PAGE_MAX, EXAMINE_MAX = 200, 2000 -- rows that one call answers with, and looks at
 local CHUNK_FOUND = 64
-local PRUNE_MAX, REMEMBER_ASKS_S = 500, 86400
+local PRUNE_MAX, REMEMBER_ASKS_S, REMEMBER_JOBS_S = 500, 86400, 30 * 86400
 
 local function number(value)
   return value and exact(value)
@@ -164,6 +164,20 @@ local function prune_old(asked)
   return { gone = gone, passed = asked.passed + #keys - gone, is_last = #keys < PRUNE_MAX }
 end
 
+-- What is known of jobs that went: hosts come and go, and each may have had jobs of its own name.
+local function prune_jobs(asked)
+  local since, gone = wall - math.max(asked.older_than_s, REMEMBER_JOBS_S), 0
+  local page = redis.call("HSCAN", name(asked.of), asked.cursor, "COUNT", PRUNE_MAX)
+  for place = 1, #page[2], 2 do
+    local job = page[2][place]
+    local is_silent = tonumber(page[2][place + 1]) < since and not fires.mark_of(job)
+    if is_silent and redis.call("EXISTS", name("open", job), name("done", job)) == 0 then
+      gone = gone + redis.call("HDEL", name(asked.of), job)
+    end
+  end
+  return { gone = gone, cursor = page[1], is_last = page[1] == "0" }
+end
+
 -- What nobody asks for any more: lives that are silent, notes and graces that ended, queues that are empty.
 local function tidy_up()
   local asks = redis.call("HGETALL", name("asks"))
@@ -214,5 +228,5 @@ local function notes(asked)
   return told
 end
 
-verbs.prune_surplus, verbs.prune_old, verbs.tidy_up = prune_surplus, prune_old, tidy_up
+verbs.prune_surplus, verbs.prune_old, verbs.prune_jobs, verbs.tidy_up = prune_surplus, prune_old, prune_jobs, tidy_up
 verbs.find, verbs.note, verbs.notes = find, note, notes

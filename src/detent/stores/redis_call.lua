@@ -6,9 +6,12 @@ if ARGV[1] == "find" then -- it changes nothing, and needs no clock
   table.insert(texts, 1, cjson.encode(answer))
   return texts
 end
-local step, moved = arrive()
+local step, moved, leapt = arrive()
 if step ~= 0 then
   fires.move_waits(step)
+  if leapt > 0 then
+    fires.prolong(leapt)
+  end
 elseif moved > 0 then
   fires.doubt(moved)
 end

@@ -233,6 +233,9 @@ local function give(command, batches)
 end
 
 function fires.save()
+  if not next(dirty) then
+    return
+  end
   local states, gone, adds, removes = {}, {}, {}, {}
   for key, change in pairs(dirty) do
     local fire, now = change.fire, {}
@@ -271,6 +274,17 @@ function fires.move_waits(step)
           fires.touch(fire).run_at = fire.run_at + step
         end
       end
+    end
+  end
+end
+
+-- Calls that were held up, as by a server that stood still, told of too little time: `mono` fell behind, and
+-- now leaps ahead.  Claims that were granted or renewed meanwhile must not lose what it leaps over.
+function fires.prolong(leapt)
+  for _, queue in ipairs(redis.call("SMEMBERS", name("queues"))) do
+    local live = redis.call("ZRANGEBYSCORE", name("claimed", queue), "(" .. exact(mono - leapt), "+inf")
+    for _, fire in ipairs(fires.fetch(live)) do
+      fires.touch(fire).expires = math.min(fire.expires + leapt, mono + fire.ttl)
     end
   end
 end

@@ -6,13 +6,15 @@ The rest is read by CONFIG where its user may.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from detent.core.text import plural
 from detent.errors import DetentError
 from detent.stores.base import Diagnosis
-from detent.stores.redis_link import Link
+
+if TYPE_CHECKING:
+    from detent.stores.redis_link import Link
 
 OLDEST = (6, 2)
 NO_EVICTION = "noeviction"
@@ -27,7 +29,9 @@ def refusal(info: Mapping[Any, Any] | bytes) -> str:
     if _version(version) < OLDEST:
         return f"is version {version}: a store needs {OLDEST[0]}.{OLDEST[1]} or newer"
     if told.get("role") == "slave":
-        return "is a read-only replica: name its master"
+        from detent.stores.redis_link import READ_ONLY  # late: a trigger does without that file
+
+        return READ_ONLY
     policy = told.get("maxmemory_policy", NO_EVICTION)
     if policy != NO_EVICTION:
         return (
@@ -39,15 +43,26 @@ def refusal(info: Mapping[Any, Any] | bytes) -> str:
 
 def promise(url: str, wait_replicas: int) -> tuple[Diagnosis, ...]:
     """Does what this server acknowledged outlive a crash, a full memory and a failover?"""
+    from detent.stores.redis_link import Link
+
     link = Link(url, 0)
     try:
-        told = _info(link.call("", "INFO"))
-        settings = _settings(link)
+        servers = [_info(told) for told in link.call_each("INFO")]
+        settings = _settings(link) or [{}] * len(servers)
     except DetentError as error:
         return (Diagnosis("durability", "weak", str(error), "what it keeps is not known"),)
     finally:
         link.close()
-    return _durability(settings, told), _eviction(told), _failover(told, wait_replicas)
+    return (
+        _worst(_durability(*one) for one in zip(settings, servers, strict=True)),
+        _worst(_eviction(told) for told in servers),
+        _worst(_failover(told, wait_replicas, link.is_guarded) for told in servers),
+    )
+
+
+def _worst(rows: Iterable[Diagnosis]) -> Diagnosis:
+    """Of several servers, that which carries least."""
+    return max(rows, key=lambda row: ("ok", "weak", "bad").index(row.state))
 
 
 def _durability(settings: Mapping[str, str], told: Mapping[str, str]) -> Diagnosis:
@@ -74,11 +89,15 @@ def _eviction(told: Mapping[str, str]) -> Diagnosis:
     return Diagnosis("eviction", "bad", f"maxmemory-policy {policy}", consequence, f"set it to {NO_EVICTION}")
 
 
-def _failover(told: Mapping[str, str], wait_replicas: int) -> Diagnosis:
+def _failover(told: Mapping[str, str], wait_replicas: int, is_guarded: bool) -> Diagnosis:
     replicas = int(told.get("connected_slaves", "0"))
     if told.get("role") == "slave":
         consequence, advice = "it is refused: nothing can be recorded there", "name its master"
         return Diagnosis("failover", "bad", "a read-only replica", consequence, advice)
+    if not replicas and is_guarded:
+        consequence = f"one that comes back and is promoted may have forgotten: {AGAIN}"
+        advice = "see that its replicas run, and set store.wait_replicas to their number"
+        return Diagnosis("failover", "weak", "no replica is connected", consequence, advice)
     if not replicas:
         return Diagnosis("failover", "ok", "no replicas: it cannot fail over to one that lags")
     found = f"{plural(replicas, 'replica')}, wait_replicas {wait_replicas}"
@@ -90,11 +109,15 @@ def _failover(told: Mapping[str, str], wait_replicas: int) -> Diagnosis:
     return Diagnosis("failover", "weak", found, consequence, advice)
 
 
-def _settings(link: Link) -> dict[str, str]:
+def _settings(link: Link) -> list[dict[str, str]]:
+    """Of each server; none where they may not be read."""
     try:
-        told = link.call("", "CONFIG", "GET", "append*")
+        return [_pairs(told) for told in link.call_each("CONFIG", "GET", "append*")]
     except DetentError:  # an ACL may forbid it
-        return {}
+        return []
+
+
+def _pairs(told: Any) -> dict[str, str]:
     pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
     return {_text(name): _text(value) for name, value in pairs}
 

@@ -1,7 +1,8 @@
 """The way to a Redis or Valkey server: its URL, its connections, its refusals in our words.
 
 - `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS, `unix:///path/to/socket`;
-  `redis+sentinel://host[:port],host/service[/db]` asks Sentinels for the master of that service;
+  `redis+sentinel://host[:port],host/service[/db]` asks Sentinels for the master of that service
+  (`redis_sentinel` tells how many must agree);
   `redis+cluster://host[:port],host` finds an app's server among those of a cluster; `rediss+sentinel://`
   and `rediss+cluster://` with TLS.  Options follow as redis-py knows them: `?ssl_ca_certs=/ca.pem`,
   `?socket_timeout=3`; `?sentinel_password=…` for the Sentinels.
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from detent.core.text import quote
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
+from detent.stores.redis_sentinel import Host, Sentinels, sentinel_options
 
 Client = Any  # redis-py's own types do not say enough
 TIMEOUT_S = 5.0  # for one answer; a server may be slow for 2 s and more
@@ -27,6 +30,7 @@ CONNECT_S = 3.0
 ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of an answer
 PORT, SENTINEL_PORT = 6379, 26379
 REDIRECTS_MAX = 5  # an app's slot moves rarely
+READ_ONLY = "is a read-only replica: name its master"
 AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 
 
@@ -34,7 +38,7 @@ class Address(NamedTuple):
     """A URL, taken apart."""
 
     kind: str  # plain | sentinel | cluster
-    hosts: tuple[tuple[str, int], ...]
+    hosts: tuple[Host, ...]
     service: str
     options: Mapping[str, Any]
     sentinel_options: Mapping[str, Any]
@@ -47,6 +51,8 @@ class Link:
         self._address, self._wait_replicas = parse(url), wait_replicas
         self._lock = threading.Lock()
         self._client: Client = None
+        self._master: Host | None = None  # whose client that is, if the Sentinels named it
+        self._sentinels: Sentinels | None = None
         self._cluster: Client = None
         self._scripts: dict[str, str] = {}
 
@@ -98,6 +104,20 @@ class Link:
         with self._translated():
             return self.client(key).execute_command(*command)
 
+    def call_each(self, *command: Any) -> list[Any]:
+        """The same on every server that may have an app's keys: more than one only in a cluster."""
+        with self._translated():
+            clients = [self.client("")]
+            if self._cluster is not None:
+                nodes = self._cluster.get_primaries()
+                clients = [self._cluster.get_redis_connection(node) for node in nodes]
+            return [client.execute_command(*command) for client in clients]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Do Sentinels promote another server when this one is gone?"""
+        return self._address.kind == "sentinel"
+
     def client(self, key: str) -> Client:
         """The client of the server that has the key."""
         with self._lock:
@@ -108,25 +128,38 @@ class Link:
                 if node is None:
                     raise _redis().exceptions.ClusterDownError("no server has the app's slot")
                 return self._cluster.get_redis_connection(node)
-            if self._client is None:
+            if address.kind == "sentinel":
+                self._sentinels = self._sentinels or _open_sentinels(address, self.where)
+                master = self._sentinels.master()
+                if master != self._master:
+                    self._client, self._master = _open_client(address, master), master
+            elif self._client is None:
                 self._client = _open_client(address)
             return self._client
 
     def close(self) -> None:
         """Let go of all connections, also of those that somebody waits on."""
         with self._lock:
-            client, cluster = self._client, self._cluster
-            self._client = self._cluster = None
+            client, sentinels, cluster = self._client, self._sentinels, self._cluster
+            self._client = self._sentinels = self._master = self._cluster = None
         if client is not None:
             client.connection_pool.disconnect()
+        if sentinels is not None:
+            sentinels.close()
         if cluster is not None:
             cluster.close()
 
     def _forget(self) -> None:
-        """Who is the master, and where the slots are, is asked again.  Calls under way may go on."""
-        if self._address.kind != "plain":
+        """Who is the master, and where the slots are, is asked again.  Calls under way may go on; connections
+        that nobody uses go, as they may be dead too."""
+        if self._address.kind == "plain":
+            if (client := self._client) is not None:
+                client.connection_pool.disconnect(inuse_connections=False)
+        else:
             with self._lock:
-                self._client = self._cluster = None
+                self._client = self._master = self._cluster = None
+                if self._sentinels is not None:
+                    self._sentinels.forget()
 
     def _sha(self, script: str) -> str:
         if script not in self._scripts:
@@ -144,12 +177,12 @@ class Link:
         errors, said = _redis().exceptions, str(error)
         if isinstance(error, errors.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
             return StoreMismatch(f"{self.where} refuses the user or the password: put it right in its URL")
+        if _UNTRUSTED in said:
+            return StoreMismatch(f"{self.where}: its certificate is refused: {_doubt(said)}")
         if isinstance(error, errors.NoPermissionError) or "NOPERM" in said:
             return StoreMismatch(f"{self.where} forbids what a store needs: {said}; {_RIGHTS}")
         if isinstance(error, errors.ReadOnlyError) or "READONLY" in said:
-            if self._address.kind == "plain":
-                return StoreMismatch(f"{self.where} is a read-only replica: name its master")
-            return StoreUnavailable(f"{self.where} has just failed over")
+            return self.refused(READ_ONLY)
         if isinstance(error, errors.OutOfMemoryError) or "OOM command" in said:
             return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
         is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError | ValueError)
@@ -158,6 +191,13 @@ class Link:
         if "DETENT-SCHEMA" in said:
             return StoreMismatch(f"{self.where} was used by a newer detent: upgrade this one")
         return StoreMismatch(f"{self.where} refuses: {said}")
+
+    def refused(self, why: str) -> DetentError:
+        """Why this server cannot be a store.  Where there are several, it may be one for a moment only."""
+        self._forget()
+        if why == READ_ONLY and self._address.kind != "plain":
+            return StoreUnavailable(f"{self.where} has just failed over")
+        return StoreMismatch(f"{self.where} {why}")
 
 
 class _Translated:
@@ -169,7 +209,11 @@ class _Translated:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, _redis().exceptions.RedisError | OSError) or _is_cut(error):
+        if error is None or isinstance(error, DetentError):
+            return
+        errors = _redis().exceptions
+        told = errors.RedisError | errors.RedisClusterException | OSError
+        if isinstance(error, told) or _is_cut(error):
             assert isinstance(error, Exception)
             raise self._link.explain(error) from error
 
@@ -180,6 +224,16 @@ def _is_cut(error: BaseException | None) -> bool:
 
 
 _RIGHTS = "its user needs +@read +@write +@scripting +info +time +wait on the keys of the prefix"
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+def _doubt(said: str) -> str:
+    """What is wrong with a certificate, and what to do."""
+    reason = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+    if "mismatch" in reason:
+        return f"{reason}; write the name that it is for into the URL"
+    return f"{reason}; name the authority that vouches for it: ?ssl_ca_certs=FILE"
 
 
 def _redis() -> Any:
@@ -244,33 +298,39 @@ def _host(text: str, port: int) -> tuple[str, int]:
 # Clients.
 
 
+def _check_files(options: Mapping[str, Any]) -> None:
+    for name in _FILES:
+        if name in options and not Path(options[name]).is_file():
+            raise UsageError(f"bad store: the {name} of its URL is no file: {quote(options[name])}")
+
+
 def _no_retries() -> Any:
     redis = _redis()
     return redis.retry.Retry(redis.backoff.NoBackoff(), 0)
 
 
-def _open_client(address: Address) -> Client:
-    redis, options = _redis(), dict(address.options)
-    options |= {"retry": _no_retries(), "retry_on_error": []}
-    if address.kind == "sentinel":
-        return _open_sentinel(address, options)
+def _open_client(address: Address, master: Host | None = None) -> Client:
+    options = dict(address.options)
+    if master:
+        options |= {"host": master[0], "port": master[1]}
+    return _open(options)
+
+
+def _open_sentinels(address: Address, where: str) -> Sentinels:
+    options = sentinel_options(address.options, address.sentinel_options)
+    clients = [_open({**options, "host": host, "port": port}) for host, port in address.hosts]
+    return Sentinels(clients, address.service, where)
+
+
+def _open(options: Mapping[str, Any]) -> Client:
+    redis = _redis()
+    _check_files(options)
     try:
-        client = redis.Redis(connection_pool=redis.ConnectionPool(**options))
-        client.connection_pool.make_connection()  # it says which options it does not know
+        pool = redis.ConnectionPool(**options, retry=_no_retries(), retry_on_error=[])
+        pool.make_connection()  # it says which options it does not know
     except TypeError as error:
         raise UsageError(f"bad store: an option of its URL is unknown: {error}") from None
-    return client
-
-
-def _open_sentinel(address: Address, options: dict[str, Any]) -> Client:
-    times = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
-    if options.pop("connection_class", None):
-        options["ssl"] = True
-    for name in ("host", "port"):
-        options.pop(name, None)
-    asked = {**times, **address.sentinel_options, "retry": _no_retries()}
-    sentinel = _redis().Sentinel(list(address.hosts), sentinel_kwargs=asked, **options)
-    return sentinel.master_for(address.service)
+    return redis.Redis(connection_pool=pool)
 
 
 def _open_cluster(address: Address) -> Client:
@@ -279,5 +339,6 @@ def _open_cluster(address: Address) -> Client:
         options["ssl"] = True
     for name in ("host", "port", "db"):
         options.pop(name, None)
+    _check_files(options)
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
     return redis.RedisCluster(startup_nodes=nodes, retry=_no_retries(), **options)

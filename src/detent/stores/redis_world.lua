@@ -95,7 +95,8 @@ local function read_clock()
   wall = said.wall or tonumber(time[1]) + tonumber(time[2]) / 1000000
 end
 
--- Answers how far the clock was set, and how far it moved where that may have been a step.
+-- Answers how far the clock was set, how far it moved where that may have been a step, and how far `mono` went
+-- ahead of it.
 local function arrive()
   read_clock()
   read_world()
@@ -121,5 +122,6 @@ local function arrive()
     world.calm_until = math.max(world.calm_until, world.began + said.longest)
   end
   world.last = wall
-  return math.abs(step) > STEP_S and step or 0, is_doubtful and moved or 0
+  local leapt = moved >= 0 and math.max(-step, 0) or 0 -- a clock that was set back by far has not moved ahead
+  return math.abs(step) > STEP_S and step or 0, is_doubtful and moved or 0, leapt
 end

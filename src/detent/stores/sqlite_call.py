@@ -7,15 +7,13 @@
    the first call that writes and notices.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from detent.clock import instant
 from detent.core.lanes import Standing
@@ -33,6 +31,7 @@ from detent.stores.sqlite_rows import (
     entry_of,
     record_values,
 )
+from detent.values import NamedTuple
 
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
 READ_WITHIN_S = 0.01  # two clocks that were read further apart than this were not read together

@@ -1,0 +1,35 @@
+"""What this node has launched of late, to be compared with a store that may have forgotten some of it.
+
+After a failover or a restore a store may not know any more what it acknowledged, and what it forgot is
+launched again, by whichever node.  Whoever launched it first is the only one who can tell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from detent.model import Report, Row, Verdict
+from detent.node.telling import fields_of
+
+LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
+
+
+class Recollection:
+    def __init__(self) -> None:
+        self._launches = deque[dict[str, Any]](maxlen=LAUNCHES_MAX)
+        self.doubtful: list[dict[str, Any]] = []  # launches to be looked up, newest last
+
+    def keep(self, report: Report, stands: Verdict | None) -> None:
+        """The store has acknowledged the end of an attempt."""
+        if stands and stands.counts and report.claim.sentence is None:
+            self._launches.append(fields_of(report.claim))
+
+    def doubt(self) -> None:
+        """The store is in another era."""
+        self.doubtful = list(self._launches)
+
+
+def is_forgotten(launch: dict[str, Any], found: list[Row]) -> bool:
+    """Is the fire there without this attempt?  One that is not there at all is not launched again."""
+    return any(launch["fence"] not in (one.fence for one in row.attempts) for row in found)

@@ -1,0 +1,120 @@
+"""Nothing in a fleet's store grows for ever: neither lanes, nor jobs that went, nor lives that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.stores.postgres_server import (
+    ClockedStore,
+    Session,
+    held,
+    schema_of,
+    shared_schemas,
+    shared_server,
+    wait_until,
+)
+from tests.stores.redis_server import RedisServer
+
+from detent.model import Ask, Outcome, Report
+from detent.stores.base import Store
+from detent.stores.postgres_values import ask_json
+from detent.stores.redis import RedisStore
+from detent.testing.store_checks_world import DONE, Asker, FakeClock, finish, fire, sentences
+
+MONTH_S = 31 * 86_400.0
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def postgres(clock: FakeClock) -> Iterator[ClockedStore]:
+    schemas = shared_schemas()
+    store = schemas.open(clock)
+    yield store
+    schemas.give_back(store)
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    yield server
+    server.end()
+
+
+def _live(store: Store, name: str) -> None:
+    """A host that comes and goes: jobs of its own, a life, a heartbeat."""
+    jobs = [f"a.b/{name}-{number}" for number in range(20)]
+    chart = store.adopt("a", -1, {})
+    store.adopt("a", chart.generation, dict.fromkeys(jobs, "1"))
+    store.put([fire(f"{job}@1", "Forbid", origin="schedule") for job in jobs])
+    store.note("a", f"node/{name}", "here", ttl_s=30.0)
+    claims = Asker(store, name).claim(limit=50)
+    assert len(claims) == 20
+    store.finish([Report(claim, DONE) for claim in claims])
+    store.adopt("a", chart.generation + 1, {})
+
+
+def test_hosts_that_come_and_go_leave_nothing_in_postgresql(postgres: ClockedStore, clock: FakeClock) -> None:
+    tables = ("fires", "attempts", "lanes", "marks", "asks", "graces", "notes", "jobs", "removed")
+    left = []
+    for number in range(3):
+        _live(postgres, f"host-{number}")
+        clock.pass_time(MONTH_S)
+        for _ in range(2):  # what is known of a job outlives the last of its fires
+            postgres.prune("a", 86_400, 1000)
+        look = " UNION ALL ".join(
+            f"SELECT '{name}', count(*) FROM {postgres.schema}.{name}" for name in tables
+        )
+        left.append({name: count for name, count in shared_server().sql(look) if count})
+    assert left == [{}, {}, {}]
+
+
+def test_hosts_that_come_and_go_leave_nothing_in_redis(redis_server: RedisServer, clock: FakeClock) -> None:
+    left = []
+    with closing(RedisStore(redis_server.url, wall=clock.wall, elapsed=clock.monotonic)) as store:
+        for number in range(3):
+            _live(store, f"host-{number}")
+            clock.pass_time(MONTH_S)
+            for _ in range(2):
+                store.prune("a", 86_400, 1000)
+            left.append(sorted(key.rpartition(b":")[2].decode() for key in redis_server.call("KEYS", "*")))
+    assert left == [["apps", "bell", "world"]] * 3
+    assert redis_server.call("XLEN", "{detent:a}:bell") == 1
+
+
+def test_a_job_in_force_and_an_open_fire_keep_their_lanes(postgres: ClockedStore, clock: FakeClock) -> None:
+    postgres.adopt("a", 0, {"a.b": "1"})
+    postgres.put([fire("a.b@1", "Forbid"), fire("a.c@1", "Forbid"), fire("a.d@1", "Forbid")])
+    for claim in Asker(postgres).claim(limit=3)[:2]:
+        finish(postgres, claim)
+    clock.pass_time(10)
+    postgres.prune("a", 1, 1000)
+    kept = shared_server().sql(f"SELECT lane FROM {postgres.schema}.lanes ORDER BY lane")
+    assert kept == [("a.b",), ("a.d",)]
+
+
+def test_a_lane_that_was_pruned_as_its_fire_was_recorded_is_put_back_and_locked(
+    postgres: ClockedStore,
+) -> None:
+    server = shared_server()
+    postgres.put([fire("a.a@1")])
+    Asker(postgres).claim_one()  # whatever is done once for an app is done now
+    postgres.put([fire("a.b@1", "Forbid")])
+    postgres.put([fire("a.b@2", "Forbid", queue="db")])
+    server.sql(f"DELETE FROM {schema_of(postgres)}.lanes")
+    node = Asker(postgres, "n2")
+    with closing(Session(server, postgres)) as other, ThreadPoolExecutor(1) as pool:
+        told = other.call("claim", ask_json(Ask("a", "other", 1)), postgres.clock.wall())
+        assert [one["key"] for one in told["claims"]] == ["a.b@1"]
+        call = pool.submit(node.claim, queues=("db",))
+        wait_until(lambda: held(server, postgres))
+        other.db.commit()
+        assert call.result() == []
+    assert sentences(node.claim(queues=("db",))) == {"a.b@2": Outcome("skipped", "by a.b@1")}
