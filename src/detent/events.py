@@ -1,11 +1,10 @@
 """The closed list of events.  Code emits them; `observe` words them; a listener cannot break a job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from detent.model import Claim, Outcome, Verdict
+from detent.values import NamedTuple
 
 Level = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 Emit = Callable[..., None]  # emit(event, **fields)
@@ -29,7 +28,11 @@ EVENTS: dict[str, Event] = {
     "app-rejected": Event("ERROR", "the app refused the request (4xx); there is no retry"),
     "retries-exhausted": Event("ERROR", "the last attempt failed too"),
     "timed-out": Event("ERROR", "the last attempt took longer than it may"),
-    "lock-contended": Event("INFO", "a retry found its lane taken; names the holder"),
+    "lock-contended": Event(
+        "INFO", "a retry, or what a trigger rang for, found its lane taken; names the holder"
+    ),
+    "already-launched": Event("INFO", "a trigger rang for a fire that another one has; names the holder"),
+    "nothing-due": Event("INFO", "a trigger rang, and the newest instant is settled"),
     "skipped": Event("INFO", "the fire did not run: its lane was full, or its job is paused"),
     "replaced": Event("INFO", "a newer fire of the lane took its place"),
     "missed": Event("WARN", "the fire could not start in time"),
@@ -47,6 +50,10 @@ EVENTS: dict[str, Event] = {
     "store-unavailable": Event("ERROR", "the store does not answer; said once"),
     "store-back": Event("INFO", "the store answers again"),
     "store-weak": Event("WARN", "the store's settings do not carry the whole promise"),
+    "new-era": Event(
+        "WARN", "the store failed over, restarted or was restored: it may have forgotten what it acknowledged"
+    ),
+    "forgotten": Event("WARN", "the store forgot this launch: it may be made again, with a higher fence"),
     "manifest-warning": Event("WARN", "something in the manifest that may not do what it seems to"),
     "secret-unresolved": Event("WARN", "a secret reference leads nowhere; the next one is tried"),
     "log-dropped": Event("WARN", "nobody read the log for a while; says how many lines are missing here"),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fleet import Fleet
+from wall_clock import WallClock, build_skew
 
 from detent.node.wardenry.cgroups import find_cgroup, mounted_at
-
-SKEW = Path(__file__).with_name("skew.c")
 
 
 @pytest.fixture
@@ -50,31 +47,9 @@ def _watched(fleet: Fleet) -> Iterator[Fleet]:
     fleet.assert_quiet()
 
 
-class WallClock:
-    """The wall clock of a node, to be set at will; what it measures by is not touched."""
-
-    def __init__(self, library: Path, file: Path) -> None:
-        self.env = {"LD_PRELOAD": str(library), "SKEW_FILE": str(file)}
-        self._file = file
-        self.set(0.0)
-
-    def set(self, ahead_s: float) -> None:
-        """Let it be so far ahead of ours from now on."""
-        with self._file.open("r+b" if self._file.exists() else "wb") as file:
-            file.write(struct.pack("<q", round(ahead_s * 1e9)))
-        self.ahead_s = ahead_s
-
-
 @pytest.fixture(scope="session")
 def skew_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler, for a wall clock that a test can set")
-    library = tmp_path_factory.mktemp("skew") / "skew.so"
-    built = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, SKEW], capture_output=True)
-    if built.returncode:
-        pytest.skip(f"the C compiler cannot build a shared library: {built.stderr.decode()[-200:]}")
-    return library
+    return build_skew(tmp_path_factory.mktemp("skew"))
 
 
 @pytest.fixture

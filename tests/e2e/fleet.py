@@ -189,6 +189,11 @@ class Fleet:
         return f"sqlite:///{self.database}"
 
     @property
+    def node_url(self) -> str:
+        """The store as nodes are told of it: their way there may be another than ours."""
+        return self.url
+
+    @property
     def lives(self) -> Path:
         return self.database.with_name(self.database.name + ".nodes")
 
@@ -204,10 +209,16 @@ class Fleet:
 
     def start(self, **env: str) -> NodeProcess:
         """Start a node, and wait until it takes part."""
-        words = [*self._prefix, sys.executable, "-m", "detent", "run", str(self.file), "--store", self.url]
+        node = self.launch(**env)
+        node.wait("started")
+        return node
+
+    def launch(self, *options: str, **env: str) -> NodeProcess:
+        """Start a node that may have to wait for its store, or refuse to."""
+        words = [*self._prefix, sys.executable, "-m", "detent", "run", str(self.file), *options]
+        words += ["--store", self.node_url]
         node = NodeProcess(words, self.env | env, self.directory / f"node-{len(self.nodes)}.log")
         self.nodes.append(node)
-        node.wait("started")
         return node
 
     def ask(self, verb: str, *words: str) -> bytes:

@@ -1,15 +1,13 @@
 """The disk under the store is full for a while: the node stays, says so once, and loses no outcome."""
 
-import os
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from fleet import NEVER, Fleet, wait_for
+from small_disk import fill, mounted
 
 from detent.clock import instant
 
@@ -18,16 +16,8 @@ FULL_S = 6.0
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "state"
-    disk.mkdir(mode=0o700)
-    if os.geteuid():
-        pytest.skip("needs root, to mount a small disk")
-    words = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(disk)]
-    mounted = subprocess.run(words, capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"needs to mount a small disk: {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with mounted(tmp_path / "state", "4m") as disk:
+        yield disk
 
 
 @pytest.mark.root
@@ -40,7 +30,7 @@ def test_a_full_disk_loses_no_outcome(small_disk: Path, fleet: Fleet) -> None:
     fleet.witness.wait_start("tick", after=1)
 
     filler = small_disk / "filler"
-    _fill(filler)
+    fill(filler)
     node.wait("store-unavailable")
     wait_for(lambda: fleet.witness.seen("end", key=key), what="the end of the work")
     full_until = time.monotonic() + FULL_S
@@ -55,12 +45,6 @@ def test_a_full_disk_loses_no_outcome(small_disk: Path, fleet: Fleet) -> None:
     assert node.end() == 0
     assert (len(node.events("store-unavailable")), len(node.events("store-back"))) == (1, 1)
     _assert_all_is_settled(fleet, began)
-
-
-def _fill(filler: Path) -> None:
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(b"x" * 512):
-            pass
 
 
 def _assert_all_is_settled(fleet: Fleet, began: float) -> None:

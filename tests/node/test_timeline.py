@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from detent.model import Chart, Command, Job, Mark
-from detent.node.timeline import PLANS_MAX, Timeline
+from detent.node.timeline import PLANS_MAX, Timeline, in_force
 from detent.testing.sim import Every
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -64,3 +64,13 @@ def test_many_jobs_are_planned_in_batches() -> None:
     jobs = {one.name: one for one in (job(f"j{i}") for i in range(PLANS_MAX + 1))}
     line = timeline({name: at(0) for name in jobs}, jobs)
     assert [len(plans) for plans in line.plans(jobs, NOW)] == [PLANS_MAX, 1]
+
+
+def test_what_runs_on_every_host_is_left_to_each_host() -> None:
+    ours = {one.name: one for one in (job("b"), job("c/here"))}
+    marks = {"a.b": at(0), "a.c/here": at(0), "a.c/there": at(-9999, "older"), "a.d/there": at(0)}
+    line = timeline(marks, ours)
+    assert line.elsewhere == {"a.c/there"}
+    assert line.foreign == {"a.d/there"}, "a job that we do not have at all is removed there too"
+    assert not line.has_lapsed(NOW), "however long that host is away"
+    assert in_force(Chart(NOW, "1", 1, marks), ours) == {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}

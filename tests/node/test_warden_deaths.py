@@ -11,10 +11,13 @@ from warden_world import PATIENCE_S, Node, World, begin, daemon, is_alive, pid_i
 
 from detent.clock import boottime
 from detent.model import Outcome
+from detent.node import processes as processes_module
 from detent.node.processes import FAREWELL_S, sweep
+from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import life_directory
 
 AT_ONCE_S = 2.0  # what we promise after kill -9
+
 
 def test_when_the_node_is_killed_nothing_of_the_fire_is_alive_within_two_seconds(world: World) -> None:
     pid_file = world.directory / "pid"
@@ -105,6 +108,44 @@ def test_closing_while_the_warden_is_being_replaced_ends_that_one_too(bare_world
     asyncio.run(main())
 
 
+def test_a_stopped_warden_is_killed_before_a_claim_that_it_let_pass_can_be_anothers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes_module, "UNHEARD_MAX", 1_000_000)  # not for being silent alone
+
+    async def main() -> None:
+        async with world.processes() as processes:
+            work = await processes.spawn(world.spec("sleep", "1000"), boottime() + 2.0)
+            assert work is not None
+            os.kill(processes.warden_pid, signal.SIGSTOP)
+            end = await asyncio.wait_for(work.gone, PATIENCE_S)
+            assert end.outcome == Outcome("lost", "the warden died")
+            assert not is_alive(work.pid)
+            again = await begin(processes, world.spec("true"))
+            assert (await asyncio.wait_for(again.gone, PATIENCE_S)).outcome == Outcome("succeeded")
+
+    asyncio.run(main())
+
+
+def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_world: World) -> None:
+    async def main() -> None:
+        async with bare_world.processes() as processes:
+            warden = processes.warden_pid
+            work = await begin(processes, bare_world.spec("sleep", "1000"))
+            work.trusted_by = boottime() - 100.0  # the warden was told another time
+            heard = asyncio.Event()
+            processes._hear = lambda message: (
+                processes_module.Processes._hear(processes, message),
+                heard.set(),
+            )
+            for _ in range(5):
+                heard.clear()
+                await asyncio.wait_for(heard.wait(), PATIENCE_S)
+            assert processes.warden_pid == warden and is_alive(work.pid)
+
+    asyncio.run(main())
+
+
 def test_what_is_left_on_purpose_outlives_the_warden_but_its_command_does_not(bare_world: World) -> None:
     async def main() -> int:
         pid_file = bare_world.directory / "pid"
@@ -157,6 +198,8 @@ def test_after_both_are_killed_at_once_a_sweep_ends_what_is_left_and_nothing_els
         with Node(world, *daemon(pid_file, main_stays_s=1000)) as node:
             left = pid_in(pid_file)
             os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
+            for mourner in kernel.children(node.warden) - {node.main, left}:
+                os.kill(mourner, signal.SIGKILL)
             node.process.kill()
             os.kill(node.warden, signal.SIGKILL)
         if not world.cgroup:

@@ -58,7 +58,7 @@ class Holding:
 
     @property
     def trusted_by(self) -> float:
-        return self.renewed + self.claim.ttl_s - max(MARGIN_LEAST_S, self.claim.ttl_s / 10)
+        return self.renewed + self.claim.ttl_s - margin_s(self.claim.ttl_s)
 
     @property
     def renew_at(self) -> float:
@@ -73,6 +73,11 @@ class Holding:
         self.told = self.told or why
         if self.running:
             self.running.stop(self.told, kill_after_s)
+
+
+def margin_s(ttl_s: float) -> float:
+    """So long before a claim may expire it is not trusted any more."""
+    return max(MARGIN_LEAST_S, ttl_s / 10)
 
 
 async def attempt(holding: Holding, job: Job, starter: Starter, rng: Random) -> tuple[Verdict, End]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
-import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,7 +27,7 @@ class Life:
 
     def __init__(self, directory: Path, node_id: str) -> None:
         self.directory = directory
-        self.name = f"{re.sub('[^A-Za-z0-9_-]+', '-', node_id)[:60]}.{secrets.token_hex(4)}"
+        self.name = f"{re.sub('[^A-Za-z0-9_-]+', '-', node_id)[:60]}.{os.urandom(4).hex()}"
         self.outputs, self.lanes = directory / self.name, directory / LANES
         self._lock = directory / (self.name + SUFFIX)
         self.lock_fd = -1
@@ -55,7 +53,7 @@ class Life:
 
     def end(self) -> None:
         """All is settled: nobody needs a proof."""
-        shutil.rmtree(self.outputs, ignore_errors=True)
+        _remove(self.outputs)
         self._lock.unlink(missing_ok=True)
         os.close(self.lock_fd)
 
@@ -87,7 +85,7 @@ class Graveyard:
 
     def bury(self, life: str) -> None:
         """Its claims are over, its processes gone."""
-        shutil.rmtree(self._directory / life, ignore_errors=True)
+        _remove(self._directory / life)
         (self._directory / (life + SUFFIX)).unlink(missing_ok=True)
         os.close(self._dead.pop(life))
 
@@ -109,6 +107,15 @@ class Graveyard:
             return False
         self._dead[life] = fd
         return True
+
+
+def _remove(outputs: Path) -> None:
+    try:
+        outputs.rmdir()
+    except OSError:  # there is something in it
+        import shutil
+
+        shutil.rmtree(outputs, ignore_errors=True)
 
 
 def _is_frozen(lock: Path) -> bool:

@@ -18,10 +18,13 @@ from detent.core.plan import AHEAD_S
 from detent.core.settle import admit, report
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.events import Emit
-from detent.model import Ask, End, Fire, Grants, Job, Outcome, Plan, Report, Verdict
+from detent.model import Ask, Chart, End, Fire, Grants, Job, Outcome, Plan, Query, Report, Verdict
 from detent.node.attempt import Holding, Starter, abandon, attempt, gone, unused
+from detent.node.bell import Bell
+from detent.node.recollection import Recollection, is_forgotten
+from detent.node.sharing import Share
 from detent.node.telling import Telling, fields_of
-from detent.node.timeline import Timeline
+from detent.node.timeline import Timeline, in_force
 from detent.stores.base import SENTENCES_MAX, Store, is_hook
 
 T = TypeVar("T")
@@ -60,27 +63,12 @@ class Pace(NamedTuple):
     queues: tuple[str, ...] = ("default",)
 
 
-class Bell:
-    """Wakes its sleeper, who sleeps no longer than told."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-
-    def ring(self) -> None:
-        self.event.set()
-
-    async def sleep(self, most_s: float) -> None:
-        timer = asyncio.get_running_loop().call_later(max(0.0, most_s), self.event.set)
-        await self.event.wait()
-        timer.cancel()
-        self.event.clear()
-
-
 class Node:
     def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
         self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
-        self.timeline = Timeline(pace.ahead_s)
+        self.timeline, self.share = Timeline(pace.ahead_s), Share()
         self.draining = False
+        self._owes_hooks = self._is_closing = False  # while it drains
         self._adopted = False
         self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
         self._ask: Ask | None = None
@@ -94,8 +82,9 @@ class Node:
         self._done: list[Report] = []
         self._look, self._keep, self._tell = Bell(), Bell(), Bell()
         self._renew_now = self._away = False
+        self._turned_at = 0.0  # when the store was last said to be away, or back
         self._settled, self._hurried = asyncio.Event(), asyncio.Event()
-        self.tell = Telling(edges.emit)
+        self.tell, self._recollection = Telling(edges.emit), Recollection()
 
     # What others tell it.
 
@@ -114,6 +103,10 @@ class Node:
         """Has the store been told?"""
         return life not in self._dead
 
+    def load(self) -> float:
+        """How much it had of late: to be compared, once, with the loads of the other nodes."""
+        return self.share.load(len(self._held))
+
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""
         self.jobs, self._adopted = jobs, False
@@ -127,62 +120,66 @@ class Node:
         await asyncio.gather(*(self.edges.spawn(self._repeat(step, bell)) for step, bell in steps))
 
     async def _repeat(self, step: Callable[[], Awaitable[float]], bell: Bell) -> None:
-        """Do it, and again when it says or when the bell rings; sooner if the store is away."""
+        """Do it, and again when it says or when the bell rings; sooner if the store is away, and at once
+        if it was not: perhaps only an answer was lost."""
+        has_failed = False
         while True:
             try:
-                wait_s = await step()
+                wait_s, has_failed = await step(), False
             except StoreUnavailable:
-                wait_s = self.pace.retry_s
+                wait_s, has_failed = self.pace.retry_s if has_failed else 0.0, True
             if bell is self._look:
                 self.edges.rounded()
             await bell.sleep(min(max(wait_s, self.pace.least_s), self.pace.idle_s))
 
     async def _call(self, line: str, call: Callable[..., T], *args: Any) -> T:
-        """A call of the store; that it is away, or back, is said once."""
+        """A call of the store; that it is away, or back, is said once: a call that was under way when that
+        was said tells nothing new."""
+        sent = self.edges.monotonic()
         try:
             answer = await self.edges.offload(line, call, *args)
         except (StoreUnavailable, StoreMismatch) as error:  # a wrong file may be put right
-            if not self._away:
-                self._away = True
+            if not self._away and sent >= self._turned_at:
+                self._away, self._turned_at = True, self.edges.monotonic()
                 self.edges.emit("store-unavailable", app=self.app, node=self.life, error=str(error))
             raise StoreUnavailable(str(error)) from error
-        if self._away:
-            self._away = False
+        if self._away and sent >= self._turned_at:
+            # Other lines may still find connections that died: what is really away fails a second later too.
+            self._away, self._turned_at = False, self.edges.monotonic() + self.pace.retry_s
             self.edges.emit("store-back", app=self.app, node=self.life)
         return answer
 
     # Planning.
 
     async def _look_for_fires(self) -> float:
-        if self.draining:
-            return await self._claim() if self._ask else self.pace.idle_s  # what it gets is given back
+        if self.draining:  # what it gets is given back, but for the hooks of what it ran
+            return await self._claim() if self._ask or self._owes_hooks else self.pace.idle_s
         if not self._adopted:
             await self._adopt()
         await self._plan_ahead()
         next_in_s = await self._claim()
+        await self._tell_forgotten()
         return min(next_in_s, self.timeline.next_in_s(self.store_now()))
 
     async def _adopt(self) -> None:
         """Make our jobs the app's, over whatever generation we find in force."""
-        ours = {name: job.revision for name, job in self.jobs.items()}
         store, jobs = self.edges.store, self.jobs
         chart = await self._call("look", store.adopt, self.app, -1, {})
+        ours = in_force(chart, jobs)
         if ours != {name: mark.revision for name, mark in chart.marks.items()}:
             chart = await self._call("look", store.adopt, self.app, chart.generation, ours)
         if ours != {name: mark.revision for name, mark in chart.marks.items()}:
             raise StoreUnavailable("another node adopted its jobs just now")
         if jobs is self.jobs:  # else it was reloaded meanwhile, and has to adopt again
             self._adopted = True
-        self._learn(chart.now)
-        self.timeline.take(chart, self.jobs)
+        self._take(chart)
 
     async def _read_chart(self) -> None:
         """Somebody else's jobs are in force: plan what is the same in ours, stand back from the rest."""
         sent = self.edges.monotonic()
         chart = await self._call("look", self.edges.store.adopt, self.app, -1, {})
-        self._learn(chart.now)
         before = self.timeline.foreign
-        self.timeline.take(chart, self.jobs)
+        self._take(chart)
         self._read_at = sent
         self._without.clear()
         if self.timeline.foreign - before:
@@ -206,6 +203,22 @@ class Node:
                 return await self._read_chart()
         return None
 
+    def _take(self, chart: Chart) -> None:
+        self._learn(chart.now)
+        if self.timeline.era not in ("", chart.era):
+            self.edges.emit("new-era", app=self.app, node=self.life)
+            self._recollection.doubt()
+        self.timeline.take(chart, self.jobs)
+
+    async def _tell_forgotten(self) -> None:
+        """Say what this node launched and the store of a new era does not know."""
+        while doubtful := self._recollection.doubtful:
+            query = Query(app=self.app, key=doubtful[-1]["fire"])
+            found = await self._call("look", self.edges.store.find, query)
+            launch = doubtful.pop()
+            if is_forgotten(launch, found):
+                self.edges.emit("forgotten", **launch)
+
     def _plans(self) -> Iterator[list[Plan]]:
         return self.timeline.plans(self.jobs, self.store_now())
 
@@ -220,6 +233,7 @@ class Node:
     async def _claim(self) -> float:
         """Ask for as much as we have room for; repeat an ask until it is answered."""
         if self._ask is None:
+            await asyncio.sleep(self.share.delay_s)
             self._ask = self._new_ask()
         ask, sent = self._ask, self.edges.monotonic()
         grants = await self._call("look", self.edges.store.claim, ask)
@@ -236,24 +250,34 @@ class Node:
         return self._when_to_ask_again(ask, grants)
 
     def _new_ask(self) -> Ask:
-        self._asks += 1
-        hooks = sum(is_hook(holding.claim.fire) for holding in self._held.values())
+        self._asks, self._owes_hooks = self._asks + 1, False
+        room, hooks = self._room()
         return Ask(
             app=self.app,
             node=self.life,
             number=self._asks,
-            limit=max(0, self.pace.max_running - len(self._held) + hooks),
-            hooks=max(0, self.pace.max_hooks - hooks),
+            limit=self.share.bite(room),
+            hooks=hooks,
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
-            without=tuple(sorted(self._without)),
+            without=tuple(sorted(self._without | self.timeline.elsewhere)),
         )
+
+    def _room(self) -> tuple[int, int]:
+        """For how much work, and for how many hooks."""
+        hooks = sum(is_hook(holding.claim.fire) for holding in self._held.values())
+        work = 0 if self.draining else max(0, self.pace.max_running - len(self._held) + hooks)
+        return work, max(0, self.pace.max_hooks - hooks)
 
     def _when_to_ask_again(self, ask: Ask, grants: Grants) -> float:
         sentences = sum(claim.sentence is not None for claim in grants.claims)
         hooks = sum(claim.sentence is None and is_hook(claim.fire) for claim in grants.claims)
-        self._full = len(grants.claims) - sentences - hooks >= ask.limit or hooks >= ask.hooks
-        return 0.0 if sentences >= SENTENCES_MAX or not self._adopted else grants.next_in_s
+        runs = len(grants.claims) - sentences - hooks
+        self._full = runs >= ask.limit or hooks >= ask.hooks
+        self._owes_hooks |= self.draining and hooks >= ask.hooks
+        is_more = self.share.take(ask.limit, runs, self._room()[0])
+        at_once = is_more or sentences >= SENTENCES_MAX or not self._adopted
+        return 0.0 if at_once else grants.next_in_s
 
     # Attempts.
 
@@ -272,7 +296,7 @@ class Node:
         claim = holding.claim
         if verdict := admit(claim, self.edges.rng):
             return verdict, End(verdict.outcome)
-        if self.draining:
+        if self.draining and (self._is_closing or not is_hook(claim.fire)):
             return unused("its node is shutting down")
         job = await self._definition(claim.fire, holding.renewed)
         if job is None:
@@ -328,8 +352,11 @@ class Node:
             for one, stands in zip(reports, answers, strict=True):
                 del self._held[one.claim.fence]
                 self.tell.end(one, stands)
+                self._recollection.keep(one, stands)
+                self._owes_hooks |= bool(one.follow) and one.claim.sentence is None and not self._is_closing
             self._settled.set()
-            if self._full or any(stands and stands.again_in_s is not None for stands in answers):
+            is_due_again = any(stands and stands.again_in_s is not None for stands in answers)
+            if self._full or is_due_again or (self.draining and self._owes_hooks):
                 self._look.ring()  # there is room for more; or to learn when a retry is due
         return 0.0 if self._done else self.pace.idle_s
 
@@ -340,6 +367,7 @@ class Node:
         self.draining = True
         self._look.ring()
         if not await self._is_settled_within(seconds):
+            self._is_closing, self._owes_hooks = True, False  # the next node calls the hooks of what we end
             self._stop_all(kill_after_s=0.0 if self._hurried.is_set() else None)
             await asyncio.gather(*(gone(held.running) for held in self._held.values() if held.running))
             self._hurried.clear()
@@ -367,5 +395,5 @@ class Node:
         return not self._is_busy()
 
     def _is_busy(self) -> bool:
-        """Is there something to settle, or an ask whose answer is not known?"""
-        return bool(self._held) or self._ask is not None
+        """Is there something to settle, a hook to call, or an ask whose answer is not known?"""
+        return bool(self._held) or self._owes_hooks or self._ask is not None

@@ -14,6 +14,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import os
 import socket
 import subprocess
@@ -22,14 +23,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from detent.clock import monotonic
+from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
-from detent.node.attempt import LaneHeld
+from detent.node.attempt import LaneHeld, margin_s
 from detent.node.orders import base, order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
-from detent.node.wardenry.sweep import kill_left, sweep
-from detent.node.wardenry.trees import LEAVE
+from detent.node.wardenry.sweep import kill_left, orphans_since, sweep
 from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Base, Gone, Spec, end_of
 
@@ -40,6 +40,7 @@ LINE_MAX = 1 << 20  # of the warden's: a tail in base 64 and little else
 LOOK_S = 0.01  # between two looks at processes that are about to be gone
 FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
 PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
+ANSWER_S = 0.15  # how long it may take to answer one while there is work that should be dead
 AGAIN_S = 1.0  # between two tries to start a warden
 HOUSEHOLDS_MAX = 256
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
@@ -62,6 +63,11 @@ class Work:
     @property
     def id(self) -> str:
         return self._spec.id
+
+    @property
+    def overdue_at(self) -> float:
+        """By then the warden has ended it, if it can; and nobody else can have its claim yet."""
+        return self.trusted_by + margin_s(self._spec.ttl_s) / 5
 
     @property
     def term_by(self) -> float:
@@ -256,14 +262,21 @@ class Processes:
 
     async def _ping(self) -> None:
         """A warden that is stopped ends nothing in time: it is killed, and what it had is buried.  Counted
-        in pings and not in seconds, as it may be us who were stopped."""
+        in pings and not in seconds, as it may be us who were stopped.  Where work should be dead and is
+        not said to be, it is asked for less long: its claim may soon be another's."""
         while True:
-            await asyncio.sleep(PING_S)
-            if self._is_up.is_set() and self._warden and self._unheard >= UNHEARD_MAX:
+            left_s = self._overdue_in_s()
+            await asyncio.sleep(min(PING_S, left_s) if left_s > 0 else ANSWER_S)
+            if not self._is_up.is_set() or not self._warden:
+                continue
+            if self._unheard >= (UNHEARD_MAX if left_s > 0 else 1):
                 self._warden.kill()
-            elif self._is_up.is_set():
+            else:
                 self._unheard += 1
                 self.send({"do": "ping"})
+
+    def _overdue_in_s(self) -> float:
+        return min((work.overdue_at for work in self._works.values()), default=math.inf) - boottime()
 
     async def _launch_at_last(self) -> asyncio.StreamReader:
         """Not at once where the last one hardly lived: its successor may fare no better."""
@@ -319,26 +332,10 @@ class Processes:
         while self._warden.poll() is None:
             await asyncio.sleep(LOOK_S)
         cgroups = [self._cgroup] if self._cgroup else []
-        while not kill_left(self._life, cgroups, lambda: _orphans(born.started if born else 0)):
+        while not kill_left(self._life, cgroups, lambda: orphans_since(born.started if born else 0)):
             await asyncio.sleep(LOOK_S)
         if self._cgroup:
             self._cgroup.remove()
         works, self._works = self._works, {}
         for work in works.values():
             work.lose("the node was stopped" if self._is_closing else "the warden died")
-
-
-def _orphans(born: int) -> set[int]:
-    """Children of ours that we did not start: see rule 3.  Reaps those that have ended."""
-    found = set()
-    own = os.getsid(0)
-    for pid in kernel.children(os.getpid()) if kernel.HAS_PROC else ():
-        stat = kernel.stat(pid)
-        if stat is None or stat.session == own or stat.started < born or LEAVE in kernel.environ(pid):
-            continue
-        if stat.state == "Z":
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        else:
-            found.add(pid)
-    return found

@@ -15,9 +15,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from detent.core.manifest import Manifest, jobs_on
 from detent.core.secrets import secret_variables
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
-from detent.model import Job, Request
+from detent.model import Job, Note, Request
 from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.lives import Graveyard, Life
 from detent.node.node import Edges, Node, Pace
@@ -39,6 +40,7 @@ from detent.node.starter import Runners, Surroundings
 from detent.stores.base import NODE, Store
 
 BEAT_S = 10.0  # between two heartbeats
+FIRST_BEATS_S = (1.0, 3.0)  # sooner at first, so that nodes that start together soon know of each other
 BEAT_TTL_S = 30.0
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
 SWEEP_S = 5.0  # how long one try to end what a dead life left may take
@@ -59,6 +61,7 @@ class Setting(NamedTuple):
     env: Mapping[str, str]
     emit: Emit
     queues: tuple[str, ...] = ("default",)
+    waits: bool = True  # for a store that is away when the node starts
 
 
 class Service:
@@ -242,23 +245,28 @@ class Service:
         self._graveyard.bury(life)
 
     async def _beat(self) -> None:
-        while True:
-            note = self._store.note, self._manifest.app, NODE + self._life.name, self._heartbeat(), BEAT_TTL_S
+        """Say that we live, and hear who else does: what is due is shared with them."""
+        app = self._manifest.app
+        for pause_s in chain(FIRST_BEATS_S, repeat(BEAT_S)):
+            load = self._node.load()
+            note = NODE + self._life.name, self._heartbeat(load), BEAT_TTL_S
             with suppress(DetentError):
-                await self._threads("renew", *note)
-            await asyncio.sleep(BEAT_S)
+                await self._threads("renew", self._store.note, app, *note)
+                living = await self._threads("renew", self._store.notes, app, NODE)
+                self._node.share.compare([*_loads(living, self._setting.queues)], load)
+            await asyncio.sleep(pause_s)
 
-    def _heartbeat(self) -> str:
+    def _heartbeat(self, load: float) -> str:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
         serves = {"queues": self._setting.queues, "outputs": str(self._life.outputs)}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
-        return json.dumps(about | serves | now)
+        return json.dumps(about | serves | now | {"load": round(load, 1)})
 
     async def _prune(self) -> None:
         while True:
             node = self._manifest.node
             older_than_s = timedelta(days=node.keep_days).total_seconds()
-            with suppress(StoreUnavailable):
+            with suppress(DetentError):  # the node says so
                 await self._threads(
                     "prune", self._store.prune, self._manifest.app, older_than_s, node.keep_fires
                 )
@@ -278,12 +286,18 @@ def reach(setting: Setting, app: str) -> None:
     while True:
         try:
             setting.store.adopt(app, -1, {})
-            return
         except StoreUnavailable as error:
+            if not setting.waits:
+                raise
             if not said:
-                setting.emit("store-unavailable", app=app, error=str(error))
+                told = f"{str(error).rstrip('.')}; the node starts when it answers"
+                setting.emit("store-unavailable", app=app, error=told)
             said = True
             threading.Event().wait(1.0)
+        else:
+            if said:
+                setting.emit("store-back", app=app)
+            return
 
 
 def _surroundings(manifest: Manifest, env: Mapping[str, str], life: Life) -> Surroundings:
@@ -306,6 +320,15 @@ def _difference(before: Mapping[str, Job], after: Mapping[str, Job]) -> dict[str
         "changed": sorted(name for name in same if before[name].revision != after[name].revision),
         "removed": sorted(before.keys() - after.keys()),
     }
+
+
+def _loads(living: Sequence[Note], queues: tuple[str, ...]) -> Iterator[float]:
+    """Of those nodes that serve what we do.  One of another version may say more or less."""
+    for note in living:
+        with suppress(ValueError, TypeError, KeyError):
+            said = json.loads(note.text)
+            if not set(queues).isdisjoint(said["queues"]):
+                yield float(said["load"])
 
 
 def _fingerprint(jobs: Mapping[str, Job]) -> str:

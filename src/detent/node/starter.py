@@ -18,13 +18,12 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
-from detent.runners.call import Household, call_spec, guard_spec, household_of, previous_success
+from detent.runners.call import PROGRAM, Household, call_spec, guard_spec, household_of, previous_success
 from detent.runners.command import Base, Paths, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
 from detent.runners.secrets import resolve
 
 NOTHING = Command(words=())
-CHILD = Path(__file__).parents[1] / "runners" / "call_program.py"  # the program of a warm child
 
 
 class Surroundings(NamedTuple):
@@ -115,7 +114,7 @@ class Runners:
         if key not in self._households:
             like = NOTHING._replace(env=call.env, user=call.user)
             env = command_env(self.around.env, claim, like, self.around.hidden)
-            self._households[key] = household_of(call, (sys.executable, "-P", str(CHILD)), env, claim.node)
+            self._households[key] = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
         return self._households[key]
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running | None:

@@ -3,12 +3,13 @@
 A job is planned when its mark comes within half the planning horizon of the store's now, and a round
 begins when the first mark comes within a quarter: so a hundred thousand jobs share few rounds.  A job
 whose revision in force is not ours is foreign: its own nodes plan it.  If nobody does, so that its
-mark falls behind by the whole horizon, that revision has lapsed.
+mark falls behind by the whole horizon, that revision has lapsed.  What `run_on: every` has another host do
+is that host's alone: nobody else plans it, takes it over or calls it lapsed, however long the host is away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 
@@ -22,6 +23,7 @@ class Timeline:
     def __init__(self, ahead_s: float) -> None:
         self.era, self.generation = "", -1
         self.foreign: set[str] = set()
+        self.elsewhere: set[str] = set()  # jobs of `run_on: every`, on other hosts
         self._ahead_s, self._near = ahead_s, timedelta(seconds=ahead_s / 2)
         self._urgent = timedelta(seconds=ahead_s / 4)
         self._marks: dict[str, Mark] = {}  # of our jobs, in our revision
@@ -36,7 +38,8 @@ class Timeline:
             for name, mark in chart.marks.items()
             if name in jobs and jobs[name].revision == mark.revision
         }
-        self.foreign = (chart.marks.keys() | jobs.keys()) - self._marks.keys()
+        self.elsewhere = jobs_elsewhere(chart.marks, jobs)
+        self.foreign = (chart.marks.keys() | jobs.keys()) - self._marks.keys() - self.elsewhere
         theirs = (chart.marks[name].at for name in self.foreign if name in chart.marks)
         self._foreign_since = min(theirs, default=None)
         self._heap = [(mark.at, name) for name, mark in self._marks.items()]
@@ -88,3 +91,17 @@ class Timeline:
             if name in self._marks and self._marks[name].at == at:
                 return
             heappop(self._heap)
+
+
+def jobs_elsewhere(names: Iterable[str], jobs: Mapping[str, Job]) -> set[str]:
+    """Those of `run_on: every` that are other hosts', as long as our jobs have them on this host."""
+    everywhere = {base for base, slash, _ in (name.partition("/") for name in jobs) if slash}
+    return {
+        name for name in names if name not in jobs and "/" in name and name.partition("/")[0] in everywhere
+    }
+
+
+def in_force(chart: Chart, jobs: Mapping[str, Job]) -> dict[str, str]:
+    """The revisions that an app has when these are our jobs: ours, and what other hosts have."""
+    theirs = {name: chart.marks[name].revision for name in jobs_elsewhere(chart.marks, jobs)}
+    return theirs | {name: job.revision for name, job in jobs.items()}

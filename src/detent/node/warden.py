@@ -6,9 +6,11 @@ start fast, stay small, and not fall with the rest of the package.
 """
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent))
+    importlib.import_module("wardenry.mourner").mourn(os.environ["DETENT_NODE"])
     sys.exit(importlib.import_module("wardenry.loop").main(sys.argv[1:]))

@@ -6,7 +6,6 @@ Layout: BASE/detent-LIFE/ID.  We enable no controller there, so BASE may hold pr
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -129,17 +128,24 @@ def mounted_at() -> Path | None:
 
 def find_cgroup() -> str:
     """A directory below which this process may make cgroups and move processes into them; "": none."""
+    base = _own_place()
+    return str(base) if base and _takes_processes(base) else ""
+
+
+def _own_place() -> Path | None:
+    """Where this process is among the cgroups."""
     mount = mounted_at()
     if mount is None:
-        return ""
+        return None
     own = (kernel.PROC / "self/cgroup").read_text("utf-8", "surrogateescape").splitlines()
     path = next((line[3:] for line in own if line.startswith("0::")), "")
-    base = mount / path.lstrip("/")
-    return str(base) if path and _takes_processes(base) else ""
+    return mount / path.lstrip("/") if path else None
 
 
 def _takes_processes(base: Path) -> bool:
     """The rights say too little (a delegated subtree, a threaded one): try it."""
+    import subprocess  # late: a trigger does without
+
     probe = Cgroup(base / f"detent-probe-{os.getpid()}")
     try:
         probe.create()
@@ -148,6 +154,25 @@ def _takes_processes(base: Path) -> bool:
                 (probe.path / "cgroup.procs").write_text(str(cat.pid))
             finally:
                 cat.kill()
+    except OSError:
+        return False
+    finally:
+        probe.remove()
+    return True
+
+
+def own_cgroup() -> str:
+    """As `find_cgroup`, for a process that may go there itself: it goes, and comes back."""
+    base = _own_place()
+    return str(base) if base and _takes_us(base) else ""
+
+
+def _takes_us(base: Path) -> bool:
+    probe = Cgroup(base / f"detent-probe-{os.getpid()}")
+    try:
+        probe.create()
+        (probe.path / "cgroup.procs").write_bytes(b"0")
+        (base / "cgroup.procs").write_bytes(b"0")
     except OSError:
         return False
     finally:

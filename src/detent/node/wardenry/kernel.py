@@ -5,21 +5,20 @@ and the warden falls back on process groups.
 """
 
 import contextlib
-import ctypes
+import functools
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PROC = Path("/proc")
 READ_MAX = 4096
 HAS_PROC = (PROC / "self/stat").exists()
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class Stat(NamedTuple):
@@ -36,16 +35,27 @@ def boottime() -> float:
     return time.clock_gettime(_BOOTTIME)
 
 
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        _libc().prctl(option, value, 0, 0, 0)
+
+
+@functools.cache
+def _libc() -> Any:
+    """Late, and so by the warden itself before it forks: who has no processes does without."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def become_subreaper() -> None:
     """From now on, orphans among our descendants become our children."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
     """The kernel kills us when our parent ends.  A change of user takes this back."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def read(path: str) -> bytes:

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import kernel
@@ -50,7 +50,12 @@ def let_go(fd: int) -> None:
 
 def holders(lane: str, places: int) -> list[int]:
     """Processes that hold a place of the lane, as far as we may look."""
-    files = {(found.st_dev, found.st_ino) for found in _files(lane, places)}
+    return who_has_open([_path(lane, place) for place in range(places)])
+
+
+def who_has_open(paths: Iterable[str]) -> list[int]:
+    """Processes that have one of these files open, as far as we may look."""
+    files = {(found.st_dev, found.st_ino) for found in _files(paths)}
     return sorted(pid for pid in kernel.processes() if files & set(_open_files(pid))) if files else []
 
 
@@ -58,10 +63,10 @@ def _path(lane: str, place: int) -> str:
     return f"{lane}.{place}"
 
 
-def _files(lane: str, places: int) -> Iterator[os.stat_result]:
-    for place in range(places):
+def _files(paths: Iterable[str]) -> Iterator[os.stat_result]:
+    for path in paths:
         with contextlib.suppress(OSError):
-            yield Path(_path(lane, place)).stat()
+            yield Path(path).stat()
 
 
 def _open_files(pid: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ with, or is in the life's cgroup.  Work whose children are left on purpose is le
 dies with its warden, by the parent-death signal.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -17,12 +18,12 @@ from .trees import LEAVE
 ROUND_S = 0.01  # between two looks
 
 
-def sweep(life: str, patience_s: float) -> bool:
+def sweep(life: str, patience_s: float, orphans: Callable[[], set[int]] = set) -> bool:
     """Kill whatever a dead life left on this host, and wait until nothing of it is alive.  False: after
     so long, something still is (in a system call that cannot be interrupted): it must not be replaced."""
     cgroups = directories_of(life)
     give_up_at = kernel.boottime() + patience_s
-    while not kill_left(life, cgroups, set):
+    while not kill_left(life, cgroups, orphans):
         if kernel.boottime() > give_up_at:
             return False
         time.sleep(ROUND_S)
@@ -47,3 +48,20 @@ def _carriers(life: str) -> set[int]:
     mark = f"DETENT_NODE={life}".encode("utf-8", "surrogateescape")
     entries = ((pid, kernel.environ(pid)) for pid in kernel.processes() if pid != os.getpid())
     return {pid for pid, said in entries if mark in said and LEAVE not in said}
+
+
+def orphans_since(born: int) -> set[int]:
+    """Children of ours that a warden left which was born then: those in a session of their own that are no
+    older.  Reaps those that have ended."""
+    found = set()
+    own = os.getsid(0)
+    for pid in kernel.children(os.getpid()) if kernel.HAS_PROC else ():
+        stat = kernel.stat(pid)
+        if stat is None or stat.session == own or stat.started < born or LEAVE in kernel.environ(pid):
+            continue
+        if stat.state == "Z":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        else:
+            found.add(pid)
+    return found

@@ -1,0 +1,45 @@
+"""Node and warden are gone, or one is gone and the other stopped: their work dies all the same, and at once.
+
+Nobody starts the node again: on another host, nobody could end what is left on this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from fleet import Fleet, alive, wait_for
+
+
+@pytest.mark.parametrize("deed", ["sleep", "daemon"])
+def test_nothing_outlives_a_node_and_a_warden_that_are_killed_at_once(either_fleet: Fleet, deed: str) -> None:
+    fleet = either_fleet
+    fleet.write(fleet.job("long", deed, "1000"))
+    node = fleet.start()
+    started = fleet.witness.wait_start("long")
+    if deed == "daemon":
+        wait_for(lambda: fleet.witness.seen("daemon"), what="its grandchild")
+    life, warden = node.life, node.warden
+    wait_for(started.alive, what="its processes")
+
+    for pid in (warden, node.pid):
+        os.kill(pid, signal.SIGKILL)
+    node.process.wait()
+    wait_for(lambda: not started.alive(), what="the end of its work")
+    wait_for(lambda: not alive(DETENT_NODE=life), what="the end of everything of that life")
+
+
+def test_nothing_outlives_a_warden_that_is_killed_while_its_node_is_stopped(either_fleet: Fleet) -> None:
+    fleet = either_fleet
+    fleet.write(fleet.job("long", "sleep", "1000"))
+    node = fleet.start()
+    started = fleet.witness.wait_start("long")
+    warden = node.warden
+    node.send(signal.SIGSTOP)
+    os.kill(warden, signal.SIGKILL)
+    wait_for(lambda: not started.alive(), what="the end of its work")
+    node.send(signal.SIGCONT)
+    node.wait("warden-died")
+    fleet.witness.wait_start("long", after=1)
+    assert node.end() == 0

@@ -1,0 +1,65 @@
+"""How much a node asks for beside others, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detent.node.node import Node
+from detent.node.sharing import BEHIND_S, BITE, Share
+from detent.testing.sim import Sim
+
+ROOM = 32
+
+
+def shared(own: float = 1.0) -> Share:
+    share = Share()
+    share.compare([1.0, 1.0, own], own)
+    return share
+
+
+def test_a_node_that_is_alone_takes_all_that_it_has_room_for() -> None:
+    share = Share()
+    share.compare([9.0], 9.0)
+    assert share.bite(ROOM) == ROOM and share.delay_s == 0
+    assert not share.take(ROOM, ROOM, room=0)
+
+
+def test_beside_others_it_takes_bites_that_grow_while_there_is_more() -> None:
+    share, bites = shared(), []
+    while share.take(bite := share.bite(ROOM - sum(bites)), bite, room=ROOM - sum(bites) - bite):
+        bites.append(bite)
+    assert bites == [BITE, 2 * BITE, 4 * BITE, 8 * BITE]
+    assert share.bite(ROOM) == BITE, "a small one again once it is full"
+
+
+def test_a_bite_that_is_not_filled_is_the_last_one() -> None:
+    share = shared()
+    assert not share.take(BITE, BITE - 1, ROOM), "a fire that is due alone costs one ask"
+    assert share.take(BITE, BITE, ROOM) and not share.take(2 * BITE, 1, ROOM)
+    assert share.bite(ROOM) == BITE
+
+
+def test_one_that_had_more_than_its_share_lets_the_others_go_first_but_not_between_bites() -> None:
+    share = shared(own=9.0)
+    assert share.delay_s == BEHIND_S
+    share.take(BITE, BITE, ROOM)
+    assert share.delay_s == 0
+    assert shared(own=1.0).delay_s == 0 == shared(own=0.0).delay_s
+
+
+def test_its_load_is_what_it_holds_and_what_it_had_of_late() -> None:
+    share = Share()
+    share.take(ROOM, 8, ROOM)
+    assert [share.load(held=1), share.load(held=0), share.load(held=0)] == [9.0, 4.0, 2.0]
+
+
+class Sharing(Node):
+    """One of three nodes; every other life had more than its share."""
+
+    def __init__(self, life: str, *given: Any) -> None:
+        super().__init__(life, *given)
+        self.share.compare([1.0, 1.0, 1.0], 9.0 * (int(life.rpartition(".")[2]) % 2))
+
+
+def test_the_promise_is_kept_by_nodes_that_share() -> None:
+    assert Sim(901, "rough", 0.5, node_type=Sharing).run().broken == []
