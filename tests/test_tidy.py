@@ -8,19 +8,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "detent"
 FILE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 400, 60, 5
 LAYERS = [  # a module may import its own layer and those before it in this list
-    {"model", "errors", "clock"},
+    {"model", "errors", "clock", "values"},
     {"events"},
     {"core"},
     {"stores", "runners", "hosts"},
     {"node", "trigger"},
-    {"app", "config", "build", "documents", "files", "foreign_files", "lines", "observe"},
+    {"app", "config", "build", "documents", "files", "foreign_files", "lines", "observe", "sources"},
     {"cli", "dashboard", "receive", "testing"},
     {"__init__", "__main__"},
 ]
 SHARED = {  # in these folders siblings do not import each other, but for what they are made of
     "stores": {"base", "entry", "texts"},
     "runners": {"base"},
-    "hosts": {"base"},
+    "hosts": {"base", "fleet", "specs"},
 }
 PURE = {"core", "model", "errors", "events"}
 IMPURE_MODULES = {

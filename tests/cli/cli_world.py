@@ -14,7 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from detent import clock
+from detent.cli.main import main
 from detent.config import load_manifest
 from detent.core.plan import hook_fire, manual_fire
 from detent.model import Ask, Claim, Fire, Outcome, Report, Verdict
@@ -52,6 +55,17 @@ class Said(NamedTuple):
 
 
 Detent = Callable[..., Said]  # what the fixture `detent` is
+
+
+def in_process(capfd: pytest.CaptureFixture[str]) -> Detent:
+    """Says a verb in this process."""
+
+    def run(*words: str) -> Said:
+        code = main(list(words))
+        out, err = capfd.readouterr()
+        return Said(code, out, err)
+
+    return run
 
 
 class Past:

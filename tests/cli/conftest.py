@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_world import Detent, Said
-
-from detent.cli.main import main
+from cli_world import Detent, in_process
 
 
 @pytest.fixture
@@ -23,10 +21,4 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def detent(folder: Path, capfd: pytest.CaptureFixture[str]) -> Detent:
     """Runs a verb in this process."""
-
-    def run(*words: str) -> Said:
-        code = main(list(words))
-        out, err = capfd.readouterr()
-        return Said(code, out, err)
-
-    return run
+    return in_process(capfd)

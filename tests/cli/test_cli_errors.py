@@ -56,7 +56,7 @@ def test_a_store_that_cannot_be_used_is_explained(
 
 
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a directory": (lambda folder: (folder / "m.yaml").mkdir(), "is a directory"),
+    "an empty directory": (lambda folder: (folder / "m.yaml").mkdir(), "no manifest in"),
     "missing": (lambda folder: None, "no such file"),
     "not text": (lambda folder: (folder / "m.yaml").write_bytes(b"\xff\xfe\x00"), "not UTF-8"),
     "empty": (lambda folder: (folder / "m.yaml").touch(), "a manifest is a mapping"),

@@ -30,6 +30,7 @@ jobs:
 FILES = {
     "detent.yaml": MANIFEST,
     "crontab": "30 2 * * * echo done\n",
+    "system.crontab": "0 9 * * 1-5 root true\n",
     "cronlock.yaml": "jobs:\n  - {name: backup, schedule: '30 2 * * *', command: echo done}\n",
 }
 ENDLESS = ("run",)  # they go on until they are told to stop

@@ -10,13 +10,15 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detent import sources
 from detent.cli.tables import say
-from detent.config import find_manifest, load_manifest, store_options, store_url
+from detent.config import find_manifest, store_options, store_url
 from detent.core.canonical import without_password
 from detent.core.manifest import Manifest
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.foreign_files import CrontabPath
+from detent.sources import find_place
 from detent.stores.base import Store
 from detent.stores.opening import open_store
 
@@ -41,21 +43,25 @@ class Context(NamedTuple):
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", metavar="FILE", action=_Named, help="the manifest (default: ./detent.yaml)")
-    _add_crontab(parser)
+    about = "the manifest: a file, a directory or a URL (default: ./detent.yaml)"
+    parser.add_argument("--file", metavar="FILE", action=_Named, help=about)
+    _add_others(parser)
 
 
 def add_named_file(
-    parser: argparse.ArgumentParser, about: str = "the manifest (default: ./detent.yaml)"
+    parser: argparse.ArgumentParser,
+    about: str = "the manifest: a file, a directory or a URL (default: ./detent.yaml)",
 ) -> None:
     """For verbs that a file is what they are about; `default`: the option's is not to be overwritten."""
     parser.add_argument(
         "file", nargs="?", metavar="FILE", action=_Named, default=argparse.SUPPRESS, help=about
     )
-    _add_crontab(parser)
+    _add_others(parser)
 
 
-def _add_crontab(parser: argparse.ArgumentParser) -> None:
+def _add_others(parser: argparse.ArgumentParser) -> None:
+    signs = "signs what is asked of a URL: env:NAME, file:/path or a name of the machine's secrets"
+    parser.add_argument("--secret-ref", metavar="REF", default="", help=signs)
     about = "a crontab or a folder of them, as it is; may be repeated"
     parser.add_argument("--crontab", metavar="FILE", dest="file", action=_Named, type=CrontabPath, help=about)
 
@@ -79,15 +85,15 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
 
 
-def read_manifest(file: str | Path | None) -> Manifest:
-    return load_manifest(find_manifest(file), dict(os.environ))
+def read_manifest(file: str | Path | None, secret_ref: str = "") -> Manifest:
+    return sources.read_manifest(find_place(file), dict(os.environ), secret_ref)
 
 
 def open_context(given: argparse.Namespace) -> Context:
     """A manifest is looked at if one is named or is here; without one, every app of the store is meant.
     One that is broken must not keep an operator from a store that is named otherwise."""
     try:
-        manifest = read_manifest(given.file) if given.file or _has_manifest() else None
+        manifest = read_manifest(given.file, given.secret_ref) if given.file or has_manifest() else None
     except UsageError as error:
         if not (given.store or os.environ.get("DETENT_STORE")):
             raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
@@ -98,7 +104,7 @@ def open_context(given: argparse.Namespace) -> Context:
 
 def open_manifest_context(given: argparse.Namespace) -> tuple[Manifest, Context]:
     """For verbs that need the jobs' definitions."""
-    manifest = read_manifest(given.file)
+    manifest = read_manifest(given.file, given.secret_ref)
     return manifest, with_store(manifest, given.store)
 
 
@@ -108,7 +114,7 @@ def need_store(context: Context) -> Store:
     return context.store
 
 
-def _has_manifest() -> bool:
+def has_manifest() -> bool:
     try:
         find_manifest()
     except UsageError:

@@ -8,6 +8,8 @@ from datetime import datetime
 from detent import clock
 from detent.cli.context import Context, add_context, open_context
 from detent.cli.given import count
+from detent.cli.hosted import show_changes
+from detent.cli.hosting import add_host_form
 from detent.cli.names import NOT_HOOKS, stored_job
 from detent.cli.records import fire_record, reason, standing, took_s
 from detent.cli.tables import is_terminal, say, write_json, write_table
@@ -24,9 +26,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--hooks", action="store_true", help="hooks, too")
     add_context(parser)
+    add_host_form(parser, "instead: what was changed on this scheduler, when and by whom")
 
 
 def main(given: argparse.Namespace) -> int:
+    if given.host:
+        return show_changes(given)
     context, now = open_context(given), clock.now()
     rows = _find(context, given, now)
     if given.output == "json":

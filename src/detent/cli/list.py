@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from detent import clock
 from detent.cli.context import add_context, open_manifest_context
 from detent.cli.describe import canonical, schedule_text
+from detent.cli.hosted import list_resources
+from detent.cli.hosting import add_host_form
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, find_job
 from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.tables import is_terminal, say, write_json, write_table
@@ -37,9 +39,12 @@ class Listed(NamedTuple):
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_context(parser)
+    add_host_form(parser, "what of our jobs this scheduler has")
 
 
 def main(given: argparse.Namespace) -> int:
+    if given.host:
+        return list_resources(given)
     manifest, context = open_manifest_context(given)
     now = clock.now()
     jobs = {job.name: job for job in manifest.jobs}

@@ -11,6 +11,8 @@ from datetime import timedelta
 
 from detent.cli.context import add_context, need_store, open_context
 from detent.cli.given import keep, seconds
+from detent.cli.hosted import prune_resources
+from detent.cli.hosting import add_host_form
 from detent.cli.names import apps_of
 from detent.cli.tables import write_json
 from detent.cli.words import duration
@@ -26,9 +28,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--older-than", type=seconds, dest="older_than_s", metavar="TIME", help=age)
     parser.add_argument("--keep", type=keep, metavar="N", help=most)
     add_context(parser)
+    add_host_form(parser, "instead: take the app's jobs from this scheduler")
 
 
 def main(given: argparse.Namespace) -> int:
+    if given.host:
+        return prune_resources(given)
     context = open_context(given)
     store = need_store(context)
     settings = context.manifest.node if context.manifest else NodeSettings()

@@ -9,6 +9,8 @@ from pathlib import Path
 from detent import clock
 from detent.cli.context import add_file, read_manifest
 from detent.cli.describe import canonical, lines_of, schedule_text, short, work_text
+from detent.cli.hosted import show_resources
+from detent.cli.hosting import add_host_form
 from detent.cli.names import find_job, job_of
 from detent.cli.pauses import pause_words, pauses_beside
 from detent.cli.tables import is_terminal, plain, say, write_json, write_table
@@ -28,13 +30,17 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", metavar="JOB|FILE", help="(default: the manifest ./detent.yaml)")
     parser.add_argument("--canonical", action="store_true", help="in canonical form: compact, ordered JSON")
     add_file(parser)
+    parser.add_argument("--store", metavar="URL", help="with --host: the store of the triggers")
+    add_host_form(parser, "how the job looks on this scheduler, and how it stands there")
 
 
 def main(given: argparse.Namespace) -> int:
+    if given.host:
+        return show_resources(given)
     is_file = given.what is not None and _is_file(given.what)
     if is_file and given.file:
         raise UsageError(f"two manifests are named, {given.what} and {given.file}: leave one out")
-    manifest = read_manifest(given.what if is_file else given.file)
+    manifest = read_manifest(given.what if is_file else given.file, given.secret_ref)
     name = "" if is_file or given.what is None else find_job(manifest, given.what).partition("/")[0]
     text = manifest.canonical[name] if name else canonical_text(manifest)
     if given.canonical:
@@ -49,7 +55,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _is_file(what: str) -> bool:
-    return what.endswith(_ENDINGS) or what.startswith(("/", "./", "../"))
+    return what.endswith(_ENDINGS) or what.startswith(("/", "./", "../", "http://", "https://"))
 
 
 def _show_job(manifest: Manifest, name: str) -> None:

@@ -1,0 +1,208 @@
+"""What the verbs about hosts share: their options, and how a manifest stands on a host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detent import sources
+from detent.cli.context import add_named_file
+from detent.cli.tables import plain
+from detent.config import load_machine, state_directory
+from detent.core.canonical import without_password
+from detent.core.manifest import Manifest
+from detent.core.reconcile import Change, Found, Resource, app_of, reconcile
+from detent.core.spec import Spec, specs_of
+from detent.core.text import listed, quote
+from detent.errors import UsageError
+from detent.foreign_files import local_timezone
+from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
+from detent.hosts.opening import HOSTS, REMOTE, host_options, open_host
+
+_SQLITE = "sqlite:///"
+
+
+class Standing(NamedTuple):
+    """A manifest on a host: what should be there, and how each of it stands."""
+
+    manifest: Manifest
+    host: Host
+    specs: list[Spec]
+    changes: list[Change]
+
+
+def add_host(parser: argparse.ArgumentParser) -> None:
+    """For verbs that are about a host alone."""
+    add_named_file(parser)
+    parser.add_argument("--store", metavar="URL", help="the store of the triggers (default: the manifest's)")
+    parser.add_argument("--host", choices=HOSTS, required=True, help="the scheduler that rings")
+    _add_options(parser)
+
+
+def add_host_form(parser: argparse.ArgumentParser, about: str) -> None:
+    """For verbs that have another form with `--host`."""
+    parser.add_argument("--host", choices=HOSTS, help=about)
+    parser.add_argument("--app", metavar="APP", help="with --host: of this app (default: the manifest's)")
+    _add_options(parser)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    about = f"where the triggers' specs are (default: $DETENT_SPEC_DIR, or {SPEC_DIR})"
+    parser.add_argument("--spec-dir", metavar="DIR", help=f"with --host: {about}")
+    parser.add_argument("--detent", metavar="PATH", help="with --host: the program to ring (default: this)")
+    for option, hosts in host_options():
+        told = f"with --host {listed(hosts)}: {option.about}"
+        if option.metavar:
+            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=told)
+        else:
+            parser.add_argument(f"--{option.name}", action="store_true", help=told)
+
+
+# From what was given.
+
+
+def read_standings(given: argparse.Namespace) -> Iterator[Standing]:
+    """How each app of the manifest stands now; its host is locked until the next is asked for."""
+    for manifest in read_manifests(given):
+        host = host_for(given, manifest.app)
+        specs = _specs(given, manifest)
+        desired = host.render(specs)
+        with host.lock():
+            yield Standing(manifest, host, specs, reconcile(manifest.app, desired, host.find()))
+
+
+def read_desired(given: argparse.Namespace) -> Iterator[Resource]:
+    """What should be there; no host is asked."""
+    for manifest in read_manifests(given):
+        yield from host_for(given, manifest.app).render(_specs(given, manifest))
+
+
+def read_manifests(given: argparse.Namespace) -> tuple[Manifest, ...]:
+    return sources.read_manifests(sources.find_place(given.file), dict(os.environ), given.secret_ref)
+
+
+def _specs(given: argparse.Namespace, manifest: Manifest) -> list[Spec]:
+    env = dict(os.environ)
+    own = manifest.store.url if "url" in manifest.machine.get("store", {}) else ""
+    url = given.store or env.get("DETENT_STORE") or own
+    return specs_of(manifest, _absolute(url), load_machine(env))
+
+
+def _absolute(url: str) -> str:
+    """A trigger starts in another folder than this one."""
+    path = url.removeprefix(_SQLITE)
+    return f"{_SQLITE}{Path(path).absolute()}" if path and path != url else url
+
+
+def host_for(given: argparse.Namespace, app: str) -> Host:
+    """The host that was named, for this app."""
+    env = dict(os.environ)
+    known = {known.option.name.replace("-", "_"): known for known in host_options()}
+    options = {name: getattr(given, name) for name in known if getattr(given, name)}
+    for name in options:
+        if given.host not in known[name].hosts:
+            told = f"--{name.replace('_', '-')} is for --host {listed(known[name].hosts)}"
+            raise UsageError(f"{told}, and this is {given.host}: leave it out")
+    zone, _ = local_timezone({})  # cron and systemd do not know this shell's TZ
+    return open_host(
+        given.host,
+        Settings(
+            app=app,
+            detent=given.detent or ("detent" if given.host in REMOTE else _program()),
+            spec_dir=_spec_dir(given, env),
+            state_dir=state_directory(env),
+            timezone=zone,
+            env=env,
+            options=options,
+        ),
+    )
+
+
+def _spec_dir(given: argparse.Namespace, env: dict[str, str]) -> Path:
+    said = given.spec_dir or env.get("DETENT_SPEC_DIR")
+    if said:
+        return Path(said).absolute()
+    if os.geteuid() == 0:
+        return SPEC_DIR
+    settings = env.get("XDG_CONFIG_HOME", "")
+    home = Path(settings) if settings.startswith("/") else Path("~/.config").expanduser()
+    return home / "detent" / "jobs"
+
+
+def _program() -> str:
+    """This program, by the path under which hosts find it."""
+    own = Path(sys.argv[0])
+    for path in (own if own.name == "detent" else None, Path(sys.executable).with_name("detent")):
+        if path and path.is_file() and os.access(path, os.X_OK):
+            return str(path.absolute())
+    found = shutil.which("detent")
+    if found is None:
+        raise UsageError("where the program `detent` is, is not known: name it with --detent PATH")
+    return str(Path(found).absolute())
+
+
+def refuse_foreign(changes: list[Change]) -> None:
+    """What is not ours is not touched."""
+    names = [change.name for change in changes if change.state == "foreign"]
+    if names:
+        told = listed([quote(name) for name in names], "and")
+        advice = "take it away, or take it over with `detent adopt`"
+        raise UsageError(f"{told} was not written by detent; nothing was changed: {advice}")
+
+
+def record_done(given: argparse.Namespace, verb: str, where: str, done: list[Change]) -> None:
+    """What was changed, for `detent history --host`."""
+    env = dict(os.environ)
+    user = env.get("SUDO_USER") or env.get("LOGNAME") or env.get("USER") or str(os.getuid())
+    for change in done:
+        record_change(
+            state_directory(env),
+            host=given.host,
+            where=where,
+            verb=verb,
+            user=user,
+            app=app_of(change.job),
+            job=change.job,
+            name=change.name,
+            action=change.action,
+            state=change.state,
+        )
+
+
+# In words.
+
+
+def change_record(change: Change) -> dict[str, Any]:
+    return {
+        "name": change.name,
+        "kind": change.kind,
+        "job": change.job,
+        "state": change.state,
+        "action": change.action,
+        "before": shown(change.before),
+        "after": shown(change.after),
+    }
+
+
+def shown(one: Found | Resource | None) -> str | None:
+    """Its content as it may be shown: without a password; of a spec, a field a line."""
+    if one is None:
+        return None
+    content = one.content
+    if one.kind == "spec":
+        with suppress(ValueError):  # somebody broke it
+            content = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
+    return shown_text(content)
+
+
+def shown_text(text: str) -> str:
+    """The text as a terminal may show it, its lines and their indentation kept."""
+    lines = (without_password(line) for line in text.rstrip("\n").split("\n"))
+    return "\n".join(line[: len(line) - len(line.lstrip(" "))] + plain(line) for line in lines)

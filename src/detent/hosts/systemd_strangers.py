@@ -1,0 +1,54 @@
+"""Timers that are not ours, as `adopt` sees them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from detent.core.adoption import Stranger
+from detent.core.findings import ManifestError
+from detent.core.systemd import convert_systemd, services_of
+from detent.core.systemd_units import parse_unit
+from detent.errors import UsageError
+from detent.hosts.base import triggered_job
+
+
+def find_strangers(texts: Mapping[str, str], ours: Collection[str], timezone: str) -> list[Stranger]:
+    """Every timer in these texts but ours, with what its service does."""
+    timers = [name for name in texts if name.endswith(".timer") and name not in ours]
+    return [stranger for name in timers for stranger in _strangers(name, texts, timezone)]
+
+
+def services_beside(timer: str, texts: Mapping[str, str]) -> list[str]:
+    """The services of a timer that stand in the same folder."""
+    try:
+        return [name for name in services_of(parse_unit(timer, texts[timer])) if name in texts]
+    except UsageError:
+        return []
+
+
+def _strangers(timer: str, texts: Mapping[str, str], timezone: str) -> list[Stranger]:
+    """A timer that cannot be converted is nothing that a job could be compared with."""
+    units = {name: texts[name] for name in (timer, *services_beside(timer, texts))}
+    try:
+        jobs = convert_systemd(units, timezone).document["jobs"]
+    except (ManifestError, UsageError):
+        return []
+    return [_stranger(timer, texts[timer], job, timezone) for job in jobs]
+
+
+def _stranger(timer: str, text: str, job: Mapping[str, Any], timezone: str) -> Stranger:
+    command = job.get("command", "")
+    told = command if isinstance(command, str) else shlex.join(command)
+    meant = told.replace("$$", "$")
+    return Stranger(
+        name=timer,
+        place=timer,
+        content=text,
+        schedules=tuple(job.get("schedules", [job["schedule"]] if "schedule" in job else [])),
+        timezone=job.get("timezone", timezone),
+        command=meant,
+        user=job.get("user", ""),
+        job=triggered_job(meant),
+    )

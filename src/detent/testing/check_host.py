@@ -1,0 +1,257 @@
+"""One suite that every host must pass: the rules of `hosts.base` as sentences, each a check of its own.
+
+A host's whole test is one call of `check_host`; a runner of tests that wants one result a sentence goes
+through `CHECKS` with `run_check`.  Each check gets a world of its own: an empty host, with ways to look at
+all of it and to do by hand what people do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Thread
+from typing import Any, NamedTuple
+
+from detent.core.manifest import check_manifest
+from detent.core.reconcile import Change, pending, reconcile
+from detent.core.spec import specs_of
+from detent.errors import UsageError
+from detent.hosts.base import Host
+
+ODD = "a'b\"c`d$HOME${X}%s%n#\\;|&\n* * * * * root touch /x\r\n[Timer]\x1b[31m\x7fé"
+LONG = "x" + "-long" * 12
+
+
+class HostWorld(NamedTuple):
+    """A host that nothing else uses."""
+
+    open: Callable[[str], Host]  # for an app; all look at the same place
+    look: Callable[[], Mapping[str, str]]  # all that is there, foreign and ours, by name
+    edit: Callable[[str], None]  # change a resource of ours by hand: another time, another command
+    remove: Callable[[str], None]  # take one away by hand
+    add_foreign: Callable[[], None]  # something that others have there
+    unringable: str = ""  # a schedule that the host cannot ring for; "": it can ring for all
+
+
+Check = Callable[[HostWorld], None]
+
+
+def check_host(make: Callable[[], HostWorld]) -> list[str]:
+    """Check every rule, each in a new world; the sentences that held."""
+    for check in CHECKS:
+        run_check(check, make())
+    return [sentence(check) for check in CHECKS]
+
+
+def run_check(check: Check, world: HostWorld) -> None:
+    """Check one rule; an `AssertionError` names the sentence that does not hold."""
+    if not __debug__:
+        raise UsageError("check_host checks by assertions, which `python -O` leaves out: run it without -O")
+    try:
+        check(world)
+    except AssertionError as error:
+        raise AssertionError(f"{sentence(check)}: {error}") from error
+
+
+def sentence(check: Check) -> str:
+    return getattr(check, "__name__", str(check)).replace("_", " ")
+
+
+# What the checks do.
+
+
+def manifest_of(app: str, **jobs: str) -> dict[str, Any]:
+    """A manifest with these jobs and their schedules; a `_` in a name stands for a hyphen."""
+    made = [
+        {"name": name.replace("_", "-"), "schedule": schedule, "command": f"echo {name}"}
+        for name, schedule in jobs.items()
+    ]
+    return {"version": 2, "app": app, "jobs": made}
+
+
+def standing(host: Host, document: Mapping[str, Any]) -> list[Change]:
+    manifest = check_manifest(document)
+    desired = host.render(specs_of(manifest))
+    return reconcile(manifest.app, desired, host.find())
+
+
+def apply(world: HostWorld, document: Mapping[str, Any]) -> list[Change]:
+    """As `detent apply` does."""
+    host = world.open(document["app"])
+    with host.lock():
+        changes = pending(standing(host, document))
+        if changes:
+            host.change(changes)
+    return changes
+
+
+def states(world: HostWorld, document: Mapping[str, Any]) -> dict[str, str]:
+    return {one.name: one.state for one in standing(world.open(document["app"]), document)}
+
+
+def prune(world: HostWorld, app: str) -> None:
+    host = world.open(app)
+    with host.lock():
+        host.change(pending(reconcile(app, [], host.find())))
+
+
+# The rules.
+
+
+def what_was_applied_is_found_unchanged(world: HostWorld) -> None:
+    document = manifest_of("shop", backup="30 2 * * *", report="*/5 * * * *")
+    done = apply(world, document)
+    assert done and {change.action for change in done} == {"create"}, done
+    assert set(states(world, document).values()) == {"unchanged"}, states(world, document)
+
+
+def a_second_apply_changes_nothing(world: HostWorld) -> None:
+    document = manifest_of("shop", backup="30 2 * * *", report="@every 7m")
+    world.add_foreign()
+    apply(world, document)
+    before = dict(world.look())
+    assert apply(world, document) == []
+    assert world.look() == before
+
+
+def a_hand_edit_is_drift_and_is_put_right(world: HostWorld) -> None:
+    document = manifest_of("shop", backup="30 2 * * *", report="0 5 * * *")
+    apply(world, document)
+    before = dict(world.look())
+    name = _names(world, document)[-1]
+    world.edit(name)
+    assert states(world, document)[name] == "edited", states(world, document)
+    assert [change.name for change in apply(world, document)] == [name]
+    assert world.look() == before
+
+
+def what_somebody_took_away_is_written_again(world: HostWorld) -> None:
+    document = manifest_of("shop", backup="30 2 * * *", report="0 5 * * *")
+    apply(world, document)
+    before = dict(world.look())
+    name = _names(world, document)[-1]
+    world.remove(name)
+    assert states(world, document)[name] == "missing", states(world, document)
+    apply(world, document)
+    assert world.look() == before
+
+
+def a_changed_job_is_outdated_and_is_brought_up_to_date(world: HostWorld) -> None:
+    apply(world, manifest_of("shop", backup="30 2 * * *"))
+    changed = manifest_of("shop", backup="45 2 * * *")
+    found = states(world, changed)
+    assert set(found.values()) <= {"outdated", "unchanged"} and "outdated" in found.values(), found
+    apply(world, changed)
+    assert set(states(world, changed).values()) == {"unchanged"}
+
+
+def a_job_that_is_no_longer_declared_goes_and_no_other(world: HostWorld) -> None:
+    both, one = manifest_of("shop", a="1 2 * * *", a_b="3 4 * * *"), manifest_of("shop", a_b="3 4 * * *")
+    apply(world, one)
+    alone = dict(world.look())
+    apply(world, both)
+    assert world.look() != alone
+    apply(world, one)
+    assert world.look() == alone
+
+
+def an_app_whose_name_begins_like_another_is_left_alone(world: HostWorld) -> None:
+    pay, pay_out = manifest_of("pay", out="1 2 * * *"), manifest_of("pay-out", a="3 4 * * *")
+    apply(world, pay_out)
+    alone = dict(world.look())
+    apply(world, pay)
+    assert set(states(world, pay_out).values()) == {"unchanged"}
+    prune(world, "pay")
+    assert world.look() == alone
+
+
+def what_is_foreign_stays_to_the_byte(world: HostWorld) -> None:
+    world.add_foreign()
+    foreign = dict(world.look())
+    document = manifest_of("shop", backup="30 2 * * *")
+    apply(world, document)
+    apply(world, manifest_of("shop", backup="31 2 * * *", other="@daily"))
+    prune(world, "shop")
+    assert world.look() == foreign
+
+
+def what_cannot_be_rung_for_is_refused_before_anything_is_written(world: HostWorld) -> None:
+    if not world.unringable:
+        return
+    before = dict(world.look())
+    try:
+        apply(world, manifest_of("shop", fine="30 2 * * *", wrong=world.unringable, too=world.unringable))
+    except UsageError as error:
+        assert "shop.wrong" in str(error) and "shop.too" in str(error), error
+    else:
+        raise AssertionError(f"{world.unringable!r} was taken")
+    assert world.look() == before
+
+
+def whatever_a_job_contains_it_adds_nothing(world: HostWorld) -> None:
+    plain = manifest_of("shop", odd="30 2 * * *")
+    apply(world, plain)
+    names = set(world.look())
+    entries = {change.name for change in standing(world.open("shop"), plain)}
+    prune(world, "shop")
+    odd = manifest_of("shop", odd="30 2 * * *")
+    told = ODD.replace("$", "$$")
+    odd["jobs"][0] |= {"command": told, "description": told, "env": {"ODD": told}, "work_dir": told}
+    apply(world, odd)
+    assert set(world.look()) == names
+    found = states(world, odd)
+    assert set(found) == entries and set(found.values()) == {"unchanged"}, found
+
+
+def the_longest_names_are_told_apart(world: HostWorld) -> None:
+    document = manifest_of("shop" + LONG[:50])
+    document["jobs"] = [
+        {"name": f"{LONG[:60]}{end}", "schedules": ["1 2 * * *", "3 4 * * *"], "command": "true"}
+        for end in "ab"
+    ]
+    apply(world, document)
+    found = states(world, document)
+    assert set(found.values()) == {"unchanged"}, found
+    assert len(found) == len(set(found))
+    prune(world, document["app"])
+
+
+def two_at_once_leave_one_of_each(world: HostWorld) -> None:
+    document = manifest_of("shop", a="1 2 * * *", b="3 4 * * *", c="@every 7m")
+    apply(world, document)
+    alone = dict(world.look())
+    prune(world, "shop")
+    failed: list[str] = []
+
+    def race() -> None:
+        try:
+            apply(world, document)
+        except Exception as error:
+            failed.append(f"{type(error).__name__}: {error}")
+
+    racers = [Thread(target=race) for _ in range(4)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert failed == []
+    assert world.look() == alone
+
+
+def _names(world: HostWorld, document: Mapping[str, Any]) -> list[str]:
+    return [*states(world, document)]
+
+
+CHECKS: tuple[Check, ...] = (
+    what_was_applied_is_found_unchanged,
+    a_second_apply_changes_nothing,
+    a_hand_edit_is_drift_and_is_put_right,
+    what_somebody_took_away_is_written_again,
+    a_changed_job_is_outdated_and_is_brought_up_to_date,
+    a_job_that_is_no_longer_declared_goes_and_no_other,
+    an_app_whose_name_begins_like_another_is_left_alone,
+    what_is_foreign_stays_to_the_byte,
+    what_cannot_be_rung_for_is_refused_before_anything_is_written,
+    whatever_a_job_contains_it_adds_nothing,
+    the_longest_names_are_told_apart,
+    two_at_once_leave_one_of_each,
+)

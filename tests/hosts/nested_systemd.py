@@ -1,0 +1,132 @@
+"""A whole systemd of the test's own, in namespaces: its own units, network, /run, /tmp, /dev and /var/lib.
+
+- What the test has in its folder is at `/run/world` inside.
+- It must not reach the machine: its network is another one, /sys and /proc/sys cannot be written, /dev has
+  the plain devices only, and whatever would start early (udev, sysctl, the journal) is masked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+WORLD = Path("/run/world")
+SYSTEMD = "/lib/systemd/systemd"
+VENDOR_UNITS = Path("/lib/systemd/system")
+EARLY = ("sysinit.target.wants", "sockets.target.wants", "timers.target.wants", "local-fs.target.wants")
+LATE = ("systemd-remount-fs.service", "systemd-fsck-root.service")  # named by no such folder
+START_MAX_S = 60.0
+UNSHARED = "--mount --pid --net --cgroup --uts --ipc --fork --kill-child --mount-proc --propagation private"
+INSIDE = f"""
+set -e
+echo $$ > "$2"/cgroup.procs
+exec unshare {UNSHARED} sh -ec '
+mount -t tmpfs tmpfs /run
+mkdir {WORLD} /run/dev
+mount --bind "$1" {WORLD}
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /var/lib
+mount -t tmpfs tmpfs /var/log
+mount --bind {WORLD}/units /etc/systemd/system
+mount -t tmpfs tmpfs /run/dev
+for node in null zero full random urandom tty; do
+    touch /run/dev/$node
+    mount --bind /dev/$node /run/dev/$node
+done
+ln -s /proc/self/fd /run/dev/fd
+mkdir /run/dev/shm /run/dev/pts
+mount -t devpts -o newinstance,ptmxmode=0666 devpts /run/dev/pts
+ln -s pts/ptmx /run/dev/ptmx
+mount --rbind /run/dev /dev
+mount -t sysfs -o ro sysfs /sys
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+container=test exec {SYSTEMD} --system --unit=basic.target --log-target=null --show-status=no
+' sh "$1"
+"""
+
+
+def unified() -> Path | None:
+    """Where cgroup v2 is mounted, and can be written."""
+    for path in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")):
+        if (path / "cgroup.procs").exists() and os.access(path, os.W_OK):
+            return path
+    return None
+
+
+def lacks_nesting() -> str:
+    """Why no systemd can be started here; "": it may work."""
+    if os.geteuid() != 0:
+        return "a nested systemd needs root"
+    if not Path(SYSTEMD).exists() or not Path("/etc/systemd/system").is_dir():
+        return "systemd is not installed here"
+    if unified() is None or shutil.which("nsenter") is None:
+        return "a nested systemd needs cgroup v2 and nsenter"
+    return ""
+
+
+class Nested:
+    """A running systemd."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """A command inside."""
+        inside = ["nsenter", "-t", str(self._pid), "-m", "-p", "-n", "-C", "-u", "-i", *words]
+        plain = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/root", **env}
+        return subprocess.run(inside, capture_output=True, text=True, env=plain, timeout=START_MAX_S, cwd="/")
+
+
+@contextmanager
+def nested_systemd(folder: Path) -> Iterator[Nested | None]:
+    """None where it does not come up: some machines forbid a part of it."""
+    _mask_early_units(folder / "units")
+    root = unified()
+    assert root is not None
+    cgroup = root / f"detent-test-{os.getpid()}"
+    cgroup.mkdir()
+    words = ["sh", "-c", INSIDE, "sh", str(folder), str(cgroup)]
+    process = subprocess.Popen(words, start_new_session=True)
+    try:
+        yield _started(process)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        _remove(cgroup)
+
+
+def _mask_early_units(units: Path) -> None:
+    units.mkdir()
+    for name in {*LATE, *(unit.name for wants in EARLY for unit in (VENDOR_UNITS / wants).glob("*"))}:
+        (units / name).symlink_to("/dev/null")
+
+
+def _started(process: subprocess.Popen[bytes]) -> Nested | None:
+    deadline = time.monotonic() + START_MAX_S
+    while time.monotonic() < deadline and process.poll() is None:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if children:
+            nested = Nested(int(children[0]))
+            if nested.run("systemctl", "is-active", "basic.target").stdout.strip() == "active":
+                return nested
+        time.sleep(0.1)
+    return None
+
+
+def _remove(cgroup: Path) -> None:
+    """Empty once its processes are gone, which may take a moment."""
+    (cgroup / "cgroup.kill").write_text("1")
+    deadline = time.monotonic() + START_MAX_S
+    while "populated 1" in (cgroup / "cgroup.events").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for path in sorted(cgroup.rglob("*/"), reverse=True):
+        path.rmdir()
+    cgroup.rmdir()

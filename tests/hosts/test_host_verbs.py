@@ -1,0 +1,307 @@
+"""plan, apply, drift, adopt; list, show, prune and history with --host: what they say and leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hosts_world import FOREIGN_SYSTEM, look_at
+from tests.cli.cli_world import Detent, environment
+
+MANIFEST = """
+version: 2
+app: shop
+store: sqlite:///fires.db
+jobs:
+  - {name: backup, schedule: "30 2 * * *", command: 'echo "100% done"'}
+  - {name: report, schedules: ["0 9 * * MON-FRI", "@every 7m"], request: {url: "https://example.org/r"}}
+  - {name: resting, schedule: "@daily", command: 'true', enabled: false}
+"""
+ENTRIES = ["detent-shop.backup-0", "detent-shop.report-0", "detent-shop.report-1"]
+PROGRAM = ("--detent", "/usr/local/bin/detent")
+SPECS = ["shop.backup.json", "shop.report.json"]
+
+
+@pytest.fixture(params=["crontab", "systemd"])
+def host(request: pytest.FixtureRequest, folder: Path) -> tuple[str, ...]:
+    """A host, as the options that choose it."""
+    (folder / "detent.yaml").write_text(MANIFEST)
+    place = (
+        ["--cron-file", "crontab", "--host-timezone", "UTC"]
+        if request.param == "crontab"
+        else ["--unit-dir", "units"]
+    )
+    return ("--host", request.param, *place, *PROGRAM)
+
+
+@pytest.fixture
+def crontab(folder: Path) -> tuple[str, ...]:
+    (folder / "detent.yaml").write_text(MANIFEST)
+    return ("--host", "crontab", "--cron-file", "crontab", "--host-timezone", "UTC", *PROGRAM)
+
+
+def seen(folder: Path) -> dict[str, str]:
+    """All that hosts and triggers would see."""
+    places = look_at(folder / "units", folder / "specs")
+    return {**places, "crontab": (folder / "crontab").read_text() if (folder / "crontab").exists() else ""}
+
+
+def test_plan_shows_what_apply_does_and_changes_nothing(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    planned = detent("plan", *host, "-o", "json")
+    assert planned.code == 0
+    assert seen(folder) == {"crontab": ""}
+    applied = detent("apply", *host, "-o", "json")
+    assert applied.json == planned.json
+    assert {change["action"] for change in applied.json} == {"create"}
+    assert set(SPECS) < {change["name"] for change in applied.json}
+
+
+def test_a_second_apply_prints_nothing_and_changes_no_byte(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    assert detent("apply", *host).out.startswith("created ")
+    before, times = seen(folder), [path.stat().st_mtime_ns for path in (folder / "specs").iterdir()]
+    again = detent("apply", *host)
+    assert (again.code, again.out, again.err) == (0, "", "")
+    assert seen(folder) == before
+    assert [path.stat().st_mtime_ns for path in (folder / "specs").iterdir()] == times
+    assert "nothing to do" in detent("plan", *host).out
+
+
+def test_drift_is_found_told_and_ends_with_5_if_asked(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    assert detent("drift", *host, "--exit-on-drift").code == 5
+    detent("apply", *host)
+    clean = detent("drift", *host, "--exit-on-drift")
+    assert (clean.code, clean.out) == (0, "")
+    spec = folder / "specs" / "shop.backup.json"
+    spec.write_text(spec.read_text().replace("100%", "0%"))
+    assert detent("drift", *host).code == 0
+    found = detent("drift", *host, "--exit-on-drift", "-o", "json")
+    assert found.code == 5
+    assert [change["name"] for change in found.json] == ["shop.backup.json"]
+    detent("apply", *host)
+    assert detent("drift", *host, "--exit-on-drift").code == 0
+
+
+def test_list_shows_what_is_there_and_prune_takes_it_away(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    detent("apply", *host)
+    listed = detent("list", *host, "-o", "json").json
+    assert {one["job"] for one in listed} == {"shop.backup", "shop.report"}
+    assert all(one["intact"] for one in listed)
+    assert detent("list", *host, "--app", "sho", "-o", "json").json == []
+    gone = detent("prune", *host)
+    assert gone.code == 0 and len(gone.out.splitlines()) == len(listed)
+    assert seen(folder) == {"crontab": ""}
+    assert detent("list", *host, "-o", "json").json == []
+    assert "nothing to take away" in detent("prune", *host).err
+
+
+def test_prune_needs_no_manifest_but_an_app(host: tuple[str, ...], detent: Detent, folder: Path) -> None:
+    detent("apply", *host)
+    (folder / "detent.yaml").unlink()
+    assert "--app" in detent("prune", *host).err
+    assert seen(folder) != {"crontab": ""}
+    detent("prune", *host, "--app", "shop")
+    assert seen(folder) == {"crontab": ""}
+
+
+def test_show_tells_how_a_job_stands_there(host: tuple[str, ...], detent: Detent) -> None:
+    assert {one["state"] for one in detent("show", "backup", *host, "-o", "json").json} == {"missing"}
+    detent("apply", *host)
+    shown = detent("show", "backup", *host)
+    assert "# shop.backup.json: unchanged" in shown.out and "detent trigger" in shown.out
+    assert "report" not in shown.out
+
+
+def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
+    assert "nothing was changed" in detent("history", *host).err
+    detent("apply", *host)
+    detent("prune", *host)
+    told = detent("history", *host, "-o", "json", "-n", "100").json
+    assert {one["verb"] for one in told} == {"apply", "prune"}
+    assert told[0]["verb"] == "prune" and told[0]["app"] == "shop" and told[0]["user"]
+    assert {one["job"] for one in detent("history", "backup", *host, "-o", "json").json} == {"shop.backup"}
+
+
+def test_a_removed_job_goes_and_a_disabled_one_never_comes(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    detent("apply", *host)
+    assert "resting" not in str(seen(folder))
+    lines = (folder / "detent.yaml").read_text().splitlines()
+    (folder / "detent.yaml").write_text("\n".join(line for line in lines if "report" not in line))
+    assert {change["action"] for change in detent("apply", *host, "-o", "json").json} == {"delete"}
+    assert "report" not in str(seen(folder)) and "shop.backup" in str(seen(folder))
+
+
+def test_racing_applies_leave_one_of_each(host: tuple[str, ...], detent: Detent, folder: Path) -> None:
+    detent("apply", *host)
+    alone = seen(folder)
+    detent("prune", *host)
+    env = environment(folder, DETENT_SPEC_DIR=str(folder / "specs"))
+    words = [sys.executable, "-m", "detent", "apply", *host]
+    racers = [subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE) for _ in range(3)]
+    said = [racer.communicate()[0].decode() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0, 0]
+    assert sorted(map(bool, said)) == [False, False, True]
+    assert seen(folder) == alone
+
+
+def test_what_is_foreign_under_our_name_is_in_the_way(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    (folder / "specs").mkdir()
+    (folder / "specs" / "shop.backup.json").write_text("{}\n")
+    refused = detent("apply", *crontab)
+    assert refused.code == 1 and "shop.backup.json" in refused.err and "adopt" in refused.err
+    assert detent("adopt", *crontab).code == 6
+    assert (folder / "specs" / "shop.backup.json").read_text() == "{}\n"
+    assert not (folder / "crontab").exists()
+    assert detent("adopt", *crontab, "--force").code == 0
+    assert "shop.backup" in (folder / "crontab").read_text()
+    assert detent("apply", *crontab).code == 0
+
+
+def test_seconds_are_refused_before_anything_is_written(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    (folder / "detent.yaml").write_text(MANIFEST.replace("30 2 * * *", "*/10 * * * * *"))
+    refused = detent("apply", *crontab)
+    assert refused.code == 1
+    assert (
+        "shop.backup" in refused.err
+        and "--host systemd" in refused.err
+        and "nothing was changed" in refused.err
+    )
+    assert seen(folder) == {"crontab": ""}
+
+
+def test_an_atomic_write_keeps_mode_and_owner_and_a_backup_is_there(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    table = folder / "crontab"
+    table.write_text(FOREIGN_SYSTEM)
+    table.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(table, 12345, 23456)
+    before = table.stat()
+    detent("apply", *crontab)
+    after = table.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert after.st_ino != before.st_ino
+    (backup,) = (folder / "state" / "detent" / "hosts" / "backups").iterdir()
+    assert backup.read_text() == FOREIGN_SYSTEM
+    detent("prune", *crontab)
+    assert table.read_text() == FOREIGN_SYSTEM
+
+
+def test_a_spec_loads_as_a_manifest_and_keeps_a_password_to_its_owner(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    detent("apply", *crontab)
+    spec = folder / "specs" / "shop.backup.json"
+    assert stat.S_IMODE(spec.stat().st_mode) == 0o644
+    assert json.loads(spec.read_text())["store"] == {"url": f"sqlite:///{folder}/fires.db"}
+    assert detent("validate", str(spec)).code == 0
+    secret = "postgresql://me:hunter2@db/shop"
+    planned = detent("plan", *crontab, "--store", secret)
+    assert "***" in planned.out and "hunter2" not in planned.out
+    assert "hunter2" not in detent("apply", *crontab, "--store", secret, "-o", "json").out
+    assert stat.S_IMODE(spec.stat().st_mode) == 0o600
+    assert json.loads(spec.read_text())["store"]["url"] == secret
+
+
+def test_a_secret_in_the_manifest_is_not_written_down(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    with_secret = MANIFEST.replace("store:", "secrets: {key: s3cret}\nstore:").replace(
+        'request: {url: "https://example.org/r"}',
+        'request: {url: "https://example.org/r"}, auth: {secret_refs: [key]}',
+    )
+    (folder / "detent.yaml").write_text(with_secret)
+    refused = detent("apply", *crontab)
+    assert refused.code == 1 and "file:/path" in refused.err and "s3cret" not in refused.err
+    (folder / "detent.yaml").write_text(with_secret.replace("s3cret", "env:SHOP_KEY"))
+    applied = detent("apply", *crontab)
+    assert applied.code == 0 and "SHOP_KEY, which cron does not have" in applied.err
+    assert json.loads((folder / "specs" / "shop.report.json").read_text())["secrets"] == {
+        "key": "env:SHOP_KEY"
+    }
+
+
+def test_an_option_of_another_host_is_refused(detent: Detent, crontab: tuple[str, ...]) -> None:
+    assert "--unit-dir is for --host systemd" in detent("plan", *crontab, "--unit-dir", "x").err
+
+
+# Taking over.
+
+
+def adoptable(folder: Path, host: tuple[str, ...], at: str) -> Path:
+    """Something of somebody's that does what shop.backup does, at this time."""
+    command = 'echo "100% done"'
+    if "crontab" in host:
+        (folder / "crontab").write_text(
+            f"MAILTO=ops\n{at} * * * root {command}\n0 1 * * * root true\n".replace("100%", "100\\%")
+        )
+        return folder / "crontab"
+    units = folder / "units"
+    units.mkdir()
+    minute, hour = at.split()
+    (units / "old.timer").write_text(f"[Timer]\nOnCalendar=*-*-* {hour}:{minute}:00 UTC\n")
+    (units / "old.service").write_text("[Service]\nExecStart=/bin/sh -c 'echo \"100%% done\"'\n")
+    return units / "old.timer"
+
+
+def test_an_entry_that_does_the_same_is_taken_over(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    adoptable(folder, host, "30 2")
+    taken = detent("adopt", *host, "-o", "json")
+    assert taken.code == 0, taken.err
+    assert [(one["job"], one["differences"]) for one in taken.json] == [("shop.backup", [])]
+    left = seen(folder)
+    assert "shop.backup" in str(left) and "shop.report" not in str(left)
+    assert "30 2 * * * root echo" not in left["crontab"] and not (folder / "units" / "old.timer").exists()
+    if "crontab" in host:
+        assert left["crontab"].endswith("MAILTO=ops\n0 1 * * * root true\n")
+    assert any((folder / "state" / "detent" / "hosts" / "backups").iterdir())
+    assert detent("adopt", *host).code == 7
+
+
+def test_an_entry_that_has_diverged_is_left_alone_unless_forced(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    adoptable(folder, host, "45 3")
+    before = seen(folder)
+    diverged = detent("adopt", *host)
+    assert diverged.code == 6
+    assert "30 2 * * *" in diverged.out and "--force" in diverged.err
+    assert seen(folder) == before
+    assert detent("adopt", *host, "--force").code == 0
+    assert "shop.backup" in str(seen(folder)) and "45 3" not in seen(folder)["crontab"]
+
+
+def test_where_nothing_does_what_a_job_does_adopt_ends_with_7(host: tuple[str, ...], detent: Detent) -> None:
+    nothing = detent("adopt", *host)
+    assert nothing.code == 7 and "nothing there does what" in nothing.err
+
+
+def test_a_line_that_triggers_the_job_already_is_taken_over(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    (folder / "crontab").write_text(
+        "30 2 * * * root /opt/detent trigger --lock-dir /x shop.backup >/dev/null\n"
+    )
+    assert detent("adopt", *crontab).code == 0
+    assert (folder / "crontab").read_text().count(" trigger ") == 1

@@ -1,0 +1,132 @@
+"""What a host should have against what it has: a table of states, and random hosts brought into agreement."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_texts import PATIENT
+
+from detent.core.reconcile import Change, Found, Resource, pending, reconcile, resource_name, seal
+
+APPS = st.sampled_from(["pay", "pay-out", "p"])
+JOBS = st.sampled_from(["out", "out-1", "a"])
+TEXTS = st.sampled_from(["one", "two", "three"])
+REVISIONS = st.sampled_from(["r1", "r2"])
+
+
+def wanted(content: str = "one", revision: str = "r1", job: str = "shop.a") -> Resource:
+    return Resource("n", job, revision, content)
+
+
+def there(content: str = "one", revision: str = "r1", intact: bool = True, job: str = "shop.a") -> Found:
+    return Found("n", content, job, revision, intact)
+
+
+def only(desired: list[Resource], found: list[Found]) -> str:
+    (change,) = reconcile("shop", desired, found)
+    return change.state
+
+
+def test_what_is_not_there_is_missing() -> None:
+    assert only([wanted()], []) == "missing"
+
+
+def test_what_is_there_as_it_should_be_is_unchanged() -> None:
+    assert only([wanted()], [there()]) == "unchanged"
+
+
+def test_what_an_older_manifest_wrote_is_outdated() -> None:
+    assert only([wanted("two", "r2")], [there()]) == "outdated"
+
+
+def test_what_somebody_edited_is_edited_also_if_the_manifest_changed() -> None:
+    assert only([wanted()], [there("two", intact=False)]) == "edited"
+    assert only([wanted("two", "r2")], [there("three", intact=False)]) == "edited"
+
+
+def test_what_nobody_wants_any_more_is_surplus_edited_or_not() -> None:
+    assert only([], [there()]) == "surplus"
+    assert only([], [there(intact=False)]) == "surplus"
+
+
+def test_what_has_no_mark_is_foreign_and_in_the_way() -> None:
+    assert only([wanted()], [there("other", job="")]) == "foreign"
+
+
+def test_what_has_no_mark_and_is_not_in_the_way_is_nobodys_business() -> None:
+    assert reconcile("shop", [], [there(job="")]) == []
+
+
+def test_one_that_was_copied_by_hand_goes() -> None:
+    changes = reconcile("shop", [wanted()], [there("edited", intact=False), there()])
+    assert [(change.state, change.before) for change in changes] == [
+        ("unchanged", there()),
+        ("surplus", there("edited", intact=False)),
+    ]
+
+
+@st.composite
+def resources(draw: st.DrawFn, app: str) -> Resource:
+    job = f"{app}.{draw(JOBS)}"
+    return Resource(resource_name(job, draw(st.integers(0, 1))), job, draw(REVISIONS), draw(TEXTS))
+
+
+@st.composite
+def found(draw: st.DrawFn) -> Found:
+    one = draw(resources(draw(APPS)))
+    job = one.job if draw(st.booleans()) else ""
+    return Found(one.name, one.content, job, one.revision, draw(st.booleans()), place=draw(TEXTS))
+
+
+def carried_out(have: list[Found], changes: list[Change]) -> list[Found]:
+    """A host that does as it is told, and nothing else."""
+    left = list(have)
+    for change in changes:
+        if change.action in ("update", "delete"):
+            assert change.before is not None
+            left.remove(change.before)
+        if change.action in ("create", "update"):
+            assert change.after is not None
+            left.append(Found(change.name, change.after.content, change.after.job, change.after.revision))
+    return left
+
+
+@settings(PATIENT)
+@given(st.lists(resources("pay"), unique_by=lambda one: one.name), st.lists(found()))
+def test_a_host_that_does_as_told_agrees_afterwards(desired: list[Resource], have: list[Found]) -> None:
+    changes = reconcile("pay", desired, have)
+    after = carried_out(have, changes)
+    again = pending(reconcile("pay", desired, after))
+    assert {change.state for change in again} <= {"foreign"}
+    assert {change.name for change in again} == {one.name for one in changes if one.state == "foreign"}
+
+
+@settings(PATIENT)
+@given(st.lists(resources("pay"), unique_by=lambda one: one.name), st.lists(found()))
+def test_what_is_foreign_or_anothers_is_never_touched(desired: list[Resource], have: list[Found]) -> None:
+    after = carried_out(have, reconcile("pay", desired, have))
+    for one in have:
+        if not one.job.startswith("pay."):
+            assert after.count(one) >= have.count(one)
+
+
+@settings(PATIENT)
+@given(st.lists(resources("pay"), unique_by=lambda one: one.name), st.lists(found()))
+def test_everything_desired_and_everything_ours_is_told_once(
+    desired: list[Resource], have: list[Found]
+) -> None:
+    changes = reconcile("pay", desired, have)
+    assert [change.after for change in changes if change.after] == desired
+    ours = [one for one in have if one.job.startswith("pay.")]
+    told = [change.before for change in changes if change.before and change.before.job]
+    assert sorted(ours) == sorted(told)
+
+
+def test_a_name_that_is_too_long_is_cut_and_stays_unlike_others() -> None:
+    names = {resource_name(f"shop.{'x' * 60}{end}", i, 52) for end in "ab" for i in range(2)}
+    assert len(names) == 4 and {len(name) for name in names} == {52}
+    assert resource_name("shop.backup", 0, 52) == "detent-shop.backup-0"
+
+
+def test_a_seal_tells_where_one_part_ends() -> None:
+    assert seal("ab", "c") != seal("a", "bc")
