@@ -211,7 +211,7 @@ class Processes:
 
     def send(self, message: dict[str, Any]) -> None:
         """Where no warden is up, there is nobody to tell: what it had is being buried."""
-        if self._writer and self._is_up.is_set():
+        if self._writer and self._is_up.is_set() and not self._writer.is_closing():
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     def extend(self, work: Work) -> None:
