@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 120
 FIRST ?= 1000
 
-.PHONY: run test lint fmt test-cover sim mutants calendar bench docs clean
+.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults model calendar bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
 	@$(BIN)/detent run examples/detent.yaml --store sqlite:///.detent/example.db
@@ -35,6 +35,15 @@ sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
 mutants: $(VENV)/dev ## planted faults that the simulator must find
 	$(BIN)/python -m detent.testing.campaign mutants
 
+chaos: $(VENV)/dev ## faults by the second on real nodes and stores: make chaos CHAOS='redis --minutes 20 --seed 7'
+	$(BIN)/python -m tests.chaos.run $(CHAOS)
+
+chaos-faults: $(VENV)/dev ## planted faults that the judge of chaos runs must find
+	$(BIN)/python -m tests.chaos.find_planted $(PLANTED)
+
+model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
+	@$(PYTHON) model/check.py $(MODEL)
+
 calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a brute-force oracle
 	$(BIN)/python tests/campaigns/offset_changes.py
 
@@ -61,6 +70,6 @@ $(VENV)/dev: $(VENV)/ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-$(VENV)/bench: $(VENV)/ready
+$(VENV)/bench: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@

@@ -167,7 +167,7 @@ def write(file: Path, text: str, how: str) -> None:
 def go_on(reader: Reader, step: Step, *, block: Block) -> None:
     terminal = reader.start(step.command)
     try:
-        until("it answers as shown", lambda: begins_like(step.shown, terminal.text))
+        until("it answers as shown", lambda: begins_like(step.shown, reader.shown(terminal.text)))
     except AssertionError:
         pytest.fail(f"{block.place}: `{step.command}` said:\n{terminal.text}", pytrace=False)
 
