@@ -8,7 +8,7 @@ bell rings: look for fires (plan, claim), renew what is held, report what has en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -44,6 +44,7 @@ class Edges(NamedTuple):
     rng: Random
     emit: Emit
     rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
+    planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
 
 
 class Pace(NamedTuple):
@@ -199,6 +200,7 @@ class Node:
             chart = await self._call("look", self.edges.store.advance, self.app, plans)
             self._learn(chart.now)
             self.timeline.move(chart.marks)
+            self.edges.planned(plans)
             if chart.era != self.timeline.era:
                 self._adopted = False  # the store may have forgotten whose jobs these are
                 return await self._adopt()

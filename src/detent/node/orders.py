@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 
 from detent.node.wardenry.charge import CallOrder, GuardOrder
-from detent.node.wardenry.spawn import Order
 from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Base, Spec
 
@@ -17,7 +16,7 @@ Message = dict[str, object]
 def order_of(spec: Spec | CallSpec | GuardSpec, trusted_by: float, term_by: float) -> Message:
     match spec:
         case Spec():
-            return {"do": "spawn", "base": spec.base.name, **_command(spec, trusted_by, term_by)._asdict()}
+            return {"do": "spawn", **_command(spec, trusted_by, term_by), "base": spec.base.name}
         case CallSpec():
             return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
         case GuardSpec(id=id, lane=lane, places=places):
@@ -40,25 +39,26 @@ def settle(household: Household) -> Message:
         work_dir=household.work_dir,
         user=household.user,
     )
-    return {"do": "settle", "household": household.name, "order": _command(spec, 0.0, 0.0)._asdict()}
+    return {"do": "settle", "household": household.name, "order": _command(spec, 0.0, 0.0)}
 
 
-def _command(spec: Spec, trusted_by: float, term_by: float) -> Order:
-    return Order(
-        id=spec.id,
-        words=tuple(map(_wire_text, spec.words)),
-        env=_env(spec.env),
-        cwd=_wire_text(spec.work_dir),
-        user=spec.user,
-        trusted_by=trusted_by,
-        term_by=term_by,
-        timeout_s=spec.timeout_s,
-        kill_after_s=spec.kill_after_s,
-        children=spec.children,
-        output_path=_wire_text(spec.output_path),
-        lane=_wire_text(spec.lane),
-        places=spec.places,
-    )
+def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:
+    """The fields of `spawn.Order`."""
+    return {
+        "id": spec.id,
+        "words": [*map(_wire_text, spec.words)],
+        "env": _env(spec.env),
+        "cwd": _wire_text(spec.work_dir),
+        "user": spec.user,
+        "trusted_by": trusted_by,
+        "term_by": term_by,
+        "timeout_s": spec.timeout_s,
+        "kill_after_s": spec.kill_after_s,
+        "children": spec.children,
+        "output_path": _wire_text(spec.output_path),
+        "lane": _wire_text(spec.lane),
+        "places": spec.places,
+    }
 
 
 def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:

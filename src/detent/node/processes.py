@@ -36,7 +36,7 @@ from detent.runners.command import Base, Gone, Spec, end_of
 __all__ = ["Processes", "Work", "find_cgroup", "sweep"]
 
 WARDEN = Path(__file__).with_name("warden.py")
-LINE_MAX = 1 << 20  # of the warden's: a tail in base 64 and little else
+RECEIVE = 1 << 20
 LOOK_S = 0.01  # between two looks at processes that are about to be gone
 FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
 PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
@@ -114,6 +114,7 @@ class Processes:
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
         self._extended: dict[str, Work] = {}
+        self._unsent: list[bytes] = []
         self._bases: dict[str, Base] = {}  # environments that the warden knows
         self._households: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
@@ -206,7 +207,15 @@ class Processes:
     def send(self, message: dict[str, Any]) -> None:
         """Where no warden is up, there is nobody to tell: what it had is being buried."""
         if self._writer and self._is_up.is_set():
-            self._writer.write(json.dumps(message).encode() + b"\n")
+            if not self._unsent:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._unsent.append(json.dumps(message).encode())
+
+    def _flush(self) -> None:
+        """One write for all that is said in one turn of the loop."""
+        if self._writer and self._is_up.is_set():
+            self._writer.write(b"\n".join((*self._unsent, b"")))
+        self._unsent.clear()
 
     def extend(self, work: Work) -> None:
         """One message for all that are extended in one turn of the loop."""
@@ -245,14 +254,21 @@ class Processes:
     async def _keep_a_warden(self, reader: asyncio.StreamReader) -> None:
         while True:
             with contextlib.suppress(ConnectionError):
-                while line := await reader.readline():
-                    self._hear(json.loads(line))
+                await self._listen(reader)
             await self._bury()
             if self._is_closing:
                 return
             reader = await self._launch_at_last()
             if self._is_closing:
                 self.send({"do": "bye"})  # nobody was there to hear it before
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """To all that it says, until it is gone."""
+        rest = b""
+        while data := await reader.read(RECEIVE):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._hear(json.loads(line))
 
     async def _ping(self) -> None:
         """A warden that is stopped ends nothing in time: it is killed, and what it had is buried.  Counted
@@ -283,7 +299,7 @@ class Processes:
             except OSError:
                 ours.close()
                 raise
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_MAX)
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=RECEIVE)
         self._launched_at = monotonic()
         self._unheard = 0
         self._households.clear()

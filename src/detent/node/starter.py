@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, assert_never
 
@@ -18,8 +19,8 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
-from detent.runners.call import Household, call_spec, guard_spec, household_of, previous_success
-from detent.runners.command import Base, Paths, command_env, spec_of, steady_env, told_env
+from detent.runners.call import CallSpec, Household, call_spec, guard_spec, household_of, previous_success
+from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
 from detent.runners.secrets import resolve
 
@@ -81,11 +82,14 @@ class Runners:
 
     async def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running | None:
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        paths = Paths(str(path), lane_path(self.around.lanes, claim.fire.lane))
+        paths = Paths(path, lane_path(self.around.lanes, claim.fire.lane))
         spec = spec_of(claim, command, told_env(claim, command), paths)
-        running = await self._processes.spawn(spec._replace(base=self._base(command)), trusted_by)
+        return await self._begin(spec._replace(base=self._base(command)), trusted_by)
+
+    async def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running | None:
+        running = await self._processes.spawn(spec, trusted_by)
         if running is not None:
-            running.gone.add_done_callback(lambda _: forget_output(path))
+            running.gone.add_done_callback(partial(_forget_output, spec.output_path))
         return running
 
     def _base(self, command: Command) -> Base:
@@ -105,10 +109,7 @@ class Runners:
             return await start_inside(self._processes, guard_spec(claim, lane), work, trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
         spec = call_spec(claim, call, self._household(call, claim), variables)
-        running = await self._processes.spawn(spec._replace(output_path=str(path), lane=lane), trusted_by)
-        if running is not None:
-            running.gone.add_done_callback(lambda _: forget_output(path))
-        return running
+        return await self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
 
     def _household(self, call: Call, claim: Claim) -> Household:
         key = (call.work_dir, call.env, call.user)
@@ -134,3 +135,10 @@ class Runners:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         timeout_s = claim.fire.policy.timeout_s
         return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
+
+
+def _forget_output(path: str, gone: asyncio.Future[End]) -> None:
+    """There is a file only where something was written; of work that was lost that is not known."""
+    end = gone.result()
+    if end.tail or end.outcome.kind == "lost":
+        forget_output(path)

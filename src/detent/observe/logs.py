@@ -9,6 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from detent import clock
@@ -31,7 +32,7 @@ def word_of(event: str, style: Style, **fields: Any) -> str:
 Style = Literal["json", "plain", "coloured"]
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 _GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
-_LEADING = ("time", "level", "event", "app", "job", "run_id", "fire", "node")
+_LEADING = ("app", "job", "run_id", "fire", "node")  # behind time, level and event
 _ON_TERMINAL: tuple[str, ...] = (
     "attempt",
     "attempts",
@@ -70,11 +71,21 @@ def _write(stream: Sink, line: str) -> None:
 
 
 def _json_line(event: str, level: str, fields: dict[str, Any]) -> str:
-    now = clock.now()
-    time = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
+    second, part = divmod(clock.wall(), 1)
+    time = f"{_to_the_second(int(second))}.{int(part * 1000):03}Z"
     record: dict[str, Any] = {"time": time, "level": level, "event": event}
-    record |= {name: fields[name] for name in _LEADING if name in fields}
-    return json.dumps(record | fields, default=str, ensure_ascii=False)
+    for name in _LEADING:
+        if name in fields:
+            record[name] = fields[name]
+    return _encode(record | fields)
+
+
+@lru_cache(maxsize=4)  # many lines have one second
+def _to_the_second(seconds: int) -> str:
+    return f"{clock.instant(seconds):%Y-%m-%dT%H:%M:%S}"
+
+
+_encode = json.JSONEncoder(default=str, ensure_ascii=False).encode  # once: to make one costs more than a line
 
 
 def _terminal_line(event: str, level: str, fields: dict[str, Any]) -> str:

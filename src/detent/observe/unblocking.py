@@ -12,15 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-LINES_MAX = 10_000
-WRITE_MAX = 100  # lines in one write
+LINES_MAX = 50_000
+WRITE_MAX = 1000  # lines in one write
+GATHER_S = 0.01  # a burst of events must not become a burst of wake-ups and writes
 
 
 class Unblocking:
     def __init__(self, fd: int, dropped: Callable[[int], str]) -> None:
         self._fd, self._word = fd, dropped
         self._lines: SimpleQueue[str | None] = SimpleQueue()
-        self._dropped = 0
+        self._dropped, self._closing = 0, threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="detent-log", daemon=True)
         self._thread.start()
 
@@ -36,6 +37,7 @@ class Unblocking:
     def close(self, seconds: float) -> None:
         """Have the rest written, if somebody reads it."""
         self._lines.put(None)
+        self._closing.set()
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
@@ -47,14 +49,15 @@ class Unblocking:
                 self._write("".join(lines))
 
     def _next_lines(self) -> list[str]:
-        """What is there, in one piece: a burst of events must not become a burst of writes.  No line: the
-        end."""
+        """What is there a moment after the first one, in one piece.  No line: the end."""
         lines: list[str] = []
         while not lines or (len(lines) < WRITE_MAX and not self._lines.empty()):
             line = self._lines.get()
             if line is None:
                 self._lines.put(None)  # for the next time, if there is something to write first
                 break
+            if not lines:
+                self._closing.wait(GATHER_S)
             lines.append(line)
         return lines
 

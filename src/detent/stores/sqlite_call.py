@@ -239,10 +239,11 @@ class Call:
         self._attempts.append((entry.id, attempt))
 
     def has_attempt(self, entry: Kept) -> bool:
-        """Is the newest attempt of the entry on record?"""
-        unsaved = any(id == entry.id and one.number == entry.attempt for id, one in self._attempts)
+        """Is the newest attempt of the claimed entry on record?  The claim's own is not yet."""
+        if entry.ran[1] == entry.fence:
+            return False
         where = "SELECT 1 FROM attempts WHERE fire = ? AND number = ?"
-        return unsaved or self.one(where, entry.id, entry.attempt) is not None
+        return self.one(where, entry.id, entry.attempt) is not None
 
     def save(self) -> None:
         """Write what changed."""

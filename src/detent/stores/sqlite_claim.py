@@ -2,7 +2,8 @@
 
 The answer is that of the reference, which judges every fire that is due.  Here an ask that has no
 place left to run passes over the fires that would surely just run, and one that has no sentence left
-over those that would surely be sentenced: both by the index alone.  In doubt a fire is judged.
+over those that would surely be sentenced: both by the index alone.  Those that surely run, as they are
+alone in their lane, are found by one statement and need no judgement.  In doubt a fire is judged.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from heapq import merge
 from typing import Any
 
 from detent.clock import instant
-from detent.core.lanes import LATE_S, Facts, Judgement, is_late, judge
+from detent.core.lanes import LATE_S, RUN, Facts, Judgement, is_late, judge
 from detent.model import Ask, Claim, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
@@ -30,7 +31,7 @@ def grant_due(call: Call, ask: Ask) -> list[Kept]:
     left, sentences, due = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
     granted = []
     while entry := due.next(left[False] > 0, sentences > 0):
-        judgement = _judge(call, entry)
+        judgement = RUN if entry.id in due.sure else _judge(call, entry)
         for key in judgement.stop:
             _stop(call, key, Outcome("replaced", f"by {entry.fire.key}"))
         if judgement.step == "wait" and not entry.waits:
@@ -86,6 +87,7 @@ class Due:
         self._after = (float("-inf"), "")
         self._for: tuple[bool, bool] | None = None
         self._rest: Iterator[Kept] = iter(())
+        self.sure = self._surely_run() if ask.limit else frozenset()  # by id
 
     def next(self, runs: bool, settles: bool) -> Kept | None:
         """The next one.  One that is surely of no use to the asker may be passed over."""
@@ -121,6 +123,13 @@ class Due:
             where.append(f"NOT ({_IS_SENTENCED})")
             values += [self._paused(), self._call.wall - _DOUBT_S]
         return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", tuple(values))
+
+    def _surely_run(self) -> frozenset[int]:
+        """The first of them as far as they just run, whatever else becomes of this ask."""
+        call, now = self._call, self._call.wall
+        values = [self._ask.app, now, json.dumps(self._ask.queues), self._paused(), *self._late(_DOUBT_S)]
+        (found,) = call.one(_SURE, *values, json.dumps([*call.graces()]), now, self._ask.limit) or ("[]",)
+        return frozenset(json.loads(found))
 
     def _paused(self) -> str:
         return json.dumps(list(self._call.pauses(self._ask.app)))
@@ -195,6 +204,22 @@ SELECT lane FROM (
     SELECT lane FROM fires WHERE state = 'claimed' AND app = ?
     UNION ALL SELECT lane FROM fires WHERE state = 'pending' AND app = ? AND run_at <= ?
 ) WHERE lane <> '' GROUP BY lane HAVING count(*) > 1
+"""
+_OTHER = """
+SELECT 1 FROM fires AS other WHERE other.lane = fires.lane AND other.lane <> '' AND other.state <> 'over'
+""".strip()  # so that its index serves
+# One answer for all of them, as each row that is fetched is a turn of the interpreter's lock.
+_SURE = f"""
+SELECT json_group_array(id) FROM (
+    SELECT id FROM fires
+    WHERE state = 'pending' AND app = ? AND run_at <= ? AND {_QUEUES} AND NOT ({_MAY_BE_SENTENCED})
+    AND (lane = '' OR NOT {_IS_CONTESTED} AND NOT EXISTS (
+        {_OTHER} AND other.state = 'claimed'
+    ) AND NOT EXISTS (
+        {_OTHER} AND other.state = 'pending' AND other.run_at <= ? AND other.id <> fires.id
+    ))
+    ORDER BY run_at, key LIMIT ?
+)
 """
 _NEWER = """
 SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1

@@ -18,7 +18,6 @@ with before the first of its kind `{"do": "settle", "household", "order"}` and a
 
 import base64
 import json
-import math
 import os
 import selectors
 import signal
@@ -28,18 +27,16 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from . import kernel
-from .cgroups import Cgroup, Home, Place
+from .cgroups import Cgroup, Home, Place, Spares
 from .charge import Call, Charge, Command, Guard, GuardOrder
+from .charges import Charges
 from .children import Children, Means
 from .lanes import NO_LANE, holders, let_go, take
-from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, spawn, to_bytes
-from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree, tag_of
+from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, env_of, spawn, to_bytes
+from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree
 
-LOOK_S = 1.0  # the longest sleep
-ENDING_LOOK_S = 0.05  # while something is about to be gone
 RECEIVE = 256 * 1024
 OBEYED_MAX = 32  # orders in one round
 
@@ -50,12 +47,13 @@ class Warden:
     def __init__(self, node: socket.socket, cgroup: str) -> None:
         self._node, self._cgroup = node, Path(cgroup) if cgroup else None
         self._home = _home(self._cgroup.parent) if self._cgroup else None
+        self._spares = Spares(self._cgroup) if self._cgroup else None
         self._incoming, self._outgoing = b"", b""
         self._heard: deque[bytes] = deque()  # and not yet obeyed
         self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
-        self._bases: dict[str, dict[str, str]] = {}
-        self._charges: dict[str, Charge] = {}
+        self._bases: dict[str, dict[bytes, bytes]] = {}
+        self._charges = Charges()
         self._mains: dict[int, Command] = {}
         self._brood = Brood()
         self._unremoved: list[Tree] = []
@@ -73,6 +71,7 @@ class Warden:
                 unremoved=self._unremoved,
             )
         )
+        self._verbs = self._verbs_of_the_wire()
 
     def run(self) -> None:
         wakeups = self._wake_on_child_signals()
@@ -98,14 +97,10 @@ class Warden:
         return reader
 
     def _pause_s(self) -> float:
-        """Until something is to be done; but what should be over by now is looked at again and again."""
+        """Until something is to be done."""
         if self._heard and not self._is_alone:
             return 0.0
-        if any(charge.status is not None for charge in self._charges.values()):
-            return ENDING_LOOK_S
-        next_at = min((charge.next_at() for charge in self._charges.values()), default=math.inf)
-        left_s = next_at - kernel.boottime()
-        return min(left_s, LOOK_S, self._children.pause_s()) if left_s > 0 else ENDING_LOOK_S
+        return min(self._charges.pause_s(kernel.boottime()), self._children.pause_s())
 
     # The node.
 
@@ -120,7 +115,8 @@ class Warden:
         """Not all at once: while a thousand are told to begin, others end."""
         for _ in range(min(OBEYED_MAX, len(self._heard))):
             if not self._is_alone:
-                self._obey(json.loads(self._heard.popleft()))
+                message = json.loads(self._heard.popleft())
+                self._verbs[message.pop("do")](message)
 
     def _receive(self) -> bool:
         """Everything that the node has sent.  False: it is gone, and what it wanted does not matter."""
@@ -144,8 +140,8 @@ class Warden:
             charge.hang_up(now)
         self._children.hang_up()
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        verbs: dict[str, Callable[[dict[str, Any]], None]] = {
+    def _verbs_of_the_wire(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {
             "base": self._base,
             "spawn": self._spawn,
             "settle": self._children.settle,
@@ -158,7 +154,6 @@ class Warden:
             "ping": lambda _: self._say("hear"),
             "bye": lambda _: self._hang_up(),
         }
-        verbs[message.pop("do")](message)
 
     def _say(self, did: str, **facts: object) -> None:
         if not self._is_alone:
@@ -180,10 +175,10 @@ class Warden:
     # What it asks for.
 
     def _base(self, message: dict[str, Any]) -> None:
-        self._bases[message["name"]] = message["env"]
+        self._bases[message["name"]] = env_of(message["env"])
 
     def _spawn(self, message: dict[str, Any]) -> None:
-        message["env"] = self._bases[message.pop("base")] | message["env"]
+        message["base"] = self._bases[message["base"]]
         order = Order(**message)
         if kernel.boottime() >= order.term_by:
             self._say("refused", id=order.id)
@@ -200,41 +195,35 @@ class Warden:
         except OSError as error:  # no more processes, or descriptors
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"could not be started: {error.strerror}"))
             return
-        self._charges[charge.id] = self._mains[charge.pid] = charge
+        self._mains[charge.pid] = charge
+        self._charges.add(charge, kernel.boottime())
         self._brood.mains.add(charge.pid)
         self._selector.register(charge.pipe.fd, selectors.EVENT_READ, lambda _: self._read(charge))
         self._say("started", id=charge.id, pid=charge.pid)
 
     def _start(self, order: Order, lane_fd: int) -> Command:
-        cgroup = self._make_cgroup(order)
+        cgroup = self._take_cgroup(order)
         try:
             spawned = spawn(order, Place(cgroup.path, self._home) if cgroup and self._home else None, lane_fd)
         except (Failure, OSError):
             let_go(lane_fd)
-            if cgroup:
-                cgroup.remove()
+            if cgroup and self._spares:
+                self._spares.give_back(cgroup)
             raise
         return Command(order, spawned._replace(lane_fd=lane_fd), self._tree(order, spawned.pid, cgroup))
 
-    def _make_cgroup(self, order: Order) -> Cgroup | None:
+    def _take_cgroup(self, order: Order) -> Cgroup | None:
         """Work whose children are left on purpose has none: it would end with its node's."""
-        if self._cgroup is None or order.children == "leave":
-            return None
-        cgroup = Cgroup(self._cgroup / quote(order.id, safe=""))
-        try:
-            cgroup.create()
-        except OSError:
-            return None
-        return cgroup
+        return self._spares.take() if self._spares and order.children != "leave" else None
 
     def _tree(self, order: Order, pid: int, cgroup: Cgroup | None) -> Tree:
         if not kernel.HAS_PROC:
             return Group(pid)
-        tag = tag_of(to_bytes(f"{name}={value}") for name, value in order.env.items() if name in TAGGED)
-        if cgroup is None:
+        tag = frozenset(to_bytes(f"{name}={order.env[name]}") for name in TAGGED if name in order.env)
+        if cgroup is None or self._spares is None:
             return Descent(self._brood, pid, tag, leaves=order.children == "leave")
         cgroup.main = pid
-        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.path.parent.name))
+        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.path.parent.name), self._spares)
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():
@@ -260,13 +249,14 @@ class Warden:
         if lane_fd is None:
             self._say("held", id=order.id, by=holders(order.lane, order.places))
             return
-        self._charges[order.id] = guard = Guard(order, Owner(order.pid))
+        guard = Guard(order, Owner(order.pid))
         guard.lane_fd = lane_fd
+        self._charges.add(guard, kernel.boottime())
         self._say("started", id=order.id, pid=0)
 
     def _release(self, message: dict[str, Any]) -> None:
         if isinstance(guard := self._charges.get(message["id"]), Guard):
-            guard.is_released = True
+            guard.release()
 
     # Its charges.
 
@@ -295,17 +285,19 @@ class Warden:
 
     def _look_after_charges(self) -> None:
         now = kernel.boottime()
-        for charge in list(self._charges.values()):
+        self._brood.look_again()
+        for charge in self._charges.to_look_at(now):
             if charge.is_gone():
                 self._let_go(charge)
             else:
                 charge.check(now)
+        self._charges.looked(now)
         self._children.look_after(now)
         if self._unremoved:
             self._remove_trees()
 
     def _let_go(self, charge: Charge) -> None:
-        del self._charges[charge.id]
+        self._charges.remove(charge)
         let_go(charge.lane_fd)
         match charge:
             case Guard():
