@@ -14,26 +14,34 @@ import signal
 
 from detent import clock
 from detent.model import Call, Claim, End, Outcome
-from detent.node.attempt import LaneHeld
-from detent.node.processes import Processes, Work
+from detent.node.attempt import LaneHeld, Went
+from detent.node.processes import Processes
 from detent.runners.base import LOST
 from detent.runners.call import GuardSpec
 from detent.runners.call_inside import Ended, Inside
 
 
 class Guarded:
-    """One call in this process, under way."""
+    """One call in this process, under way as soon as the warden guards it."""
 
-    def __init__(self, inside: Inside, call: Call, claim: Claim, guard: Work) -> None:
+    def __init__(
+        self, processes: Processes, spec: GuardSpec, work: tuple[Call, Claim, Inside], trusted_by: float
+    ) -> None:
+        call, claim, self._inside = work
         self._loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[End] = self._loop.create_future()
-        self._inside, self._guard, self._began = inside, guard, clock.monotonic()
+        self.gone: asyncio.Future[Went] = self._loop.create_future()
         self._kill_after_s, self._ttl_s = call.kill_after_s, claim.ttl_s
         self._timeout_s = claim.fire.policy.timeout_s
         self._why: Outcome | None = None
         self._timers: list[asyncio.TimerHandle] = []
+        self._began = 0.0  # not yet
+        self._guarding: asyncio.Task[None] | None = None  # kept, as the loop itself does not
+        self._processes, self._spec = processes, spec
+        self._guard = processes.begin(spec, trusted_by, self._start)
+        self._guard.gone.add_done_callback(self._unguarded)
 
-    def start(self) -> None:
+    def _start(self) -> None:
+        self._began = clock.monotonic()
         if self._timeout_s:
             self._timers.append(self._loop.call_later(self._timeout_s, self._time_out))
         self._timers.append(self._loop.call_later(self._distrusted_in_s(), self._distrust))
@@ -48,14 +56,27 @@ class Guarded:
         if why.kind == "lost":
             self._guard.stop(why, self._kill_after_s if kill_after_s is None else kill_after_s)
 
-    def guarded_by(self, guard: Work) -> None:
-        """The warden died; its successor has taken over."""
-        guard.extend(self._guard.trusted_by)
-        self._guard = guard
+    def _unguarded(self, gone: asyncio.Future[Went]) -> None:
+        """The warden would not have it; or it died, and its successor is asked."""
+        if not self._began:
+            self.gone.set_result(gone.result())
+        elif not self.gone.done() and not self._processes.is_closing:
+            self._guarding = asyncio.ensure_future(self._guard_again())
 
-    @property
-    def trusted_by(self) -> float:
-        return self._guard.trusted_by
+    async def _guard_again(self) -> None:
+        try:
+            guard = await self._processes.spawn(self._spec, self._guard.trusted_by)
+        except LaneHeld:
+            guard = None
+        if self.gone.done() or self._processes.is_closing:
+            if guard:
+                guard.release()
+        elif guard is None or guard.gone.done():
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            guard.extend(self._guard.trusted_by)
+            self._guard = guard
+            guard.gone.add_done_callback(self._unguarded)
 
     def _interrupt(self, why: Outcome) -> None:
         self._why = self._why or why
@@ -88,38 +109,3 @@ def _judge(ended: Ended) -> Outcome:
     if ended.error:
         return Outcome("failed", ended.error)
     return Outcome("succeeded") if ended.status == 0 else Outcome("failed", f"exit {ended.status}")
-
-
-async def start_inside(
-    processes: Processes, spec: GuardSpec, call: tuple[Call, Claim, Inside], trusted_by: float
-) -> Guarded | Work | None:
-    """None: it is too late.  Work: the warden would not have it, and it has ended already."""
-    guard = await processes.spawn(spec, trusted_by)
-    if guard is None or guard.gone.done():
-        return guard
-    work, claim, inside = call
-    running = Guarded(inside, work, claim, guard)
-    running.start()
-    _guard_on(processes, spec, running, guard)
-    return running
-
-
-def _guard_on(processes: Processes, spec: GuardSpec, running: Guarded, guard: Work) -> None:
-    guard.gone.add_done_callback(lambda _: asyncio.ensure_future(_guard_again(processes, spec, running)))
-
-
-async def _guard_again(processes: Processes, spec: GuardSpec, running: Guarded) -> None:
-    if running.gone.done() or processes.is_closing:
-        return
-    try:
-        guard = await processes.spawn(spec, running.trusted_by)
-    except LaneHeld:
-        guard = None
-    if running.gone.done() or processes.is_closing:
-        if guard:
-            guard.release()
-    elif guard is None or guard.gone.done():
-        os.kill(os.getpid(), signal.SIGKILL)
-    else:
-        running.guarded_by(guard)
-        _guard_on(processes, spec, running, guard)

@@ -1,80 +1,30 @@
 """A node: plans fires, claims them, attempts them, settles them.  The only loops in the program.
 
 It needs no wall clock: what is due, late or missed is the store's to say.  Its own clock is
-monotonic, and can only make it stop sooner.  Three steps, each repeated when it says or when its
-bell rings: look for fires (plan, claim), renew what is held, report what has ended.
+monotonic, and can only make it stop sooner.  Four steps, each repeated when it says or when its
+bell rings: look for fires (plan, claim), renew what is held, judge what has ended, report it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from random import Random
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from detent.clock import instant
-from detent.core.plan import AHEAD_S
-from detent.core.settle import admit, report
+from detent.core.settle import admit, give_back, report
 from detent.errors import StoreMismatch, StoreUnavailable
-from detent.events import Emit
 from detent.model import Ask, End, Fire, Grants, Job, Outcome, Plan, Report, Verdict
-from detent.node.attempt import Holding, Starter, abandon, attempt, gone, unused
+from detent.node.attempt import Holding, Went, judge, start, without_work
+from detent.node.edges import Bell, Edges, Pace
 from detent.node.telling import Telling, fields_of
 from detent.node.timeline import Timeline
-from detent.stores.base import SENTENCES_MAX, Store, is_hook
+from detent.stores.base import SENTENCES_MAX, is_hook
 
 T = TypeVar("T")
-
-
-class Offload(Protocol):
-    """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
-
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T: ...
-
-
-class Edges(NamedTuple):
-    """Everything of the world that a node touches."""
-
-    store: Store
-    starter: Starter
-    offload: Offload
-    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    monotonic: Callable[[], float]
-    rng: Random
-    emit: Emit
-    rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
-    planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
-
-
-class Pace(NamedTuple):
-    """How a node spends its time and its room."""
-
-    retry_s: float = 1.0  # after a call that failed
-    least_s: float = 0.01  # the shortest sleep: no loop spins
-    idle_s: float = 60.0  # the longest sleep, should nobody ring
-    ahead_s: float = AHEAD_S
-    max_running: int = 32
-    max_hooks: int = 8  # on top of it
-    report_max: int = 500  # verdicts in one call
-    settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
-    queues: tuple[str, ...] = ("default",)
-
-
-class Bell:
-    """Wakes its sleeper, who sleeps no longer than told."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-
-    def ring(self) -> None:
-        self.event.set()
-
-    async def sleep(self, most_s: float) -> None:
-        timer = asyncio.get_running_loop().call_later(max(0.0, most_s), self.event.set)
-        await self.event.wait()
-        timer.cancel()
-        self.event.clear()
+TURN = 50  # attempts that are begun before others get their turn
 
 
 class Node:
@@ -92,8 +42,9 @@ class Node:
         self._without: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, Holding] = {}  # by fence, until settled
+        self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
-        self._look, self._keep, self._tell = Bell(), Bell(), Bell()
+        self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
         self._renew_now = self._away = False
         self._settled, self._hurried = asyncio.Event(), asyncio.Event()
         self.tell = Telling(edges.emit)
@@ -124,7 +75,12 @@ class Node:
     # The loops.
 
     async def run(self) -> None:
-        steps = (self._look_for_fires, self._look), (self._renew, self._keep), (self._report, self._tell)
+        steps = (
+            (self._look_for_fires, self._look),
+            (self._renew, self._keep),
+            (self._judge_ends, self._end),
+            (self._report, self._tell),
+        )
         await asyncio.gather(*(self.edges.spawn(self._repeat(step, bell)) for step, bell in steps))
 
     async def _repeat(self, step: Callable[[], Awaitable[float]], bell: Bell) -> None:
@@ -230,10 +186,10 @@ class Node:
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
         self._adopted &= grants.era == self.timeline.era  # else it may have forgotten whose jobs these are
-        for claim in grants.claims:
-            if claim.fence not in self._held:
-                self._held[claim.fence] = holding = Holding(claim, sent)
-                self.edges.spawn(self._attempt(holding))
+        fresh = [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]
+        self._held.update((holding.claim.fence, holding) for holding in fresh)
+        if fresh:
+            self.edges.spawn(self._begin(fresh))
         self._keep.ring()
         return self._when_to_ask_again(ask, grants)
 
@@ -259,35 +215,71 @@ class Node:
 
     # Attempts.
 
-    async def _attempt(self, holding: Holding) -> None:
-        claim = holding.claim
-        try:
-            verdict, end = await self._carry_out(holding)
-        except Exception as error:  # a bug of ours must not leave the fire open for ever
-            self.edges.emit("internal-error", **fields_of(claim), error=f"{type(error).__name__}: {error}")
-            verdict, end = await abandon(holding)
-        self._done.append(report(claim, verdict, end, self.store_now()))
-        holding.settled = True
-        self._tell.ring()
+    async def _begin(self, holdings: Sequence[Holding]) -> None:
+        """Start all of these; who needs to look into the store first waits alone."""
+        for number, holding in enumerate(holdings, 1):
+            if len(holdings) > 1 and self._is_in_doubt(holding.claim.fire):
+                self.edges.spawn(self._begin([holding]))
+                continue
+            try:
+                verdict = await self._carry_out(holding)
+            except Exception as error:
+                verdict = self._broken(holding, error)
+            if verdict:
+                self._settle(holding, *without_work(verdict))
+            if number % TURN == 0:
+                await asyncio.sleep(0)
 
-    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+    async def _carry_out(self, holding: Holding) -> Verdict | None:
+        """None: it is under way."""
         claim = holding.claim
         if verdict := admit(claim, self.edges.rng):
-            return verdict, End(verdict.outcome)
+            return verdict
         if self.draining:
-            return unused("its node is shutting down")
+            return give_back("its node is shutting down")
         job = await self._definition(claim.fire, holding.renewed)
         if job is None:
             self._without.add(claim.fire.job)
-            return unused("its node does not hold its definition")
+            return give_back("its node does not hold its definition")
         self.tell.start(claim, self.store_now())
-        return await attempt(holding, job, self.edges.starter, self.edges.rng)
+        if verdict := start(holding, job, self.edges.starter):
+            return verdict
+        if holding.running:
+            holding.running.gone.add_done_callback(partial(self._note_end, holding))
+        return None
+
+    def _note_end(self, holding: Holding, gone: asyncio.Future[Went]) -> None:
+        self._ended.append((holding, gone))
+        self._end.ring()
+
+    async def _judge_ends(self) -> float:
+        ended, self._ended = self._ended, []
+        for holding, gone in ended:
+            if holding.settled or gone.cancelled():
+                continue
+            try:
+                verdict, end = judge(holding.claim, gone.result(), self.edges.rng)
+            except Exception as error:
+                verdict, end = without_work(self._broken(holding, error))
+            self._settle(holding, verdict, end)
+        return self.pace.idle_s
+
+    def _broken(self, holding: Holding, error: Exception) -> Verdict:
+        """A bug of ours must not leave the fire open for ever."""
+        text = f"{type(error).__name__}: {error}"
+        self.edges.emit("internal-error", **fields_of(holding.claim), error=text)
+        return Verdict(Outcome("failed", "internal error"))
+
+    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        self._done.append(report(holding.claim, verdict, end, self.store_now()))
+        holding.settled = True
+        self._tell.ring()
 
     async def _definition(self, fire: Fire, granted: float) -> Job | None:
         """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
         than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
-        if job is None or fire.origin == "hook" or fire.revision in ("", job.revision):
+        if not self._is_in_doubt(fire):
             return job
         try:
             async with self._reading:
@@ -295,7 +287,12 @@ class Node:
                     await self._read_chart()
         except StoreUnavailable:
             return None
-        return job if self.timeline.is_in_force(job) else None
+        return job if job and self.timeline.is_in_force(job) else None
+
+    def _is_in_doubt(self, fire: Fire) -> bool:
+        """Was it planned by another definition of the job than ours?"""
+        job = self.jobs.get(fire.job)
+        return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)
 
     # Keeping and settling.
 
@@ -343,7 +340,8 @@ class Node:
         self._look.ring()
         if not await self._is_settled_within(seconds):
             self._stop_all(kill_after_s=0.0 if self._hurried.is_set() else None)
-            await asyncio.gather(*(gone(held.running) for held in self._held.values() if held.running))
+            if running := [held.running.gone for held in self._held.values() if held.running]:
+                await asyncio.wait(running)
             self._hurried.clear()
             await self._is_settled_within(self.pace.settle_s)
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from detent.clock import monotonic
 from detent.model import End, Outcome
-from detent.node.attempt import LaneHeld
+from detent.node.attempt import LaneHeld, Went
 from detent.node.orders import base, order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
@@ -45,27 +45,23 @@ HOUSEHOLDS_MAX = 256
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
 AnySpec = Spec | CallSpec | GuardSpec
+Begun = Callable[[], None]
 
 
 class Work:
     """The work of one attempt, in the warden's charge."""
 
-    def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[End] = loop.create_future()
+    def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float, begun: Begun) -> None:
+        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        self.id, self.spec, self.begun = spec.id, spec, begun
         self.pid = 0  # of the main process, once started
-        self.begun: asyncio.Future[bool] = loop.create_future()  # False: refused
         self.trusted_by = trusted_by
-        self._processes, self._spec = processes, spec
+        self._processes = processes
         self._stopped: Outcome | None = None
 
     @property
-    def id(self) -> str:
-        return self._spec.id
-
-    @property
     def term_by(self) -> float:
-        return self.trusted_by - min(self._spec.kill_after_s, self._spec.ttl_s / 6)
+        return self.trusted_by - min(self.spec.kill_after_s, self.spec.ttl_s / 6)
 
     def extend(self, trusted_by: float) -> None:
         """The claim was renewed: trust ends later."""
@@ -85,16 +81,15 @@ class Work:
         self._processes.release(self)
 
     def end(self, gone: Gone, result: str = "") -> None:
-        self._resolve(end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=result))
+        end = end_of(gone, self.spec.timeout_s, self._stopped)
+        self.resolve(end._replace(result=result) if result else end)
 
     def lose(self, reason: str) -> None:
-        self._resolve(End(self._stopped or Outcome("lost", reason)))
+        self.resolve(End(self._stopped or Outcome("lost", reason)))
 
-    def _resolve(self, end: End) -> None:
-        if not self.begun.done():
-            self.begun.set_result(True)
+    def resolve(self, went: Went) -> None:
         if not self.gone.done():
-            self.gone.set_result(end)
+            self.gone.set_result(went)
 
 
 class Processes:
@@ -113,6 +108,7 @@ class Processes:
         self._launched, self._died = launched, died  # called with each warden's process id, and at its death
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
+        self._unordered: list[Work] = []  # what waits for a warden
         self._extended: dict[str, Work] = {}
         self._unsent: list[bytes] = []
         self._bases: dict[str, Base] = {}  # environments that the warden knows
@@ -141,27 +137,44 @@ class Processes:
     def is_closing(self) -> bool:
         return self._is_closing
 
-    async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
-        """Start it, to be gone by `trusted_by` at the latest.  None: it is too late, nothing was begun;
-        nor was it where its lane is held."""
-        await self._is_up.wait()
-        if self._is_closing:
-            return None
+    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = lambda: None) -> Work:
+        """Have it started, to be gone by `trusted_by` at the latest.  `begun` is called when it is."""
         if spec.id in self._works:
             raise ValueError(f"{spec.id} is under way already")
-        work = Work(self, spec, trusted_by)
+        work = Work(self, spec, trusted_by, begun)
+        if self._is_closing:
+            work.resolve(None)
+            return work
+        self._works[spec.id] = work
+        if self._is_up.is_set():
+            self._order(work)
+        else:
+            self._unordered.append(work)
+        return work
+
+    async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
+        """Start it, and see it started.  None: it is too late, nothing was begun; nor was it where its
+        lane is held."""
+        begun = asyncio.get_running_loop().create_future()
+        work = self.begin(spec, trusted_by, lambda: begun.set_result(None))
+        try:
+            await asyncio.wait([begun, work.gone], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.stop(Outcome("cancelled", "nobody waits for it any more"))
+            raise
+        went = work.gone.result() if work.gone.done() else End(Outcome("succeeded"))
+        if isinstance(went, LaneHeld):
+            raise went
+        return work if went else None
+
+    def _order(self, work: Work) -> None:
+        spec = work.spec
         if isinstance(spec, CallSpec):
             self._settle(spec.household)
         elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
             self.send(base(spec.base))
             self._bases[spec.base.name] = spec.base
         self.send(order_of(spec, work.trusted_by, work.term_by))
-        self._works[spec.id] = work
-        try:
-            return work if await asyncio.shield(work.begun) else None
-        except asyncio.CancelledError:
-            work.stop(Outcome("cancelled", "nobody waits for it any more"))
-            raise
 
     async def close(self) -> None:
         """End everything, the warden too.  Work that is still under way is lost."""
@@ -176,7 +189,8 @@ class Processes:
         self._warden.kill()
         await self._listener
         self._writer = self._warden = None
-        self._is_up.set()  # for those who wait to spawn, to learn that it is too late
+        for work in self._unordered:
+            work.resolve(None)
 
     # Households.
 
@@ -236,13 +250,13 @@ class Processes:
         match message["did"]:
             case "started":
                 work.pid = message["pid"]
-                work.begun.set_result(True)
+                work.begun()
             case "refused":
                 del self._works[work.id]
-                work.begun.set_result(False)
+                work.resolve(None)
             case "held":
                 del self._works[work.id]
-                work.begun.set_exception(LaneHeld(message["by"]))
+                work.resolve(LaneHeld(message["by"]))
             case "gone":
                 del self._works[work.id]
                 tail = base64.b64decode(message["tail"])
@@ -306,6 +320,9 @@ class Processes:
         self._bases.clear()
         self._is_up.set()
         self._launched(self._warden.pid)
+        waiting, self._unordered = self._unordered, []
+        for work in waiting:
+            self._order(work)
         return reader
 
     def _execute_warden(self, fd: int) -> subprocess.Popen[bytes]:
@@ -339,9 +356,10 @@ class Processes:
             await asyncio.sleep(LOOK_S)
         if self._cgroup:
             self._cgroup.remove()
-        works, self._works = self._works, {}
+        works, self._works = self._works, {work.id: work for work in self._unordered}
         for work in works.values():
-            work.lose("the node was stopped" if self._is_closing else "the warden died")
+            if work.id not in self._works:
+                work.lose("the node was stopped" if self._is_closing else "the warden died")
 
 
 def _orphans(born: int) -> set[int]:

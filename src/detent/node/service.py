@@ -30,8 +30,9 @@ from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
 from detent.model import Job, Plan, Request
 from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
+from detent.node.edges import Edges, Pace
 from detent.node.lives import Graveyard, Life, make_lanes
-from detent.node.node import Edges, Node, Pace
+from detent.node.node import Node
 from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep

@@ -13,7 +13,7 @@ from typing import NamedTuple, assert_never
 from detent import clock
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Request, Work
-from detent.node.attempt import Running
+from detent.node.attempt import Running, Went
 from detent.node.lives import forget_output, lane_path, output_path
 from detent.node.offload import Threads
 from detent.node.processes import Processes
@@ -41,7 +41,7 @@ class Surroundings(NamedTuple):
 class Sent:
     """A request under way in a thread."""
 
-    def __init__(self, gone: asyncio.Task[End], lifeline: Lifeline) -> None:
+    def __init__(self, gone: asyncio.Future[Went], lifeline: Lifeline) -> None:
         self.gone, self._lifeline = gone, lifeline
 
     def extend(self, trusted_by: float) -> None:
@@ -70,26 +70,25 @@ class Runners:
         self._bases.clear()
         self._processes.dissolve_households()
 
-    async def start(self, work: Work, claim: Claim, trusted_by: float) -> Running | None:
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
         match work:
             case Command():
-                return await self._spawn(work, claim, trusted_by)
+                return self._spawn(work, claim, trusted_by)
             case Request():
                 return self._send(work, claim, trusted_by)
             case Call():
-                return await self._call(work, claim, trusted_by)
+                return self._call(work, claim, trusted_by)
         assert_never(work)
 
-    async def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running | None:
+    def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
         paths = Paths(path, lane_path(self.around.lanes, claim.fire.lane))
         spec = spec_of(claim, command, told_env(claim, command), paths)
-        return await self._begin(spec._replace(base=self._base(command)), trusted_by)
+        return self._begin(spec._replace(base=self._base(command)), trusted_by)
 
-    async def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running | None:
-        running = await self._processes.spawn(spec, trusted_by)
-        if running is not None:
-            running.gone.add_done_callback(partial(_forget_output, spec.output_path))
+    def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
+        running = self._processes.begin(spec, trusted_by)
+        running.gone.add_done_callback(partial(_forget_output, spec.output_path))
         return running
 
     def _base(self, command: Command) -> Base:
@@ -99,17 +98,17 @@ class Runners:
             self._bases[is_other] = Base("another's" if is_other else "ours", env)
         return self._bases[is_other]
 
-    async def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running | None:
+    def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
         lane, variables = lane_path(self.around.lanes, claim.fire.lane), command_env({}, claim, NOTHING)
         if call.isolation != "process":
-            from detent.node.inside import start_inside  # late: few have such calls
+            from detent.node.inside import Guarded  # late: few have such calls
             from detent.runners.call_inside import Inside
 
             work = call, claim, Inside(call, variables, previous_success(claim))
-            return await start_inside(self._processes, guard_spec(claim, lane), work, trusted_by)
+            return Guarded(self._processes, guard_spec(claim, lane), work, trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
         spec = call_spec(claim, call, self._household(call, claim), variables)
-        return await self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
+        return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
 
     def _household(self, call: Call, claim: Claim) -> Household:
         key = (call.work_dir, call.env, call.user)
@@ -119,17 +118,17 @@ class Runners:
             self._households[key] = household_of(call, (sys.executable, "-P", str(CHILD)), env, claim.node)
         return self._households[key]
 
-    def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running | None:
+    def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
         lifeline = Lifeline(trusted_by)
-        if lifeline.ended(clock.boottime()):
-            return None
         if claim.fire.origin == "hook":
             headers = (*request.headers, ("Content-Type", "application/json"))
             request = request._replace(headers=headers, body=claim.fire.payload)
         sending = self._threads("request", self._exchange, request, claim, lifeline)
         return Sent(asyncio.ensure_future(sending), lifeline)
 
-    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> End:
+    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> Went:
+        if lifeline.ended(clock.boottime()):
+            return None
         found = resolve(request.secret_refs, self.around.secrets, self.around.env)
         for warning in found.warnings:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
@@ -137,8 +136,8 @@ class Runners:
         return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
 
 
-def _forget_output(path: str, gone: asyncio.Future[End]) -> None:
+def _forget_output(path: str, gone: asyncio.Future[Went]) -> None:
     """There is a file only where something was written; of work that was lost that is not known."""
-    end = gone.result()
-    if end.tail or end.outcome.kind == "lost":
+    went = gone.result()
+    if isinstance(went, End) and (went.tail or went.outcome.kind == "lost"):
         forget_output(path)

@@ -325,7 +325,6 @@ class Warden:
         self._unremoved.append(command.tree)
 
     def _say_failed(self, id: str, failure: Failure) -> None:
-        self._say("started", id=id, pid=0)
         self._say_gone(id, failure.status, failure.text, tail=base64.b64encode(failure.line).decode())
 
     def _say_gone(self, id: str, status: int | None, error: str, **facts: object) -> None:
