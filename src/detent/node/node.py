@@ -86,6 +86,7 @@ class Node:
     async def _repeat(self, step: Callable[[], Awaitable[float]], bell: Bell) -> None:
         """Do it, and again when it says or when the bell rings; sooner if the store is away."""
         while True:
+            began = self.edges.monotonic()
             try:
                 wait_s = await step()
             except StoreUnavailable:
@@ -93,6 +94,16 @@ class Node:
             if bell is self._look:
                 self.edges.rounded()
             await bell.sleep(min(max(wait_s, self.pace.least_s), self.pace.idle_s))
+            early_s = began + self.pace.gather_s - self.edges.monotonic()
+            if early_s > 0 and not self._is_worthwhile(bell):
+                await asyncio.sleep(early_s)
+
+    def _is_worthwhile(self, bell: Bell) -> bool:
+        """A call of the store costs as much for one fire as for ten: under load, some are gathered first."""
+        many = self.pace.max_running // 4
+        if bell is self._look:
+            return self.draining or self.pace.max_running - len(self._held) >= many
+        return bell is not self._tell or len(self._done) >= many
 
     async def _call(self, line: str, call: Callable[..., T], *args: Any) -> T:
         """A call of the store; that it is away, or back, is said once."""
