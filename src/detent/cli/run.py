@@ -16,7 +16,7 @@ from detent.errors import UsageError
 from detent.events import Emit
 from detent.foreign_files import files_behind
 from detent.node.service import Service, Setting, reach
-from detent.observe.logs import Style, log_to, word_of
+from detent.observe.logs import Style, log_later, word_of
 from detent.observe.unblocking import Unblocking
 from detent.stores.opening import open_store, promise_of
 
@@ -34,7 +34,7 @@ def main(given: argparse.Namespace) -> int:
     style = _style(given.output, os.environ)
     log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
-        return _run(given, log_to(log, style))
+        return _run(given, log_later(log.write, style))
     finally:
         log.close(LAST_LINES_S)
 

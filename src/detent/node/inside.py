@@ -11,24 +11,37 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 
 from detent import clock
-from detent.model import Call, Claim, End, Outcome
+from detent.model import Call, Claim, Command, End, Outcome
 from detent.node.attempt import LaneHeld, Went
 from detent.node.processes import Processes
 from detent.runners.base import LOST
-from detent.runners.call import GuardSpec
-from detent.runners.call_inside import Ended, Inside
+from detent.runners.call import GuardSpec, previous_success
+from detent.runners.call_fire import Fire, fire_of
+from detent.runners.call_inside import Ended, Inside, Mailbox
+from detent.runners.command import command_env
+
+NOTHING = Command(words=())
+
+
+class House:
+    """Starts calls in this process."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes, self.mailbox = processes, Mailbox(asyncio.get_running_loop())
+
+    def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
+        return Guarded(self, call, claim, (spec, trusted_by))
 
 
 class Guarded:
     """One call in this process, under way as soon as the warden guards it."""
 
-    def __init__(
-        self, processes: Processes, spec: GuardSpec, work: tuple[Call, Claim, Inside], trusted_by: float
-    ) -> None:
-        call, claim, self._inside = work
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, house: House, call: Call, claim: Claim, guard: tuple[GuardSpec, float]) -> None:
+        self._inside = Inside(call, partial(_fire_of, claim))
+        self._loop, self._mailbox = asyncio.get_running_loop(), house.mailbox
         self.gone: asyncio.Future[Went] = self._loop.create_future()
         self._kill_after_s, self._ttl_s = call.kill_after_s, claim.ttl_s
         self._timeout_s = claim.fire.policy.timeout_s
@@ -36,8 +49,8 @@ class Guarded:
         self._timers: list[asyncio.TimerHandle] = []
         self._began = 0.0  # not yet
         self._guarding: asyncio.Task[None] | None = None  # kept, as the loop itself does not
-        self._processes, self._spec = processes, spec
-        self._guard = processes.begin(spec, trusted_by, self._start)
+        self._processes, self._spec = house.processes, guard[0]
+        self._guard = self._processes.begin(*guard, self._start)
         self._guard.gone.add_done_callback(self._unguarded)
 
     def _start(self) -> None:
@@ -45,7 +58,7 @@ class Guarded:
         if self._timeout_s:
             self._timers.append(self._loop.call_later(self._timeout_s, self._time_out))
         self._timers.append(self._loop.call_later(self._distrusted_in_s(), self._distrust))
-        self._inside.start(lambda ended: self._loop.call_soon_threadsafe(self._end, ended))
+        self._inside.start(lambda ended: self._mailbox.put(partial(self._end, ended)))
 
     def extend(self, trusted_by: float) -> None:
         self._guard.extend(trusted_by)
@@ -103,6 +116,10 @@ class Guarded:
         took_s = clock.monotonic() - self._began
         self.gone.set_result(End(outcome, ended.status, took_s, ended.tail, result=ended.result))
         self._guard.release()
+
+
+def _fire_of(claim: Claim) -> Fire:
+    return fire_of(command_env({}, claim, NOTHING), previous_success(claim))
 
 
 def _judge(ended: Ended) -> Outcome:

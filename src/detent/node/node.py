@@ -41,6 +41,7 @@ class Node:
         self._dead: set[str] = set()
         self._without: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
+        self._hurries = False  # there may be more, and there is room: what has ended can wait
         self._held: dict[int, Holding] = {}  # by fence, until settled
         self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
@@ -207,11 +208,12 @@ class Node:
     def _new_ask(self) -> Ask:
         self._asks += 1
         hooks = sum(is_hook(holding.claim.fire) for holding in self._held.values())
+        room = max(0, self.pace.max_running - len(self._held) + hooks)
         return Ask(
             app=self.app,
             node=self.life,
             number=self._asks,
-            limit=max(0, self.pace.max_running - len(self._held) + hooks),
+            limit=min(room, self.pace.ask_max),
             hooks=max(0, self.pace.max_hooks - hooks),
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
@@ -222,6 +224,9 @@ class Node:
         sentences = sum(claim.sentence is not None for claim in grants.claims)
         hooks = sum(claim.sentence is None and is_hook(claim.fire) for claim in grants.claims)
         self._full = len(grants.claims) - sentences - hooks >= ask.limit or hooks >= ask.hooks
+        self._hurries = self._full and ask.limit == self.pace.ask_max
+        if self._hurries:
+            self._look.ring()
         return 0.0 if sentences >= SENTENCES_MAX or not self._adopted else grants.next_in_s
 
     # Attempts.
@@ -332,6 +337,8 @@ class Node:
 
     async def _report(self) -> float:
         """Record the verdicts in one batch, however long the store is away; then say so."""
+        if self._hurries and len(self._held) < self.pace.max_running:
+            return self.pace.gather_s
         if reports := self._done[: self.pace.report_max]:
             answers = await self._call("report", self.edges.store.finish, reports)
             del self._done[: len(reports)]

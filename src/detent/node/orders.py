@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from detent.node.wardenry.charge import CallOrder, GuardOrder
+from detent.node.wardenry.charge import CallOrder
 from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Base, Spec
 
 Message = dict[str, object]
 
 
-def order_of(spec: Spec | CallSpec | GuardSpec, trusted_by: float, term_by: float) -> Message:
-    match spec:
-        case Spec():
-            return {"do": "spawn", **_command(spec, trusted_by, term_by), "base": spec.base.name}
-        case CallSpec():
-            return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
-        case GuardSpec(id=id, lane=lane, places=places):
-            order = GuardOrder(id, os.getpid(), trusted_by, _wire_text(lane), places)
-            return {"do": "guard", **order._asdict()}
+class Guarded(Protocol):
+    """What the node is to be guarded for."""
+
+    @property
+    def spec(self) -> Spec | CallSpec | GuardSpec: ...
+
+    @property
+    def trusted_by(self) -> float: ...
+
+
+def order_of(spec: Spec | CallSpec, trusted_by: float, term_by: float) -> Message:
+    if isinstance(spec, Spec):
+        return {"do": "spawn", **_command(spec, trusted_by, term_by), "base": spec.base.name}
+    return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
+
+
+def guard_all(works: Iterable[Guarded]) -> Message:
+    """The fields of `charge.GuardOrder`, of each."""
+    pid = os.getpid()
+    orders = [
+        [
+            one.spec.id,
+            pid,
+            one.trusted_by,
+            os.fsencode(one.spec.lane).decode("utf-8", "surrogateescape"),
+            one.spec.places,
+        ]
+        for one in works
+    ]
+    return {"do": "guard", "orders": orders}
 
 
 def base(known: Base) -> Message:

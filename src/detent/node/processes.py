@@ -25,7 +25,7 @@ from typing import Any
 from detent.clock import monotonic
 from detent.model import End, Outcome
 from detent.node.attempt import LaneHeld, Went
-from detent.node.orders import base, order_of, settle
+from detent.node.orders import base, guard_all, order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
 from detent.node.wardenry.sweep import kill_left, sweep
@@ -110,7 +110,10 @@ class Processes:
         self._works: dict[str, Work] = {}
         self._unordered: list[Work] = []  # what waits for a warden
         self._extended: dict[str, Work] = {}
+        self._is_sending = False
         self._unsent: list[bytes] = []
+        self._unguarded: list[Work] = []  # guards that are to be asked for
+        self._released: list[str] = []
         self._bases: dict[str, Base] = {}  # environments that the warden knows
         self._households: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
@@ -168,13 +171,18 @@ class Processes:
         return work if went else None
 
     def _order(self, work: Work) -> None:
+        """One message for all guards that are asked for in one turn of the loop: they come in thousands."""
         spec = work.spec
+        if isinstance(spec, GuardSpec):
+            self._unguarded.append(work)
+            return self._send_soon()
         if isinstance(spec, CallSpec):
             self._settle(spec.household)
         elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
             self.send(base(spec.base))
             self._bases[spec.base.name] = spec.base
         self.send(order_of(spec, work.trusted_by, work.term_by))
+        return None
 
     async def close(self) -> None:
         """End everything, the warden too.  Work that is still under way is lost."""
@@ -216,20 +224,30 @@ class Processes:
 
     def release(self, work: Work) -> None:
         if self._works.pop(work.id, None):
-            self.send({"do": "release", "id": work.id})
+            self._released.append(work.id)
+            self._send_soon()
 
     def send(self, message: dict[str, Any]) -> None:
         """Where no warden is up, there is nobody to tell: what it had is being buried."""
         if self._writer and self._is_up.is_set():
-            if not self._unsent:
-                asyncio.get_running_loop().call_soon(self._flush)
             self._unsent.append(json.dumps(message).encode())
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._is_sending:
+            self._is_sending = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         """One write for all that is said in one turn of the loop."""
+        self._is_sending = False
+        first = [guard_all(self._unguarded)] if self._unguarded else []
+        if self._released:
+            first.append({"do": "release", "ids": self._released})
         if self._writer and self._is_up.is_set():
-            self._writer.write(b"\n".join((*self._unsent, b"")))
-        self._unsent.clear()
+            self._writer.write(b"\n".join((*(json.dumps(one).encode() for one in first), *self._unsent, b"")))
+        for said in (self._unguarded, self._released, self._unsent):
+            said.clear()
 
     def extend(self, work: Work) -> None:
         """One message for all that are extended in one turn of the loop."""
@@ -245,6 +263,10 @@ class Processes:
     def _hear(self, message: dict[str, Any]) -> None:
         self._unheard = 0
         if message["did"] == "hear":
+            return
+        if message["did"] == "guarded":
+            for id in message["ids"]:
+                self._works[id].begun()
             return
         work = self._works[message["id"]]
         match message["did"]:

@@ -4,11 +4,12 @@ and the calls that ask for it in this process."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from detent import clock
 from detent.events import Emit
@@ -19,10 +20,13 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
-from detent.runners.call import CallSpec, Household, call_spec, guard_spec, household_of, previous_success
+from detent.runners.call import CallSpec, Household, call_spec, guard_spec, household_of
 from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
 from detent.runners.secrets import resolve
+
+if TYPE_CHECKING:
+    from detent.node.inside import House
 
 NOTHING = Command(words=())
 CHILD = Path(__file__).parents[1] / "runners" / "call_program.py"  # the program of a warm child
@@ -99,16 +103,18 @@ class Runners:
         return self._bases[is_other]
 
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
-        lane, variables = lane_path(self.around.lanes, claim.fire.lane), command_env({}, claim, NOTHING)
+        lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
-            from detent.node.inside import Guarded  # late: few have such calls
-            from detent.runners.call_inside import Inside
-
-            work = call, claim, Inside(call, variables, previous_success(claim))
-            return Guarded(self._processes, guard_spec(claim, lane), work, trusted_by)
+            return self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        spec = call_spec(claim, call, self._household(call, claim), variables)
+        spec = call_spec(claim, call, self._household(call, claim), command_env({}, claim, NOTHING))
         return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
+
+    @functools.cached_property
+    def _house(self) -> House:
+        from detent.node.inside import House  # late: few have such calls
+
+        return House(self._processes)
 
     def _household(self, call: Call, claim: Claim) -> Household:
         key = (call.work_dir, call.env, call.user)

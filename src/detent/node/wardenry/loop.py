@@ -9,11 +9,11 @@
 The wire: one JSON object a line.  From the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}`
 with before the first of its kind `{"do": "settle", "household", "order"}` and after the last `{"do":
-"dissolve", "household"}`, `{"do": "guard", …GuardOrder}`, `{"do": "release", "id"}`, `{"do": "extend",
-"terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
-`{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "refused",
-"id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes), `{"did": "gone", "id",
-"status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
+"dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`, `{"do":
+"extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
+`{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
+"ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
+`{"did": "gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
 """
 
 import base64
@@ -147,7 +147,7 @@ class Warden:
             "settle": self._children.settle,
             "dissolve": self._children.dissolve,
             "call": self._children.call,
-            "guard": self._guard,
+            "guard": self._guard_all,
             "release": self._release,
             "extend": self._extend,
             "stop": self._stop,
@@ -236,27 +236,32 @@ class Warden:
         else:
             self._children.drop(message["id"])
 
-    def _guard(self, message: dict[str, Any]) -> None:
-        order = GuardOrder(**message)
-        if kernel.boottime() >= order.trusted_by:
+    def _guard_all(self, message: dict[str, Any]) -> None:
+        orders = [GuardOrder(*fields) for fields in message["orders"]]
+        self._say("guarded", ids=[order.id for order in orders if self._guard(order)])
+
+    def _guard(self, order: GuardOrder) -> bool:
+        now = kernel.boottime()
+        if now >= order.trusted_by:
             self._say("refused", id=order.id)
-            return
+            return False
         try:
             lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
         except OSError as error:
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
-            return
+            return False
         if lane_fd is None:
             self._say("held", id=order.id, by=holders(order.lane, order.places))
-            return
+            return False
         guard = Guard(order, Owner(order.pid))
         guard.lane_fd = lane_fd
-        self._charges.add(guard, kernel.boottime())
-        self._say("started", id=order.id, pid=0)
+        self._charges.add(guard, now)
+        return True
 
     def _release(self, message: dict[str, Any]) -> None:
-        if isinstance(guard := self._charges.get(message["id"]), Guard):
-            guard.release()
+        for id in message["ids"]:
+            if isinstance(guard := self._charges.get(id), Guard):
+                guard.release()
 
     # Its charges.
 
