@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from detent.observe.unblocking import Unblocking
 from detent.stores.opening import open_store, promise_of
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
+GARBAGE_LEAST = 20_000  # objects, before it is looked for
 EXAMPLE = "detent run detent.yaml --queues default,db"
 
 
@@ -57,10 +59,20 @@ def _run(given: argparse.Namespace, emit: Emit) -> int:
     reach(setting, manifest.app)
     _tell_weakness(url, manifest, emit)
 
+    _spare_what_stays()
+
     async def serve() -> int:
         return await Service(setting, manifest).run()
 
     return asyncio.run(serve())
+
+
+def _spare_what_stays() -> None:
+    """Jobs are loaded once, and may be a hundred thousand: no search for garbage has to go through them.
+    Nor is it worth one after every few fires, of which few leave any."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_LEAST)
 
 
 def _tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:

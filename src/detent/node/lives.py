@@ -9,6 +9,7 @@ it gave up everything by which it could be known, still holds its lane by a lock
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import re
 import secrets
@@ -123,7 +124,12 @@ def _is_frozen(lock: Path) -> bool:
 
 def lane_path(lanes: Path, lane: str) -> str:
     """Where the locks of a lane are, but for their numbers; "": there is no lane."""
-    return f"{lanes}/{quote(lane, safe='')}" if lane else ""
+    return f"{lanes}/{_name_of(lane)}" if lane else ""
+
+
+@functools.lru_cache(maxsize=20_000)
+def _name_of(lane: str) -> str:
+    return quote(lane, safe="")
 
 
 def make_lanes(lanes: Path, names: Iterable[str]) -> None:

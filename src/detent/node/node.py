@@ -269,6 +269,8 @@ class Node:
         self._end.ring()
 
     async def _judge_ends(self) -> float:
+        if self._hurries and len(self._held) < self.pace.max_running:
+            return self.pace.gather_s
         ended, self._ended = self._ended, []
         for holding, gone in ended:
             if holding.settled or gone.cancelled():

@@ -167,12 +167,17 @@ class _Listener(logging.Handler):
             log.write(self.format(record) + "\n")
 
 
-def _listen_to_logging() -> None:
-    root = logging.getLogger()
-    if any(isinstance(handler, _Listener) for handler in root.handlers):
-        return
+@functools.cache
+def _listener() -> _Listener:
     listener = _Listener(logging.INFO)
     listener.setFormatter(logging.Formatter(LOG_FORMAT))
+    return listener
+
+
+def _listen_to_logging() -> None:
+    root, listener = logging.getLogger(), _listener()
+    if listener in root.handlers:
+        return
     root.addHandler(listener)
     if root.level == logging.WARNING:  # what it is if nobody set it
         root.setLevel(logging.INFO)
