@@ -2,8 +2,8 @@
 
 The answer is that of the reference, which judges every fire that is due.  Here an ask that has no
 place left to run passes over the fires that would surely just run, and one that has no sentence left
-over those that would surely be sentenced: both by the index alone.  Those that surely run, as they are
-alone in their lane, are found by one statement and need no judgement.  In doubt a fire is judged.
+over those that would surely be sentenced: both by the index alone.  In doubt a fire is judged; those that
+surely run are granted without, all at once (`sqlite_burst`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,31 @@ from heapq import merge
 from typing import Any
 
 from detent.clock import instant
-from detent.core.lanes import LATE_S, RUN, Facts, Judgement, is_late, judge
+from detent.core.lanes import LATE_S, Facts, Judgement, is_late, judge
 from detent.model import Ask, Claim, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
+from detent.stores.sqlite_burst import (
+    DOUBT_S,
+    HAS_NO_JOB,
+    IS_CONTESTED,
+    IS_PAUSED,
+    MAY_BE_SENTENCED,
+    QUEUES,
+    grant_burst,
+)
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept
-
-_DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
 
 
 def grant_due(call: Call, ask: Ask) -> list[Kept]:
     """Claim what is due for this ask, in the order in which it was recorded."""
     for life in ask.dead:
         _bury(call, life)
-    left, sentences, due = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
-    granted = []
+    granted = grant_burst(call, ask)
+    left, sentences, due = {False: ask.limit - len(granted), True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
     while entry := due.next(left[False] > 0, sentences > 0):
-        judgement = RUN if entry.id in due.sure else _judge(call, entry)
+        judgement = _judge(call, entry)
         for key in judgement.stop:
             _stop(call, key, Outcome("replaced", f"by {entry.fire.key}"))
         if judgement.step == "wait" and not entry.waits:
@@ -87,7 +94,6 @@ class Due:
         self._after = (float("-inf"), "")
         self._for: tuple[bool, bool] | None = None
         self._rest: Iterator[Kept] = iter(())
-        self.sure = self._surely_run() if ask.limit else frozenset()  # by id
 
     def next(self, runs: bool, settles: bool) -> Kept | None:
         """The next one.  One that is surely of no use to the asker may be passed over."""
@@ -105,31 +111,24 @@ class Due:
 
     def _expired(self) -> list[Kept]:
         """An expired claim has a sentence, always."""
-        where = f"state = 'claimed' AND app = ? AND expires <= ? AND {_QUEUES}"
+        where = f"state = 'claimed' AND app = ? AND expires <= ? AND {QUEUES}"
         values = (self._ask.app, self._call.monotonic, json.dumps(self._ask.queues))
         found = [one for one in self._call.select(where, values) if one.state == "claimed"]
         due = [one for one in found if not self._call.is_live(one) and _place(one) > self._after]
         return sorted(due, key=_place)
 
     def _pending(self, runs: bool, settles: bool) -> Iterator[Kept]:
-        where = [f"state = 'pending' AND app = ? AND run_at <= ? AND (run_at, key) > (?, ?) AND {_QUEUES}"]
+        where = [f"state = 'pending' AND app = ? AND run_at <= ? AND (run_at, key) > (?, ?) AND {QUEUES}"]
         values: list[Any] = [self._ask.app, self._call.wall, *self._after, json.dumps(self._ask.queues)]
         if not runs or self._ask.without:
             useless = "origin <> 'hook'" if not runs else "job IN (SELECT value FROM json_each(?))"
-            where.append(f"NOT ({useless} AND NOT ({_MAY_BE_SENTENCED}) AND NOT ({_IS_CONTESTED}))")
+            where.append(f"NOT ({useless} AND NOT ({MAY_BE_SENTENCED}) AND NOT ({IS_CONTESTED}))")
             values += [json.dumps(self._ask.without)] if runs else []
-            values += [self._paused(), *self._late(_DOUBT_S), self._contested()]
+            values += [self._paused(), *self._late(DOUBT_S), self._contested()]
         if not settles:
             where.append(f"NOT ({_IS_SENTENCED})")
-            values += [self._paused(), self._call.wall - _DOUBT_S]
+            values += [self._paused(), self._call.wall - DOUBT_S]
         return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", tuple(values))
-
-    def _surely_run(self) -> frozenset[int]:
-        """The first of them as far as they just run, whatever else becomes of this ask."""
-        call, now = self._call, self._call.wall
-        values = [self._ask.app, now, json.dumps(self._ask.queues), self._paused(), *self._late(_DOUBT_S)]
-        (found,) = call.one(_SURE, *values, json.dumps([*call.graces()]), now, self._ask.limit) or ("[]",)
-        return frozenset(json.loads(found))
 
     def _paused(self) -> str:
         return json.dumps(list(self._call.pauses(self._ask.app)))
@@ -168,7 +167,7 @@ def _judge(call: Call, entry: Kept) -> Judgement:
 
 def _grant(call: Call, entry: Kept, ask: Ask) -> Kept:
     entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
-    entry.fence = call.next_fence(entry.fire)
+    entry.fence = call.next_fence(app_of(entry.fire.job))
     entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
     entry.expires = call.monotonic + entry.ttl_s
     call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
@@ -188,47 +187,23 @@ def _stop(call: Call, key: str, why: Outcome) -> None:
     call.ring()
 
 
-_QUEUES = "queue IN (SELECT value FROM json_each(?))"
-_HAS_NO_JOB = "(origin = 'schedule' AND NOT EXISTS (SELECT 1 FROM marks WHERE marks.job = fires.job))"
-_IS_PAUSED = "(origin = 'schedule' AND job IN (SELECT value FROM json_each(?)))"
-_MAY_BE_SENTENCED = (
-    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0)"
-    " OR (origin = 'schedule' AND due < ?))"
-)
 _IS_SENTENCED = (
-    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0))"
+    f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0))"
 )
-_IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
 _CONTESTED = """
 SELECT lane FROM (
     SELECT lane FROM fires WHERE state = 'claimed' AND app = ?
     UNION ALL SELECT lane FROM fires WHERE state = 'pending' AND app = ? AND run_at <= ?
 ) WHERE lane <> '' GROUP BY lane HAVING count(*) > 1
 """
-_OTHER = """
-SELECT 1 FROM fires AS other WHERE other.lane = fires.lane AND other.lane <> '' AND other.state <> 'over'
-""".strip()  # so that its index serves
-# One answer for all of them, as each row that is fetched is a turn of the interpreter's lock.
-_SURE = f"""
-SELECT json_group_array(id) FROM (
-    SELECT id FROM fires
-    WHERE state = 'pending' AND app = ? AND run_at <= ? AND {_QUEUES} AND NOT ({_MAY_BE_SENTENCED})
-    AND (lane = '' OR NOT {_IS_CONTESTED} AND NOT EXISTS (
-        {_OTHER} AND other.state = 'claimed'
-    ) AND NOT EXISTS (
-        {_OTHER} AND other.state = 'pending' AND other.run_at <= ? AND other.id <> fires.id
-    ))
-    ORDER BY run_at, key LIMIT ?
-)
-"""
 _NEWER = """
 SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1
 """
 _NEXT_PENDING = f"""
-SELECT run_at FROM fires WHERE state = 'pending' AND app = ? AND run_at > ? AND {_QUEUES}
+SELECT run_at FROM fires WHERE state = 'pending' AND app = ? AND run_at > ? AND {QUEUES}
 ORDER BY run_at LIMIT 1
 """
 _NEXT_EXPIRY = f"""
-SELECT expires FROM fires WHERE state = 'claimed' AND app = ? AND expires > ? AND {_QUEUES}
+SELECT expires FROM fires WHERE state = 'claimed' AND app = ? AND expires > ? AND {QUEUES}
 ORDER BY expires LIMIT 1
 """
