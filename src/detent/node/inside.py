@@ -24,41 +24,57 @@ from detent.runners.call_inside import Ended, Inside, Mailbox
 from detent.runners.command import command_env
 
 NOTHING = Command(words=())
+LOOK_S = 0.25  # between two looks at who is still trusted
 
 
 class House:
-    """Starts calls in this process."""
+    """All calls in this process."""
 
     def __init__(self, processes: Processes) -> None:
         self.processes, self.mailbox = processes, Mailbox(asyncio.get_running_loop())
+        self._trusted: set[Guarded] = set()
+        self._looking: asyncio.TimerHandle | None = None
 
     def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
         return Guarded(self, call, claim, (spec, trusted_by))
+
+    def enter(self, one: Guarded) -> None:
+        self._trusted.add(one)
+        if self._looking is None:
+            self._look()
+
+    def leave(self, one: Guarded) -> None:
+        self._trusted.discard(one)
+
+    def _look(self) -> None:
+        """One timer for all: there may be thousands, and most end long before it matters."""
+        self._trusted.difference_update([one for one in self._trusted if one.distrust()])
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
 class Guarded:
     """One call in this process, under way as soon as the warden guards it."""
 
     def __init__(self, house: House, call: Call, claim: Claim, guard: tuple[GuardSpec, float]) -> None:
-        self._inside = Inside(call, partial(_fire_of, claim))
-        self._loop, self._mailbox = asyncio.get_running_loop(), house.mailbox
-        self.gone: asyncio.Future[Went] = self._loop.create_future()
+        self._inside, self._house = Inside(call, partial(_fire_of, claim)), house
+        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
         self._kill_after_s, self._ttl_s = call.kill_after_s, claim.ttl_s
         self._timeout_s = claim.fire.policy.timeout_s
         self._why: Outcome | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0  # not yet
         self._guarding: asyncio.Task[None] | None = None  # kept, as the loop itself does not
-        self._processes, self._spec = house.processes, guard[0]
-        self._guard = self._processes.begin(*guard, self._start)
+        self._spec = guard[0]
+        self._guard = house.processes.begin(*guard, self._start)
         self._guard.gone.add_done_callback(self._unguarded)
 
     def _start(self) -> None:
         self._began = clock.monotonic()
         if self._timeout_s:
-            self._timers.append(self._loop.call_later(self._timeout_s, self._time_out))
-        self._timers.append(self._loop.call_later(self._distrusted_in_s(), self._distrust))
-        self._inside.start(lambda ended: self._mailbox.put(partial(self._end, ended)))
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
+        self._house.enter(self)
+        self._inside.start(lambda ended: self._house.mailbox.put(partial(self._end, ended)))
 
     def extend(self, trusted_by: float) -> None:
         self._guard.extend(trusted_by)
@@ -73,15 +89,15 @@ class Guarded:
         """The warden would not have it; or it died, and its successor is asked."""
         if not self._began:
             self.gone.set_result(gone.result())
-        elif not self.gone.done() and not self._processes.is_closing:
+        elif not self.gone.done() and not self._house.processes.is_closing:
             self._guarding = asyncio.ensure_future(self._guard_again())
 
     async def _guard_again(self) -> None:
         try:
-            guard = await self._processes.spawn(self._spec, self._guard.trusted_by)
+            guard = await self._house.processes.spawn(self._spec, self._guard.trusted_by)
         except LaneHeld:
             guard = None
-        if self.gone.done() or self._processes.is_closing:
+        if self.gone.done() or self._house.processes.is_closing:
             if guard:
                 guard.release()
         elif guard is None or guard.gone.done():
@@ -98,20 +114,18 @@ class Guarded:
     def _time_out(self) -> None:
         self._interrupt(Outcome("timed-out", f"after {self._timeout_s:g} s"))
 
-    def _distrusted_in_s(self) -> float:
-        return self._guard.trusted_by - min(self._kill_after_s, self._ttl_s / 6) - clock.boottime()
-
-    def _distrust(self) -> None:
-        """As a process would be sent SIGTERM: what can be cancelled spares the node."""
-        left_s = self._distrusted_in_s()
-        if left_s > 0:
-            self._timers[-1] = self._loop.call_later(left_s, self._distrust)
-        else:
+    def distrust(self) -> bool:
+        """Where it is time, interrupt it, as a process would be sent SIGTERM: what can be cancelled spares
+        the node."""
+        is_time = clock.boottime() >= self._guard.trusted_by - min(self._kill_after_s, self._ttl_s / 6)
+        if is_time:
             self._interrupt(Outcome("lost", LOST))
+        return is_time
 
     def _end(self, ended: Ended) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self._house.leave(self)
+        if self._timer:
+            self._timer.cancel()
         outcome = self._why or _judge(ended)
         took_s = clock.monotonic() - self._began
         self.gone.set_result(End(outcome, ended.status, took_s, ended.tail, result=ended.result))

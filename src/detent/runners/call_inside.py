@@ -20,7 +20,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +57,8 @@ def _search_here() -> None:
 
 
 class Inside:
-    """A call under way in this process.  `ended` is called once, in a thread that is not the caller's."""
+    """A call under way in this process, to be kept until it has ended.  `ended` is called once, in a thread
+    that is not the caller's."""
 
     def __init__(self, call: Call, fire: Callable[[], Fire]) -> None:
         self._call, self._fire = call, fire  # for a function that asks for it
@@ -65,6 +66,7 @@ class Inside:
         self._cancel: Callable[[], object] = _nothing
         self._lock = threading.Lock()
         self._is_cancelled = False
+        self._task: asyncio.Task[None] | None = None
 
     def start(self, ended: Callable[[Ended], object]) -> None:
         _search_here()
@@ -72,7 +74,7 @@ class Inside:
         context.run(_LOG.set, self._log)
         _listen_to_logging()
         if self._call.isolation == "loop":
-            _shared_loop().put(partial(_create_task, self._on_loop(ended), context))
+            _shared_loop().put(partial(self._create_task, ended, context))
         else:
             name = f"detent-call-{self._call.function}"
             threading.Thread(
@@ -96,6 +98,10 @@ class Inside:
         ended(result)
 
     # On the loop.
+
+    def _create_task(self, ended: Callable[[Ended], object], context: contextvars.Context) -> None:
+        """Kept with the call, as a loop itself keeps its tasks only weakly."""
+        self._task = asyncio.get_running_loop().create_task(self._on_loop(ended), context=context)
 
     async def _on_loop(self, ended: Callable[[Ended], object]) -> None:
         try:
@@ -217,15 +223,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:
         with contextlib.suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
-
-
-_tasks: set[asyncio.Task[None]] = set()  # a loop itself keeps its tasks only weakly
-
-
-def _create_task(coroutine: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
-    task = asyncio.get_running_loop().create_task(coroutine, context=context)
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
 
 
 def _nothing() -> None:
