@@ -2,7 +2,7 @@
 
 Each runs the same program, without a shell and without output, so many times: one instant, one fire a
 job.  Ours is `detent run` with its SQLite store on disk, and counts from the due instant until the store
-has recorded the last end; none may be lost, and none run twice.  It is given `node.max_running: 256`: so
+has recorded the last end; none may be lost, and none run twice.  It is given `node.max_running: 1000`: so
 many are claimed and recorded together, while few of them really run at a time.
 
 posix_spawn is what the operating system itself costs, one at a time and up to 32 at a time.  It spawns the
@@ -25,7 +25,7 @@ from node_process import NodeProcess, at_one_instant, manifest_of, node, spent
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
 
 IN_FLIGHT = 32  # at a time, for the peers
-ROOM = 256  # max_running
+ROOM = 1000  # max_running
 FLOOR = 1.2
 ALONE, TOGETHER = "posix_spawn, 1 at a time", f"posix_spawn, {IN_FLIGHT} at a time"
 HEADINGS = (
