@@ -41,7 +41,7 @@ class Node:
         self._dead: set[str] = set()
         self._without: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
-        self._hurries = False  # there may be more, and there is room: what has ended can wait
+        self._bursts_since: float | None = None  # there may be more, and there is room for it
         self._held: dict[int, Holding] = {}  # by fence, until settled
         self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
@@ -224,9 +224,11 @@ class Node:
         sentences = sum(claim.sentence is not None for claim in grants.claims)
         hooks = sum(claim.sentence is None and is_hook(claim.fire) for claim in grants.claims)
         self._full = len(grants.claims) - sentences - hooks >= ask.limit or hooks >= ask.hooks
-        self._hurries = self._full and ask.limit == self.pace.ask_max
-        if self._hurries:
+        if self._full and ask.limit == self.pace.ask_max:
+            self._bursts_since = self._bursts_since or self.edges.monotonic()
             self._look.ring()
+        else:
+            self._bursts_since = None
         return 0.0 if sentences >= SENTENCES_MAX or not self._adopted else grants.next_in_s
 
     # Attempts.
@@ -269,7 +271,7 @@ class Node:
         self._end.ring()
 
     async def _judge_ends(self) -> float:
-        if self._hurries and len(self._held) < self.pace.max_running:
+        if self._starts_first():
             return self.pace.gather_s
         ended, self._ended = self._ended, []
         for holding, gone in ended:
@@ -281,6 +283,11 @@ class Node:
                 verdict, end = without_work(self._broken(holding, error))
             self._settle(holding, verdict, end)
         return self.pace.idle_s
+
+    def _starts_first(self) -> bool:
+        """While there is more to start, and room for it, what has ended can wait; but not for long."""
+        since = self._bursts_since
+        return since is not None and self.edges.monotonic() < since + self.pace.burst_s
 
     def _broken(self, holding: Holding, error: Exception) -> Verdict:
         """A bug of ours must not leave the fire open for ever."""
@@ -339,7 +346,7 @@ class Node:
 
     async def _report(self) -> float:
         """Record the verdicts in one batch, however long the store is away; then say so."""
-        if self._hurries and len(self._held) < self.pace.max_running:
+        if self._starts_first():
             return self.pace.gather_s
         if reports := self._done[: self.pace.report_max]:
             answers = await self._call("report", self.edges.store.finish, reports)
