@@ -148,7 +148,9 @@ class _Converter:
             " stop its nodes before you start ours",
         )
         if "password" in redis:
-            self._warn("redis/password", "is not taken over: run it with DETENT_STORE=redis://:PASSWORD@HOST/DB")
+            self._warn(
+                "redis/password", "is not taken over: run it with DETENT_STORE=redis://:PASSWORD@HOST/DB"
+            )
         return {"url": f"redis://{address}/{db}", "key_prefix": prefix}
 
     # jobs

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from detent.clock import instant
 from detent.errors import StoreUnavailable
 from detent.model import Command, Fire, Job, Policy, Retries
-from detent.node.node import Edges, Node, Pace
+from detent.node.edges import Edges, Pace
+from detent.node.node import Node
 from detent.testing.simwork import SimWarden
 from detent.testing.virtual import Process, VirtualLoop
 from detent.testing.witness import BY_HAND, WatchedStore, Witness
