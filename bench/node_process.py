@@ -70,9 +70,7 @@ class NodeProcess:
 
     def wait_brink(self, n: int, due: float) -> None:
         """Until just before so many fires are due, all planned.  A node that is too late plans none."""
-        self.wait_for(
-            lambda: self.count_fires() == n or time.time() > due, f"{n} planned fires", PATIENCE_S
-        )
+        self.wait_for(lambda: self.count_fires() == n or time.time() > due, f"{n} planned fires", PATIENCE_S)
         left_s = due - time.time() - BRINK_S
         if left_s < 0:
             raise Hasty

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).parent / "core"))
 from manifests import manifests
 
-from detent.config import find_manifest, load_machine, load_manifest, read_document, store_url
+from detent.config import find_manifest, load_machine, load_manifest, store_url
 from detent.core.manifest import ManifestError, canonical_text, check_manifest
 from detent.documents import parse_json, parse_toml, parse_yaml
 from detent.errors import UsageError
+from detent.files import read_document
 
 YAML = """\
 version: 2

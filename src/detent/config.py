@@ -5,16 +5,19 @@
 - The machine's settings stand in `/etc/detent/detent.yaml`, or where `$DETENT_CONFIG` says.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
 from detent.core.text import listed
 from detent.errors import UsageError
-from detent.files import read_document
-from detent.foreign_files import read_source
+
+if TYPE_CHECKING:
+    from detent.foreign_files import Source
 
 MACHINE_FILE = "/etc/detent/detent.yaml"
 MANIFEST_NAMES = ("detent.yaml", "detent.yml", "detent.toml", "detent.json")
@@ -34,12 +37,22 @@ def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
 
 def load_manifest(path: str | os.PathLike[str], env: Mapping[str, str]) -> Manifest:
     """The manifest in a file, with the machine's settings under its own."""
+    from detent.foreign_files import read_source  # late: a trigger does without other schedulers' files
+
     machine = load_machine(env)
     try:
         source = read_source(path if isinstance(path, Path) else Path(path), env)
-        manifest = check_manifest(source.document, lines=source.lines, variables=env, machine=machine)
     except ManifestError as error:
         raise ManifestError(error.problems, error.file or str(path)) from None
+    return check_source(source, str(path), env, machine)
+
+
+def check_source(source: Source, name: str, env: Mapping[str, str], machine: Machine) -> Manifest:
+    """The manifest of a document that came from a file or an address of this name."""
+    try:
+        manifest = check_manifest(source.document, lines=source.lines, variables=env, machine=machine)
+    except ManifestError as error:
+        raise ManifestError(error.problems, error.file or name) from None
     return manifest._replace(warnings=source.warnings + manifest.warnings)
 
 
@@ -49,6 +62,8 @@ def load_machine(env: Mapping[str, str]) -> Machine:
     path = Path(named or MACHINE_FILE)
     if not named and not path.is_file():
         return Machine()
+    from detent.files import read_document
+
     document, lines = read_document(path)
     try:
         return check_machine(document, lines=lines, variables=env)

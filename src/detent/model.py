@@ -3,11 +3,11 @@
 Instants are aware UTC and end in `_at` or `_by`; durations are seconds and end in `_s`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+from detent.values import NamedTuple
 
 Concurrency = Literal["Allow", "Forbid", "Replace", "Queue"]
 CatchUp = Literal["skip", "latest", "all"]
@@ -69,6 +69,7 @@ class Request(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     body: str = ""
     secret_refs: tuple[str, ...] = ()
+    scheme: Literal["cron", "standard-webhooks"] = "cron"  # of its signature
 
 
 class Call(NamedTuple):

@@ -171,7 +171,7 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
         "at most 100",
     ),
     ("a body as mapping", request(body={}), "jobs/0/request/body", "a mapping is not a text"),
-    ("another signature", top(jobs=[{**CALL, "auth": {"scheme": "x"}}]), "jobs/0/auth/scheme", "yet"),
+    ("another signature", top(jobs=[{**CALL, "auth": {"scheme": "x"}}]), "jobs/0/auth/scheme", "cron or"),
     # Policy.
     ("a misspelt field", policy(timeout_second=5), "jobs/0/policy/timeout_second", '"timeout_seconds"?'),
     (

@@ -1,10 +1,16 @@
 """Servers for the tests of the HTTP runner: some answer, some trickle, some never do."""
 
 import contextlib
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
 
 from detent import clock
 from detent.model import Claim, End, Fire, Request
@@ -72,6 +78,33 @@ def answering(answer: bytes, host: str = "127.0.0.1") -> Iterator[Served]:
         peer.sendall(answer)
 
     with serving(script, host) as served:
+        yield served
+
+
+def make_certificate(folder: Path) -> Path:
+    """Key and certificate of 127.0.0.1, signed by itself, in one file."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs the program openssl to make a certificate")
+    path = folder / "both.pem"
+    words = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run([*words.split(), "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True)
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path
+
+
+@contextlib.contextmanager
+def answering_tls(certificate: Path, answer: bytes) -> Iterator[Served]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        with context.wrap_socket(peer, server_side=True) as wrapped:
+            served.hear(wrapped)
+            wrapped.sendall(answer)
+
+    with serving(script) as served:
         yield served
 
 

@@ -1,10 +1,7 @@
 """The limits of an HTTP attempt: the deadline, trust, being told to stop; and whom TLS trusts."""
 
 import contextlib
-import shutil
 import socket
-import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +11,10 @@ from http_servers import (
     HOUR_S,
     OK,
     Script,
-    Served,
     answering,
+    answering_tls,
     attempt,
+    make_certificate,
     serving,
     silent,
     trickling,
@@ -204,30 +202,7 @@ def test_an_address_that_refuses_or_is_silent_leaves_time_for_the_next() -> None
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Key and certificate of 127.0.0.1, signed by itself, in one file."""
-    if not shutil.which("openssl"):
-        pytest.skip("needs the program openssl to make a certificate")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    words = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
-    )
-    subprocess.run([*words.split(), "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True)
-    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
-    return path
-
-
-@contextlib.contextmanager
-def answering_tls(certificate: Path, answer: bytes) -> Iterator[Served]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-
-    def script(peer: socket.socket, over: threading.Event) -> None:
-        with context.wrap_socket(peer, server_side=True) as wrapped:
-            served.hear(wrapped)
-            wrapped.sendall(answer)
-
-    with serving(script) as served:
-        yield served
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 from tests.stores.postgres_server import (
+    PATIENCE_S,
     ClockedStore,
     Server,
+    Session,
+    held,
     new_server,
     shared_schemas,
     shared_server,
@@ -145,6 +149,22 @@ def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(clocked: ClockedStor
         clock.pass_time(TTL_S - 3)
         assert node.claim() == []
         assert renew(clocked, claim) is None
+
+
+def test_the_clock_is_not_set_right_while_a_call_goes_by_what_it_was(
+    server: Server, clocked: ClockedStore, clock: FakeClock
+) -> None:
+    """What that call writes is not seen yet, and could not be moved along."""
+    clocked.put([fire("a.b@1")])
+    claim = Asker(clocked).claim_one()
+    with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
+        other.call("notes", {"app": "a", "prefix": ""}, clock.wall())
+        clock.step_wall(-3600)
+        call = pool.submit(renew, clocked, claim)
+        wait_until(lambda: held(server, clocked))
+        assert not call.done()
+        other.db.commit()
+        assert call.result(PATIENCE_S) is None
 
 
 # A server that goes away, and another one that takes over.

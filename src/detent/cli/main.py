@@ -3,21 +3,20 @@
 - 0: done; 1: it could not be done; 2: that is not how to ask; 130: interrupted.
 - Whatever happens, a person is told in a sentence, never by a traceback.
 - A verb is a file in this folder with `EXAMPLE`, `options(parser)` and `main(given)`.
+- `detent trigger` is started for every fire: on its way nothing is imported that it can do without.  What
+  it has to say by its exit codes is its own, and what goes wrong here is 3 there.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
-from contextlib import suppress
-from importlib import import_module
-from types import ModuleType
 
-from detent.core.findings import ManifestError
-from detent.core.text import did_you_mean, quote
-from detent.errors import DetentError
+TYPE_CHECKING = False  # typing's own would cost every start of ours what typing costs
+if TYPE_CHECKING:
+    import argparse
+    from types import ModuleType
 
 VERBS = {  # verb -> what it does
     "run": "run the jobs of a manifest until told to stop",
@@ -32,7 +31,12 @@ VERBS = {  # verb -> what it does
     "list": "the jobs, when they are due, and how they went",
     "history": "what was fired, and how it ended",
     "logs": "what a fire wrote",
+    "plan": "what `apply` would change on a host scheduler",
+    "apply": "bring a host scheduler into agreement with a manifest",
+    "drift": "where a host scheduler is not as the manifest says",
+    "adopt": "take over entries of a host scheduler that jobs of the manifest replace",
     "fire": "fire a job now",
+    "trigger": "carry out the fire that a host's scheduler rang for",
     "kill": "end a fire",
     "pause": "keep jobs from firing for a while",
     "resume": "let paused jobs fire again",
@@ -44,17 +48,23 @@ VERBS = {  # verb -> what it does
 }
 SAID_IN_USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT
+NOT_TRIED = 3  # by `trigger`, where 1 and 2 tell how a fire ended
 
 
 def main(words: list[str] | None = None) -> int:
-    words = sys.argv[1:] if words is None else words
+    is_program, words = words is None, sys.argv[1:] if words is None else words
+    is_trigger = words[:1] == ["trigger"]
     try:
         _say_what_can_be_said()
-        code = _run(words)
+        code = _run_trigger(words[1:]) if is_trigger else None
+        code = _run(words) if code is None else code
         sys.stdout.flush()
+        if is_trigger and is_program:
+            _leave_at_once(code)
         return code
     except SystemExit as end:  # argparse has said why
-        return end.code if isinstance(end.code, int) else SAID_IN_USAGE
+        code = end.code if isinstance(end.code, int) else SAID_IN_USAGE
+        return NOT_TRIED if is_trigger and code else code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
@@ -62,10 +72,28 @@ def main(words: list[str] | None = None) -> int:
         return 0
     except Exception as error:
         print(_worded(error), file=sys.stderr)
-        return 1
+        return NOT_TRIED if is_trigger else 1
+
+
+def _run_trigger(words: list[str]) -> int | None:
+    """What it leaves in memory, its end clears up: to look for that meanwhile would take longer."""
+    import gc
+
+    gc.disable()
+    from detent.cli.trigger import run
+
+    return run(words)
+
+
+def _leave_at_once(code: int) -> None:
+    """All is settled and closed: to take every module apart again would be for nobody."""
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(words: list[str]) -> int:
+    from detent.core.text import did_you_mean, quote
+
     verb = words[0] if words and not words[0].startswith("-") else ""
     if verb and verb not in VERBS:
         advice = did_you_mean(verb, VERBS) or "; `detent --help` lists them"
@@ -81,6 +109,8 @@ def _run(words: list[str]) -> int:
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="detent",
         description="A scheduler for jobs that must run once: not zero times, not twice.",
@@ -102,6 +132,8 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def _module(verb: str) -> ModuleType:
+    from importlib import import_module
+
     return import_module(f"detent.cli.{verb}")
 
 
@@ -110,6 +142,9 @@ def _sentence(meaning: str) -> str:
 
 
 def _worded(error: Exception) -> str:
+    from detent.core.findings import ManifestError
+    from detent.errors import DetentError
+
     if isinstance(error, ManifestError):  # each of its lines names the file
         return str(error)
     if isinstance(error, DetentError):
@@ -138,6 +173,8 @@ def _say_what_can_be_said() -> None:
 
 def _forget_output() -> None:
     """What is still buffered goes nowhere, or Python would complain when it ends."""
+    from contextlib import suppress
+
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -49,7 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    manifest, now = read_manifest(given.file), clock.now()
+    manifest, now = read_manifest(given.file, given.secret_ref), clock.now()
     jobs = manifest.jobs if given.job is None else (job_of(manifest, find_job(manifest, given.job)),)
     since = now if given.since is None else given.since - _JUST_BEFORE
     pauses = pauses_beside(manifest)

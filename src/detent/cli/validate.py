@@ -9,24 +9,24 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from detent import clock
 from detent.cli.checks import Host, check_job
 from detent.cli.context import add_named_file
 from detent.cli.describe import canonical
-from detent.cli.places import is_chosen, place, put
+from detent.cli.places import is_chosen, put
+from detent.cli.places import place as place_in
 from detent.cli.tables import say, write_json
 from detent.cli.wrapping import coloured, wrapped
-from detent.config import find_manifest, load_manifest
+from detent.config import check_source, load_machine
 from detent.core.findings import PROBLEMS_MAX, ManifestError, Problem, worded
 from detent.core.lint import Subject, lint_job
 from detent.core.lint_work import lint_secrets
 from detent.core.manifest import Manifest
 from detent.core.text import plural
 from detent.errors import UsageError
-from detent.foreign_files import read_source
+from detent.sources import Place, find_place, places_of, read_manifests, read_source
 
 EXAMPLE = "detent validate detent.yaml"
 WARNING = "warning: "
@@ -40,25 +40,32 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     if given.output == "json":
         return _answer_program(given)
-    file = find_manifest(given.file)
+    whole = find_place(given.file)
+    codes = [_check(place, given) for place in places_of(whole)]
+    if len(codes) > 1 and not any(codes):
+        read_manifests(whole, dict(os.environ))  # what is wrong between the files, as they are no problem
+    return max(codes)
+
+
+def _check(place: Place, given: argparse.Namespace) -> int:
+    """Tell all of one file."""
     try:
-        manifest = load_manifest(file, dict(os.environ))
+        manifest, warnings = _read(place, given.secret_ref)
     except ManifestError as error:
         say(f"{error}\n{plural(len(error.problems), 'problem')}")
         return 1
-    warnings = _warnings(manifest, file)
     for warning in warnings[:PROBLEMS_MAX]:
-        _tell(warning, file)
+        _tell(warning, place)
     if len(warnings) > PROBLEMS_MAX:
         print(f"… and {plural(len(warnings) - PROBLEMS_MAX, 'more warning')}")
     refused = bool(warnings) and given.strict
     told = f", {plural(len(warnings), 'warning')}" if warnings else ""
     verdict = coloured("not ok", "red") if refused else coloured("ok", "green")
-    print(f"{verdict}: {file}: app {manifest.app}, {_jobs(manifest)}{told}")
+    print(f"{verdict}: {place}: app {manifest.app}, {_jobs(manifest)}{told}")
     return 1 if refused else 0
 
 
-def _tell(warning: Problem, file: Path) -> None:
+def _tell(warning: Problem, file: Place) -> None:
     told = wrapped(f"{worded(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
     print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
     if warning.advice:
@@ -71,18 +78,27 @@ def _jobs(manifest: Manifest) -> str:
 
 
 def _answer_program(given: argparse.Namespace) -> int:
+    records: list[dict[str, Any]] = []
     try:
-        file = find_manifest(given.file)
-        manifest = load_manifest(file, dict(os.environ))
+        whole = find_place(given.file)
+        for place in places_of(whole):
+            records += _records(place, given.secret_ref)
+        if not any(record["level"] == "error" for record in records):
+            read_manifests(whole, dict(os.environ), given.secret_ref)
     except ManifestError as error:
-        write_json([_record("error", error.file, problem) for problem in error.problems])
-        return 1
+        records += [_record("error", error.file, problem) for problem in error.problems]
     except UsageError as error:
-        write_json([_record("error", given.file or "", Problem(path="", message=str(error)))])
-        return 1
-    warnings = _warnings(manifest, file)
-    write_json([_record("warning", str(file), warning) for warning in warnings])
-    return 1 if warnings and given.strict else 0
+        records.append(_record("error", given.file or "", Problem(path="", message=str(error))))
+    write_json(records)
+    return 1 if any(record["level"] == "error" or given.strict for record in records) else 0
+
+
+def _records(place: Place, secret_ref: str) -> list[dict[str, Any]]:
+    try:
+        _, warnings = _read(place, secret_ref)
+    except ManifestError as error:
+        return [_record("error", error.file, problem) for problem in error.problems]
+    return [_record("warning", str(place), warning) for warning in warnings]
 
 
 def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
@@ -95,12 +111,17 @@ def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
 # Warnings.
 
 
-def _warnings(manifest: Manifest, file: Path) -> list[Problem]:
-    """In the order of the file."""
-    source = read_source(file, dict(os.environ))
-    placed = [place(source, i, one) for i, one in _doubts(manifest) if not is_chosen(source, i, one)]
+def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
+    """A manifest, and the warnings of it in the order of its file."""
+    env = dict(os.environ)
+    try:
+        source = read_source(place, env, secret_ref)
+    except ManifestError as error:
+        raise ManifestError(error.problems, error.file or str(place)) from None
+    manifest = check_source(source, str(place), env, load_machine(env))
+    placed = [place_in(source, i, one) for i, one in _doubts(manifest) if not is_chosen(source, i, one)]
     placed += [put(source, one) for one in lint_secrets(source.document)]
-    return sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
+    return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
 
 
 def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:

@@ -12,9 +12,9 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from typing import Any
 
+from detent.core.digest import sha256
 from detent.core.fields import JOB, NODE, STORE
 from detent.core.findings import escaped
 from detent.core.shapes import Arguments, MapOf, Record
@@ -84,7 +84,8 @@ def _escape(value: Any) -> Any:
 def revision(job: Mapping[str, Any]) -> str:
     """A short hash of a canonical job: another one where it would do another thing."""
     told = {name: value for name, value in job.items() if name not in UNTOLD}
-    return sha256(_compact(told).encode()).hexdigest()[:REVISION_DIGITS]
+    digest: str = sha256(_compact(told).encode()).hexdigest()
+    return digest[:REVISION_DIGITS]
 
 
 def machine_document(store: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Every limit has its place here; the checker, the canonical form and the JSON Sch
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.core.shapes import (
     Arguments,
@@ -23,6 +23,7 @@ from detent.core.shapes import (
     Whole,
     Word,
 )
+from detent.values import NamedTuple
 
 WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
 TIMES = ("schedule", "schedules", "at")  # and has exactly one of these
@@ -169,10 +170,10 @@ def _auth(version: int) -> Record:
     allowed = "env:NAME, file:/path, raw:text or a name"
     reference = Text(high=2000, pattern=pattern, allowed=allowed, secret=True)
     references = ListOf(reference, low=LIMITS[version].secret_refs_low, high=8, noun="secret reference")
-    scheme = NotYet("other signatures than version 1's cannot be made yet; leave `scheme` away")
+    scheme = Word(("cron", "standard-webhooks"))
     fields = (
         Field("secret_refs", references, [], "where the secrets are; the first signs"),
-        Field("scheme", scheme, since=2),
+        Field("scheme", scheme, "cron", "how it is signed: as in version 1, or otherwise", since=2),
     )
     return Record((field for field in fields if field.since <= version), required=("secret_refs",))
 

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from detent.core.text import quote
 from detent.errors import UsageError
+from detent.values import NamedTuple
 
 PROBLEMS_MAX = 100  # so many are told; who has more has one mistake in a template, not a hundred
 

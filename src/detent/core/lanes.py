@@ -14,13 +14,12 @@ A fire that is due is judged against its lane.  In this order:
    replaces nobody), an older waiter is sentenced, and the heir starts when a place is really free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from detent.model import Fire, Outcome, State
+from detent.values import NamedTuple
 
 LATE_S = 60.0
 _LATE = timedelta(seconds=LATE_S)

@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.core.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.core.fields import JOB, LIMITS, MACHINE, MANIFEST
@@ -18,6 +18,7 @@ from detent.core.schedules import Timetable
 from detent.core.shapes import BAD
 from detent.core.text import plural, show
 from detent.model import Job
+from detent.values import NamedTuple
 
 __all__ = [
     "Machine",

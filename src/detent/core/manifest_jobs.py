@@ -133,6 +133,7 @@ def _work(job: Fields) -> Work:
             headers=tuple(request["headers"].items()),
             body=request["body"],
             secret_refs=tuple(job["auth"]["secret_refs"]),
+            scheme=job["auth"].get("scheme", "cron"),
         )
     if "call" in job:
         return Call(

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from hashlib import sha256
 from itertools import islice
 
+from detent.core.digest import sha256
 from detent.core.lanes import LATE_S
 from detent.model import Fire, Job, Mark, Plan, Policy
 

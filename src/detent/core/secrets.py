@@ -6,13 +6,11 @@
 - A secret is never shown: not by its repr, not in a message, not by a reference that contains it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from detent.errors import UsageError
+from detent.values import NamedTuple
 
 _UNENCODABLE = re.compile("[\ud800-\udfff]")  # what is left of bytes that were not UTF-8
 

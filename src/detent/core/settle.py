@@ -12,11 +12,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from random import Random
+from typing import TYPE_CHECKING
 
 from detent.core.lanes import LATE_S, is_contended
 from detent.core.plan import hook_fire
 from detent.model import Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+
+if TYPE_CHECKING:
+    from random import Random
 
 GIVEN_BACK_S = 1.0
 TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told

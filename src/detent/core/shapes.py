@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from math import isfinite
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from detent.core.findings import Findings
 from detent.core.schedules import parse_instant
 from detent.core.text import did_you_mean, listed, nearest, plural, quote, show
 from detent.errors import UsageError
+from detent.values import NamedTuple
 
 BAD: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments

@@ -4,19 +4,17 @@
 - Segments come in any order; unknown ones are ignored; `t` and `v1` come once each.
 - A signature is stale beyond 300 s either way; a verifier may tighten that, to no less than 30 s.
 - A verifier accepts any of its secrets, and says which one it was.
+- Version 2 can sign by Standard Webhooks instead: `v1,<base64>` over `<id>.<unix>.<body>`.
 """
 
-from __future__ import annotations
-
-import hashlib
-import hmac
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
+from detent.core.digest import hmac_sha256
 from detent.core.secrets import Secret
 from detent.errors import SignatureError, UsageError
+from detent.values import NamedTuple
 
 TOLERANCE_MAX_S = 300.0
 TOLERANCE_MIN_S = 30.0
@@ -69,6 +67,18 @@ def sign(message: Message, secret: Secret, at: datetime) -> str:
     return f"t={unix},v1={_digest(message, secret, unix)}"
 
 
+def sign_webhook(id: str, body: bytes, secret: Secret, at: datetime) -> str:
+    """The value of `webhook-signature`, as Standard Webhooks have it: the secret is in base 64."""
+    from base64 import b64decode, b64encode
+
+    unix = str(int(at.timestamp()))
+    try:
+        key = b64decode(secret.key().removeprefix(b"whsec_"), validate=True)
+    except ValueError:
+        raise UsageError("a secret for standard-webhooks must be in base 64, like whsec_…") from None
+    return f"v1,{b64encode(hmac_sha256(key, f'{id}.{unix}.'.encode() + body)).decode()}"
+
+
 def verify(
     header: str | None,
     message: Message,
@@ -84,8 +94,10 @@ def verify(
     parts = _parse(header)
     if abs(now.timestamp() - int(parts.unix)) > tolerance_s:
         raise StaleTimestamp(f"the signature's time is more than {tolerance_s:g} s away: check both clocks")
+    from hmac import compare_digest  # late: who only signs does without
+
     for index, secret in enumerate(secrets):
-        if hmac.compare_digest(_digest(message, secret, parts.unix), parts.digest):
+        if compare_digest(_digest(message, secret, parts.unix), parts.digest):
             return index
     raise SignatureMismatch(
         "the signature fits none of the secrets: check the secret, and that method, path and body are as sent"
@@ -94,7 +106,7 @@ def verify(
 
 def _digest(message: Message, secret: Secret, unix: str) -> str:
     head = f"{unix}.{message.method.upper()}.{message.path}.".encode("utf-8", "surrogatepass")
-    return hmac.new(secret.key(), head + message.body, hashlib.sha256).hexdigest()
+    return hmac_sha256(secret.key(), head + message.body).hex()
 
 
 def _parse(header: str | None) -> _Parts:

@@ -9,9 +9,10 @@
 
 from datetime import date
 from functools import lru_cache
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from detent.core.cronfields import Field, Special
+from detent.values import NamedTuple
 
 KINDS = 14
 YEAR_MAX = 9999

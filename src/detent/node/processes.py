@@ -250,7 +250,7 @@ class Processes:
         first = [guard_all(self._unguarded)] if self._unguarded else []
         if self._released:
             first.append({"do": "release", "ids": self._released})
-        if self._writer and self._is_up.is_set():
+        if self._writer and self._is_up.is_set() and not self._writer.is_closing():
             self._writer.write(b"\n".join((*(json.dumps(one).encode() for one in first), *self._unsent, b"")))
         for said in (self._unguarded, self._released, self._unsent):
             said.clear()

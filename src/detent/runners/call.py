@@ -6,17 +6,15 @@
   its environment, and what they say in a `detent.Fire` if it asks for one.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from detent.model import Call, Claim
+from detent.values import NamedTuple
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
 LIFE = "DETENT_NODE"
+PROGRAM = f"{__file__.rpartition('/')[0]}/call_program.py"  # of a warm child
 
 
 class Household(NamedTuple):
@@ -59,7 +57,9 @@ def household_of(call: Call, words: tuple[str, ...], env: Mapping[str, str], lif
     """`env` is what a command of these surroundings would get."""
     steady = {name: value for name, value in env.items() if not name.startswith("DETENT_")} | {LIFE: life}
     told = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
-    name = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    from hashlib import sha256
+
+    name = sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return Household(name, words, steady, call.work_dir, call.user)
 
 

@@ -7,16 +7,15 @@
   outcome, whatever the command made of the signal.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from detent.core.plan import rfc3339
 from detent.model import Claim, Command, End, Outcome
 from detent.runners.base import LOST
+from detent.values import NamedTuple
 
 OURS = "DETENT_"
 TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page

@@ -17,25 +17,24 @@ import socket
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING
 
 from detent import clock
 from detent.core.secrets import Secret, shown
-from detent.core.signing import Message, sign
+from detent.core.signing import Message, sign, sign_webhook
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import Claim, End, Outcome, Request
 from detent.runners.base import LOST, TAIL_MAX, Lifeline
+from detent.runners.http_answer import Answer, BrokenOff, NotHttp, Silent, read_answer
 from detent.runners.http_wire import Interrupted, TlsFailed, Watch, Wire, connect
+from detent.values import NamedTuple
 
 if TYPE_CHECKING:
     import ssl
-    from http.client import HTTPResponse
 
 BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
-READ_MAX = 65_536  # bytes of it at a time
 LABEL_MAX = 63  # characters between two dots of a host's name
-INTERIM_MAX = 10  # answers 100 to 199 that may come before the real one
 NO_SECRET = "no secret resolves"  # an internal error: nothing was sent, and the server is not to blame
 NOT_SENT = "its claim had ended before the request was sent"
 
@@ -107,8 +106,6 @@ class _Sending(NamedTuple):
 
 
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
-    from http.client import HTTPException
-
     request = sending.request
     if request.secret_refs and not sending.secrets:
         return Outcome("failed", f"{NO_SECRET}: {', '.join(map(shown, request.secret_refs))}")
@@ -120,7 +117,7 @@ def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
     except Interrupted as interrupted:
         trust_passed = interrupted.outcome == Outcome("lost", LOST)
         return Outcome("lost", NOT_SENT) if trust_passed and not watch.sent else interrupted.outcome
-    except (OSError, HTTPException) as error:
+    except (OSError, BrokenOff, NotHttp, Silent) as error:
         return Outcome("failed", explain(error, endpoint.place))
 
 
@@ -128,14 +125,14 @@ def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answ
     wire = connect(endpoint.host, endpoint.port, watch)
     try:
         if endpoint.secure:
-            wire.start_tls(_trusted_roots(), endpoint.host)
+            wire.start_tls(trusted_roots(), endpoint.host)
         watch.doing = "sending"
         _send(wire, compose(sending.request, sending.claim, endpoint, sending.secrets))
         watch.doing = "waiting for the answer"
-        response = _response(wire, sending.request.method)
+        response = read_answer(wire.reader)
         answer.status = response.status
         answer.again_after_s = again_after_s(
-            response.getheader("Retry-After", ""), response.getheader("Date", ""), clock.now()
+            response.header("retry-after"), response.header("date"), clock.now()
         )
         watch.doing = "reading the answer"
         _read(response, answer.body)
@@ -204,13 +201,23 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     now = clock.now()
     body = request.body.encode("utf-8", "surrogatepass")
     method = _token("method", request.method.upper())
-    signature = sign(Message(method, endpoint.target, body), secrets[0], now) if secrets else ""
+    signature = _signature(request, claim, Message(method, endpoint.target, body), secrets, now)
     headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
     headers += _connection_headers(headers, endpoint)
     if body or method in ("POST", "PUT", "PATCH"):
         headers.append(("Content-Length", str(len(body))))
     lines = [f"{method} {endpoint.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogatepass") + body
+
+
+def _signature(
+    request: Request, claim: Claim, message: Message, secrets: Sequence[Secret], now: datetime
+) -> str:
+    if not secrets:
+        return ""
+    if request.scheme == "standard-webhooks":
+        return sign_webhook(claim.fire.run_id, message.body, secrets[0], now)
+    return sign(message, secrets[0], now)
 
 
 def job_name(full: str) -> str:
@@ -223,8 +230,12 @@ def fire_headers(
 ) -> list[tuple[str, str]]:
     """The headers that tell of the fire, and those of the manifest that do not stand against them."""
     previous = claim.previous_success_at
+    is_webhook = request.scheme == "standard-webhooks"
     told = [
-        ("X-Cron-Signature", signature),
+        ("X-Cron-Signature", "" if is_webhook else signature),
+        ("webhook-id", claim.fire.run_id if is_webhook else ""),
+        ("webhook-timestamp", _unix(started_at) if is_webhook else ""),
+        ("webhook-signature", signature if is_webhook else ""),
         ("X-Cron-Run-Id", claim.fire.run_id),
         ("X-Cron-Schedule-Name", name),
         ("X-Cron-Fire-Time", _unix(claim.fire.due_at)),
@@ -235,6 +246,8 @@ def fire_headers(
         ("Idempotency-Key", claim.fire.key),
     ]
     given = [(_token("header name", name), value) for name, value in request.headers if not _is_ours(name)]
+    if is_webhook:
+        given = [pair for pair in given if not pair[0].lower().startswith("webhook-")]
     return [(name, _one_line(value)) for name, value in [*[pair for pair in told if pair[1]], *given]]
 
 
@@ -280,30 +293,13 @@ def _send(wire: Wire, content: bytes) -> None:
 # What comes back.
 
 
-def _response(wire: Wire, method: str) -> HTTPResponse:
-    from http.client import HTTPException, HTTPResponse
-
-    for _ in range(INTERIM_MAX):
-        response = HTTPResponse(cast("socket.socket", wire), method=method)
-        response.begin()
-        if response.status >= 200:
-            return response
-        response.fp = None  # type: ignore[assignment] # else its end would close the reader of the next
-    raise HTTPException("interim answers without end")
-
-
-def _read(response: HTTPResponse, body: bytearray) -> None:
-    from http.client import IncompleteRead
-
+def _read(response: Answer, body: bytearray) -> None:
+    """As far as it is kept, so that an interrupted attempt keeps what it was told."""
     total = 0
-    while response.length != 0 and not response.isclosed() and total < BODY_MAX:
-        # What is there already, so that an interrupted attempt keeps what it was told.
-        content = response.read1(READ_MAX) if response.chunked else response.read(len(response.peek()) or 1)
+    while total < BODY_MAX and (content := response.read()):
         total += len(content)
         body += content
         del body[:-TAIL_MAX]
-    if response.isclosed() and response.length:
-        raise IncompleteRead(b"")
 
 
 def judge(status: int) -> Outcome:
@@ -317,6 +313,8 @@ def judge(status: int) -> Outcome:
 
 def again_after_s(asked: str, said_at: str, now: datetime) -> float | None:
     """The wait that Retry-After asks for; a date counts from the server's own, where it gave one."""
+    if not asked:
+        return None
     if re.fullmatch(r"[0-9]{1,9}", asked.strip()):
         return float(asked)
     wanted_at = _http_date(asked)
@@ -337,8 +335,6 @@ def _http_date(text: str) -> datetime | None:
 
 def explain(error: Exception, place: str) -> str:
     """What went wrong between us and that place, in words."""
-    from http.client import IncompleteRead, RemoteDisconnected
-
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     match error:
         case ConnectionRefusedError():
@@ -347,18 +343,18 @@ def explain(error: Exception, place: str) -> str:
             return f"no address found for {place}: {said}"
         case TlsFailed():
             return f"no TLS with {place}: {error}"
-        case RemoteDisconnected():
+        case Silent():
             return f"{place} closed the connection without an answer"
-        case IncompleteRead():
+        case BrokenOff():
             return f"the answer of {place} broke off"
         case ConnectionError():
             return f"the connection to {place} broke: {said}"
         case OSError():
             return f"cannot reach {place}: {said}"
-    return f"{place} did not answer in HTTP ({type(error).__name__})"
+    return f"{place} did not answer in HTTP ({said})"
 
 
-def _trusted_roots() -> ssl.SSLContext:
+def trusted_roots() -> ssl.SSLContext:
     import ssl
     from pathlib import Path
 

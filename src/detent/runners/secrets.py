@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from detent.core.secrets import File, Nowhere, Secret, Variable, locate, shown, unfit
 from detent.core.text import quote
+from detent.values import NamedTuple
 
 FILE_MAX = 65_536  # bytes: no secret is longer, and a wrong path may name anything
 

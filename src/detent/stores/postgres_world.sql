@@ -9,7 +9,7 @@
 -- Functions with queries are in PL/pgSQL, as a session keeps their plans.
 --
 -- Locks are taken in this order, and whoever holds one never waits for one before it:
--- world, asks, apps, marks, fires by id, new lanes and keys in order, jobs in order, ttls.  A call that
+-- the clock (advisory), world, asks, apps, marks, fires by id, new lanes and keys in order, jobs in order, ttls.  A call that
 -- claims waits for no lane and no fire: it passes over what another call has locked.
 
 CREATE TYPE moment AS (
@@ -71,6 +71,14 @@ DECLARE
     wall float8 := clock();
     mono float8;
 BEGIN
+    SELECT * INTO STRICT it FROM world;
+    -- While a call goes by the clock as it found it, nobody sets it right: what that call writes is not seen yet,
+    -- and could not be moved along.
+    IF ahead(it, memory, wall - it.steps) <> 0 THEN
+        PERFORM pg_advisory_xact_lock(1685352052, 'world'::regclass::oid::integer);
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared(1685352052, 'world'::regclass::oid::integer);
+    END IF;
     SELECT * INTO STRICT it FROM world;
     mono := wall - it.steps;
     IF it.system <> system_now() OR ahead(it, memory, mono) <> 0 OR has_orphans(it, memory, mono)

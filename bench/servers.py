@@ -1,0 +1,48 @@
+"""Servers of a bench's own, which keep what they acknowledged: those of the tests, with fsync."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from tests.stores.postgres_server import Server, new_server
+from tests.stores.redis_server import RedisServer, server_binary
+
+__all__ = ["RedisServer", "Server", "benchmark_binary", "postgres_server", "redis_server"]
+DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=128MB")
+
+
+@contextmanager
+def redis_server(*settings: str) -> Iterator[RedisServer]:
+    """`appendfsync always`, unless the settings say otherwise."""
+    with tempfile.TemporaryDirectory(prefix="detent-bench-") as folder:
+        server = RedisServer(Path(folder), *settings)
+        try:
+            yield server
+        finally:
+            server.end()
+
+
+@contextmanager
+def postgres_server(*settings: str) -> Iterator[Server]:
+    server = new_server(*DURABLE, *settings)
+    try:
+        server.make()
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def benchmark_binary() -> str | None:
+    """The server's own load generator, if there is one."""
+    beside = Path(server_binary()).with_name("valkey-benchmark")
+    if beside.exists():
+        return str(beside)
+    return shutil.which("valkey-benchmark") or shutil.which("redis-benchmark")

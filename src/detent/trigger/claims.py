@@ -1,0 +1,203 @@
+"""The claims of one trigger: asked for, carried out, settled and told, one at a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from detent import clock
+from detent.core.settle import admit, give_back, held_back, report, settle
+from detent.errors import StoreUnavailable
+from detent.events import Emit
+from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
+from detent.node.telling import Telling, fields_of
+from detent.stores.base import Store, app_of, is_hook
+from detent.trigger.ending import NO_SECRET, holder_of, is_contention
+from detent.trigger.presence import Presence
+from detent.trigger.signals import Signals
+from detent.trigger.work import AFTER_TIMEOUT_S, Held, TooLate, Works, signalled, ttl_of
+from detent.values import NamedTuple
+
+if TYPE_CHECKING:
+    from random import Random
+
+RETRY_S = 0.5  # between two tries to tell the store how it ended
+PRUNE_EVERY = 50  # claims of an app
+UNSTARTED_MAX = 5  # claims in a row that came too late to start anything
+HOOK_TTL_S = 30.0 + AFTER_TIMEOUT_S
+
+
+class Edges(NamedTuple):
+    """Everything of the world that a trigger touches."""
+
+    store: Store
+    presence: Presence
+    signals: Signals
+    works: Works
+    emit: Emit
+
+
+class Claims:
+    def __init__(self, job: Job, scope: str, edges: Edges) -> None:
+        self._job, self._scope, self._edges = job, scope, edges
+        self._store, self._works = edges.store, edges.works
+        self.presence, self.signals, self.emit = edges.presence, edges.signals, edges.emit
+        self._tell, self._chance = Telling(edges.emit), cast("Random", Chance())
+        self._ahead_of_us_s = 0.0  # the store's clock less ours
+        self._asks, self._sent, self._fence = 0, 0.0, 0
+
+    def learn(self, now: datetime) -> None:
+        """The store's clock."""
+        self._ahead_of_us_s = now.timestamp() - clock.boottime()
+
+    def store_now(self) -> datetime:
+        return clock.instant(clock.boottime() + self._ahead_of_us_s)
+
+    def why_ended(self) -> str:
+        return signalled(self.signals).reason
+
+    def carry(self, fire: Fire, is_abandoned: bool = False) -> Outcome | None:
+        """Carry a fire out, attempt after attempt, and call its hooks; how it ended, None: it is not ours.
+        An abandoned one is only run again if its job wants that."""
+        outcome: Outcome | None = None
+        unstarted = 0
+        while claim := self._claim_fire(fire.queue):
+            told = self._told(claim, is_abandoned and outcome is None)
+            stands = self._finish(told)
+            if stands is None:
+                return outcome
+            outcome = stands.outcome
+            if stands.again_in_s is None:
+                if told.follow:
+                    self.call_hooks(fire.queue)
+                return outcome
+            unstarted = 0 if stands.counts else unstarted + 1
+            if unstarted > UNSTARTED_MAX:
+                raise StoreUnavailable(f"{fire.key} could not be started: {stands.outcome.reason}")
+            if not self.signals.sleep(stands.again_in_s):
+                self._give_up(claim)
+                return outcome
+        return outcome
+
+    def call_hooks(self, queue: str) -> None:
+        """One after the other, each for as long as it may."""
+        while self.signals.count < 2 and (claims := self._ask(queue, for_hook=True)):
+            for claim in claims:
+                self._finish(self._told(claim))
+
+    def prune(self, keep_days: int, keep_fires: int) -> None:
+        """Forget old fires, once in a while: where there is no node, nobody else does."""
+        if self._fence and self._fence % PRUNE_EVERY == 0:
+            self._store.prune(app_of(self._job.name), keep_days * 86_400.0, keep_fires)
+
+    # One claim.
+
+    def _claim_fire(self, queue: str) -> Claim | None:
+        """The fire of this queue.  Hooks that are only to be settled may come along."""
+        own: Claim | None = None
+        for claim in self._ask(queue):
+            if is_hook(claim.fire):
+                self._finish(self._told(claim))
+            else:
+                own = claim
+        return own
+
+    def _ask(self, queue: str, for_hook: bool = False) -> tuple[Claim, ...]:
+        self.presence.begin()
+        self._asks, self._sent = self._asks + 1, clock.boottime()
+        ask = Ask(
+            app=app_of(self._job.name),
+            node=self.presence.name,
+            number=self._asks,
+            limit=0 if for_hook else 1,
+            hooks=1 if for_hook else 0,
+            queues=(queue,),
+            ttl_s=HOOK_TTL_S if for_hook else ttl_of(self._job.policy.timeout_s),
+            dead=self.presence.find_dead(),
+        )
+        grants = self._store.claim(ask)
+        self.presence.bury()
+        self.learn(grants.now)
+        self._fence = max((claim.fence for claim in grants.claims), default=self._fence)
+        return grants.claims
+
+    def _told(self, claim: Claim, is_abandoned: bool = False) -> Report:
+        """What to tell the store of a claim, once it is carried out."""
+        verdict, end = self._carry_out(claim, is_abandoned)
+        return report(claim, verdict, end, self.store_now())
+
+    def _carry_out(self, claim: Claim, is_abandoned: bool) -> tuple[Verdict, End]:
+        if verdict := admit(claim, self._chance):
+            return _unstarted(verdict)
+        if is_abandoned and claim.fire.policy.on_lost == "skip":
+            return _unstarted(Verdict(Outcome("lost", "its trigger is gone"), counts=False))
+        work = self._work(claim)
+        if work is None:
+            return _unstarted(Verdict(Outcome("cancelled", "its job has no such hook any more")))
+        self._tell.start(claim, self.store_now())
+        try:
+            end = self._works.carry_out(work, claim, self._sent)
+        except Held as held:
+            return _unstarted(held_back(claim, str(held)))
+        except TooLate:
+            return _unstarted(give_back("the grant came too late"))
+        if end.outcome.kind == "failed" and end.outcome.reason.startswith(NO_SECRET):
+            return Verdict(end.outcome), end  # another attempt would find none either
+        return settle(end, claim, self._chance), end
+
+    def _work(self, claim: Claim) -> Work | None:
+        if claim.fire.origin != "hook":
+            return self._job.work
+        from json import loads
+
+        return self._job.hooks.get(loads(claim.fire.payload)["hook"])
+
+    # The end of one.
+
+    def _finish(self, told: Report) -> Verdict | None:
+        """Have the store take it, for as long as the claim may live; then say so."""
+        until = self._sent + told.claim.ttl_s
+        while True:
+            try:
+                stands = self._store.finish([told])[0]
+                break
+            except StoreUnavailable:
+                if clock.boottime() > until:
+                    raise
+                self.signals.wait(RETRY_S)
+        self._say(told, stands)
+        return stands
+
+    def _say(self, told: Report, stands: Verdict | None) -> None:
+        is_over = stands is not None and stands.again_in_s is None
+        if stands and is_over and is_contention(stands.outcome) and told.claim.fire.origin != "hook":
+            about = {"holder": holder_of(stands.outcome), "outcome": stands.outcome.kind}
+            self.emit(
+                "lock-contended",
+                **fields_of(told.claim),
+                **about,
+                scope=self._scope,
+                reason=stands.outcome.reason,
+            )
+        else:
+            self._tell.end(told, stands)
+
+    def _give_up(self, claim: Claim) -> None:
+        """A signal came while the next attempt was waited for: another trigger makes it, or nobody."""
+        if claim.fire.policy.on_lost == "rerun":
+            return
+        self._store.cancel(claim.fire.key, self.why_ended())
+        self.emit("cancelled", **fields_of(claim), outcome="cancelled", reason=self.why_ended())
+
+
+class Chance:
+    """Chance for the jitter of retries: few jobs have one, and the module takes long to load."""
+
+    def uniform(self, low: float, high: float) -> float:
+        from random import uniform
+
+        return uniform(low, high)
+
+
+def _unstarted(verdict: Verdict) -> tuple[Verdict, End]:
+    return verdict, End(verdict.outcome)

@@ -1,0 +1,92 @@
+"""A trigger's presence on its host: its life, the locks of its job's lane, and those that died before it.
+
+- The folder of a job, below the lock directory, has a lock for each life of a trigger (`node/lives.py`): the
+  kernel frees it when trigger and warden are gone, so a dead one is known at once, what it left is ended,
+  and its claim is over before it expires.
+- The lane's locks are beside them (`node/wardenry/lanes.py`): work holds one until its last process is gone.
+- Where nothing can be written (a container with a read-only disk), there is no such proof: a claim in a
+  store that hosts share expires all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from detent.node.lives import SUFFIX, Graveyard, Life, lane_path
+from detent.node.wardenry import kernel
+from detent.node.wardenry.lanes import who_has_open
+
+SWEEP_S = 5.0  # how long it may take to end what a dead life left
+
+
+class Presence:
+    def __init__(self, directory: Path | None, node_id: str) -> None:
+        self._directory = directory
+        self._life = Life(directory or Path(), node_id)
+        self._graveyard = Graveyard(directory or Path(), self._life.name)
+        self._dead: list[str] = []
+        self.is_begun = False
+
+    @property
+    def name(self) -> str:
+        """What the store knows this trigger by."""
+        return self._life.name
+
+    @property
+    def lock_fd(self) -> int:
+        return self._life.lock_fd
+
+    def begin(self) -> None:
+        """Before the first claim: from now on our end can be seen."""
+        if self._directory and not self.is_begun:
+            self._life.begin()
+            self._life.tell(os.getpid())
+        self.is_begun = True
+
+    def tell(self, warden: int) -> None:
+        if self._directory:
+            self._life.tell(warden)
+
+    def find_dead(self) -> tuple[str, ...]:
+        """Lives of this job's triggers that are over, with nothing of them left."""
+        if self._directory:
+            for life in self._graveyard.find():
+                if _sweep(life):
+                    self._dead.append(life)
+        return tuple(self._dead)
+
+    def bury(self) -> None:
+        """The store knows that they are dead."""
+        for life in self._dead:
+            self._graveyard.bury(life)
+        self._dead.clear()
+
+    def lane(self, lane: str) -> str:
+        """Where the locks of a lane are; "": there are none."""
+        return lane_path(self._life.lanes, lane) if self._directory else ""
+
+    def end_holder(self, life: str) -> None:
+        """End a living trigger of this host with all that it runs: one that does not hear.  Who is meant is
+        told by the lock that it holds, and held by a pidfd: never one who was given its process id."""
+        if self._directory is None or life == self.name:
+            return
+        lock = self._directory / (life + SUFFIX)
+        try:
+            told = {int(pid) for pid in lock.read_text().split()}
+        except (OSError, ValueError):  # it has just ended
+            return
+        kernel.signal_all(lambda: told & set(who_has_open([str(lock)])), signal.SIGKILL)
+        _sweep(life)
+
+    def end(self) -> None:
+        self._graveyard.close()
+        if self._directory and self.is_begun:
+            self._life.end()
+
+
+def _sweep(life: str) -> bool:
+    from detent.node.wardenry.sweep import sweep  # late: most have nobody to bury
+
+    return sweep(life, SWEEP_S)

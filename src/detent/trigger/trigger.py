@@ -1,0 +1,277 @@
+"""The one-shot: a host's scheduler rings, and the fire that this is for is carried out, once in the fleet.
+
+The hops are the node's: plan, record, claim, attempt, settle, finish; here one after the other, in a process
+that ends with them.
+
+1. Each of its fires has a queue of its own: no node takes one, and a trigger claims just the one it means.
+2. First it settles what it finds of its job that is older and not live: expired claims, retries whose trigger
+   is gone, instants that nobody rang for.
+3. Hooks are fires of the same queue: it calls them before it ends.
+4. The store's clock says what is due; its own only how long something takes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from detent import clock
+from detent.core.lanes import LATE_S
+from detent.core.plan import fire_at, key_of, plan, rfc3339
+from detent.errors import StoreUnavailable, UsageError
+from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
+from detent.stores.base import Store, app_of
+from detent.trigger.claims import Claims
+from detent.trigger.ending import CONTENDED, OK, SIGNALLED, code_of
+from detent.trigger.ring import AHEAD_S, awaited, newest
+from detent.values import NamedTuple
+
+QUEUE = "trigger/"  # and the fire's key
+ADOPT_MAX = 20  # others may adopt their jobs at the same moment
+FIRST_S = 60.0  # a job that is new is fired for the instant for which it was rung just now
+FIRST_SAID_S = 3600.0  # or for the one that the host names: a pod may take long to start
+ALIVE_S = 10.0  # a retry that is overdue by so much has no trigger any more
+OPEN_MAX = 1000  # open fires of a job that are looked at
+WAIT_S = 1.0  # between two asks for a lane that is taken
+REPLACE_LEAST_S = 5.0
+
+
+class Given(NamedTuple):
+    """What the trigger was told."""
+
+    scope: str  # host | global
+    rang_at: datetime | None = None  # what the host says it rang for
+    due_at: datetime | None = None  # exactly this instant
+    heard_at: datetime | None = None  # when it rang, by the host's clock
+
+
+class Trigger:
+    def __init__(self, job: Job, given: Given, store: Store, claims: Claims) -> None:
+        self._job, self._given, self._store, self._claims = job, given, store, claims
+        self._signals, self._emit = claims.signals, claims.emit
+        self._app = app_of(job.name)
+        self._is_first = False  # the job is in force since just now
+
+    def fire(self) -> int:
+        """The exit code."""
+        chart = self._take_part()
+        self._plan(chart)
+        target = self._target()
+        self._settle_older(target.key if target else "")
+        code = self._fire(target) if target else self._say_nothing_due()
+        return SIGNALLED + self._signals.first if self._signals.first else code
+
+    # What is due.
+
+    def _take_part(self) -> Chart:
+        """Have our job in force, as we know it, beside whatever else there is of its app."""
+        name, revision = self._job.name, self._job.revision
+        chart = self._learn(self._store.adopt(self._app, -1, {}))
+        for _ in range(ADOPT_MAX):
+            in_force = {job: mark.revision for job, mark in chart.marks.items()}
+            if in_force.get(name) == revision:
+                return chart
+            jobs = {**in_force, name: revision}
+            chart = self._learn(self._store.adopt(self._app, chart.generation, jobs))
+            self._is_first = chart.marks[name].revision == revision if name in chart.marks else False
+        raise StoreUnavailable(f"the jobs of {self._app} change all the time: others adopt theirs")
+
+    def _learn(self, chart: Chart) -> Chart:
+        self._claims.learn(chart.now)
+        return chart
+
+    def _plan(self, chart: Chart) -> None:
+        """Account for every instant up to now: what nobody rang for is missed, or caught up by policy."""
+        now, mark = chart.now, chart.marks[self._job.name]
+        while mark.at < now and mark.revision == self._job.revision:
+            chart = self._learn(self._store.advance(self._app, [_ours(self._next_plan(mark, now))]))
+            mark = chart.marks.get(self._job.name) or mark._replace(at=now)
+
+    def _next_plan(self, mark: Mark, now: datetime) -> Plan:
+        """Only the newest instant is in time, however close the others are: nobody rang for those."""
+        due_at = newest(self._job.schedule, now)
+        until = due_at if due_at and due_at > mark.at else now
+        return plan(self._job, mark, until + timedelta(seconds=LATE_S), -LATE_S)
+
+    def _plan_again(self) -> None:
+        self._plan(self._take_part())
+
+    def _target(self) -> Fire | None:
+        """The fire that the ring is for, recorded; None: it is settled, and nothing else is due."""
+        if self._given.due_at is not None:
+            return self._exact(self._given.due_at)
+        now = self._claims.store_now()
+        due_at = newest(self._job.schedule, min(now, self._given.rang_at or now))
+        if due_at is not None and (fire := self._open_fire(due_at, now)):
+            return fire
+        ahead = awaited(self._job.schedule, now, self._given.rang_at or self._given.heard_at or now)
+        if ahead is None or not self._sleep_until(ahead):
+            return None
+        self._plan_again()
+        return self._open_fire(ahead, ahead)
+
+    def _open_fire(self, due_at: datetime, now: datetime) -> Fire | None:
+        """The fire of this instant, unless it is over, or was never to be."""
+        rows = self._store.find(Query(key=key_of(self._job.name, due_at)))
+        if rows:
+            return rows[0].fire if rows[0].state != "over" else None
+        recent_s = FIRST_SAID_S if self._given.rang_at else FIRST_S
+        if not self._is_first or due_at < now - timedelta(seconds=recent_s):
+            return None
+        return self._put(fire_at(self._job, due_at))
+
+    def _exact(self, due_at: datetime) -> Fire | None:
+        """`--due`: this instant, whatever the schedule says, and however late it is.  Somebody asked for it:
+        it is no instant of an outage, and a newer one does not take its place."""
+        ahead_s = (due_at - self._claims.store_now()).total_seconds()
+        if ahead_s >= AHEAD_S:
+            raise UsageError(f"--due {rfc3339(due_at)} is {ahead_s:.0f} s ahead: at most {AHEAD_S:g}")
+        if not self._sleep_until(due_at):
+            return None
+        if ahead_s > 0:
+            self._plan_again()
+        rows = self._store.find(Query(key=key_of(self._job.name, due_at)))
+        if not rows:
+            return self._put(fire_at(self._job, due_at)._replace(origin="manual", start_by=None))
+        return rows[0].fire if rows[0].state != "over" else None
+
+    def _put(self, fire: Fire) -> Fire:
+        ours = _own_queue(fire)
+        self._store.put([ours])
+        return ours
+
+    def _sleep_until(self, instant: datetime) -> bool:
+        return self._signals.sleep((instant - self._claims.store_now()).total_seconds())
+
+    # What is older.
+
+    def _settle_older(self, target: str) -> None:
+        for row in self._open_rows():
+            if row.fire.key != target and not self._signals.first and row.fire.queue.startswith(QUEUE):
+                self._settle(row)
+
+    def _open_rows(self) -> list[Row]:
+        query = Query(job=self._job.name, until=self._claims.store_now(), limit=OPEN_MAX)
+        states = ("pending", "claimed")
+        rows = [row for state in states for row in self._store.find(query._replace(state=state))]
+        return sorted(rows, key=lambda row: (row.fire.due_at, row.fire.key))
+
+    def _settle(self, row: Row) -> None:
+        if row.fire.origin == "hook":
+            self._claims.call_hooks(row.fire.queue)
+        elif not self._is_waited_for(row):
+            self._claims.carry(row.fire, is_abandoned=_is_retry(row))
+
+    def _is_waited_for(self, row: Row) -> bool:
+        """A retry whose trigger may be alive, and wait for it to be due."""
+        overdue = self._claims.store_now() - timedelta(seconds=ALIVE_S)
+        return _is_retry(row) and row.run_at is not None and row.run_at > overdue
+
+    # The fire itself.
+
+    def _fire(self, fire: Fire) -> int:
+        """Carry it out, once there is room in its lane, if it is to wait for that."""
+        patience = Patience(fire)
+        while not self._signals.first:
+            row = self._row(fire)
+            if row is None or row.state == "over":
+                return self._say_nothing_due()
+            outcome = None if self._is_waited_for(row) else self._claims.carry(fire, _is_retry(row))
+            if outcome:
+                return code_of(outcome)
+            if self._is_launched(fire):
+                return self._say_launched(fire)
+            holders = self._holders(fire)
+            if not patience.goes_on(is_taken=bool(holders)):
+                return self._say_contended(fire, holders)
+            if patience.is_half_over():
+                self._end_those_of_this_host(holders)
+            if holders:
+                self._store.wait(self._app, WAIT_S)
+            else:
+                self._plan_again()
+        self._store.cancel(fire.key, self._claims.why_ended())
+        return OK
+
+    def _row(self, fire: Fire) -> Row | None:
+        return next(iter(self._store.find(Query(key=fire.key))), None)
+
+    def _is_launched(self, fire: Fire) -> bool:
+        """Does another trigger or node have it, or wait for its next attempt?"""
+        row = self._row(fire)
+        is_nodes = row is not None and not row.fire.queue.startswith(QUEUE)
+        return row is not None and (row.state == "claimed" or is_nodes or self._is_waited_for(row))
+
+    def _holders(self, fire: Fire) -> list[Row]:
+        claimed = self._store.find(Query(job=fire.job, state="claimed", limit=OPEN_MAX))
+        return [row for row in claimed if row.fire.lane == fire.lane and row.fire.key != fire.key]
+
+    def _end_those_of_this_host(self, holders: list[Row]) -> None:
+        """The store told them to stop, and they do not hear."""
+        for row in holders:
+            self._claims.presence.end_holder(row.node)
+
+    # What there is to say.
+
+    def _say_nothing_due(self) -> int:
+        self._emit("nothing-due", **self._who(), due=self._said_due())
+        return OK
+
+    def _said_due(self) -> str:
+        """The newest instant, which is settled."""
+        due_at = self._given.due_at or newest(self._job.schedule, self._claims.store_now())
+        return rfc3339(due_at) if due_at else ""
+
+    def _say_launched(self, fire: Fire) -> int:
+        row = self._row(fire)
+        about = {"fire": fire.key, "run_id": fire.run_id, "holder": row.node if row else ""}
+        self._emit("already-launched", **self._who(), **about, scope=self._given.scope)
+        return CONTENDED
+
+    def _say_contended(self, fire: Fire, holders: list[Row]) -> int:
+        holder = next((row.fire.key for row in holders), "")
+        if fire.policy.concurrency == "Replace":
+            self._store.cancel(fire.key, f"contended by {holder}" if holder else "contended")
+        about = {"fire": fire.key, "run_id": fire.run_id, "holder": holder}
+        self._emit("lock-contended", **self._who(), **about, scope=self._given.scope)
+        return CONTENDED
+
+    def _who(self) -> dict[str, str]:
+        app, _, job = self._job.name.partition(".")
+        return {"app": app, "job": job, "node": self._claims.presence.name}
+
+
+class Patience:
+    """How long a fire waits for its lane: `Queue` as long as it takes, `Replace` for a while, others not.
+    Where nobody has the lane, it is only that the store's now has passed what is planned."""
+
+    def __init__(self, fire: Fire) -> None:
+        self._concurrency = fire.policy.concurrency
+        self._wait_s = max(REPLACE_LEAST_S, fire.policy.timeout_s / 2)
+        self._until = clock.boottime() + self._wait_s
+        self._is_half_told = False
+
+    def goes_on(self, is_taken: bool) -> bool:
+        if self._concurrency == "Queue":
+            return True
+        return (self._concurrency == "Replace" or not is_taken) and clock.boottime() < self._until
+
+    def is_half_over(self) -> bool:
+        """True once: those who should have gone by now may not have heard."""
+        if self._is_half_told or self._concurrency != "Replace":
+            return False
+        self._is_half_told = clock.boottime() > self._until - self._wait_s / 2
+        return self._is_half_told
+
+
+def _is_retry(row: Row) -> bool:
+    return row.state == "pending" and row.attempt > 0
+
+
+def _ours(planned: Plan) -> Plan:
+    """As a trigger records it.  Nobody is there to notice that a fire is late: there is no hook for that."""
+    fires = [_own_queue(fire) for fire in planned.fires if fire.origin != "hook"]
+    return planned._replace(fires=tuple(fires))
+
+
+def _own_queue(fire: Fire) -> Fire:
+    return fire._replace(queue=QUEUE + fire.key)

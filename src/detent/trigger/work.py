@@ -1,0 +1,207 @@
+"""Carries out the work of one attempt, whatever kind it is, and waits for its end.
+
+Commands and calls are the warden's; a call has a process of its own here whatever isolation it asks for, as
+there is no node to run it in.  A request is sent by this process, which holds the lane's lock for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from detent.events import Emit
+from detent.model import Call, Claim, Command, End, Outcome, Request, Work
+from detent.runners.base import Lifeline
+from detent.stores.base import Store
+from detent.trigger.presence import Presence
+from detent.trigger.signals import Signals
+from detent.values import NamedTuple
+
+if TYPE_CHECKING:
+    from detent.runners.call import CallSpec
+    from detent.runners.command import Spec
+    from detent.trigger.keeper import Keeper
+    from detent.trigger.warden import Running, Warden
+
+BRIEF_S = 1.0  # an attempt that is over by then is not listened for
+LOOK_S = 3600.0
+MARGIN_S = 5.0  # of a claim that outlives its attempt's timeout
+MARGIN_LEAST_S = 0.5  # of one that is renewed
+AFTER_TIMEOUT_S = 30.0  # by so much a claim outlives the timeout
+LIVES_MAX_S = 90.0  # unless it is renewed: a store that may have forgotten claims waits for the longest of them
+NOTHING = Command(words=())
+
+
+class Held(Exception):
+    """The lane is held by processes on this host, whatever the store knows of them."""
+
+    def __init__(self, pids: list[int]) -> None:
+        named = ", ".join(map(str, pids[:5]))
+        super().__init__(f"a process of an earlier fire still runs on this host{named and ': ' + named}")
+
+
+class TooLate(Exception):
+    """The claim is not trusted any more: nothing was started."""
+
+
+class Around(NamedTuple):
+    """What work gets from the trigger's surroundings."""
+
+    env: Mapping[str, str]
+    secrets: Mapping[str, str]  # the spec's and the machine's table
+    hidden: Collection[str]  # variables that hold secrets: no command sees them
+    trace: Callable[[], Mapping[str, str]]  # the W3C trace context of the attempt under way, as variables
+
+
+def ttl_of(timeout_s: float) -> float:
+    """How long a claim lives: past its attempt's timeout where that is short, and as the job says (0) where
+    there is none.  One that the attempt may outlive is renewed."""
+    return min(timeout_s + AFTER_TIMEOUT_S, LIVES_MAX_S) if timeout_s else 0.0
+
+
+def margin_of(claim: Claim) -> float:
+    """How long before a claim may expire its work must be over."""
+    timeout_s = claim.fire.policy.timeout_s
+    is_long = 0 < timeout_s and claim.ttl_s >= timeout_s + AFTER_TIMEOUT_S
+    return MARGIN_S if is_long else max(MARGIN_LEAST_S, claim.ttl_s / 10)
+
+
+class Told(Lifeline):
+    """The lifeline of a request: it knows of signals, too."""
+
+    def __init__(self, trusted_by: float, signals: Signals) -> None:
+        super().__init__(trusted_by)
+        self._signals, self._heard = signals, signals.count
+
+    def ended(self, now: float) -> Outcome | None:
+        if self._signals.count > self._heard:
+            super().stop(signalled(self._signals))
+        return super().ended(now)
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        super().stop(why)
+
+
+def signalled(signals: Signals) -> Outcome:
+    return Outcome("lost", f"its trigger was ended by {signals.name}")
+
+
+class Works:
+    """Carries out work for the claims of one trigger."""
+
+    def __init__(
+        self, store: Store, presence: Presence, signals: Signals, around: Around, emit: Emit
+    ) -> None:
+        self._store, self._presence, self._signals = store, presence, signals
+        self._around, self._emit = around, emit
+        self._warden: Warden | None = None
+        self._keeper: Keeper | None = None
+
+    def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
+        """Make the attempt; `sent` is when the ask was that was answered with the claim."""
+        trusted_by = sent + claim.ttl_s - margin_of(claim)
+        try:
+            if isinstance(work, Request):
+                return self._send(work, claim, trusted_by)
+            return self._run(work, claim, trusted_by)
+        finally:
+            if self._keeper:
+                self._keeper.close()
+
+    def close(self) -> None:
+        if self._warden:
+            self._warden.close()
+
+    # Processes.
+
+    def _run(self, work: Command | Call, claim: Claim, trusted_by: float) -> End:
+        spec = self._command(work, claim) if isinstance(work, Command) else self._call(work, claim)
+        heard = self._signals.count
+        running = self._warden_up().start(spec, trusted_by)
+        end, patience_s = running.wait(BRIEF_S), LOOK_S
+        while end is None:
+            if self._signals.count > heard:
+                running.stop(signalled(self._signals), 0.0 if self._signals.count > 1 else None)
+                heard = self._signals.count
+            elif self._keeper is None or self._keeper.is_over:
+                self._keep(claim, running)
+            end = running.wait(patience_s)
+        return end
+
+    def _keep(self, claim: Claim, running: Running | Told, after_s: float = 0.0) -> None:
+        import gc
+
+        from detent.trigger.keeper import Keeper
+
+        gc.enable()  # it was not worth it for a moment
+        self._keeper = Keeper(self._store, claim, running, margin_of(claim), after_s)
+
+    def _warden_up(self) -> Warden:
+        """It is forked when it is first needed, by a process that has no other thread."""
+        if self._warden is None:
+            from detent.trigger.warden import Warden
+
+            if self._keeper:
+                self._keeper.join()
+            self._warden = Warden(self._presence.name, self._presence.lock_fd, self._signals)
+            self._presence.tell(self._warden.pid)
+        return self._warden
+
+    def _command(self, command: Command, claim: Claim) -> Spec:
+        from detent.runners.command import Base, Paths, spec_of, steady_env, told_env
+
+        env = {**told_env(claim, command), **self._around.trace()}
+        steady = steady_env(self._around.env, self._around.hidden, is_other=bool(command.user))
+        paths = Paths(lane=self._presence.lane(claim.fire.lane))
+        return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
+
+    def _call(self, call: Call, claim: Claim) -> CallSpec:
+        from detent.runners.call import PROGRAM, call_spec, household_of
+        from detent.runners.command import command_env
+
+        like = NOTHING._replace(env=call.env, user=call.user)
+        env = {**command_env(self._around.env, claim, like, self._around.hidden), **self._around.trace()}
+        household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+        spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
+        return spec._replace(lane=self._presence.lane(claim.fire.lane))
+
+    # Requests.
+
+    def _send(self, request: Request, claim: Claim, trusted_by: float) -> End:
+        from detent.node.telling import fields_of
+        from detent.runners.http import send
+        from detent.runners.secrets import resolve
+
+        if claim.fire.origin == "hook":
+            headers = (*request.headers, ("Content-Type", "application/json"))
+            request = request._replace(headers=headers, body=claim.fire.payload)
+        found = resolve(request.secret_refs, self._around.secrets, self._around.env)
+        for warning in found.warnings:
+            self._emit("secret-unresolved", **fields_of(claim), reason=warning)
+        request, lifeline = self._traced(request), Told(trusted_by, self._signals)
+        timeout_s = claim.fire.policy.timeout_s
+        with self._lane_taken(claim):
+            self._keep(claim, lifeline, BRIEF_S)
+            return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
+
+    def _traced(self, request: Request) -> Request:
+        own = {name.lower() for name, _ in request.headers}
+        passed = {name.lower(): value for name, value in self._around.trace().items()}
+        added = () if "traceparent" in own else tuple(passed.items())
+        return request._replace(headers=request.headers + added)
+
+    @contextmanager
+    def _lane_taken(self, claim: Claim) -> Iterator[None]:
+        """The lock that a command would inherit; with our end it is free."""
+        from detent.node.wardenry.lanes import NO_LANE, holders, let_go, take
+
+        path, places = self._presence.lane(claim.fire.lane), claim.fire.policy.max_running
+        fd = take(path, places) if path else NO_LANE
+        if fd is None:
+            raise Held(holders(path, places))
+        try:
+            yield
+        finally:
+            let_go(fd)

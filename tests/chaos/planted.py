@@ -1,0 +1,204 @@
+"""Nodes with one fault planted: `python -m tests.chaos.planted NAME run FILE …`.  A witness that misses one
+of these is not worth its time.
+
+Each patches one thing of the node, of a script of the store, or of the warden (`planted_warden.py`), and then
+calls the command line.  The product has no switch for any of it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detent import clock
+from detent.cli.main import main as detent
+from detent.core import settle as settling
+from detent.errors import StoreUnavailable
+from detent.model import Ask, Claim, End, Grants, Outcome
+from detent.node import attempt, node, processes
+from detent.stores import redis as redis_store
+from detent.stores.redis import RedisStore
+
+WARDEN = """
+import sys
+sys.path[:0] = {path!r}
+import os
+import planted_warden
+from wardenry import loop, mourner
+planted_warden.PLANTED[{name!r}]()
+mourner.mourn(os.environ["DETENT_NODE"])
+sys.exit(loop.main(sys.argv[1:]))
+"""
+
+
+class Planted(NamedTuple):
+    """A fault of ours, and the faults of the world under which it shows."""
+
+    meaning: str
+    plant: Callable[[], None]
+    under: frozenset[str]
+
+
+def _change_script(*changes: tuple[str, str]) -> None:
+    whole = redis_store._script
+
+    def changed(verb: str) -> str:
+        text = whole(verb)
+        for old, new in changes:
+            text = text.replace(old, new)
+        return text
+
+    every = "".join(whole(verbs[0]) for verbs in redis_store.PARTS)
+    assert all(old in every for old, _ in changes), "the script does not say that any more"
+    redis_store._script = changed  # type: ignore[assignment]
+
+
+# Of the store.
+
+
+def finish_is_not_fenced() -> None:
+    _change_script(("if fire and fire.fence == report.fence then", "if fire then"))
+
+
+def a_known_key_is_recorded_again() -> None:
+    _change_script(
+        (
+            'if redis.call("HSETNX", name("texts"), given.key, text) == 0 then\n    return false\n  end',
+            'redis.call("HSET", name("texts"), given.key, text)',
+        ),
+        ('math.max(wall, tonumber(redis.call("HGET", name("reached"), job)) or wall)', "wall"),
+    )
+
+
+def a_step_of_the_stores_clock_expires_claims() -> None:
+    _change_script(("step, is_doubtful = step_of(moved)", "step, is_doubtful = 0, false"))
+
+
+def the_nodes_clock_is_trusted() -> None:
+    begin: Any = RedisStore.__init__
+
+    def trusting(self: RedisStore, url: str, *given: Any) -> None:
+        begin(self, url, *given, wall=clock.wall)
+
+    RedisStore.__init__ = trusting  # type: ignore[method-assign, assignment]
+
+
+# Of the node.
+
+
+def the_client_repeats_claims() -> None:
+    """As a client library does by default; and each time it is another ask."""
+    claim, numbers = RedisStore.claim, count(1)
+
+    def repeating(self: RedisStore, ask: Ask) -> Grants:
+        for _ in range(3):
+            try:
+                return claim(self, ask._replace(number=next(numbers)))
+            except StoreUnavailable:
+                continue
+        return claim(self, ask._replace(number=next(numbers)))
+
+    RedisStore.claim = repeating  # type: ignore[method-assign]
+
+
+def a_claim_is_trusted_from_its_answer() -> None:
+    begin = attempt.Holding.__init__
+
+    def late(self: attempt.Holding, claim: Claim, _: float) -> None:
+        begin(self, claim, clock.boottime())
+
+    def renew(self: attempt.Holding, _: float) -> None:
+        self.renewed = clock.boottime()
+        if self.running:
+            self.running.extend(self.trusted_by)
+
+    node.Holding.__init__ = late  # type: ignore[method-assign]
+    node.Holding.renew = renew  # type: ignore[method-assign]
+
+
+def a_stopped_warden_is_only_counted_out() -> None:
+    processes.Processes._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
+
+
+def lost_work_is_told_as_done() -> None:
+    settle = settling.settle
+
+    def lying(end: End, claim: Claim, rng: Any) -> Any:
+        return settle(
+            end._replace(outcome=Outcome("succeeded")) if end.outcome.kind == "lost" else end, claim, rng
+        )
+
+    attempt.settle = settling.settle = lying
+
+
+# Of the warden.
+
+
+def _in_the_warden() -> None:
+    """A program of its own, which is written beside the node's manifest."""
+    name, file = sys.argv[1], Path(sys.argv[3])
+    program = file.with_name("planted-warden.py")
+    path = [str(processes.WARDEN.parent), str(Path(__file__).parent)]
+    program.write_text(WARDEN.format(path=path, name=name))
+    processes.WARDEN = program
+
+
+_DEATHS = frozenset({"kill node", "kill both", "kill warden", "stop node"})
+_PARTITIONS = frozenset({"cut", "black hole", "stop node"})
+PLANTED = {
+    "finish-not-fenced": Planted(
+        "a report is taken though another claim has the fire", finish_is_not_fenced, _PARTITIONS
+    ),
+    "known-key-again": Planted(
+        "an instant that was launched is recorded again",
+        a_known_key_is_recorded_again,
+        frozenset({"step store clock", "deploy"}),
+    ),
+    "step-expires-claims": Planted(
+        "a step of the store's clock expires claims",
+        a_step_of_the_stores_clock_expires_claims,
+        frozenset({"step store clock"}),
+    ),
+    "node-clock-trusted": Planted(
+        "a node's clock says what is due and expired",
+        the_nodes_clock_is_trusted,
+        frozenset({"step clock", "drift clock"}),
+    ),
+    "client-repeats-claims": Planted(
+        "the client asks again by itself, as another ask",
+        the_client_repeats_claims,
+        frozenset({"lose answers"}),
+    ),
+    "trusted-from-answer": Planted(
+        "a claim is trusted from its answer, not from its request",
+        a_claim_is_trusted_from_its_answer,
+        frozenset({"delay"}),
+    ),
+    "nobody-mourns": Planted(
+        "work outlives a node and a warden that are killed at once", _in_the_warden, frozenset({"kill both"})
+    ),
+    "stopped-warden-kept": Planted(
+        "a warden that is stopped lets work outlive its claim",
+        a_stopped_warden_is_only_counted_out,
+        frozenset({"stop warden", "cut", "black hole"}),
+    ),
+    "lost-told-as-done": Planted("work that was lost is told as done", lost_work_is_told_as_done, _DEATHS),
+    "parent-death-only": Planted(
+        "only the command itself is ended, its children are not", _in_the_warden, _DEATHS
+    ),
+    "gone-with-its-command": Planted(
+        "work counts as gone while its children live", _in_the_warden, frozenset({"kill warden"})
+    ),
+    "trusted-for-ever": Planted(
+        "the warden does not end work whose claim has passed", _in_the_warden, _PARTITIONS
+    ),
+}
+
+
+if __name__ == "__main__":
+    PLANTED[sys.argv[1]].plant()
+    sys.exit(detent(sys.argv[2:]))

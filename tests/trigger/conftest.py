@@ -1,0 +1,47 @@
+"""What the tests of the trigger start from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("e2e", "stores", "runners")]
+
+from fleet import Witness
+from redis_server import RedisServer
+from trigger_world import Host
+from wall_clock import WallClock, build_skew
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path / "host")
+    try:
+        yield host
+    finally:
+        host.clear_up()
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Witness:
+    return Witness(tmp_path / "witness")
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="session")
+def skew_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_skew(tmp_path_factory.mktemp("skew"))
+
+
+@pytest.fixture
+def wall_clock(skew_library: Path, tmp_path: Path) -> WallClock:
+    return WallClock(skew_library, tmp_path / "skew")

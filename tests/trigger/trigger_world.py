@@ -1,0 +1,168 @@
+"""Hosts for tests of the trigger: each with its own specs and locks, and a scheduler that a test rings.
+
+1. A trigger is a real process, and so are its warden and its work; what it says is read from its log.
+2. An app that is called is a real server in this process, which keeps every request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleet import PATIENCE_S, SOURCES, NodeProcess, wait_for
+
+from detent.model import Query, Row
+from detent.stores.opening import open_store
+
+MINUTELY = "* * * * *"
+
+
+class Said(NamedTuple):
+    """How a trigger ended."""
+
+    code: int
+    events: list[dict[str, Any]]
+    plain: list[str]  # lines that are no events
+
+    @property
+    def names(self) -> list[str]:
+        return [event["event"] for event in self.events]
+
+    def one(self, name: str) -> dict[str, Any]:
+        [found] = [event for event in self.events if event["event"] == name]
+        return found
+
+
+class Rung(NodeProcess):
+    """A trigger under way."""
+
+    def over(self) -> Said:
+        """How it ended, by itself."""
+        code = self.process.wait(2 * PATIENCE_S)
+        return Said(code, self.events(), self.plain_lines())
+
+
+class Host:
+    """One host, as far as a trigger sees it."""
+
+    def __init__(self, directory: Path, store: str = "") -> None:
+        self.directory, self.specs, self.locks = directory, directory / "specs", directory / "locks"
+        self.specs.mkdir(parents=True)
+        self.url = store or f"sqlite:///{directory / 'state' / 'detent.db'}"
+        (directory / "state").mkdir()
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
+        self.env |= {"PYTHONPATH": str(SOURCES), "DETENT_SPEC_DIR": str(self.specs)}
+        self.env |= {"DETENT_LOCK_DIR": str(self.locks), "XDG_STATE_HOME": str(directory / "xdg")}
+        self._rings: list[Rung] = []
+
+    def write(self, name: str, version: int = 2, **job: Any) -> None:
+        """The spec of a job `t.<name>`."""
+        top = {key: job.pop(key) for key in ("secrets", "store", "node") if key in job}
+        job = {"name": name, "schedules": [MINUTELY], **job}
+        document = {"version": version, "app": "t", "jobs": [job], **top}
+        (self.specs / f"t.{name}.json").write_text(json.dumps(document))
+
+    def start(self, name: str, *words: str, store: bool = True, **env: str) -> Rung:
+        line = [sys.executable, "-m", "detent", "trigger", f"t.{name}", *words]
+        line += ["--store", self.url] if store else []
+        rung = Rung(line, self.env | env, self.directory / f"ring-{len(self._rings)}.log")
+        self._rings.append(rung)
+        return rung
+
+    def ring(self, name: str, *words: str, store: bool = True, **env: str) -> Said:
+        return self.start(name, *words, store=store, **env).over()
+
+    def find(self, **query: Any) -> list[Row]:
+        """Rows by due instant, oldest first."""
+        with closing(open_store(self.url)) as store:
+            return store.find(Query(app="t", limit=100_000, **query))[::-1]
+
+    def clear_up(self) -> None:
+        for rung in self._rings:
+            if rung.process.poll() is None:
+                rung.process.kill()
+                rung.process.wait(PATIENCE_S)
+
+
+def pass_by(key: str) -> None:
+    """Wait until the instant of this fire, of a job of every second, is not the newest any more."""
+    due_at = datetime.fromisoformat(key.partition("@")[2])
+    wait_for(lambda: datetime.now(UTC) > due_at + timedelta(seconds=1.1))
+
+
+def minute(ago: int) -> str:
+    """A minute of the past, as `--due` takes it."""
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    return f"{now - timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}"
+
+
+class Asked(NamedTuple):
+    """A request that reached an app."""
+
+    method: str
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+
+Answer = Callable[[Asked], tuple[int, bytes]]
+
+
+class App:
+    """An app that is called."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.requests: list[Asked] = []
+        app, lock = self, threading.Lock()
+
+        class Heard(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                asked = Asked(self.command, self.path, headers, body)
+                with lock:
+                    app.requests.append(asked)
+                status, content = answer(asked)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                if 300 <= status < 400:
+                    self.send_header("Location", f"{app.url}/elsewhere")
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = _answer
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Heard)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> App:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextmanager
+def serving(*statuses: int) -> Iterator[App]:
+    """An app that answers with these, the last one for ever."""
+    left = list(statuses)
+
+    def answer(_: Asked) -> tuple[int, bytes]:
+        return (left.pop(0) if len(left) > 1 else left[0]), b"said"
+
+    with App(answer) as app:
+        yield app
