@@ -30,7 +30,7 @@ LOOK_S = 3600.0
 MARGIN_S = 5.0  # of a claim that outlives its attempt's timeout
 MARGIN_LEAST_S = 0.5  # of one that is renewed
 AFTER_TIMEOUT_S = 30.0  # by so much a claim outlives the timeout
-LIVES_MAX_S = 90.0  # unless it is renewed: a store that may have forgotten claims waits for the longest of them
+LIVES_MAX_S = 90.0  # unless renewed: a store that may have forgotten claims waits for the longest of them
 NOTHING = Command(words=())
 
 
@@ -64,7 +64,7 @@ def ttl_of(timeout_s: float) -> float:
 def margin_of(claim: Claim) -> float:
     """How long before a claim may expire its work must be over."""
     timeout_s = claim.fire.policy.timeout_s
-    is_long = 0 < timeout_s and claim.ttl_s >= timeout_s + AFTER_TIMEOUT_S
+    is_long = timeout_s > 0 and claim.ttl_s >= timeout_s + AFTER_TIMEOUT_S
     return MARGIN_S if is_long else max(MARGIN_LEAST_S, claim.ttl_s / 10)
 
 
