@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from fleet import NEVER, Fleet
+from fleet import NEVER, Fleet, wait_for
 
 from detent.node.wardenry import lanes
 
@@ -19,6 +20,16 @@ def held(fleet: Fleet, job: str) -> Iterator[None]:
     assert fd is not None
     yield
     lanes.let_go(fd)
+
+
+def test_the_file_of_a_lane_is_there_before_its_first_fire_is_due(fleet: Fleet) -> None:
+    at = (datetime.now(UTC) + timedelta(seconds=90)).isoformat(timespec="seconds")
+    elsewhere = {"name": "elsewhere", "at": at, "request": {"url": "http://127.0.0.1:1/"}}
+    fleet.write({"name": "soon", "at": at, "command": "true"}, elsewhere)
+    fleet.start()
+    files = fleet.lives / "lanes"
+    found = wait_for(lambda: [*files.glob("*")], what="a lane's file")
+    assert found == [files / "t.soon.0"], "a request keeps no lane on this host"
 
 
 def test_a_fire_is_skipped_where_a_process_still_holds_its_lane(fleet: Fleet) -> None:

@@ -12,8 +12,7 @@ from warden_world import PATIENCE_S, TTL_S, World
 from detent.clock import boottime, now
 from detent.model import Call, Claim, Command, End, Fire, Policy
 from detent.node.processes import Processes, Work
-from detent.node.starter import CHILD
-from detent.runners.call import CallSpec, call_spec, household_of
+from detent.runners.call import PROGRAM, CallSpec, call_spec, household_of
 from detent.runners.command import command_env
 
 # What tests call.  `say` writes to a file of its own that somebody was here, and stays.
@@ -145,7 +144,7 @@ class CallWorld(World):
         call = Call(module + function, **given)
         like = Command((), env=call.env, user=call.user)
         env = command_env({"PATH": os.environ["PATH"]}, claim, like)
-        household = household_of(call, (self.python, "-P", str(CHILD)), env, self.life)
+        household = household_of(call, (self.python, "-P", PROGRAM), env, self.life)
         return call_spec(claim, call, household, command_env({}, claim, Command(())))
 
     def calls(self, *specs: CallSpec) -> list[End]:

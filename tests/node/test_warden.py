@@ -12,6 +12,7 @@ from warden_world import OPEN_FDS, PATIENCE_S, World, begin, daemon, is_alive, p
 from detent.clock import boottime
 from detent.model import Outcome
 from detent.node.wardenry import kernel
+from detent.node.wardenry.cgroups import life_directory
 from detent.node.wardenry.output import SEGMENT_MAX, TAIL_MAX
 
 IGNORES_TERM = ("sh", "-c", "trap '' TERM; echo on; sleep 1000")
@@ -363,5 +364,25 @@ def test_many_commands_at_once_all_end(world: World) -> None:
             await until(lambda: len(kernel.children(warden)) == 1)  # its mourner
             fds = len(list(Path(f"/proc/{warden}/fd").iterdir()))
             assert fds < 20, "no descriptor is left open"
+
+    asyncio.run(main())
+
+
+def test_an_empty_cgroup_is_used_again(world: World, tmp_path: Path) -> None:
+    """Also one whose fire left a process behind, that was ended; and none that has cgroups below it."""
+    if not world.cgroup:
+        pytest.skip("this world has none")
+    life = life_directory(world.cgroup, world.life)
+    nest = ("sh", "-c", f"mkdir {life}/fire-1/nested")
+
+    async def main() -> None:
+        async with world.processes() as processes:
+            for words in (("true",), daemon(tmp_path / "pid", 0.0), ("true",)):
+                await (await begin(processes, world.spec(*words))).gone
+            assert [path.name for path in life.iterdir() if path.is_dir()] == ["fire-1"]
+            await (await begin(processes, world.spec(*nest))).gone
+            await until(lambda: not (life / "fire-1").exists())
+            await (await begin(processes, world.spec("true"))).gone
+            assert [path.name for path in life.iterdir() if path.is_dir()] == ["fire-2"]
 
     asyncio.run(main())

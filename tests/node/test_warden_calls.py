@@ -15,10 +15,10 @@ from warden_world import PATIENCE_S, is_alive, until
 from detent.clock import boottime
 from detent.model import End, Outcome
 from detent.node.processes import FAREWELL_S
-from detent.node.starter import CHILD
 from detent.node.wardenry import kernel
 from detent.node.wardenry.children import CALLS_MAX
 from detent.node.wardenry.output import TAIL_MAX
+from detent.runners.call import PROGRAM
 
 SUCCEEDED = Outcome("succeeded")
 
@@ -143,7 +143,7 @@ def test_a_call_runs_as_the_user_it_names(bare_world: CallWorld) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     bare_world.python = "/usr/bin/python3"
-    looks = [bare_world.python, "-c", f"import sys; assert sys.version_info > (3, 11); open({str(CHILD)!r})"]
+    looks = [bare_world.python, "-c", f"import sys; assert sys.version_info > (3, 11); open({PROGRAM!r})"]
     if subprocess.run(looks, user="nobody", stderr=subprocess.DEVNULL).returncode:
         pytest.skip("nobody can use the Python and the package that are here")
     (end,) = bare_world.calls(bare_world.call("os:getuid", user="nobody", work_dir="/"))
@@ -249,8 +249,9 @@ def test_a_child_that_is_killed_is_a_failed_call(world: CallWorld) -> None:
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
             assert (end.outcome, end.status) == (Outcome("failed", "killed by SIGKILL"), -9)
             assert not is_alive(process)
-            os.kill(value(await carry_out(processes, world.call("me"))), signal.SIGKILL)  # type: ignore[arg-type]
-            await until(lambda: not kernel.children(processes.warden_pid))
+            idle = value(await carry_out(processes, world.call("me")))
+            os.kill(idle, signal.SIGKILL)  # type: ignore[arg-type]
+            await until(lambda: idle not in kernel.children(processes.warden_pid))
             assert value(await carry_out(processes, world.call("add", 1))) == 1
 
     asyncio.run(main())

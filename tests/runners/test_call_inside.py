@@ -14,6 +14,7 @@ import pytest
 from test_call_function import VARIABLES
 
 from detent.model import Call, Isolation
+from detent.runners.call_fire import fire_of
 from detent.runners.call_inside import Ended, Inside
 
 GO = threading.Event()
@@ -72,7 +73,7 @@ def module() -> Iterator[None]:
 
 def begin(function: str, isolation: Isolation, *args: Any) -> tuple[Inside, "queue.SimpleQueue[Ended]"]:
     call = Call(f"inside_work:{function}", json.dumps(args), isolation)
-    inside, ends = Inside(call, VARIABLES, None), queue.SimpleQueue[Ended]()
+    inside, ends = Inside(call, lambda: fire_of(VARIABLES, None)), queue.SimpleQueue[Ended]()
     inside.start(ends.put)
     return inside, ends
 

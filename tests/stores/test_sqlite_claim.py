@@ -189,3 +189,42 @@ def test_pruning_goes_on_in_batches_until_all_is_gone(tmp_path: Path) -> None:
     assert store.prune("a", older_than_s=3600, keep=5) == 2295
     assert len(store.find(Query(limit=100))) == 5
     store.close()
+
+
+def test_a_burst_is_granted_as_if_each_of_it_were_judged(pair: Pair) -> None:
+    for store in pair.stores:
+        store.adopt("a", 0, {f"a.j{number:02}": "1" for number in range(40)})
+        store.note("a", "pause/a.j13", "for now")
+    forbid = Policy(claim_s=10.0)
+    some = {
+        5: {"policy": forbid._replace(claim_s=90.0)},
+        9: {"policy": forbid._replace(hooks=("on_late",), late_after_s=30)},
+        20: {"start_by": later(-5)},
+        21: {"start_by": later(900)},
+    }
+    for number in range(40):
+        pair.put(fire(f"a.j{number:02}@1", "Forbid", origin="schedule", **some.get(number, {})))
+    pair.put(fire("a.j07@2", "Forbid"), fire("a.j30@2", "Replace"), fire("a.j31@0", "Allow"))
+    granted = []
+    for number, (limit, without) in enumerate(((4, ()), (5, ("a.j06",)), (12, ()), (1000, ())), 1):
+        granted += pair.ask(number, limit, without)
+    assert len(granted) == 42 and sum(sentence is None for _, sentence in granted) == 39
+    assert pair.ask(5, limit=1000) == []
+
+
+def test_what_expired_is_settled_before_a_burst(pair: Pair) -> None:
+    pair.put(*(fire(f"a.b{number}@1") for number in range(6)))
+    pair.ask(1, limit=3)
+    pair.clock.pass_time(31)
+    assert sum(sentence is not None for _, sentence in pair.ask(2, limit=10)) == 3
+
+
+def test_a_claim_of_a_burst_is_for_the_fire_that_was_recorded(pair: Pair) -> None:
+    for number in range(50):
+        due_at, start_by = later(-number / 1_000_003), later(60 + number / 7)
+        policy = Policy(claim_s=10.0 if number % 20 else 90.0)
+        told = {"policy": policy, "payload": '{"a": "\\u00e9 ü"}'}
+        pair.put(fire(f"a.b{number:02}@1", "Forbid", due_at=due_at, start_by=start_by, **told))
+    ask = Ask("a", "n1", 1, limit=100)
+    ours, theirs = (store.claim(ask).claims for store in pair.stores)
+    assert len(ours) == 50 and theirs == ours

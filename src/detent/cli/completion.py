@@ -184,7 +184,7 @@ def _zsh_values(usage: Usage) -> list[str]:
 def _zsh_words(usage: Usage) -> str:
     told = [f"compadd -- {' '.join((*usage.choices, *usage.names))}"]
     if usage.takes & {*JOBS}:
-        told.append("compadd -- ${(f)\"$(command detent completion jobs 2>/dev/null)\"}")
+        told.append('compadd -- ${(f)"$(command detent completion jobs 2>/dev/null)"}')
     return "; ".join(told + (["_files"] if usage.takes & {*FILES} else []))
 
 

@@ -107,9 +107,7 @@ def _write(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise UsageError(
-            f"{quote(str(file))} is there already, and is left as it is; name another"
-        ) from None
+        raise UsageError(f"{quote(str(file))} is there already, and is left as it is; name another") from None
 
 
 def app_name(directory: str) -> str:

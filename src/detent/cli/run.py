@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -18,12 +19,13 @@ from detent.errors import UsageError
 from detent.events import Emit
 from detent.foreign_files import files_behind
 from detent.node.service import Service, Setting, reach
-from detent.observe.logs import Style, log_to, word_of
+from detent.observe.logs import Style, log_later, word_of
 from detent.observe.unblocking import Unblocking
 from detent.sources import is_url, read_manifest
 from detent.stores.opening import open_store, promise_of
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
+GARBAGE_LEAST = 20_000  # objects, before it is looked for
 EXAMPLE = "detent run detent.yaml --queues default,db"
 
 
@@ -38,7 +40,7 @@ def main(given: argparse.Namespace) -> int:
     style = _style(given.output, os.environ)
     log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
-        return _run(given, log_to(log, style))
+        return _run(given, log_later(log.write, style))
     finally:
         log.close(LAST_LINES_S)
 
@@ -66,6 +68,8 @@ def _run(given: argparse.Namespace, emit: Emit) -> int:
         reach(setting, manifest.app)
         _tell_weakness(url, manifest, emit)
 
+    _spare_what_stays()
+
     async def serve() -> int:
         return await Service(setting, manifest).run()
 
@@ -77,6 +81,14 @@ def _file(given: str | Path | None) -> Path:
     if given and is_url(given):
         raise UsageError(f"a node runs the jobs of a file or a directory, and {quote(str(given))} is a URL")
     return find_manifest(given)
+
+
+def _spare_what_stays() -> None:
+    """Jobs are loaded once, and may be a hundred thousand: no search for garbage has to go through them.
+    Nor is it worth one after every few fires, of which few leave any."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_LEAST)
 
 
 def _tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 
 from detent import clock
 from detent.cli.describe import short
@@ -33,7 +34,7 @@ def find_output(store: Store, row: Row) -> Segments | None:
 
     for node in living(store, app_of(row.fire.job)):
         if node.life == row.node and node.host == socket.gethostname():
-            return Segments(output_path(node.outputs, row.fire.run_id, row.attempt))
+            return Segments(Path(output_path(node.outputs, row.fire.run_id, row.attempt)))
     return None
 
 

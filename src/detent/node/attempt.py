@@ -1,4 +1,4 @@
-"""One claim from grant to verdict: admit it, start its work, keep it while it is trusted, settle it.
+"""One claim from grant to verdict: start its work, keep it while it is trusted, judge how it ended.
 
 A claim is trusted until a margin before it may expire, counted from the moment at which the request
 that was answered was sent.  Who starts the work compares that instant with the clock, not the node:
@@ -9,26 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
 from detent.core.settle import give_back, held_back, settle
-from detent.model import Claim, End, Job, Outcome, Verdict, Work
+from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
 
 MARGIN_LEAST_S = 0.5
-
-
-class Running(Protocol):
-    """The work of one attempt, under way."""
-
-    @property
-    def gone(self) -> Awaitable[End]:
-        """Resolved when nothing of it runs any more."""
-
-    def extend(self, trusted_by: float) -> None: ...
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None: ...
 
 
 class LaneHeld(Exception):
@@ -39,10 +27,24 @@ class LaneHeld(Exception):
         super().__init__(f"a process of an earlier fire still runs on this host{named and ':' + named}")
 
 
+Went = End | LaneHeld | None  # how it ended; or nothing was started: its lane is held, or it was too late
+
+
+class Running(Protocol):
+    """The work of one attempt, under way or about to be."""
+
+    @property
+    def gone(self) -> asyncio.Future[Went]:
+        """Resolved when nothing of it runs any more."""
+
+    def extend(self, trusted_by: float) -> None: ...
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None: ...
+
+
 class Starter(Protocol):
-    async def start(self, work: Work, claim: Claim, trusted_by: float) -> Running | None:
-        """Start the work, to be gone by `trusted_by` at the latest.  None: it is too late.  LaneHeld: its
-        lane is taken, and nothing was started."""
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
+        """Have the work started, to be gone by `trusted_by` at the latest."""
 
 
 class Holding:
@@ -80,24 +82,15 @@ def margin_s(ttl_s: float) -> float:
     return max(MARGIN_LEAST_S, ttl_s / 10)
 
 
-async def attempt(holding: Holding, job: Job, starter: Starter, rng: Random) -> tuple[Verdict, End]:
-    """Run what the claim is for, and judge how it ended."""
-    claim, work = holding.claim, work_of(job, holding.claim)
+def start(holding: Holding, job: Job, starter: Starter) -> Verdict | None:
+    """Have what the claim is for started.  A verdict: there is nothing to start."""
+    work = work_of(job, holding.claim)
     if work is None:
-        return _settled(Verdict(Outcome("cancelled", "its job has no such hook any more")))
+        return Verdict(Outcome("cancelled", "its job has no such hook any more"))
     if holding.told:
-        return _settled(Verdict(holding.told))
-    try:
-        holding.running = await starter.start(work, claim, holding.trusted_by)
-    except LaneHeld as held:
-        return _settled(held_back(claim, str(held)))
-    if holding.running is None:
-        return unused("the grant came too late")
-    holding.renew(holding.renewed)  # it may have been renewed, or told to stop, while it was started
-    if holding.told:
-        holding.running.stop(holding.told)
-    end = await gone(holding.running)
-    return settle(end, claim, rng), end
+        return Verdict(holding.told)
+    holding.running = starter.start(work, holding.claim, holding.trusted_by)
+    return None
 
 
 def work_of(job: Job, claim: Claim) -> Work | None:
@@ -107,23 +100,20 @@ def work_of(job: Job, claim: Claim) -> Work | None:
     return job.hooks.get(json.loads(claim.fire.payload)["hook"])
 
 
-def unused(reason: str) -> tuple[Verdict, End]:
-    """The claim goes back: nothing was started."""
-    return _settled(give_back(reason))
+def judge(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
+    """What becomes of the fire."""
+    if isinstance(went, End):
+        return settle(went, claim, rng), went
+    if went is None:
+        return without_work(give_back("the grant came too late"))
+    return without_work(held_back(claim, str(went)))
 
 
-async def abandon(holding: Holding) -> tuple[Verdict, End]:
-    """Something of ours broke: end the work, if there is any, and have the fire over."""
-    outcome = Outcome("failed", "internal error")
-    if holding.running:
-        holding.stop(outcome)
-        await gone(holding.running)
-    return _settled(Verdict(outcome))
-
-
-async def gone(running: Running) -> End:
-    return await asyncio.shield(asyncio.ensure_future(running.gone))
-
-
-def _settled(verdict: Verdict) -> tuple[Verdict, End]:
+def without_work(verdict: Verdict) -> tuple[Verdict, End]:
+    """Nothing was started."""
     return verdict, End(verdict.outcome)
+
+
+def is_in_doubt(fire: Fire, job: Job | None) -> bool:
+    """Was it planned by another definition of the job than this one?"""
+    return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)

@@ -11,33 +11,70 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 
 from detent import clock
-from detent.model import Call, Claim, End, Outcome
-from detent.node.attempt import LaneHeld
-from detent.node.processes import Processes, Work
+from detent.model import Call, Claim, Command, End, Outcome
+from detent.node.attempt import LaneHeld, Went
+from detent.node.processes import Processes
 from detent.runners.base import LOST
-from detent.runners.call import GuardSpec
-from detent.runners.call_inside import Ended, Inside
+from detent.runners.call import GuardSpec, previous_success
+from detent.runners.call_fire import Fire, fire_of
+from detent.runners.call_inside import Ended, Inside, Mailbox
+from detent.runners.command import command_env
+
+NOTHING = Command(words=())
+LOOK_S = 0.25  # between two looks at who is still trusted
+
+
+class House:
+    """All calls in this process."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes, self.mailbox = processes, Mailbox(asyncio.get_running_loop())
+        self._trusted: set[Guarded] = set()
+        self._looking: asyncio.TimerHandle | None = None
+
+    def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
+        return Guarded(self, call, claim, (spec, trusted_by))
+
+    def enter(self, one: Guarded) -> None:
+        self._trusted.add(one)
+        if self._looking is None:
+            self._look()
+
+    def leave(self, one: Guarded) -> None:
+        self._trusted.discard(one)
+
+    def _look(self) -> None:
+        """One timer for all: there may be thousands, and most end long before it matters."""
+        self._trusted.difference_update([one for one in self._trusted if one.distrust()])
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
 class Guarded:
-    """One call in this process, under way."""
+    """One call in this process, under way as soon as the warden guards it."""
 
-    def __init__(self, inside: Inside, call: Call, claim: Claim, guard: Work) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[End] = self._loop.create_future()
-        self._inside, self._guard, self._began = inside, guard, clock.monotonic()
+    def __init__(self, house: House, call: Call, claim: Claim, guard: tuple[GuardSpec, float]) -> None:
+        self._inside, self._house = Inside(call, partial(_fire_of, claim)), house
+        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
         self._kill_after_s, self._ttl_s = call.kill_after_s, claim.ttl_s
         self._timeout_s = claim.fire.policy.timeout_s
         self._why: Outcome | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._began = 0.0  # not yet
+        self._guarding: asyncio.Task[None] | None = None  # kept, as the loop itself does not
+        self._spec = guard[0]
+        self._guard = house.processes.begin(*guard, self._start)
+        self._guard.gone.add_done_callback(self._unguarded)
 
-    def start(self) -> None:
+    def _start(self) -> None:
+        self._began = clock.monotonic()
         if self._timeout_s:
-            self._timers.append(self._loop.call_later(self._timeout_s, self._time_out))
-        self._timers.append(self._loop.call_later(self._distrusted_in_s(), self._distrust))
-        self._inside.start(lambda ended: self._loop.call_soon_threadsafe(self._end, ended))
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
+        self._house.enter(self)
+        self._inside.start(lambda ended: self._house.mailbox.put(partial(self._end, ended)))
 
     def extend(self, trusted_by: float) -> None:
         self._guard.extend(trusted_by)
@@ -48,14 +85,27 @@ class Guarded:
         if why.kind == "lost":
             self._guard.stop(why, self._kill_after_s if kill_after_s is None else kill_after_s)
 
-    def guarded_by(self, guard: Work) -> None:
-        """The warden died; its successor has taken over."""
-        guard.extend(self._guard.trusted_by)
-        self._guard = guard
+    def _unguarded(self, gone: asyncio.Future[Went]) -> None:
+        """The warden would not have it; or it died, and its successor is asked."""
+        if not self._began:
+            self.gone.set_result(gone.result())
+        elif not self.gone.done() and not self._house.processes.is_closing:
+            self._guarding = asyncio.ensure_future(self._guard_again())
 
-    @property
-    def trusted_by(self) -> float:
-        return self._guard.trusted_by
+    async def _guard_again(self) -> None:
+        try:
+            guard = await self._house.processes.spawn(self._spec, self._guard.trusted_by)
+        except LaneHeld:
+            guard = None
+        if self.gone.done() or self._house.processes.is_closing:
+            if guard:
+                guard.release()
+        elif guard is None or guard.gone.done():
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            guard.extend(self._guard.trusted_by)
+            self._guard = guard
+            guard.gone.add_done_callback(self._unguarded)
 
     def _interrupt(self, why: Outcome) -> None:
         self._why = self._why or why
@@ -64,62 +114,29 @@ class Guarded:
     def _time_out(self) -> None:
         self._interrupt(Outcome("timed-out", f"after {self._timeout_s:g} s"))
 
-    def _distrusted_in_s(self) -> float:
-        return self._guard.trusted_by - min(self._kill_after_s, self._ttl_s / 6) - clock.boottime()
-
-    def _distrust(self) -> None:
-        """As a process would be sent SIGTERM: what can be cancelled spares the node."""
-        left_s = self._distrusted_in_s()
-        if left_s > 0:
-            self._timers[-1] = self._loop.call_later(left_s, self._distrust)
-        else:
+    def distrust(self) -> bool:
+        """Where it is time, interrupt it, as a process would be sent SIGTERM: what can be cancelled spares
+        the node."""
+        is_time = clock.boottime() >= self._guard.trusted_by - min(self._kill_after_s, self._ttl_s / 6)
+        if is_time:
             self._interrupt(Outcome("lost", LOST))
+        return is_time
 
     def _end(self, ended: Ended) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self._house.leave(self)
+        if self._timer:
+            self._timer.cancel()
         outcome = self._why or _judge(ended)
         took_s = clock.monotonic() - self._began
         self.gone.set_result(End(outcome, ended.status, took_s, ended.tail, result=ended.result))
         self._guard.release()
 
 
+def _fire_of(claim: Claim) -> Fire:
+    return fire_of(command_env({}, claim, NOTHING), previous_success(claim))
+
+
 def _judge(ended: Ended) -> Outcome:
     if ended.error:
         return Outcome("failed", ended.error)
     return Outcome("succeeded") if ended.status == 0 else Outcome("failed", f"exit {ended.status}")
-
-
-async def start_inside(
-    processes: Processes, spec: GuardSpec, call: tuple[Call, Claim, Inside], trusted_by: float
-) -> Guarded | Work | None:
-    """None: it is too late.  Work: the warden would not have it, and it has ended already."""
-    guard = await processes.spawn(spec, trusted_by)
-    if guard is None or guard.gone.done():
-        return guard
-    work, claim, inside = call
-    running = Guarded(inside, work, claim, guard)
-    running.start()
-    _guard_on(processes, spec, running, guard)
-    return running
-
-
-def _guard_on(processes: Processes, spec: GuardSpec, running: Guarded, guard: Work) -> None:
-    guard.gone.add_done_callback(lambda _: asyncio.ensure_future(_guard_again(processes, spec, running)))
-
-
-async def _guard_again(processes: Processes, spec: GuardSpec, running: Guarded) -> None:
-    if running.gone.done() or processes.is_closing:
-        return
-    try:
-        guard = await processes.spawn(spec, running.trusted_by)
-    except LaneHeld:
-        guard = None
-    if running.gone.done() or processes.is_closing:
-        if guard:
-            guard.release()
-    elif guard is None or guard.gone.done():
-        os.kill(os.getpid(), signal.SIGKILL)
-    else:
-        running.guarded_by(guard)
-        _guard_on(processes, spec, running, guard)

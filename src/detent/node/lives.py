@@ -9,13 +9,16 @@ it gave up everything by which it could be known, still holds its lane by a lock
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 from detent.errors import UsageError
 from detent.node.wardenry import kernel
+from detent.node.wardenry.lanes import make
 
 SUFFIX = ".lock"
 LANES = "lanes"  # shared by all lives; a life has a dot in its name
@@ -128,15 +131,26 @@ def _is_frozen(lock: Path) -> bool:
 
 def lane_path(lanes: Path, lane: str) -> str:
     """Where the locks of a lane are, but for their numbers; "": there is no lane."""
-    return str(lanes / quote(lane, safe="")) if lane else ""
+    return f"{lanes}/{_name_of(lane)}" if lane else ""
 
 
-def output_path(outputs: Path, run_id: str, attempt: int) -> Path:
+@functools.lru_cache(maxsize=20_000)
+def _name_of(lane: str) -> str:
+    return quote(lane, safe="")
+
+
+def make_lanes(lanes: Path, names: Iterable[str]) -> None:
+    """For fires that are planned: a file is slow to make, and they may all be due at one instant."""
+    for lane in names:
+        make(lane_path(lanes, lane))
+
+
+def output_path(outputs: Path | str, run_id: str, attempt: int) -> str:
     """Where the output of a running attempt can be read; `.1` behind it is what came before."""
-    return outputs / f"{run_id}.{attempt}.log"
+    return f"{outputs}/{run_id}.{attempt}.log"
 
 
-def forget_output(path: Path) -> None:
+def forget_output(path: str) -> None:
     """The tail is in the store, or on its way there."""
-    path.unlink(missing_ok=True)
-    path.with_name(path.name + ".1").unlink(missing_ok=True)
+    Path(path).unlink(missing_ok=True)
+    Path(path + ".1").unlink(missing_ok=True)

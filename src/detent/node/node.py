@@ -1,66 +1,33 @@
 """A node: plans fires, claims them, attempts them, settles them.  The only loops in the program.
 
 It needs no wall clock: what is due, late or missed is the store's to say.  Its own clock is
-monotonic, and can only make it stop sooner.  Three steps, each repeated when it says or when its
-bell rings: look for fires (plan, claim), renew what is held, report what has ended.
+monotonic, and can only make it stop sooner.  Four steps, each repeated when it says or when its
+bell rings: look for fires (plan, claim), renew what is held, judge what has ended, report it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from random import Random
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
 
 from detent.clock import instant
-from detent.core.plan import AHEAD_S
-from detent.core.settle import admit, report
-from detent.errors import StoreMismatch, StoreUnavailable
-from detent.events import Emit
-from detent.model import Ask, Chart, End, Fire, Grants, Job, Outcome, Plan, Query, Report, Verdict
-from detent.node.attempt import Holding, Starter, abandon, attempt, gone, unused
+from detent.core.settle import admit, give_back, report
+from detent.errors import StoreUnavailable
+from detent.model import Ask, Chart, End, Fire, Grants, Job, Outcome, Plan, Report, Verdict
+from detent.node.attempt import Holding, Went, is_in_doubt, judge, start, without_work
 from detent.node.bell import Bell
-from detent.node.recollection import Recollection, is_forgotten
+from detent.node.burst import Burst
+from detent.node.calls import Calls
+from detent.node.edges import Edges, Pace
+from detent.node.recollection import Recollection
 from detent.node.sharing import Share
 from detent.node.telling import Telling, fields_of
 from detent.node.timeline import Timeline, in_force
-from detent.stores.base import SENTENCES_MAX, Store, is_hook
+from detent.stores.base import SENTENCES_MAX, is_hook
 
-T = TypeVar("T")
-
-
-class Offload(Protocol):
-    """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
-
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T: ...
-
-
-class Edges(NamedTuple):
-    """Everything of the world that a node touches."""
-
-    store: Store
-    starter: Starter
-    offload: Offload
-    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    monotonic: Callable[[], float]
-    rng: Random
-    emit: Emit
-    rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
-
-
-class Pace(NamedTuple):
-    """How a node spends its time and its room."""
-
-    retry_s: float = 1.0  # after a call that failed
-    least_s: float = 0.01  # the shortest sleep: no loop spins
-    idle_s: float = 60.0  # the longest sleep, should nobody ring
-    ahead_s: float = AHEAD_S
-    max_running: int = 32
-    max_hooks: int = 8  # on top of it
-    report_max: int = 500  # verdicts in one call
-    settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
-    queues: tuple[str, ...] = ("default",)
+TURN = 50  # attempts that are begun before others get their turn
 
 
 class Node:
@@ -79,11 +46,12 @@ class Node:
         self._without: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, Holding] = {}  # by fence, until settled
+        self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
-        self._look, self._keep, self._tell = Bell(), Bell(), Bell()
-        self._renew_now = self._away = False
-        self._turned_at = 0.0  # when the store was last said to be away, or back
-        self._settled, self._hurried = asyncio.Event(), asyncio.Event()
+        self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
+        self._renew_now, self._burst = False, Burst(pace.burst_s)
+        self._call = Calls(edges, app, life, pace.retry_s)
+        self._settled, self._hurried = Bell(), asyncio.Event()
         self.tell, self._recollection = Telling(edges.emit), Recollection()
 
     # What others tell it.
@@ -116,7 +84,12 @@ class Node:
     # The loops.
 
     async def run(self) -> None:
-        steps = (self._look_for_fires, self._look), (self._renew, self._keep), (self._report, self._tell)
+        steps = (
+            (self._look_for_fires, self._look),
+            (self._renew, self._keep),
+            (self._judge_ends, self._end),
+            (self._report, self._tell),
+        )
         await asyncio.gather(*(self.edges.spawn(self._repeat(step, bell)) for step, bell in steps))
 
     async def _repeat(self, step: Callable[[], Awaitable[float]], bell: Bell) -> None:
@@ -124,6 +97,7 @@ class Node:
         if it was not: perhaps only an answer was lost."""
         has_failed = False
         while True:
+            began = self.edges.monotonic()
             try:
                 wait_s, has_failed = await step(), False
             except StoreUnavailable:
@@ -131,23 +105,16 @@ class Node:
             if bell is self._look:
                 self.edges.rounded()
             await bell.sleep(min(max(wait_s, self.pace.least_s), self.pace.idle_s))
+            early_s = began + self.pace.gather_s - self.edges.monotonic()
+            if early_s > 0 and not self._is_worthwhile(bell):
+                await asyncio.sleep(early_s)
 
-    async def _call(self, line: str, call: Callable[..., T], *args: Any) -> T:
-        """A call of the store; that it is away, or back, is said once: a call that was under way when that
-        was said tells nothing new."""
-        sent = self.edges.monotonic()
-        try:
-            answer = await self.edges.offload(line, call, *args)
-        except (StoreUnavailable, StoreMismatch) as error:  # a wrong file may be put right
-            if not self._away and sent >= self._turned_at:
-                self._away, self._turned_at = True, self.edges.monotonic()
-                self.edges.emit("store-unavailable", app=self.app, node=self.life, error=str(error))
-            raise StoreUnavailable(str(error)) from error
-        if self._away and sent >= self._turned_at:
-            # Other lines may still find connections that died: what is really away fails a second later too.
-            self._away, self._turned_at = False, self.edges.monotonic() + self.pace.retry_s
-            self.edges.emit("store-back", app=self.app, node=self.life)
-        return answer
+    def _is_worthwhile(self, bell: Bell) -> bool:
+        """A call of the store costs as much for one fire as for ten: under load, some are gathered first."""
+        many = self.pace.max_running // 4
+        if bell is self._look:
+            return self.draining or self.pace.max_running - len(self._held) >= many
+        return bell is not self._tell or len(self._done) >= many
 
     # Planning.
 
@@ -158,7 +125,9 @@ class Node:
             await self._adopt()
         await self._plan_ahead()
         next_in_s = await self._claim()
-        await self._tell_forgotten()
+        find = partial(self._call, "look", self.edges.store.find)
+        async for launch in self._recollection.forgotten(self.app, find):
+            self.edges.emit("forgotten", **launch)
         return min(next_in_s, self.timeline.next_in_s(self.store_now()))
 
     async def _adopt(self) -> None:
@@ -196,6 +165,7 @@ class Node:
             chart = await self._call("look", self.edges.store.advance, self.app, plans)
             self._learn(chart.now)
             self.timeline.move(chart.marks)
+            self.edges.planned(plans)
             if chart.era != self.timeline.era:
                 self._adopted = False  # the store may have forgotten whose jobs these are
                 return await self._adopt()
@@ -209,15 +179,6 @@ class Node:
             self.edges.emit("new-era", app=self.app, node=self.life)
             self._recollection.doubt()
         self.timeline.take(chart, self.jobs)
-
-    async def _tell_forgotten(self) -> None:
-        """Say what this node launched and the store of a new era does not know."""
-        while doubtful := self._recollection.doubtful:
-            query = Query(app=self.app, key=doubtful[-1]["fire"])
-            found = await self._call("look", self.edges.store.find, query)
-            launch = doubtful.pop()
-            if is_forgotten(launch, found):
-                self.edges.emit("forgotten", **launch)
 
     def _plans(self) -> Iterator[list[Plan]]:
         return self.timeline.plans(self.jobs, self.store_now())
@@ -238,14 +199,14 @@ class Node:
         ask, sent = self._ask, self.edges.monotonic()
         grants = await self._call("look", self.edges.store.claim, ask)
         self._ask = None
-        self._settled.set()
+        self._settled.ring()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
         self._adopted &= grants.era == self.timeline.era  # else it may have forgotten whose jobs these are
-        for claim in grants.claims:
-            if claim.fence not in self._held:
-                self._held[claim.fence] = holding = Holding(claim, sent)
-                self.edges.spawn(self._attempt(holding))
+        fresh = [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]
+        self._held.update((holding.claim.fence, holding) for holding in fresh)
+        if fresh:
+            self.edges.spawn(self._begin(fresh))
         self._keep.ring()
         return self._when_to_ask_again(ask, grants)
 
@@ -256,7 +217,7 @@ class Node:
             app=self.app,
             node=self.life,
             number=self._asks,
-            limit=self.share.bite(room),
+            limit=min(self.share.bite(room), self.pace.ask_max),
             hooks=hooks,
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
@@ -275,41 +236,82 @@ class Node:
         runs = len(grants.claims) - sentences - hooks
         self._full = runs >= ask.limit or hooks >= ask.hooks
         self._owes_hooks |= self.draining and hooks >= ask.hooks
+        if self._burst.goes_on(self._full and ask.limit == self.pace.ask_max, self.edges.monotonic()):
+            self._look.ring()
         is_more = self.share.take(ask.limit, runs, self._room()[0])
         at_once = is_more or sentences >= SENTENCES_MAX or not self._adopted
         return 0.0 if at_once else grants.next_in_s
 
     # Attempts.
 
-    async def _attempt(self, holding: Holding) -> None:
-        claim = holding.claim
-        try:
-            verdict, end = await self._carry_out(holding)
-        except Exception as error:  # a bug of ours must not leave the fire open for ever
-            self.edges.emit("internal-error", **fields_of(claim), error=f"{type(error).__name__}: {error}")
-            verdict, end = await abandon(holding)
-        self._done.append(report(claim, verdict, end, self.store_now()))
-        holding.settled = True
-        self._tell.ring()
+    async def _begin(self, holdings: Sequence[Holding]) -> None:
+        """Start all of these; who needs to look into the store first waits alone."""
+        for number, holding in enumerate(holdings, 1):
+            fire = holding.claim.fire
+            if len(holdings) > 1 and is_in_doubt(fire, self.jobs.get(fire.job)):
+                self.edges.spawn(self._begin([holding]))
+                continue
+            try:
+                verdict = await self._carry_out(holding)
+            except Exception as error:
+                verdict = self._broken(holding, error)
+            if verdict:
+                self._settle(holding, *without_work(verdict))
+            if number % TURN == 0:
+                await asyncio.sleep(0)
 
-    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+    async def _carry_out(self, holding: Holding) -> Verdict | None:
+        """None: it is under way."""
         claim = holding.claim
         if verdict := admit(claim, self.edges.rng):
-            return verdict, End(verdict.outcome)
+            return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
-            return unused("its node is shutting down")
+            return give_back("its node is shutting down")
         job = await self._definition(claim.fire, holding.renewed)
         if job is None:
             self._without.add(claim.fire.job)
-            return unused("its node does not hold its definition")
+            return give_back("its node does not hold its definition")
         self.tell.start(claim, self.store_now())
-        return await attempt(holding, job, self.edges.starter, self.edges.rng)
+        if verdict := start(holding, job, self.edges.starter):
+            return verdict
+        if holding.running:
+            holding.running.gone.add_done_callback(partial(self._note_end, holding))
+        return None
+
+    def _note_end(self, holding: Holding, gone: asyncio.Future[Went]) -> None:
+        self._ended.append((holding, gone))
+        self._end.ring()
+
+    async def _judge_ends(self) -> float:
+        if self._burst.comes_first(self.edges.monotonic()):
+            return self.pace.gather_s
+        ended, self._ended = self._ended, []
+        for holding, gone in ended:
+            if holding.settled or gone.cancelled():
+                continue
+            try:
+                verdict, end = judge(holding.claim, gone.result(), self.edges.rng)
+            except Exception as error:
+                verdict, end = without_work(self._broken(holding, error))
+            self._settle(holding, verdict, end)
+        return self.pace.idle_s
+
+    def _broken(self, holding: Holding, error: Exception) -> Verdict:
+        """A bug of ours must not leave the fire open for ever."""
+        text = f"{type(error).__name__}: {error}"
+        self.edges.emit("internal-error", **fields_of(holding.claim), error=text)
+        return Verdict(Outcome("failed", "internal error"))
+
+    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        self._done.append(report(holding.claim, verdict, end, self.store_now()))
+        holding.settled = True
+        self._tell.ring()
 
     async def _definition(self, fire: Fire, granted: float) -> Job | None:
         """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
         than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
-        if job is None or fire.origin == "hook" or fire.revision in ("", job.revision):
+        if not is_in_doubt(fire, job):
             return job
         try:
             async with self._reading:
@@ -317,7 +319,7 @@ class Node:
                     await self._read_chart()
         except StoreUnavailable:
             return None
-        return job if self.timeline.is_in_force(job) else None
+        return job if job and self.timeline.is_in_force(job) else None
 
     # Keeping and settling.
 
@@ -346,6 +348,8 @@ class Node:
 
     async def _report(self) -> float:
         """Record the verdicts in one batch, however long the store is away; then say so."""
+        if self._burst.comes_first(self.edges.monotonic()):
+            return self.pace.gather_s
         if reports := self._done[: self.pace.report_max]:
             answers = await self._call("report", self.edges.store.finish, reports)
             del self._done[: len(reports)]
@@ -354,7 +358,7 @@ class Node:
                 self.tell.end(one, stands)
                 self._recollection.keep(one, stands)
                 self._owes_hooks |= bool(one.follow) and one.claim.sentence is None and not self._is_closing
-            self._settled.set()
+            self._settled.ring()
             is_due_again = any(stands and stands.again_in_s is not None for stands in answers)
             if self._full or is_due_again or (self.draining and self._owes_hooks):
                 self._look.ring()  # there is room for more; or to learn when a retry is due
@@ -369,14 +373,15 @@ class Node:
         if not await self._is_settled_within(seconds):
             self._is_closing, self._owes_hooks = True, False  # the next node calls the hooks of what we end
             self._stop_all(kill_after_s=0.0 if self._hurried.is_set() else None)
-            await asyncio.gather(*(gone(held.running) for held in self._held.values() if held.running))
+            if running := [held.running.gone for held in self._held.values() if held.running]:
+                await asyncio.wait(running)
             self._hurried.clear()
             await self._is_settled_within(self.pace.settle_s)
 
     def hurry(self) -> None:
         """End at once what still runs."""
         self._hurried.set()
-        self._settled.set()
+        self._settled.ring()
         if self.draining:
             self._stop_all(kill_after_s=0.0)
 
@@ -385,13 +390,9 @@ class Node:
             holding.stop(Outcome("lost", "shutdown"), kill_after_s)
 
     async def _is_settled_within(self, seconds: float) -> bool:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while self._is_busy() and not self._hurried.is_set() and (left := until - loop.time()) > 0:
-            self._settled.clear()
-            timer = loop.call_later(left, self._settled.set)
-            await self._settled.wait()
-            timer.cancel()
+        until = self.edges.monotonic() + seconds
+        while self._is_busy() and not self._hurried.is_set() and (left := until - self.edges.monotonic()) > 0:
+            await self._settled.sleep(left)
         return not self._is_busy()
 
     def _is_busy(self) -> bool:

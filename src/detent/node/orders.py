@@ -4,25 +4,46 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from detent.node.wardenry.charge import CallOrder, GuardOrder
-from detent.node.wardenry.spawn import Order
+from detent.node.wardenry.charge import CallOrder
 from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Base, Spec
 
 Message = dict[str, object]
 
 
-def order_of(spec: Spec | CallSpec | GuardSpec, trusted_by: float, term_by: float) -> Message:
-    match spec:
-        case Spec():
-            return {"do": "spawn", "base": spec.base.name, **_command(spec, trusted_by, term_by)._asdict()}
-        case CallSpec():
-            return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
-        case GuardSpec(id=id, lane=lane, places=places):
-            order = GuardOrder(id, os.getpid(), trusted_by, _wire_text(lane), places)
-            return {"do": "guard", **order._asdict()}
+class Guarded(Protocol):
+    """What the node is to be guarded for."""
+
+    @property
+    def spec(self) -> Spec | CallSpec | GuardSpec: ...
+
+    @property
+    def trusted_by(self) -> float: ...
+
+
+def order_of(spec: Spec | CallSpec, trusted_by: float, term_by: float) -> Message:
+    if isinstance(spec, Spec):
+        return {"do": "spawn", **_command(spec, trusted_by, term_by), "base": spec.base.name}
+    return {"do": "call", **_call(spec, trusted_by, term_by)._asdict()}
+
+
+def guard_all(works: Iterable[Guarded]) -> Message:
+    """The fields of `charge.GuardOrder`, of each."""
+    pid = os.getpid()
+    orders = [
+        [
+            one.spec.id,
+            pid,
+            one.trusted_by,
+            os.fsencode(one.spec.lane).decode("utf-8", "surrogateescape"),
+            one.spec.places,
+        ]
+        for one in works
+    ]
+    return {"do": "guard", "orders": orders}
 
 
 def base(known: Base) -> Message:
@@ -40,25 +61,26 @@ def settle(household: Household) -> Message:
         work_dir=household.work_dir,
         user=household.user,
     )
-    return {"do": "settle", "household": household.name, "order": _command(spec, 0.0, 0.0)._asdict()}
+    return {"do": "settle", "household": household.name, "order": _command(spec, 0.0, 0.0)}
 
 
-def _command(spec: Spec, trusted_by: float, term_by: float) -> Order:
-    return Order(
-        id=spec.id,
-        words=tuple(map(_wire_text, spec.words)),
-        env=_env(spec.env),
-        cwd=_wire_text(spec.work_dir),
-        user=spec.user,
-        trusted_by=trusted_by,
-        term_by=term_by,
-        timeout_s=spec.timeout_s,
-        kill_after_s=spec.kill_after_s,
-        children=spec.children,
-        output_path=_wire_text(spec.output_path),
-        lane=_wire_text(spec.lane),
-        places=spec.places,
-    )
+def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:
+    """The fields of `spawn.Order`."""
+    return {
+        "id": spec.id,
+        "words": [*map(_wire_text, spec.words)],
+        "env": _env(spec.env),
+        "cwd": _wire_text(spec.work_dir),
+        "user": spec.user,
+        "trusted_by": trusted_by,
+        "term_by": term_by,
+        "timeout_s": spec.timeout_s,
+        "kill_after_s": spec.kill_after_s,
+        "children": spec.children,
+        "output_path": _wire_text(spec.output_path),
+        "lane": _wire_text(spec.lane),
+        "places": spec.places,
+    }
 
 
 def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:

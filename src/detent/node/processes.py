@@ -25,8 +25,8 @@ from typing import Any
 
 from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
-from detent.node.attempt import LaneHeld, margin_s
-from detent.node.orders import base, order_of, settle
+from detent.node.attempt import LaneHeld, Went, margin_s
+from detent.node.orders import base, guard_all, order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
 from detent.node.wardenry.sweep import kill_left, orphans_since, sweep
@@ -36,7 +36,7 @@ from detent.runners.command import Base, Gone, Spec, end_of
 __all__ = ["Processes", "Work", "find_cgroup", "sweep"]
 
 WARDEN = Path(__file__).with_name("warden.py")
-LINE_MAX = 1 << 20  # of the warden's: a tail in base 64 and little else
+RECEIVE = 1 << 20
 LOOK_S = 0.01  # between two looks at processes that are about to be gone
 FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
 PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
@@ -46,32 +46,28 @@ HOUSEHOLDS_MAX = 256
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
 AnySpec = Spec | CallSpec | GuardSpec
+Begun = Callable[[], None]
 
 
 class Work:
     """The work of one attempt, in the warden's charge."""
 
-    def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[End] = loop.create_future()
+    def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float, begun: Begun) -> None:
+        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        self.id, self.spec, self.begun = spec.id, spec, begun
         self.pid = 0  # of the main process, once started
-        self.begun: asyncio.Future[bool] = loop.create_future()  # False: refused
         self.trusted_by = trusted_by
-        self._processes, self._spec = processes, spec
+        self._processes = processes
         self._stopped: Outcome | None = None
-
-    @property
-    def id(self) -> str:
-        return self._spec.id
 
     @property
     def overdue_at(self) -> float:
         """By then the warden has ended it, if it can; and nobody else can have its claim yet."""
-        return self.trusted_by + margin_s(self._spec.ttl_s) / 5
+        return self.trusted_by + margin_s(self.spec.ttl_s) / 5
 
     @property
     def term_by(self) -> float:
-        return self.trusted_by - min(self._spec.kill_after_s, self._spec.ttl_s / 6)
+        return self.trusted_by - min(self.spec.kill_after_s, self.spec.ttl_s / 6)
 
     def extend(self, trusted_by: float) -> None:
         """The claim was renewed: trust ends later."""
@@ -91,16 +87,15 @@ class Work:
         self._processes.release(self)
 
     def end(self, gone: Gone, result: str = "") -> None:
-        self._resolve(end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=result))
+        end = end_of(gone, self.spec.timeout_s, self._stopped)
+        self.resolve(end._replace(result=result) if result else end)
 
     def lose(self, reason: str) -> None:
-        self._resolve(End(self._stopped or Outcome("lost", reason)))
+        self.resolve(End(self._stopped or Outcome("lost", reason)))
 
-    def _resolve(self, end: End) -> None:
-        if not self.begun.done():
-            self.begun.set_result(True)
+    def resolve(self, went: Went) -> None:
         if not self.gone.done():
-            self.gone.set_result(end)
+            self.gone.set_result(went)
 
 
 class Processes:
@@ -119,7 +114,12 @@ class Processes:
         self._launched, self._died = launched, died  # called with each warden's process id, and at its death
         self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
         self._works: dict[str, Work] = {}
+        self._unordered: list[Work] = []  # what waits for a warden
         self._extended: dict[str, Work] = {}
+        self._is_sending = False
+        self._unsent: list[bytes] = []
+        self._unguarded: list[Work] = []  # guards that are to be asked for
+        self._released: list[str] = []
         self._bases: dict[str, Base] = {}  # environments that the warden knows
         self._households: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
@@ -146,27 +146,49 @@ class Processes:
     def is_closing(self) -> bool:
         return self._is_closing
 
-    async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
-        """Start it, to be gone by `trusted_by` at the latest.  None: it is too late, nothing was begun;
-        nor was it where its lane is held."""
-        await self._is_up.wait()
-        if self._is_closing:
-            return None
+    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = lambda: None) -> Work:
+        """Have it started, to be gone by `trusted_by` at the latest.  `begun` is called when it is."""
         if spec.id in self._works:
             raise ValueError(f"{spec.id} is under way already")
-        work = Work(self, spec, trusted_by)
+        work = Work(self, spec, trusted_by, begun)
+        if self._is_closing:
+            work.resolve(None)
+            return work
+        self._works[spec.id] = work
+        if self._is_up.is_set():
+            self._order(work)
+        else:
+            self._unordered.append(work)
+        return work
+
+    async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
+        """Start it, and see it started.  None: it is too late, nothing was begun; nor was it where its
+        lane is held."""
+        begun = asyncio.get_running_loop().create_future()
+        work = self.begin(spec, trusted_by, lambda: begun.set_result(None))
+        try:
+            await asyncio.wait([begun, work.gone], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.stop(Outcome("cancelled", "nobody waits for it any more"))
+            raise
+        went = work.gone.result() if work.gone.done() else End(Outcome("succeeded"))
+        if isinstance(went, LaneHeld):
+            raise went
+        return work if went else None
+
+    def _order(self, work: Work) -> None:
+        """One message for all guards that are asked for in one turn of the loop: they come in thousands."""
+        spec = work.spec
+        if isinstance(spec, GuardSpec):
+            self._unguarded.append(work)
+            return self._send_soon()
         if isinstance(spec, CallSpec):
             self._settle(spec.household)
         elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
             self.send(base(spec.base))
             self._bases[spec.base.name] = spec.base
         self.send(order_of(spec, work.trusted_by, work.term_by))
-        self._works[spec.id] = work
-        try:
-            return work if await asyncio.shield(work.begun) else None
-        except asyncio.CancelledError:
-            work.stop(Outcome("cancelled", "nobody waits for it any more"))
-            raise
+        return None
 
     async def close(self) -> None:
         """End everything, the warden too.  Work that is still under way is lost."""
@@ -181,7 +203,8 @@ class Processes:
         self._warden.kill()
         await self._listener
         self._writer = self._warden = None
-        self._is_up.set()  # for those who wait to spawn, to learn that it is too late
+        for work in self._unordered:
+            work.resolve(None)
 
     # Households.
 
@@ -207,12 +230,30 @@ class Processes:
 
     def release(self, work: Work) -> None:
         if self._works.pop(work.id, None):
-            self.send({"do": "release", "id": work.id})
+            self._released.append(work.id)
+            self._send_soon()
 
     def send(self, message: dict[str, Any]) -> None:
         """Where no warden is up, there is nobody to tell: what it had is being buried."""
+        if self._writer and self._is_up.is_set():
+            self._unsent.append(json.dumps(message).encode())
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._is_sending:
+            self._is_sending = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """One write for all that is said in one turn of the loop."""
+        self._is_sending = False
+        first = [guard_all(self._unguarded)] if self._unguarded else []
+        if self._released:
+            first.append({"do": "release", "ids": self._released})
         if self._writer and self._is_up.is_set() and not self._writer.is_closing():
-            self._writer.write(json.dumps(message).encode() + b"\n")
+            self._writer.write(b"\n".join((*(json.dumps(one).encode() for one in first), *self._unsent, b"")))
+        for said in (self._unguarded, self._released, self._unsent):
+            said.clear()
 
     def extend(self, work: Work) -> None:
         """One message for all that are extended in one turn of the loop."""
@@ -229,17 +270,21 @@ class Processes:
         self._unheard = 0
         if message["did"] == "hear":
             return
+        if message["did"] == "guarded":
+            for id in message["ids"]:
+                self._works[id].begun()
+            return
         work = self._works[message["id"]]
         match message["did"]:
             case "started":
                 work.pid = message["pid"]
-                work.begun.set_result(True)
+                work.begun()
             case "refused":
                 del self._works[work.id]
-                work.begun.set_result(False)
+                work.resolve(None)
             case "held":
                 del self._works[work.id]
-                work.begun.set_exception(LaneHeld(message["by"]))
+                work.resolve(LaneHeld(message["by"]))
             case "gone":
                 del self._works[work.id]
                 tail = base64.b64decode(message["tail"])
@@ -251,14 +296,21 @@ class Processes:
     async def _keep_a_warden(self, reader: asyncio.StreamReader) -> None:
         while True:
             with contextlib.suppress(ConnectionError):
-                while line := await reader.readline():
-                    self._hear(json.loads(line))
+                await self._listen(reader)
             await self._bury()
             if self._is_closing:
                 return
             reader = await self._launch_at_last()
             if self._is_closing:
                 self.send({"do": "bye"})  # nobody was there to hear it before
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """To all that it says, until it is gone."""
+        rest = b""
+        while data := await reader.read(RECEIVE):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._hear(json.loads(line))
 
     async def _ping(self) -> None:
         """A warden that is stopped ends nothing in time: it is killed, and what it had is buried.  Counted
@@ -296,13 +348,16 @@ class Processes:
             except OSError:
                 ours.close()
                 raise
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_MAX)
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=RECEIVE)
         self._launched_at = monotonic()
         self._unheard = 0
         self._households.clear()
         self._bases.clear()
         self._is_up.set()
         self._launched(self._warden.pid)
+        waiting, self._unordered = self._unordered, []
+        for work in waiting:
+            self._order(work)
         return reader
 
     def _execute_warden(self, fd: int) -> subprocess.Popen[bytes]:
@@ -336,6 +391,7 @@ class Processes:
             await asyncio.sleep(LOOK_S)
         if self._cgroup:
             self._cgroup.remove()
-        works, self._works = self._works, {}
+        works, self._works = self._works, {work.id: work for work in self._unordered}
         for work in works.values():
-            work.lose("the node was stopped" if self._is_closing else "the warden died")
+            if work.id not in self._works:
+                work.lose("the node was stopped" if self._is_closing else "the warden died")

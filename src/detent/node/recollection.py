@@ -7,9 +7,10 @@ launched again, by whichever node.  Whoever launched it first is the only one wh
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from detent.model import Report, Row, Verdict
+from detent.model import Query, Report, Row, Verdict
 from detent.node.telling import fields_of
 
 LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
@@ -18,7 +19,7 @@ LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
 class Recollection:
     def __init__(self) -> None:
         self._launches = deque[dict[str, Any]](maxlen=LAUNCHES_MAX)
-        self.doubtful: list[dict[str, Any]] = []  # launches to be looked up, newest last
+        self._doubtful: list[dict[str, Any]] = []  # launches to be looked up, newest last
 
     def keep(self, report: Report, stands: Verdict | None) -> None:
         """The store has acknowledged the end of an attempt."""
@@ -27,9 +28,20 @@ class Recollection:
 
     def doubt(self) -> None:
         """The store is in another era."""
-        self.doubtful = list(self._launches)
+        self._doubtful = list(self._launches)
+
+    async def forgotten(
+        self, app: str, find: Callable[[Query], Awaitable[list[Row]]]
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The launches that the store of a new era does not know."""
+        while self._doubtful:
+            launch = self._doubtful[-1]
+            found = await find(Query(app=app, key=launch["fire"]))
+            self._doubtful.pop()
+            if _is_forgotten(launch, found):
+                yield launch
 
 
-def is_forgotten(launch: dict[str, Any], found: list[Row]) -> bool:
+def _is_forgotten(launch: dict[str, Any], found: list[Row]) -> bool:
     """Is the fire there without this attempt?  One that is not there at all is not launched again."""
     return any(launch["fence"] not in (one.fence for one in row.attempts) for row in found)

@@ -29,10 +29,11 @@ from detent.core.manifest import Manifest, jobs_on
 from detent.core.secrets import secret_variables
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
-from detent.model import Job, Note, Request
+from detent.model import Job, Note, Plan, Request
 from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
-from detent.node.lives import Graveyard, Life
-from detent.node.node import Edges, Node, Pace
+from detent.node.edges import Edges, Pace
+from detent.node.lives import Graveyard, Life, make_lanes
+from detent.node.node import Node
 from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
@@ -111,6 +112,7 @@ class Service:
             rng=Random(),
             emit=self._emit,
             rounded=self._feed_watchdog,
+            planned=self._make_lanes,
         )
         jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
         idle_s = self._notify.watchdog_s / 3 or Pace().idle_s
@@ -261,6 +263,17 @@ class Service:
         serves = {"queues": self._setting.queues, "outputs": str(self._life.outputs)}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return json.dumps(about | serves | now | {"load": round(load, 1)})
+
+    def _make_lanes(self, plans: Sequence[Plan]) -> None:
+        """What is slow at a lane's first fire is done before that is due."""
+        lanes = [fire.lane for plan in plans for fire in plan.fires if fire.lane and self._is_ours(plan.job)]
+        if lanes:
+            self._spawn(self._threads("lanes", make_lanes, self._life.lanes, lanes))
+
+    def _is_ours(self, name: str) -> bool:
+        """Is it ours to run, and in processes of this host?"""
+        job = self._node.jobs.get(name)
+        return job is not None and job.queue in self._setting.queues and not isinstance(job.work, Request)
 
     async def _prune(self) -> None:
         while True:

@@ -4,24 +4,29 @@ and the calls that ask for it in this process."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from detent import clock
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Request, Work
-from detent.node.attempt import Running
+from detent.node.attempt import Running, Went
 from detent.node.lives import forget_output, lane_path, output_path
 from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
-from detent.runners.call import PROGRAM, Household, call_spec, guard_spec, household_of, previous_success
-from detent.runners.command import Base, Paths, command_env, spec_of, steady_env, told_env
+from detent.runners.call import PROGRAM, CallSpec, Household, call_spec, guard_spec, household_of
+from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
 from detent.runners.secrets import resolve
+
+if TYPE_CHECKING:
+    from detent.node.inside import House
 
 NOTHING = Command(words=())
 
@@ -39,7 +44,7 @@ class Surroundings(NamedTuple):
 class Sent:
     """A request under way in a thread."""
 
-    def __init__(self, gone: asyncio.Task[End], lifeline: Lifeline) -> None:
+    def __init__(self, gone: asyncio.Future[Went], lifeline: Lifeline) -> None:
         self.gone, self._lifeline = gone, lifeline
 
     def extend(self, trusted_by: float) -> None:
@@ -68,23 +73,25 @@ class Runners:
         self._bases.clear()
         self._processes.dissolve_households()
 
-    async def start(self, work: Work, claim: Claim, trusted_by: float) -> Running | None:
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
         match work:
             case Command():
-                return await self._spawn(work, claim, trusted_by)
+                return self._spawn(work, claim, trusted_by)
             case Request():
                 return self._send(work, claim, trusted_by)
             case Call():
-                return await self._call(work, claim, trusted_by)
+                return self._call(work, claim, trusted_by)
         assert_never(work)
 
-    async def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running | None:
+    def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        paths = Paths(str(path), lane_path(self.around.lanes, claim.fire.lane))
+        paths = Paths(path, lane_path(self.around.lanes, claim.fire.lane))
         spec = spec_of(claim, command, told_env(claim, command), paths)
-        running = await self._processes.spawn(spec._replace(base=self._base(command)), trusted_by)
-        if running is not None:
-            running.gone.add_done_callback(lambda _: forget_output(path))
+        return self._begin(spec._replace(base=self._base(command)), trusted_by)
+
+    def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
+        running = self._processes.begin(spec, trusted_by)
+        running.gone.add_done_callback(partial(_forget_output, spec.output_path))
         return running
 
     def _base(self, command: Command) -> Base:
@@ -94,20 +101,19 @@ class Runners:
             self._bases[is_other] = Base("another's" if is_other else "ours", env)
         return self._bases[is_other]
 
-    async def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running | None:
-        lane, variables = lane_path(self.around.lanes, claim.fire.lane), command_env({}, claim, NOTHING)
+    def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
+        lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
-            from detent.node.inside import start_inside  # late: few have such calls
-            from detent.runners.call_inside import Inside
-
-            work = call, claim, Inside(call, variables, previous_success(claim))
-            return await start_inside(self._processes, guard_spec(claim, lane), work, trusted_by)
+            return self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        spec = call_spec(claim, call, self._household(call, claim), variables)
-        running = await self._processes.spawn(spec._replace(output_path=str(path), lane=lane), trusted_by)
-        if running is not None:
-            running.gone.add_done_callback(lambda _: forget_output(path))
-        return running
+        spec = call_spec(claim, call, self._household(call, claim), command_env({}, claim, NOTHING))
+        return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
+
+    @functools.cached_property
+    def _house(self) -> House:
+        from detent.node.inside import House  # late: few have such calls
+
+        return House(self._processes)
 
     def _household(self, call: Call, claim: Claim) -> Household:
         key = (call.work_dir, call.env, call.user)
@@ -117,19 +123,26 @@ class Runners:
             self._households[key] = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
         return self._households[key]
 
-    def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running | None:
+    def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
         lifeline = Lifeline(trusted_by)
-        if lifeline.ended(clock.boottime()):
-            return None
         if claim.fire.origin == "hook":
             headers = (*request.headers, ("Content-Type", "application/json"))
             request = request._replace(headers=headers, body=claim.fire.payload)
         sending = self._threads("request", self._exchange, request, claim, lifeline)
         return Sent(asyncio.ensure_future(sending), lifeline)
 
-    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> End:
+    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> Went:
+        if lifeline.ended(clock.boottime()):
+            return None
         found = resolve(request.secret_refs, self.around.secrets, self.around.env)
         for warning in found.warnings:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         timeout_s = claim.fire.policy.timeout_s
         return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
+
+
+def _forget_output(path: str, gone: asyncio.Future[Went]) -> None:
+    """There is a file only where something was written; of work that was lost that is not known."""
+    went = gone.result()
+    if isinstance(went, End) and (went.tail or went.outcome.kind == "lost"):
+        forget_output(path)

@@ -14,6 +14,7 @@ from detent.core.plan import rfc3339
 from detent.events import Emit, end_event
 from detent.model import Claim, Report, Verdict
 
+_LATE = timedelta(seconds=LATE_S)
 EXCERPT_MAX = 200  # bytes of a failed attempt's output in its event
 
 
@@ -25,12 +26,10 @@ class Telling:
         fire = claim.fire
         if fire.origin == "hook":
             return
-        late = (
-            fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + timedelta(seconds=LATE_S) < now
-        )
-        if late:
-            self._emit("caught-up", **fields_of(claim), late_s=round((now - fire.due_at).total_seconds()))
-        self._emit("fire-started", **fields_of(claim), attempt=claim.attempt)
+        fields = fields_of(claim)
+        if fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + _LATE < now:
+            self._emit("caught-up", **fields, late_s=round((now - fire.due_at).total_seconds()))
+        self._emit("fire-started", **fields, attempt=claim.attempt)
 
     def end(self, report: Report, stands: Verdict | None) -> None:
         claim = report.claim
@@ -45,8 +44,14 @@ class Telling:
 def fields_of(claim: Claim) -> dict[str, Any]:
     """What every event of a fire has."""
     fire, (app, _, job) = claim.fire, claim.fire.job.partition(".")
-    named = {"app": app, "job": job, "fire": fire.key, "run_id": fire.run_id}
-    return named | {"node": claim.node, "fence": claim.fence}
+    return {
+        "app": app,
+        "job": job,
+        "fire": fire.key,
+        "run_id": fire.run_id,
+        "node": claim.node,
+        "fence": claim.fence,
+    }
 
 
 def _details(report: Report, stands: Verdict) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 from detent import clock
@@ -25,13 +26,14 @@ class Sink(Protocol):
 
 def word_of(event: str, style: Style, **fields: Any) -> str:
     """One event as its line."""
-    return _STYLES[style](event, EVENTS[event].level, fields)
+    return _STYLES[style](event, clock.wall(), fields)
 
 
 Style = Literal["json", "plain", "coloured"]
+QUIET = frozenset({"DEBUG"})
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 _GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
-_LEADING = ("time", "level", "event", "app", "job", "run_id", "fire", "node")
+_LEADING = ("app", "job", "run_id", "fire", "node")  # behind time, level and event
 _ON_TERMINAL: tuple[str, ...] = (
     "attempt",
     "attempts",
@@ -45,18 +47,26 @@ _ON_TERMINAL: tuple[str, ...] = (
 _ON_TERMINAL += ("lines", "error", "added", "changed", "removed")
 
 
-def log_to(stream: Sink, style: Style, quiet: frozenset[str] = frozenset({"DEBUG"})) -> Emit:
+def log_to(stream: Sink, style: Style, quiet: frozenset[str] = QUIET) -> Emit:
     """A listener that writes each event as one line."""
-    word = _STYLES[style]
     lock = threading.Lock()
 
-    def emit(event: str, **fields: Any) -> None:
-        level = EVENTS[event].level
-        if level in quiet:
-            return
-        line = word(event, level, fields)
+    def write(line: Callable[[], str]) -> None:
         with lock:
-            _write(stream, line)
+            _write(stream, line())
+
+    return log_later(write, style, quiet)
+
+
+def log_later(
+    write: Callable[[Callable[[], str]], None], style: Style, quiet: frozenset[str] = QUIET
+) -> Emit:
+    """A listener that leaves the wording of each event to whoever writes it: who emits has other work."""
+    word = _STYLES[style]
+
+    def emit(event: str, **fields: Any) -> None:
+        if EVENTS[event].level not in quiet:
+            write(partial(word, event, clock.wall(), fields))
 
     return emit
 
@@ -69,24 +79,34 @@ def _write(stream: Sink, line: str) -> None:
         return
 
 
-def _json_line(event: str, level: str, fields: dict[str, Any]) -> str:
-    now = clock.now()
-    time = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
-    record: dict[str, Any] = {"time": time, "level": level, "event": event}
-    record |= {name: fields[name] for name in _LEADING if name in fields}
-    return json.dumps(record | fields, default=str, ensure_ascii=False)
+def _json_line(event: str, at: float, fields: dict[str, Any]) -> str:
+    second, part = divmod(at, 1)
+    time = f"{_to_the_second(int(second))}.{int(part * 1000):03}Z"
+    record: dict[str, Any] = {"time": time, "level": EVENTS[event].level, "event": event}
+    for name in _LEADING:
+        if name in fields:
+            record[name] = fields[name]
+    return _encode(record | fields)
 
 
-def _terminal_line(event: str, level: str, fields: dict[str, Any]) -> str:
-    colour = _GOOD if event == "success" else _COLOURS[level]
+@lru_cache(maxsize=4)  # many lines have one second
+def _to_the_second(seconds: int) -> str:
+    return f"{clock.instant(seconds):%Y-%m-%dT%H:%M:%S}"
+
+
+_encode = json.JSONEncoder(default=str, ensure_ascii=False).encode  # once: to make one costs more than a line
+
+
+def _terminal_line(event: str, at: float, fields: dict[str, Any]) -> str:
+    colour = _GOOD if event == "success" else _COLOURS[EVENTS[event].level]
     told = "  ".join(text for name in _ON_TERMINAL if (text := _told(name, fields.get(name))))
     subject = fields.get("fire") or fields.get("node", "")
-    time = f"{clock.now().astimezone():%H:%M:%S}"
+    time = f"{clock.instant(at).astimezone():%H:%M:%S}"
     return f"{_DIM}{time}{_PLAIN} {colour}{event:<18}{_PLAIN} {subject}  {_DIM}{told}{_PLAIN}".rstrip()
 
 
-def _plain_line(event: str, level: str, fields: dict[str, Any]) -> str:
-    return re.sub(r"\x1b\[[0-9]*m", "", _terminal_line(event, level, fields))
+def _plain_line(event: str, at: float, fields: dict[str, Any]) -> str:
+    return re.sub(r"\x1b\[[0-9]*m", "", _terminal_line(event, at, fields))
 
 
 def _told(name: str, value: Any) -> str:
@@ -109,7 +129,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "removed": lambda jobs: f"removed {', '.join(jobs)}",
 }
 
-_STYLES: dict[Style, Callable[[str, str, dict[str, Any]], str]] = {
+_STYLES: dict[Style, Callable[[str, float, dict[str, Any]], str]] = {
     "json": _json_line,
     "plain": _plain_line,
     "coloured": _terminal_line,

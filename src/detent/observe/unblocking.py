@@ -1,7 +1,7 @@
 """A stream that nobody waits for: a log whose reader is stalled must not stop the node.
 
-Lines are written by a thread of its own.  Where they come faster than they are taken, the newest are
-dropped and counted; how many is told when there is room again.
+Lines are worded and written by a thread of its own.  Where they come faster than they are taken, the
+newest are dropped and counted; how many is told when there is room again.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-LINES_MAX = 10_000
-WRITE_MAX = 100  # lines in one write
+LINES_MAX = 50_000
+WRITE_MAX = 1000  # lines in one write
+GATHER_S = 0.05  # a burst of events must not become a burst of wake-ups and writes
+Line = str | Callable[[], str]  # one that is yet to be worded has no line break
 
 
 class Unblocking:
     def __init__(self, fd: int, dropped: Callable[[int], str]) -> None:
         self._fd, self._word = fd, dropped
-        self._lines: SimpleQueue[str | None] = SimpleQueue()
-        self._dropped = 0
+        self._lines: SimpleQueue[Line | None] = SimpleQueue()
+        self._dropped, self._closing = 0, threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="detent-log", daemon=True)
         self._thread.start()
 
-    def write(self, line: str) -> None:
+    def write(self, line: Line) -> None:
         if self._lines.qsize() >= LINES_MAX:
             self._dropped += 1
         else:
             self._lines.put(line)
 
-    def flush(self) -> None:
-        """There is no buffer."""
-
     def close(self, seconds: float) -> None:
         """Have the rest written, if somebody reads it."""
         self._lines.put(None)
+        self._closing.set()
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
@@ -44,17 +44,18 @@ class Unblocking:
                 if self._dropped and self._lines.qsize() < LINES_MAX // 2:
                     count, self._dropped = self._dropped, 0
                     self._write(self._word(count))
-                self._write("".join(lines))
+                self._write("".join(line if isinstance(line, str) else f"{line()}\n" for line in lines))
 
-    def _next_lines(self) -> list[str]:
-        """What is there, in one piece: a burst of events must not become a burst of writes.  No line: the
-        end."""
-        lines: list[str] = []
+    def _next_lines(self) -> list[Line]:
+        """What is there a moment after the first one, in one piece.  No line: the end."""
+        lines: list[Line] = []
         while not lines or (len(lines) < WRITE_MAX and not self._lines.empty()):
             line = self._lines.get()
             if line is None:
                 self._lines.put(None)  # for the next time, if there is something to write first
                 break
+            if not lines:
+                self._closing.wait(GATHER_S)
             lines.append(line)
         return lines
 

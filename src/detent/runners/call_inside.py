@@ -19,13 +19,15 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent.model import Call
 from detent.runners.base import TAIL_MAX
-from detent.runners.call_fire import Fire, fire_of
+from detent.runners.call_fire import Fire
 from detent.runners.call_function import (
     CannotCall,
     bind,
@@ -55,14 +57,16 @@ def _search_here() -> None:
 
 
 class Inside:
-    """A call under way in this process.  `ended` is called once, in a thread that is not the caller's."""
+    """A call under way in this process, to be kept until it has ended.  `ended` is called once, in a thread
+    that is not the caller's."""
 
-    def __init__(self, call: Call, variables: Mapping[str, str], previous_success: float | None) -> None:
-        self._call, self._facts = call, (variables, previous_success)
+    def __init__(self, call: Call, fire: Callable[[], Fire]) -> None:
+        self._call, self._fire = call, fire  # for a function that asks for it
         self._log = _Log()
-        self._cancel: Callable[[], object] = lambda: None
+        self._cancel: Callable[[], object] = _nothing
         self._lock = threading.Lock()
         self._is_cancelled = False
+        self._task: asyncio.Task[None] | None = None
 
     def start(self, ended: Callable[[Ended], object]) -> None:
         _search_here()
@@ -70,7 +74,7 @@ class Inside:
         context.run(_LOG.set, self._log)
         _listen_to_logging()
         if self._call.isolation == "loop":
-            _run_on_loop(self._on_loop(ended), context)
+            _shared_loop().put(partial(self._create_task, ended, context))
         else:
             name = f"detent-call-{self._call.function}"
             threading.Thread(
@@ -95,25 +99,29 @@ class Inside:
 
     # On the loop.
 
+    def _create_task(self, ended: Callable[[Ended], object], context: contextvars.Context) -> None:
+        """Kept with the call, as a loop itself keeps its tasks only weakly."""
+        self._task = asyncio.get_running_loop().create_task(self._on_loop(ended), context=context)
+
     async def _on_loop(self, ended: Callable[[Ended], object]) -> None:
         try:
-            function = self._function()
-            result = self._succeeded(await self._await(function()))
+            result = self._succeeded(await self._await(self._function()()))
         except BaseException as error:
             result = self._failed(error)
         ended(result)
 
-    async def _await(self, value: Any) -> object:
-        task, loop = asyncio.ensure_future(value), asyncio.get_running_loop()
+    async def _await(self, value: Awaitable[object]) -> object:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
         with self._lock:
-            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
             if self._is_cancelled:
                 task.cancel()
         try:
-            return await task
+            return await value
         finally:
             with self._lock:  # the loop may be closed when somebody cancels after this
-                self._cancel = lambda: None
+                self._cancel = _nothing
 
     # Either way.
 
@@ -122,10 +130,7 @@ class Inside:
         if self._call.isolation == "loop" and not inspect.iscoroutinefunction(found):
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
         args, named = bind(found, json.loads(self._call.args), self._fire)
-        return lambda: found(*args, **named)
-
-    def _fire(self) -> Fire:
-        return fire_of(*self._facts)
+        return partial(found, *args, **named)
 
     def _succeeded(self, value: object) -> Ended:
         text, why_not = returned(value)
@@ -168,12 +173,17 @@ class _Listener(logging.Handler):
             log.write(self.format(record) + "\n")
 
 
-def _listen_to_logging() -> None:
-    root = logging.getLogger()
-    if any(isinstance(handler, _Listener) for handler in root.handlers):
-        return
+@functools.cache
+def _listener() -> _Listener:
     listener = _Listener(logging.INFO)
     listener.setFormatter(logging.Formatter(LOG_FORMAT))
+    return listener
+
+
+def _listen_to_logging() -> None:
+    root, listener = logging.getLogger(), _listener()
+    if listener in root.handlers:
+        return
     root.addHandler(listener)
     if root.level == logging.WARNING:  # what it is if nobody set it
         root.setLevel(logging.INFO)
@@ -181,30 +191,31 @@ def _listen_to_logging() -> None:
 
 # The loop that all such calls share.
 
-_loop: asyncio.AbstractEventLoop | None = None
-_loop_lock = threading.Lock()
+
+class Mailbox:
+    """What other threads want done on a loop: one wake-up for all that comes before it has woken."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._is_rung = loop, False
+        self._calls: deque[Callable[[], object]] = deque()
+
+    def put(self, call: Callable[[], object]) -> None:
+        self._calls.append(call)
+        if not self._is_rung:
+            self._is_rung = True
+            self._loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._is_rung = False  # first: what comes from now on rings again
+        while self._calls:
+            self._calls.popleft()()
 
 
-def _run_on_loop(coroutine: Any, context: contextvars.Context) -> None:
-    loop = _shared_loop()
-    loop.call_soon_threadsafe(lambda: _keep(loop.create_task(coroutine, context=context)))
-
-
-_tasks: set[asyncio.Task[None]] = set()  # a loop itself keeps its tasks only weakly
-
-
-def _keep(task: asyncio.Task[None]) -> None:
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
-
-
-def _shared_loop() -> asyncio.AbstractEventLoop:
-    global _loop
-    with _loop_lock:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_run, args=(_loop,), name="detent-calls", daemon=True).start()
-        return _loop
+@functools.cache
+def _shared_loop() -> Mailbox:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=_run, args=(loop,), name="detent-calls", daemon=True).start()
+    return Mailbox(loop)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
@@ -212,3 +223,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:
         with contextlib.suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
+
+
+def _nothing() -> None:
+    """There is nobody to cancel."""

@@ -18,7 +18,7 @@ from typing import Any, cast
 from detent.clock import instant
 from detent.core.lanes import Standing
 from detent.model import Attempt, Fire, Mark
-from detent.stores.base import PAUSE, STEP_S, app_of, leap
+from detent.stores.base import PAUSE, STEP_S, leap
 from detent.stores.entry import standing
 from detent.stores.sqlite_file import Link
 from detent.stores.sqlite_rows import (
@@ -238,10 +238,11 @@ class Call:
         self._attempts.append((entry.id, attempt))
 
     def has_attempt(self, entry: Kept) -> bool:
-        """Is the newest attempt of the entry on record?"""
-        unsaved = any(id == entry.id and one.number == entry.attempt for id, one in self._attempts)
+        """Is the newest attempt of the claimed entry on record?  The claim's own is not yet."""
+        if entry.ran[1] == entry.fence:
+            return False
         where = "SELECT 1 FROM attempts WHERE fire = ? AND number = ?"
-        return unsaved or self.one(where, entry.id, entry.attempt) is not None
+        return self.one(where, entry.id, entry.attempt) is not None
 
     def save(self) -> None:
         """Write what changed."""
@@ -252,7 +253,10 @@ class Call:
         results = ((id, one.number, one.result) for id, one in self._attempts if one.result)
         self.db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", results)
         self.db.executemany(_SET_FENCE, self._fences.items())
-        self.db.executemany(_SET_JOB, ((job, *values) for job, values in self._jobs.items()))
+        self.db.executemany(
+            f"INSERT INTO jobs VALUES (?, ?, ?) {SET_JOB}",
+            ((job, *values) for job, values in self._jobs.items()),
+        )
         for written in (self._changed, self._attempts, self._fences, self._jobs):
             written.clear()
         if self.world != self._found:
@@ -305,13 +309,13 @@ class Call:
             self._read["graces", ""] = dict(rows.fetchall())
         return cast(dict[str, int], self._read["graces", ""])
 
-    def next_fence(self, fire: Fire) -> int:
-        app = app_of(fire.job)
+    def next_fence(self, app: str, count: int = 1) -> int:
+        """The first of so many."""
         if app not in self._fences:
             found = self.one("SELECT fence FROM apps WHERE app = ? AND fence IS NOT NULL", app)
             self._fences[app] = found[0] if found else leap(0, self.wall)
-        self._fences[app] += 1
-        return self._fences[app]
+        self._fences[app] += count
+        return self._fences[app] - count + 1
 
     def one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = self.db.execute(statement, values).fetchone()
@@ -328,8 +332,8 @@ _ADD_ATTEMPT = f"INSERT OR REPLACE INTO attempts VALUES ({', '.join('?' * 9)})"
 _SET_FENCE = (
     "INSERT INTO apps (app, fence) VALUES (?, ?) ON CONFLICT (app) DO UPDATE SET fence = excluded.fence"
 )
-_SET_JOB = """
-INSERT INTO jobs VALUES (?, ?, ?) ON CONFLICT (job) DO UPDATE SET
+SET_JOB = """
+ON CONFLICT (job) DO UPDATE SET
     succeeded = coalesce(excluded.succeeded, succeeded),
     reached = max(coalesce(excluded.reached, reached), coalesce(reached, excluded.reached))
 """

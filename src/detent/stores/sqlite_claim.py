@@ -2,7 +2,8 @@
 
 The answer is that of the reference, which judges every fire that is due.  Here an ask that has no
 place left to run passes over the fires that would surely just run, and one that has no sentence left
-over those that would surely be sentenced: both by the index alone.  In doubt a fire is judged.
+over those that would surely be sentenced: both by the index alone.  In doubt a fire is judged; those that
+surely run are granted without, all at once (`sqlite_burst`).
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ from detent.core.lanes import LATE_S, Facts, Judgement, is_late, judge
 from detent.model import Ask, Claim, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
+from detent.stores.sqlite_burst import (
+    DOUBT_S,
+    HAS_NO_JOB,
+    IS_CONTESTED,
+    IS_PAUSED,
+    MAY_BE_SENTENCED,
+    QUEUES,
+    grant_burst,
+)
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept
-
-_DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
 
 
 def grant_due(call: Call, ask: Ask) -> list[Kept]:
     """Claim what is due for this ask, in the order in which it was recorded."""
     for life in ask.dead:
         _bury(call, life)
-    left, sentences, due = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
-    granted = []
+    granted = grant_burst(call, ask)
+    left, sentences, due = {False: ask.limit - len(granted), True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
     while entry := due.next(left[False] > 0, sentences > 0):
         judgement = _judge(call, entry)
         for key in judgement.stop:
@@ -103,23 +111,23 @@ class Due:
 
     def _expired(self) -> list[Kept]:
         """An expired claim has a sentence, always."""
-        where = f"state = 'claimed' AND app = ? AND expires <= ? AND {_QUEUES}"
+        where = f"state = 'claimed' AND app = ? AND expires <= ? AND {QUEUES}"
         values = (self._ask.app, self._call.monotonic, json.dumps(self._ask.queues))
         found = [one for one in self._call.select(where, values) if one.state == "claimed"]
         due = [one for one in found if not self._call.is_live(one) and _place(one) > self._after]
         return sorted(due, key=_place)
 
     def _pending(self, runs: bool, settles: bool) -> Iterator[Kept]:
-        where = [f"state = 'pending' AND app = ? AND run_at <= ? AND (run_at, key) > (?, ?) AND {_QUEUES}"]
+        where = [f"state = 'pending' AND app = ? AND run_at <= ? AND (run_at, key) > (?, ?) AND {QUEUES}"]
         values: list[Any] = [self._ask.app, self._call.wall, *self._after, json.dumps(self._ask.queues)]
         if not runs or self._ask.without:
             useless = "origin <> 'hook'" if not runs else "job IN (SELECT value FROM json_each(?))"
-            where.append(f"NOT ({useless} AND NOT ({_MAY_BE_SENTENCED}) AND NOT ({_IS_CONTESTED}))")
+            where.append(f"NOT ({useless} AND NOT ({MAY_BE_SENTENCED}) AND NOT ({IS_CONTESTED}))")
             values += [json.dumps(self._ask.without)] if runs else []
-            values += [self._paused(), *self._late(_DOUBT_S), self._contested()]
+            values += [self._paused(), *self._late(DOUBT_S), self._contested()]
         if not settles:
             where.append(f"NOT ({_IS_SENTENCED})")
-            values += [self._paused(), self._call.wall - _DOUBT_S]
+            values += [self._paused(), self._call.wall - DOUBT_S]
         return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", tuple(values))
 
     def _paused(self) -> str:
@@ -159,7 +167,7 @@ def _judge(call: Call, entry: Kept) -> Judgement:
 
 def _grant(call: Call, entry: Kept, ask: Ask) -> Kept:
     entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
-    entry.fence = call.next_fence(entry.fire)
+    entry.fence = call.next_fence(app_of(entry.fire.job))
     entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
     entry.expires = call.monotonic + entry.ttl_s
     call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
@@ -179,17 +187,9 @@ def _stop(call: Call, key: str, why: Outcome) -> None:
     call.ring()
 
 
-_QUEUES = "queue IN (SELECT value FROM json_each(?))"
-_HAS_NO_JOB = "(origin = 'schedule' AND NOT EXISTS (SELECT 1 FROM marks WHERE marks.job = fires.job))"
-_IS_PAUSED = "(origin = 'schedule' AND job IN (SELECT value FROM json_each(?)))"
-_MAY_BE_SENTENCED = (
-    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0)"
-    " OR (origin = 'schedule' AND due < ?))"
-)
 _IS_SENTENCED = (
-    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < ?, 0))"
+    f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0))"
 )
-_IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
 _CONTESTED = """
 SELECT lane FROM (
     SELECT lane FROM fires WHERE state = 'claimed' AND app = ?
@@ -200,10 +200,10 @@ _NEWER = """
 SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1
 """
 _NEXT_PENDING = f"""
-SELECT run_at FROM fires WHERE state = 'pending' AND app = ? AND run_at > ? AND {_QUEUES}
+SELECT run_at FROM fires WHERE state = 'pending' AND app = ? AND run_at > ? AND {QUEUES}
 ORDER BY run_at LIMIT 1
 """
 _NEXT_EXPIRY = f"""
-SELECT expires FROM fires WHERE state = 'claimed' AND app = ? AND expires > ? AND {_QUEUES}
+SELECT expires FROM fires WHERE state = 'claimed' AND app = ? AND expires > ? AND {QUEUES}
 ORDER BY expires LIMIT 1
 """

@@ -88,13 +88,17 @@ class EveryLateInstantRuns(WatchedStore):
 class TheLaneIsFreeBeforeTheWorkIsGone(Node):
     """Work that is told to stop is settled at once, not when its last process is gone."""
 
-    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
-        ending = asyncio.ensure_future(super()._carry_out(holding))
-        while not ending.done():
-            await asyncio.wait([ending], timeout=1.0)
-            if holding.told and not ending.done():
-                return Verdict(holding.told), End(holding.told)
-        return ending.result()
+    async def _carry_out(self, holding: Holding) -> Verdict | None:
+        verdict = await super()._carry_out(holding)
+        if holding.running:
+            self.edges.spawn(self._settle_when_told(holding))
+        return verdict
+
+    async def _settle_when_told(self, holding: Holding) -> None:
+        while not holding.settled:
+            await asyncio.sleep(1.0)
+            if holding.told and not holding.settled:
+                self._settle(holding, Verdict(holding.told), End(holding.told))
 
 
 # Finishing.
@@ -130,20 +134,25 @@ class HooksAreForgotten(WatchedStore):
 class AHookRerunsItsFire(Node):
     """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
 
-    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
-        ended = await super()._carry_out(holding)
-        if holding.running:
-            await asyncio.sleep(15)
-        return ended
+    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        if holding.running and not holding.settled:
+            holding.settled = True
+            self.edges.spawn(self._settle_later(holding, verdict, end))
+        else:
+            super()._settle(holding, verdict, end)
+
+    async def _settle_later(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        await asyncio.sleep(15)
+        super()._settle(holding, verdict, end)
 
 
 class EventsAreNotConfirmed(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
-    async def _attempt(self, holding: Holding) -> None:
+    async def _carry_out(self, holding: Holding) -> Verdict | None:
         if sentence := holding.claim.sentence:
             self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
-        await super()._attempt(holding)
+        return await super()._carry_out(holding)
 
 
 # Planning.
@@ -266,19 +275,18 @@ class ClaimsExpireByTheWallClock(WatchedStore):
 
 
 class LostIsAlwaysRerun(Node):
-    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+    async def _carry_out(self, holding: Holding) -> Verdict | None:
         claim = holding.claim
         if claim.sentence and claim.sentence.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
-            end = End(claim.sentence)
-            return settle(end, claim._replace(fire=fire), self.edges.rng), end
+            return settle(End(claim.sentence), claim._replace(fire=fire), self.edges.rng)
         return await super()._carry_out(holding)
 
 
 class TrustCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
-    async def _carry_out(self, holding: Holding) -> tuple[Verdict, End]:
+    async def _carry_out(self, holding: Holding) -> Verdict | None:
         holding.renewed = self.edges.monotonic()
         return await super()._carry_out(holding)
 
@@ -310,22 +318,14 @@ class StoppedWithItsNode(SimRunning):
 
 
 class NoWarden(SimWarden):
-    async def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning | None:
-        await asyncio.sleep(0.001)
-        if self.loop.time() >= trusted_by:
-            return None
-        self.works.append(StoppedWithItsNode(self, claim, trusted_by))
-        return self.works[-1]
+    running_type = StoppedWithItsNode
 
 
 class TheWardenTrustsTheNode(SimWarden):
     """It starts what the node, stopped in between, found in time."""
 
-    async def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning | None:
-        in_time = self.loop.time() < trusted_by
-        await asyncio.sleep(0.001)
-        self.works.append(SimRunning(self, claim, max(trusted_by, self.loop.time() + 10)))
-        return self.works[-1] if in_time else None
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
+        return super().start(work, claim, max(trusted_by, self.loop.time() + 10))
 
 
 class DeathIsProvenTooSoon(SimWarden):
@@ -336,6 +336,7 @@ class DeathIsProvenTooSoon(SimWarden):
         return True
 
     def hang_up(self) -> None:
+        self.forget_orders()
         for running in self.works:
             running.stop(Outcome("lost", "its node died"), kill_after_s=5.0)
 

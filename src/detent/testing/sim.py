@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from detent.clock import instant
 from detent.errors import StoreUnavailable
 from detent.model import Command, Fire, Job, Policy, Retries
-from detent.node.node import Edges, Node, Pace
+from detent.node.edges import Edges, Pace
+from detent.node.node import Node
 from detent.testing.simwork import SimWarden
 from detent.testing.virtual import Process, VirtualLoop
 from detent.testing.witness import BY_HAND, WatchedStore, Witness
@@ -277,10 +278,8 @@ class Sim:
 
     async def push(self) -> None:
         """A client sends the same message twice, in the lane of a job."""
-        key, lane = (
-            f"{APP}.skip+{self.rng.getrandbits(60):x}",
-            self.rng.choice(["", f"{APP}.skip", f"{APP}.replace"]),
-        )
+        key = f"{APP}.skip+{self.rng.getrandbits(60):x}"
+        lane = self.rng.choice(["", f"{APP}.skip", f"{APP}.replace"])
         policy = POLICIES[lane.partition(".")[2] or "allow"][1]._replace(hooks=())
         fire = Fire(key, f"{APP}.skip", self.now(), lane=lane, origin="push", policy=policy)
         if f"{APP}.skip" in self.jobs:
@@ -362,7 +361,8 @@ class Sim:
         ]
         lives.append(asyncio.create_task(self.weather()))
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
-            await asyncio.sleep(60)
+            self.compare_loads()
+            await asyncio.sleep(15)
         self.faults = False
         await asyncio.sleep(CALM_S)
         for task in lives:
@@ -374,6 +374,12 @@ class Sim:
         self.witness.check_none(INEXCUSABLE.get(self.mood, set()), self.store.shadow)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
+
+    def compare_loads(self) -> None:
+        """Every node hears how much the others had of late."""
+        loads = {node: node.load() for node in self.nodes.values()}
+        for node, load in loads.items():
+            node.share.compare([*loads.values()], load)
 
     def check_in_force(self) -> None:
         """The jobs in force are those of a node that lives, and somebody plans them."""

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 
 from detent.model import Claim, End, Outcome, Work
+from detent.node.attempt import Went
 from detent.testing.virtual import VirtualLoop
 from detent.testing.witness import Witness
 
@@ -18,30 +19,47 @@ class SimRunning:
 
     def __init__(self, warden: SimWarden, claim: Claim, trusted_by: float) -> None:
         self.claim, self.loop, self.rng, self.witness = claim, warden.loop, warden.rng, warden.witness
-        self.gone: asyncio.Future[End] = self.loop.create_future()
-        self.trusted_by, self.ending, self.alive = trusted_by, False, True
+        self.gone: asyncio.Future[Went] = self.loop.create_future()
+        self.trusted_by, self.ending, self.alive = trusted_by, False, False
         self.term_s = min(KILL_AFTER_S, claim.ttl_s / 6)
+        self.told: Outcome | None = None  # to stop, before it has begun
+        self.timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def is_late(self) -> bool:
+        return self.loop.time() >= self.trusted_by - self.term_s
+
+    def begin(self) -> None:
+        """The order has reached the warden."""
+        if self.is_late:
+            self.gone.set_result(None)
+            return
+        self.alive = True
         outcome = Outcome("failed", "exit 1") if self.rng.random() < 0.2 else Outcome("succeeded")
-        takes_s = self.rng.choice(TAKES_S) if claim.fire.origin != "hook" else 1.0
+        takes_s = self.rng.choice(TAKES_S) if self.claim.fire.origin != "hook" else 1.0
         self.timers = [self.loop.call_later(takes_s, self.end, outcome)]
-        self.timers.append(self.loop.call_at(trusted_by - self.term_s, self.distrust))
-        if timeout_s := claim.fire.policy.timeout_s:
+        self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
+        if timeout_s := self.claim.fire.policy.timeout_s:
             self.timers.append(self.loop.call_later(timeout_s, self.stop, Outcome("timed-out")))
-        self.witness.enter(claim)
+        self.witness.enter(self.claim)
+        if self.told:
+            self.stop(self.told)
 
     def extend(self, trusted_by: float) -> None:
         self.trusted_by = max(self.trusted_by, trusted_by)
 
     def distrust(self) -> None:
         """Its claim ran out, unless it was extended in the meantime."""
-        if self.loop.time() < self.trusted_by - self.term_s:
+        if not self.is_late:
             self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
         else:
             self.stop(Outcome("lost", "trust ran out"))
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         """SIGTERM; and SIGKILL at the latest when trust ends."""
-        if not self.ending:
+        if not self.alive:
+            self.told = self.told or why
+        elif not self.ending:
             self.ending = True
             self.cancel_timers()
             takes_s = self.rng.choice([0.0, 0.1, KILL_AFTER_S if kill_after_s is None else kill_after_s])
@@ -64,26 +82,38 @@ class SimRunning:
 class SimWarden:
     """Owns the work of one node's life; not stopped with the node, and not killed with it."""
 
+    running_type: type[SimRunning] = SimRunning
+
     def __init__(self, loop: VirtualLoop, rng: Random, witness: Witness) -> None:
         self.loop, self.rng, self.witness = loop, rng, witness
         self.works: list[SimRunning] = []
+        self.orders: dict[SimRunning, asyncio.TimerHandle] = {}  # on their way
 
-    async def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning | None:
-        await asyncio.sleep(0.001)
-        if self.loop.time() >= trusted_by - min(KILL_AFTER_S, claim.ttl_s / 6):
-            return None
-        self.works = [running for running in self.works if running.alive]
-        self.works.append(SimRunning(self, claim, trusted_by))
-        return self.works[-1]
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
+        running = self.running_type(self, claim, trusted_by)
+        self.orders[running] = self.loop.call_later(0.001, self.obey, running)
+        return running
+
+    def obey(self, running: SimRunning) -> None:
+        del self.orders[running]
+        self.works = [one for one in self.works if one.alive]
+        running.begin()
+        self.works.append(running)
 
     def hang_up(self) -> None:
         """The node's socket closed."""
+        self.forget_orders()
         for running in self.works:
             running.stop(Outcome("lost", "its node died"), kill_after_s=1.0)
 
     def lose_power(self) -> None:
+        self.forget_orders()
         for running in self.works:
             running.end(Outcome("lost", "its machine died"))
+
+    def forget_orders(self) -> None:
+        for timer in self.orders.values():
+            timer.cancel()
 
     @property
     def is_gone(self) -> bool:

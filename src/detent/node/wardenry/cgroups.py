@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 from . import kernel
 
+SPARES_MAX = 64
+
 
 def life_directory(base: str | Path, life: str) -> Path:
     """Where the cgroups of one life of a node are."""
@@ -48,7 +50,7 @@ class Cgroup:
     """All processes of one fire, or of one life of a node, by their cgroup."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._name = path, str(path)
         self.main = 0  # a process that belongs here but, just started, may not have joined yet
 
     def create(self) -> None:
@@ -66,7 +68,7 @@ class Cgroup:
 
     def is_empty(self) -> bool:
         try:
-            return b"populated 0" in kernel.read(f"{self.path}/cgroup.events") or not self.members()
+            return b"populated 0" in kernel.read(f"{self._name}/cgroup.events") or not self.members()
         except OSError:
             return True
 
@@ -79,10 +81,14 @@ class Cgroup:
         """Is there any member besides this one?"""
         with contextlib.suppress(OSError):
             own = kernel.read(f"{self.path}/cgroup.procs").split()
-            is_leaf = self.path.stat().st_nlink == 2  # as a folder without folders has it
             if all(int(other) == pid for other in own):
-                return not is_leaf and bool(self.members() - {pid})
+                return not self.is_leaf() and bool(self.members() - {pid})
         return True
+
+    def is_leaf(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.path.stat().st_nlink == 2  # as a folder without folders has it
+        return False
 
     def remove(self) -> bool:
         """True: it is not there any more."""
@@ -104,6 +110,33 @@ class Cgroup:
     def _paths(self) -> Iterator[Path]:
         """This one last."""
         return (Path(path) for path, _, _ in os.walk(self.path, topdown=False))
+
+
+class Spares:
+    """Empty cgroups of one life that are used again: to make and to remove one costs as much as a spawn."""
+
+    def __init__(self, life: Path) -> None:
+        self._life, self._made = life, 0
+        self._free: list[Path] = []
+
+    def take(self) -> Cgroup | None:
+        """None: there is none to be had."""
+        if self._free:
+            return Cgroup(self._free.pop())
+        self._made += 1
+        cgroup = Cgroup(self._life / f"fire-{self._made}")
+        try:
+            cgroup.create()
+        except OSError:
+            return None
+        return cgroup
+
+    def give_back(self, cgroup: Cgroup) -> bool:
+        """True: it is free, or not there any more."""
+        is_free = len(self._free) < SPARES_MAX and cgroup.is_leaf() and cgroup.is_empty()
+        if is_free:
+            self._free.append(cgroup.path)
+        return is_free or cgroup.remove()
 
 
 def _processes(path: Path) -> list[int]:

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from collections.abc import Callable
 from typing import NamedTuple
 
 from . import ending, kernel
@@ -24,6 +25,7 @@ class Charge:
         self.status: int | None = None  # once its main process, or its call, has ended
         self.error = ""  # why it could not be started, or failed
         self.result = ""  # of a call
+        self.stir: Callable[[Charge], None] = lambda _: None  # called when it needs a look
         self._terms, self._seen = terms, ending.Seen()
         self._ending: ending.Ending | None = None
 
@@ -36,14 +38,17 @@ class Charge:
         """End it; told again with less time, it hurries."""
         kill_by = now + (self._terms.kill_after_s if kill_after_s is None else kill_after_s)
         self._seen = self._seen._replace(stopped_by=min(kill_by, self._seen.stopped_by))
+        self.stir(self)
 
     def hang_up(self, now: float) -> None:
         self._seen = self._seen._replace(hung_up_at=min(now, self._seen.hung_up_at))
+        self.stir(self)
 
     def ended(self, status: int, error: str = "") -> None:
         """What it was started for is over; what it left behind may not be."""
         self.status, self.error = status, error
         self._seen = self._seen._replace(main_ended=True)
+        self.stir(self)
 
     # What it does.
 
@@ -52,6 +57,7 @@ class Charge:
         if self._ending is None:
             self._ending = ending.begin(self._terms, self._seen, now)
             if self._ending:
+                self.stir(self)
                 self.tree.signal(signal.SIGTERM)
                 self.tree.signal(signal.SIGCONT)  # a stopped process hears SIGTERM only then
         if self._ending and now >= ending.kill_at(self._terms, self._seen, self._ending):
@@ -178,7 +184,12 @@ class Guard(Charge):
         self.is_released = False
 
     def hang_up(self, now: float) -> None:
-        self.is_released = True  # the node is gone, and such work with it
+        self.release()  # the node is gone, and such work with it
+
+    def release(self) -> None:
+        """It has ended."""
+        self.is_released = True
+        self.stir(self)
 
     def is_gone(self) -> bool:
         return self.is_released

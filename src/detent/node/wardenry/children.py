@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place
-from .charge import Answer, Call, CallOrder, Charge
+from .charge import Answer, Call, CallOrder
+from .charges import Charges
 from .household import STALLED_S, Child, Household
 from .lanes import NO_LANE, holders, take
 from .spawn import NOT_RUNNABLE, Failure, Order, spawn, to_bytes
@@ -45,7 +46,7 @@ class Means(NamedTuple):
 
     selector: selectors.BaseSelector
     brood: Brood
-    charges: dict[str, Charge]
+    charges: Charges
     say: Callable[..., None]
     fail: Callable[[str, Failure], None]
     cgroup: Path | None
@@ -160,7 +161,8 @@ class Children:
         child.call = call = Call(order, child.tree)
         call.lane_fd = lane_fd
         child.calls += 1
-        self._means.charges[call.id], self._by_call[call.id] = call, child
+        self._means.charges.add(call, kernel.boottime())
+        self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
         request = order.request.encode() + b"\n"
         try:

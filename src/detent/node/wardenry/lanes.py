@@ -3,8 +3,9 @@
 The work inherits the descriptor, so that the place stays taken until the last process that has it is
 gone, whatever became of those who started it, and however far it got away from them.
 
-A file for each, although to make one took 0.1 to 0.8 ms at a lane's first fire: locks on the bytes of one
-shared file were tried, and any job could lock the bytes of all others through its own descriptor.
+A file for each, although to make one can take 0.8 ms, and so is done when a fire is planned: locks on the
+bytes of one shared file were tried, and any job could lock the bytes of all others through its own
+descriptor.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from . import kernel
 
 NO_LANE = -1
 FORKED_S, LOOK_S = 0.02, 0.002
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 LANE_FD = 99  # where the work finds it: no script uses so high a number by chance
 
 
@@ -30,9 +32,17 @@ def take(lane: str, places: int) -> int | None:
     return fd
 
 
+def make(lane: str) -> None:
+    """Have the file of its first place before it is needed."""
+    path = _path(lane, 0)
+    with contextlib.suppress(OSError):  # who takes the place sees what is wrong
+        if not os.access(path, os.F_OK):
+            os.close(os.open(path, _FLAGS, 0o600))
+
+
 def _try(lane: str, places: int) -> int | None:
     for place in range(places):
-        fd = os.open(_path(lane, place), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(_path(lane, place), _FLAGS, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -9,16 +9,15 @@
 The wire: one JSON object a line.  From the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}`
 with before the first of its kind `{"do": "settle", "household", "order"}` and after the last `{"do":
-"dissolve", "household"}`, `{"do": "guard", …GuardOrder}`, `{"do": "release", "id"}`, `{"do": "extend",
-"terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
-`{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "refused",
-"id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes), `{"did": "gone", "id",
-"status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
+"dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`, `{"do":
+"extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
+`{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
+"ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
+`{"did": "gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
 """
 
 import base64
 import json
-import math
 import os
 import selectors
 import signal
@@ -28,18 +27,16 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from . import kernel
-from .cgroups import Cgroup, Home, Place
+from .cgroups import Cgroup, Home, Place, Spares
 from .charge import Call, Charge, Command, Guard, GuardOrder
+from .charges import Charges
 from .children import Children, Means
 from .lanes import NO_LANE, holders, let_go, take
-from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, spawn, to_bytes
-from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree, tag_of
+from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, env_of, spawn, to_bytes
+from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree
 
-LOOK_S = 1.0  # the longest sleep
-ENDING_LOOK_S = 0.05  # while something is about to be gone
 RECEIVE = 256 * 1024
 OBEYED_MAX = 32  # orders in one round
 
@@ -50,12 +47,13 @@ class Warden:
     def __init__(self, node: socket.socket, cgroup: str) -> None:
         self._node, self._cgroup = node, Path(cgroup) if cgroup else None
         self._home = _home(self._cgroup.parent) if self._cgroup else None
+        self._spares = Spares(self._cgroup) if self._cgroup else None
         self._incoming, self._outgoing = b"", b""
         self._heard: deque[bytes] = deque()  # and not yet obeyed
         self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
-        self._bases: dict[str, dict[str, str]] = {}
-        self._charges: dict[str, Charge] = {}
+        self._bases: dict[str, dict[bytes, bytes]] = {}
+        self._charges = Charges()
         self._mains: dict[int, Command] = {}
         self._brood = Brood()
         self._unremoved: list[Tree] = []
@@ -73,6 +71,7 @@ class Warden:
                 unremoved=self._unremoved,
             )
         )
+        self._verbs = self._verbs_of_the_wire()
 
     def run(self) -> None:
         wakeups = self._wake_on_child_signals()
@@ -98,14 +97,10 @@ class Warden:
         return reader
 
     def _pause_s(self) -> float:
-        """Until something is to be done; but what should be over by now is looked at again and again."""
+        """Until something is to be done."""
         if self._heard and not self._is_alone:
             return 0.0
-        if any(charge.status is not None for charge in self._charges.values()):
-            return ENDING_LOOK_S
-        next_at = min((charge.next_at() for charge in self._charges.values()), default=math.inf)
-        left_s = next_at - kernel.boottime()
-        return min(left_s, LOOK_S, self._children.pause_s()) if left_s > 0 else ENDING_LOOK_S
+        return min(self._charges.pause_s(kernel.boottime()), self._children.pause_s())
 
     # The node.
 
@@ -120,7 +115,8 @@ class Warden:
         """Not all at once: while a thousand are told to begin, others end."""
         for _ in range(min(OBEYED_MAX, len(self._heard))):
             if not self._is_alone:
-                self._obey(json.loads(self._heard.popleft()))
+                message = json.loads(self._heard.popleft())
+                self._verbs[message.pop("do")](message)
 
     def _receive(self) -> bool:
         """Everything that the node has sent.  False: it is gone, and what it wanted does not matter."""
@@ -144,21 +140,20 @@ class Warden:
             charge.hang_up(now)
         self._children.hang_up()
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        verbs: dict[str, Callable[[dict[str, Any]], None]] = {
+    def _verbs_of_the_wire(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {
             "base": self._base,
             "spawn": self._spawn,
             "settle": self._children.settle,
             "dissolve": self._children.dissolve,
             "call": self._children.call,
-            "guard": self._guard,
+            "guard": self._guard_all,
             "release": self._release,
             "extend": self._extend,
             "stop": self._stop,
             "ping": lambda _: self._say("hear"),
             "bye": lambda _: self._hang_up(),
         }
-        verbs[message.pop("do")](message)
 
     def _say(self, did: str, **facts: object) -> None:
         if not self._is_alone:
@@ -180,10 +175,10 @@ class Warden:
     # What it asks for.
 
     def _base(self, message: dict[str, Any]) -> None:
-        self._bases[message["name"]] = message["env"]
+        self._bases[message["name"]] = env_of(message["env"])
 
     def _spawn(self, message: dict[str, Any]) -> None:
-        message["env"] = self._bases[message.pop("base")] | message["env"]
+        message["base"] = self._bases[message["base"]]
         order = Order(**message)
         if kernel.boottime() >= order.term_by:
             self._say("refused", id=order.id)
@@ -200,41 +195,35 @@ class Warden:
         except OSError as error:  # no more processes, or descriptors
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"could not be started: {error.strerror}"))
             return
-        self._charges[charge.id] = self._mains[charge.pid] = charge
+        self._mains[charge.pid] = charge
+        self._charges.add(charge, kernel.boottime())
         self._brood.mains.add(charge.pid)
         self._selector.register(charge.pipe.fd, selectors.EVENT_READ, lambda _: self._read(charge))
         self._say("started", id=charge.id, pid=charge.pid)
 
     def _start(self, order: Order, lane_fd: int) -> Command:
-        cgroup = self._make_cgroup(order)
+        cgroup = self._take_cgroup(order)
         try:
             spawned = spawn(order, Place(cgroup.path, self._home) if cgroup and self._home else None, lane_fd)
         except (Failure, OSError):
             let_go(lane_fd)
-            if cgroup:
-                cgroup.remove()
+            if cgroup and self._spares:
+                self._spares.give_back(cgroup)
             raise
         return Command(order, spawned._replace(lane_fd=lane_fd), self._tree(order, spawned.pid, cgroup))
 
-    def _make_cgroup(self, order: Order) -> Cgroup | None:
+    def _take_cgroup(self, order: Order) -> Cgroup | None:
         """Work whose children are left on purpose has none: it would end with its node's."""
-        if self._cgroup is None or order.children == "leave":
-            return None
-        cgroup = Cgroup(self._cgroup / quote(order.id, safe=""))
-        try:
-            cgroup.create()
-        except OSError:
-            return None
-        return cgroup
+        return self._spares.take() if self._spares and order.children != "leave" else None
 
     def _tree(self, order: Order, pid: int, cgroup: Cgroup | None) -> Tree:
         if not kernel.HAS_PROC:
             return Group(pid)
-        tag = tag_of(to_bytes(f"{name}={value}") for name, value in order.env.items() if name in TAGGED)
-        if cgroup is None:
+        tag = frozenset(to_bytes(f"{name}={order.env[name]}") for name in TAGGED if name in order.env)
+        if cgroup is None or self._spares is None:
             return Descent(self._brood, pid, tag, leaves=order.children == "leave")
         cgroup.main = pid
-        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.path.parent.name))
+        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.path.parent.name), self._spares)
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():
@@ -247,26 +236,32 @@ class Warden:
         else:
             self._children.drop(message["id"])
 
-    def _guard(self, message: dict[str, Any]) -> None:
-        order = GuardOrder(**message)
-        if kernel.boottime() >= order.trusted_by:
+    def _guard_all(self, message: dict[str, Any]) -> None:
+        orders = [GuardOrder(*fields) for fields in message["orders"]]
+        self._say("guarded", ids=[order.id for order in orders if self._guard(order)])
+
+    def _guard(self, order: GuardOrder) -> bool:
+        now = kernel.boottime()
+        if now >= order.trusted_by:
             self._say("refused", id=order.id)
-            return
+            return False
         try:
             lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
         except OSError as error:
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
-            return
+            return False
         if lane_fd is None:
             self._say("held", id=order.id, by=holders(order.lane, order.places))
-            return
-        self._charges[order.id] = guard = Guard(order, Owner(order.pid))
+            return False
+        guard = Guard(order, Owner(order.pid))
         guard.lane_fd = lane_fd
-        self._say("started", id=order.id, pid=0)
+        self._charges.add(guard, now)
+        return True
 
     def _release(self, message: dict[str, Any]) -> None:
-        if isinstance(guard := self._charges.get(message["id"]), Guard):
-            guard.is_released = True
+        for id in message["ids"]:
+            if isinstance(guard := self._charges.get(id), Guard):
+                guard.release()
 
     # Its charges.
 
@@ -295,17 +290,19 @@ class Warden:
 
     def _look_after_charges(self) -> None:
         now = kernel.boottime()
-        for charge in list(self._charges.values()):
+        self._brood.look_again()
+        for charge in self._charges.to_look_at(now):
             if charge.is_gone():
                 self._let_go(charge)
             else:
                 charge.check(now)
+        self._charges.looked(now)
         self._children.look_after(now)
         if self._unremoved:
             self._remove_trees()
 
     def _let_go(self, charge: Charge) -> None:
-        del self._charges[charge.id]
+        self._charges.remove(charge)
         let_go(charge.lane_fd)
         match charge:
             case Guard():
@@ -333,7 +330,6 @@ class Warden:
         self._unremoved.append(command.tree)
 
     def _say_failed(self, id: str, failure: Failure) -> None:
-        self._say("started", id=id, pid=0)
         self._say_gone(id, failure.status, failure.text, tail=base64.b64encode(failure.line).decode())
 
     def _say_gone(self, id: str, status: int | None, error: str, **facts: object) -> None:

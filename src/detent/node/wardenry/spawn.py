@@ -8,13 +8,12 @@
    a sentence for people.
 """
 
-import contextlib
 import errno
 import functools
 import os
 import pwd
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from . import kernel
@@ -35,7 +34,7 @@ class Order(NamedTuple):
 
     id: str
     words: tuple[str, ...]
-    env: dict[str, str]
+    env: dict[str, str]  # over its base
     cwd: str
     user: str
     trusted_by: float
@@ -46,6 +45,7 @@ class Order(NamedTuple):
     output_path: str
     lane: str  # the path of its lane's files, without their numbers; "": it has no lane
     places: int
+    base: Mapping[bytes, bytes] = {}  # what many have in their environment
 
 
 class Spawned(NamedTuple):
@@ -91,19 +91,23 @@ def spawn(
 ) -> Spawned:
     """Start it; in this place, if there is one for it; with the lock of its lane, if it has one."""
     words = [to_bytes(word) for word in order.words]
-    env = {to_bytes(name): to_bytes(value) for name, value in order.env.items()}
+    env = {**order.base, **env_of(order.env)}
     ready = Ready(order, words, env, NO_LANE if order.children == "leave" else lane_fd, input_fd)
     if not words:
         raise Failure(NOT_FOUND, "there is no command: its list of words is empty")
-    with contextlib.ExitStack() as writers, contextlib.ExitStack() as readers:
-        output = _pipe(readers, writers)
+    with Pipes() as pipes:
+        output = pipes.open()
         if place and not order.user:
             spawned = Spawned(_launch(ready, place, output[1]), output[0])
         else:
-            failure = _pipe(readers, writers)
+            failure = pipes.open()
             spawned = Spawned(_fork(ready, place, output[1], failure[1]), output[0], failure[0])
-        readers.pop_all()  # from here on they are the caller's
+        pipes.readers.clear()  # from here on they are the caller's
     return spawned
+
+
+def env_of(env: dict[str, str]) -> dict[bytes, bytes]:
+    return {to_bytes(name): to_bytes(value) for name, value in env.items()}
 
 
 def read_failure(fd: int) -> Failure | None:
@@ -117,12 +121,26 @@ def read_failure(fd: int) -> Failure | None:
     return Failure(int(status), text.decode("utf-8", "replace")) if status else None
 
 
-def _pipe(readers: contextlib.ExitStack, writers: contextlib.ExitStack) -> tuple[int, int]:
-    reader, writer = os.pipe()
-    readers.callback(os.close, reader)
-    writers.callback(os.close, writer)
-    os.set_blocking(reader, False)
-    return reader, writer
+class Pipes:
+    """Closes what is left of its pipes at the end."""
+
+    def __init__(self) -> None:
+        self.readers: list[int] = []
+        self._writers: list[int] = []
+
+    def __enter__(self) -> "Pipes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in (*self.readers, *self._writers):
+            os.close(fd)
+
+    def open(self) -> tuple[int, int]:
+        reader, writer = os.pipe()
+        self.readers.append(reader)
+        self._writers.append(writer)
+        os.set_blocking(reader, False)
+        return reader, writer
 
 
 # By the kernel.
@@ -267,7 +285,7 @@ def _found(ready: Ready, start: Callable[[bytes], int]) -> int:
             break
         except ValueError as error:  # a NUL byte, or a "=" in a variable's name
             raise Failure(NOT_RUNNABLE, f"a word or variable cannot be passed on: {error}") from None
-    raise _explain(failure, ready.order) from None
+    raise _explain(failure, ready) from None
 
 
 def _candidates(name: bytes, path: bytes) -> list[bytes]:
@@ -277,12 +295,13 @@ def _candidates(name: bytes, path: bytes) -> list[bytes]:
     return [path for path in paths if os.access(path, os.F_OK)]
 
 
-def _explain(error: OSError, order: Order) -> Failure:
-    name = order.words[0]
+def _explain(error: OSError, ready: Ready) -> Failure:
+    name = ready.order.words[0]
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if "/" in name and os.access(to_bytes(name), os.F_OK):
             return Failure(NOT_FOUND, f'cannot run "{name}": the interpreter in its first line is not there')
-        where = "" if "/" in name else f" in PATH ({order.env.get('PATH') or os.defpath})"
+        path = ready.env.get(b"PATH", b"").decode("utf-8", "surrogateescape")
+        where = "" if "/" in name else f" in PATH ({path or os.defpath})"
         return Failure(NOT_FOUND, f'command not found: "{name}"{where}')
     if error.errno == errno.ENOEXEC:
         return Failure(

@@ -13,11 +13,11 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from . import kernel
-from .cgroups import Cgroup
+from .cgroups import Cgroup, Spares
 
 TAGGED = ("DETENT_RUN_ID", "DETENT_ATTEMPT")
 TAGS = tuple(f"{name}=".encode() for name in TAGGED)
@@ -76,11 +76,21 @@ class Brood:
     def __init__(self) -> None:
         self.mains: set[int] = set()  # also those that ended, while their fire goes on
         self._orphans: dict[int, Orphan] = {}
+        self._is_seen = False
 
     def orphans(self) -> dict[int, Orphan]:
         pids = kernel.children(os.getpid()) - self.mains
         self._orphans = {pid: self._orphans.get(pid) or _look_at(pid) for pid in pids}
+        self._is_seen = True
         return self._orphans
+
+    def look_again(self) -> None:
+        self._is_seen = False
+
+    def seen(self) -> dict[int, Orphan]:
+        """Those of the newest look.  It serves for all that ended before it: whatever they left had lost
+        its parent by then, or descends from one that had."""
+        return self._orphans if self._is_seen else self.orphans()
 
 
 def _look_at(pid: int) -> Orphan:
@@ -101,20 +111,20 @@ class Descent:
         kernel.signal_all(self.members, signum, self._main)
 
     def is_empty(self) -> bool:
-        return not self._roots()
+        return not self._roots(self._brood.seen())
 
     def remove(self) -> bool:
         return True
 
     def has_orphans(self) -> bool:
-        return bool(self._roots())
+        return not self.is_empty()
 
     def members(self) -> set[int]:
         main = {self._main} & kernel.children(os.getpid())
-        return kernel.descendants(main | self._roots())
+        return kernel.descendants(main | self._roots(self._brood.orphans()))
 
-    def _roots(self) -> set[int]:
-        return {pid for pid, orphan in self._brood.orphans().items() if self._owns(orphan)}
+    def _roots(self, orphans: Mapping[int, Orphan]) -> set[int]:
+        return {pid for pid, orphan in orphans.items() if self._owns(orphan)}
 
     def _started_at(self) -> int:
         stat = kernel.stat(self._main)
@@ -139,8 +149,8 @@ class Strays(Descent):
     def _started_at(self) -> int:
         return 0  # only the third rule asks for it
 
-    def _roots(self) -> set[int]:
-        return {pid for pid in super()._roots() if self._life not in kernel.cgroups(pid)}
+    def _roots(self, orphans: Mapping[int, Orphan]) -> set[int]:
+        return {pid for pid in super()._roots(orphans) if self._life not in kernel.cgroups(pid)}
 
     def _owns(self, orphan: Orphan) -> bool:
         return orphan.tag == self._tag if orphan.tag else orphan.session == self._main
@@ -195,8 +205,8 @@ class CallTree:
 class Together:
     """The processes of one fire, in its cgroup and out of it."""
 
-    def __init__(self, cgroup: Tree, strays: Tree) -> None:
-        self._cgroup, self._strays = cgroup, strays
+    def __init__(self, cgroup: Cgroup, strays: Tree, spares: Spares) -> None:
+        self._cgroup, self._strays, self._spares = cgroup, strays, spares
 
     def signal(self, signum: int) -> None:
         self._cgroup.signal(signum)
@@ -206,7 +216,7 @@ class Together:
         return self._cgroup.is_empty() and self._strays.is_empty()
 
     def remove(self) -> bool:
-        return self._cgroup.remove()
+        return self._spares.give_back(self._cgroup)
 
 
 class Group:

@@ -1,0 +1,35 @@
+"""Calls of the store, of which a node says once that they fail, and once that they succeed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from detent.errors import StoreMismatch, StoreUnavailable
+from detent.node.edges import Edges
+
+T = TypeVar("T")
+
+
+class Calls:
+    def __init__(self, edges: Edges, app: str, life: str, retry_s: float) -> None:
+        self._edges, self._retry_s = edges, retry_s
+        self._about = {"app": app, "node": life}
+        self._away = False
+        self._turned_at = 0.0  # when the store was last said to be away, or back
+
+    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
+        """One that was under way when the store was said to be away, or back, tells nothing new."""
+        sent = self._edges.monotonic()
+        try:
+            answer = await self._edges.offload(line, call, *args)
+        except (StoreUnavailable, StoreMismatch) as error:  # a wrong file may be put right
+            if not self._away and sent >= self._turned_at:
+                self._away, self._turned_at = True, self._edges.monotonic()
+                self._edges.emit("store-unavailable", **self._about, error=str(error))
+            raise StoreUnavailable(str(error)) from error
+        if self._away and sent >= self._turned_at:
+            # Other lines may still find connections that died: what is really away fails a second later too.
+            self._away, self._turned_at = False, self._edges.monotonic() + self._retry_s
+            self._edges.emit("store-back", **self._about)
+        return answer
