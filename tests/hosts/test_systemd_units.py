@@ -17,8 +17,8 @@ from detent.core.reconcile import Resource, pending, reconcile
 from detent.core.spec import specs_of
 from detent.core.systemd_units import parse_unit, split_words
 from detent.errors import UsageError
+from detent.hosts.base import longest_s
 from detent.hosts.systemd import open_host
-from detent.hosts.systemd_units import longest_s
 
 JOBS: list[dict[str, Any]] = [
     {"name": "a", "schedules": ["30 2 * * *", "0 0 13 * 5"], "timezone": "Europe/Berlin", "command": "true"},

@@ -24,6 +24,7 @@ import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from math import ceil
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Any, NamedTuple, Protocol
@@ -34,12 +35,15 @@ from detent.core.reconcile import Change, Found, Resource
 from detent.core.spec import Spec
 from detent.core.text import quote
 from detent.errors import HostError, UsageError
-from detent.model import Command
+from detent.model import Command, Policy
 
 SPEC_DIR = Path("/etc/detent/jobs")  # where a trigger looks unless it is told otherwise
 HISTORY = "history.jsonl"
 BACKUPS_MAX = 20  # of each place; the oldest go first
 HISTORY_MAX = 10_000  # lines that are read back
+AHEAD_S = 60  # a trigger may wait so long for an instant that is near
+CLAIM_SPARE_S = 30  # what a claim has beyond the timeout
+HOOK_S = 30
 
 _RELATIVE = re.compile(r"(^|\s)\.\.?/")
 _TRIGGER = re.compile(
@@ -149,6 +153,15 @@ def surroundings_warnings(specs: Sequence[Spec], host: str) -> Iterator[str]:
         if isinstance(work, Command) and not work.work_dir and _RELATIVE.search(work.words[-1]):
             told = f"{quote(work.words[-1])} is looked for in another folder under {host}"
             yield f"{spec.name}: {told}; write the whole path, or give the job a work_dir"
+
+
+def longest_s(policy: Policy) -> int:
+    """After so long a trigger has ended, whatever its attempts and hooks did."""
+    attempts = policy.retries.max_attempts
+    waits = policy.retries.max_s * (1 + policy.retries.jitter) * (attempts - 1)
+    for_lane = max(5.0, policy.timeout_s / 2)
+    hooks = HOOK_S * (len(policy.hooks) + 1)
+    return ceil(AHEAD_S + for_lane + attempts * (policy.timeout_s + CLAIM_SPARE_S) + waits + hooks)
 
 
 # What hosts on this machine share.

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from math import ceil
 from typing import NamedTuple
 
 from detent.core.reconcile import Found, Resource, seal
 from detent.core.spec import Spec
 from detent.errors import UsageError
-from detent.model import Policy, Request
+from detent.hosts.base import longest_s
+from detent.model import Request
 
 RUN = "/usr/bin/systemd-run"
-AHEAD_S = 60  # a trigger may wait so long for an instant that is near
-CLAIM_SPARE_S = 30  # what a claim has beyond the timeout
-HOOK_S = 30
 STOP_S = 60  # after SIGTERM: the attempt is ended and settled by then
 
 SHUT_IN = {  # the service that only asks the manager for something
@@ -133,15 +130,6 @@ def _confined(spec: Spec, ring: Ring) -> dict[str, str]:
     if not isinstance(spec.job.work, Request):
         return {"Delegate": "yes"}  # the work gets a cgroup of its own, and is ended with it
     return {} if ring.is_user else REQUEST_ONLY
-
-
-def longest_s(policy: Policy) -> int:
-    """After so long a trigger has ended, whatever its attempts and hooks did."""
-    attempts = policy.retries.max_attempts
-    waits = policy.retries.max_s * (1 + policy.retries.jitter) * (attempts - 1)
-    for_lane = max(5.0, policy.timeout_s / 2)
-    hooks = HOOK_S * (len(policy.hooks) + 1)
-    return ceil(AHEAD_S + for_lane + attempts * (policy.timeout_s + CLAIM_SPARE_S) + waits + hooks)
 
 
 def quote_word(word: str) -> str:

@@ -1,0 +1,40 @@
+"""CronJobs that are not ours, as `adopt` sees them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from detent.core.adoption import Stranger
+from detent.core.findings import ManifestError
+from detent.core.kubernetes import convert_kubernetes
+from detent.errors import UsageError
+from detent.hosts.base import triggered_job
+from detent.hosts.kubernetes_objects import JOB, Object, dump, name_of
+
+
+def find_strangers(cronjobs: Iterable[Object]) -> list[Stranger]:
+    """Every CronJob without our mark.  One that cannot be converted is nothing to compare a job with."""
+    found = (one for one in cronjobs if JOB not in (one["metadata"].get("annotations") or {}))
+    return [stranger for one in found if (stranger := _stranger(one)) is not None]
+
+
+def _stranger(cronjob: Object) -> Stranger | None:
+    plain = {key: cronjob[key] for key in ("apiVersion", "kind", "spec")}
+    plain["metadata"] = {"name": cronjob["metadata"]["name"]}
+    try:
+        job = convert_kubernetes([plain], {}).document["jobs"][0]
+    except (ManifestError, UsageError):
+        return None
+    command = job.get("command", "")
+    told = command if isinstance(command, str) else shlex.join(command)
+    meant = told.replace("$$", "$")
+    return Stranger(
+        name=name_of(cronjob),
+        place=cronjob["metadata"]["name"],
+        content=dump(plain),
+        schedules=(job["schedule"],),
+        timezone=job.get("timezone", "UTC"),
+        command=meant,
+        job=triggered_job(meant),
+    )

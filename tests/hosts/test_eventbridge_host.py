@@ -1,0 +1,142 @@
+"""The host eventbridge keeps the rules of hosts on moto's server, and says what the service must know."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eventbridge_world import (
+    CREDENTIALS,
+    FUNCTION,
+    OPTIONS,
+    QUEUE,
+    ROLE,
+    Group,
+    eventbridge_world,
+    moto_server,
+)
+from hosts_world import settings
+from hypothesis import given
+from hypothesis import settings as settings_
+from hypothesis import strategies as st
+from schedule_texts import PATIENT
+
+from detent.core.manifest import check_manifest
+from detent.core.reconcile import Change, Found
+from detent.core.spec import Spec, specs_of
+from detent.errors import HostError, UsageError
+from detent.hosts import eventbridge_schedules
+from detent.hosts.eventbridge_service import Service
+from detent.hosts.opening import open_host
+from detent.testing import check_host as suite
+from detent.testing.check_host import CHECKS, Check, run_check
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with moto_server() as url:
+        yield url
+
+
+@pytest.fixture
+def group(server: str, monkeypatch: pytest.MonkeyPatch) -> Group:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return Group(server, f"g-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
+def test_a_group_keeps_the_rule(check: Check, tmp_path: Path, group: Group) -> None:
+    run_check(check, eventbridge_world(tmp_path, group))
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("no seal", suite.a_hand_edit_is_drift_and_is_put_right),
+        ("a name is cut without a hash", suite.the_longest_names_are_told_apart),
+        ("nothing is taken away", suite.a_job_that_is_no_longer_declared_goes_and_no_other),
+    ],
+)
+def test_a_planted_fault_is_found(
+    fault: str, rule: Check, tmp_path: Path, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match fault:
+        case "no seal":
+            monkeypatch.setattr(eventbridge_schedules, "seal", lambda *parts: "0" * 12)
+        case "a name is cut without a hash":
+            cut = lambda job, index, most: f"detent-{job}"[:most]  # noqa: E731
+            monkeypatch.setattr(eventbridge_schedules, "resource_name", cut)
+        case "nothing is taken away":
+            monkeypatch.setattr(Service, "delete", lambda service, name: None)
+    with pytest.raises((AssertionError, HostError)):
+        run_check(rule, eventbridge_world(tmp_path, group))
+
+
+def specs(**job: Any) -> list[Spec]:
+    made = {"name": "backup", "schedule": "30 2 * * *", "command": "true", **job}
+    return specs_of(check_manifest({"version": 2, "app": "shop", "store": "redis://r", "jobs": [made]}))
+
+
+def test_a_schedule_says_all_that_the_service_must_know(tmp_path: Path) -> None:
+    host = open_host("eventbridge", settings(tmp_path, "shop", **OPTIONS))
+    [made, around] = [json.loads(one.content) for one in host.render(specs(timezone="Europe/Berlin"))]
+    assert made["ScheduleExpression"] == "cron(30 2 * * ? *)"
+    assert made["ScheduleExpressionTimezone"] == "Europe/Berlin"
+    assert around["ScheduleExpressionTimezone"] == "UTC"
+    assert made["FlexibleTimeWindow"] == {"Mode": "OFF"} and made["State"] == "ENABLED"
+    target = made["Target"]
+    assert (target["Arn"], target["RoleArn"], target["DeadLetterConfig"]) == (FUNCTION, ROLE, {"Arn": QUEUE})
+    assert target["RetryPolicy"]["MaximumRetryAttempts"] == 0
+    assert "<aws.scheduler.scheduled-time>" in target["Input"]
+
+
+def test_what_lambda_would_not_take_is_refused(tmp_path: Path) -> None:
+    host = open_host("eventbridge", settings(tmp_path, "shop", **OPTIONS))
+    with pytest.raises(UsageError, match="262,144 bytes"):
+        host.render(specs(env=dict.fromkeys("ABC", "x" * 90_000)))
+
+
+def test_what_is_not_there_and_options_that_are_missing_are_told(tmp_path: Path, group: Group) -> None:
+    host = eventbridge_world(tmp_path, group).open("shop")
+    [wanted] = host.render(specs())
+    gone = Found(wanted.name, "{}", wanted.job)
+    with pytest.raises(HostError, match=r"ResourceNotFoundException.*create-schedule-group"):
+        host.change([Change(wanted.name, "outdated", gone, wanted)])
+    host.change([Change(wanted.name, "surplus", gone)])  # somebody was quicker
+    with pytest.raises(UsageError, match="--target-arn"):
+        open_host("eventbridge", settings(tmp_path, "shop")).render(specs())
+    with pytest.raises(UsageError, match="--role-arn"):
+        open_host("eventbridge", settings(tmp_path, "shop", role_arn="x"))
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,62}", fullmatch=True)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
+ODD = st.one_of(
+    TEXTS, st.sampled_from(['"}},{"detent":{"job":"x.y"', "<aws.scheduler.execution-id>", "\x7f\x85"])
+)
+
+
+@settings_(PATIENT, max_examples=40)
+@given(app=NAMES, job=NAMES, text=ODD, more=ODD)
+def test_whatever_a_job_contains_exactly_our_schedule_comes_back(
+    app: str, job: str, text: str, more: str
+) -> None:
+    told = {"command": ["echo", text.replace("$", "$$")], "env": {"ODD": more.replace("$", "$$")}}
+    made = {"name": job, "schedule": "@daily", **told}
+    document = {"version": 2, "app": app, "store": "redis://r", "jobs": [made]}
+    host = open_host("eventbridge", settings(Path("/nowhere"), app, **OPTIONS))
+    wanted = specs_of(check_manifest(document))
+    [schedule] = [json.loads(one.content) for one in host.render(wanted)]
+    assert len(schedule["Name"]) <= 64 and re.fullmatch(r"[0-9a-zA-Z_.-]+", schedule["Name"])
+    told = schedule["Target"]["Input"]
+    assert told.count("<") == 1  # the service fills in what stands in angle brackets
+    said = json.loads(told)["detent"]
+    assert said["job"] == f"{app}.{job}"
+    [loaded] = check_manifest(said["spec"]).jobs
+    assert loaded.work.words == ("echo", text) and loaded.revision == wanted[0].revision

@@ -1,0 +1,144 @@
+"""How a cluster is found: kubeconfigs as people and clouds write them, and a pod's own account."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from api_server import TOKEN, api_server
+from kubernetes_world import IMAGE
+from tests.cli.cli_world import Detent
+from tests.runners.http_servers import answering_tls, make_certificate
+
+from detent.errors import DetentError, HostError
+from detent.hosts import kubernetes_config
+from detent.hosts.kubernetes_cluster import Cluster
+from detent.hosts.kubernetes_config import find_access
+
+JOBS = "version: 2\napp: shop\nstore: redis://r\njobs: [{name: a, schedule: '@daily', command: 'true'}]\n"
+
+
+def write(path: Path, server: str, user: dict[str, Any], **context: str) -> Path:
+    document = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", **context}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_token_in_a_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0ken\n")
+    path = write(tmp_path / "config", "http://127.0.0.1:1", {"tokenFile": "token"}, namespace="shop")
+    found = find_access(str(path), "", {})
+    assert (found.server, found.namespace, found.token) == ("http://127.0.0.1:1", "shop", "t0ken")
+
+
+def test_a_plugin_is_asked_as_the_clouds_have_it(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    answer = {"kind": "ExecCredential", "status": {"token": TOKEN}}
+    plugin.write_text(
+        "import json, os\n"
+        "assert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
+        f"assert os.environ['REGION'] == 'x'\nprint({json.dumps(answer)!r})\n"
+    )
+    said = {"command": sys.executable, "args": [str(plugin)], "env": [{"name": "REGION", "value": "x"}]}
+    with api_server(tmp_path) as (_, kubeconfig):
+        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        path = write(tmp_path / "config", server, {"exec": said})
+        access = find_access(str(path), "", {})
+        assert Cluster(access, "jobs").list("CronJob") == []
+        with pytest.raises(HostError, match=r"401.*log in"):
+            Cluster(access._replace(token="wrong"), "jobs").list("CronJob")
+    plugin.write_text("import sys; sys.exit('not logged in')")
+    with pytest.raises(HostError, match="not logged in"):
+        find_access(str(path), "", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1", "cannot read"),
+        ("- a", "is no kubeconfig"),
+        ("{}", "has no context"),
+        ("contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x", "has no cluster"),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_told(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(DetentError, match=told):
+        find_access(str(tmp_path / "config"), "", {})
+
+
+def test_a_token_goes_nowhere_without_tls(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", "http://cluster.example.org", {"token": "t0ken"})
+    with pytest.raises(DetentError, match="without TLS") as refused:
+        find_access(str(path), "", {})
+    assert "t0ken" not in str(refused.value)
+
+
+def test_a_cluster_is_known_by_its_authority_and_knows_us_by_our_certificate(tmp_path: Path) -> None:
+    both = make_certificate(tmp_path)
+    said = b'{"items": []}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said)
+    with answering_tls(both, answer) as served:
+        identity = {"client-certificate": both.name, "client-key": both.name}
+        path = write(tmp_path / "config", f"https://127.0.0.1:{served.port}", identity)
+        with pytest.raises(HostError, match="certificate verify failed"):
+            Cluster(find_access(str(path), "", {}), "jobs").list("CronJob")
+        document = yaml.safe_load(path.read_text())
+        authority = base64.b64encode(Path(f"{both}.crt").read_bytes()).decode()
+        document["clusters"][0]["cluster"]["certificate-authority-data"] = authority
+        path.write_text(yaml.safe_dump(document))
+        assert Cluster(find_access(str(path), "", {}), "jobs").list("CronJob") == []
+
+
+def test_a_pod_finds_its_own_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(kubernetes_config, "ACCOUNT", tmp_path)
+    make_certificate(tmp_path).with_name("both.pem.crt").rename(tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("t0ken\n")
+    (tmp_path / "namespace").write_text("shop")
+    found = find_access("", "", {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"})
+    assert (found.server, found.namespace, found.token) == ("https://[fd00::1]:6443", "shop", "t0ken")
+    assert found.context is not None and found.context.check_hostname
+
+
+def test_where_no_cluster_is_known_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(DetentError, match="--kubeconfig, or --render"):
+        find_access("", "", {})
+    with pytest.raises(DetentError, match="there is no kubeconfig"):
+        find_access(str(tmp_path / "none"), "", {})
+
+
+def test_a_cluster_that_is_away_is_a_sentence(detent: Detent, folder: Path) -> None:
+    (folder / "detent.yaml").write_text(JOBS)
+    path = write(folder / "config", "http://127.0.0.1:1", {"token": TOKEN})
+    said = detent("apply", "--host", "kubernetes", "--kubeconfig", str(path), "--image", IMAGE)
+    assert said.code == 1 and "does not answer" in said.err and "Traceback" not in said.err
+
+
+def test_render_prints_the_objects_and_asks_no_cluster(
+    detent: Detent, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "detent.yaml").write_text(JOBS)
+    words = ("--host", "kubernetes", "--image", IMAGE, "--namespace", "shop", "--render")
+    said = detent("apply", *words)
+    assert said.code == 0, said.err
+    objects = list(yaml.safe_load_all(said.out))
+    assert [(one["kind"], one["metadata"]["namespace"]) for one in objects] == [
+        ("ConfigMap", "shop"),
+        ("CronJob", "shop"),
+    ]
+    assert "--render is for `detent apply`" in detent("drift", *words).err
