@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from detent.model import Job
     from detent.observe.traces import Traces
 
-EXAMPLE = "detent trigger billing.invoices --spec-dir /etc/detent/jobs"
+EXAMPLE = "detent trigger demo.backup --manifest detent.yaml"
 SPEC_DIR = "/etc/detent/jobs"
 MINUTE_DIGITS = 8  # of the minutes since 1970, up to the year 2160
 FLAGS = {  # of those that stand alone
