@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 SEEDS ?= 120
 FIRST ?= 1000
 
+# Tests and benches start thousands of interpreters: each would compile detent again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults model calendar bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
@@ -15,7 +18,8 @@ run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends 
 test: $(VENV)/dev ## lint, types and all tests
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n 6 --dist loadgroup
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m pytest -n 8 --dist worksteal
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -27,7 +31,7 @@ fmt: $(VENV)/dev
 	$(BIN)/ruff format .
 
 test-cover: $(VENV)/dev
-	$(BIN)/python -m pytest -n 6 --dist loadgroup --cov=detent --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n 8 --dist worksteal --cov=detent --cov-report=term-missing:skip-covered
 
 sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
 	$(BIN)/python -m detent.testing.campaign seeds $(FIRST) $(SEEDS)
