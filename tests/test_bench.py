@@ -18,7 +18,7 @@ OURS = {  # a row of ours, and a budget, of each bench
     "next_instant": ("0 2 * * *", "0 2 * * *: cronsim ÷ detent"),
     "cold_start": ("detent trigger, command, SQLite", "detent trigger, command"),
     "commands": ("detent", "commands lost"),
-    "callables": ("detent, loop, 200 at a time", "calls dropped, or made twice"),
+    "callables": ("detent, loop, 100000 at a time", "calls dropped, or made twice"),
     "claims": ("redis-py Lock, 1 claiming", "claims in batches of 100 ÷ Lock"),
     "fleet": ("PostgreSQL, 4 nodes", "Redis: calls for a fire, 4 nodes"),
     "load": ("yearly, all alike", "peak memory, yearly, all alike"),

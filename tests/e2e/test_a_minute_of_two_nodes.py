@@ -9,6 +9,7 @@ from fleet import Fleet, NodeProcess, Seen, wait_for
 from detent.clock import instant
 from detent.model import Row
 
+NEARLY_A_SECOND_S = 0.9
 MINUTE_S = 60.0
 STOPPED_S = 5.0
 TAKEOVER_S = 2.0
@@ -72,8 +73,9 @@ def _assert_each_is_accounted_for(fleet: Fleet, rows: list[Row], troubled: set[s
             case "succeeded":
                 assert launched == 1
             case "skipped":
-                holder = by_key[row.outcome.reason.removeprefix("by ")]
-                assert launched == 0 and holder.attempts[0].node in troubled
+                holder = by_key[row.outcome.reason.removeprefix("by ")].attempts[0]
+                was_slow = holder.took_s > NEARLY_A_SECOND_S  # as work may be on a busy machine
+                assert launched == 0 and (holder.node in troubled or was_slow)
             case "lost":
                 assert launched == 1 and row.attempts[0].node in troubled
             case other:
