@@ -13,7 +13,7 @@ from detent.testing.mutants import (
 from detent.testing.sim import Sim
 
 FAULTY = ("rough", "failover", "gentle", "deploy", "crash")
-CHUNKS, FIRES_EACH = 4, 12_600
+CHUNKS, FIRES_EACH = 10, 5_000
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
