@@ -126,8 +126,7 @@ class Node:
         await self._plan_ahead()
         next_in_s = await self._claim()
         find = partial(self._call, "look", self.edges.store.find)
-        async for launch in self._recollection.forgotten(self.app, find):
-            self.edges.emit("forgotten", **launch)
+        await self._recollection.tell_forgotten(self.app, find, self.edges.emit)
         return min(next_in_s, self.timeline.next_in_s(self.store_now()))
 
     async def _adopt(self) -> None:

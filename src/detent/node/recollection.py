@@ -7,9 +7,10 @@ launched again, by whichever node.  Whoever launched it first is the only one wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from detent.events import Emit
 from detent.model import Query, Report, Row, Verdict
 from detent.node.telling import fields_of
 
@@ -30,16 +31,16 @@ class Recollection:
         """The store is in another era."""
         self._doubtful = list(self._launches)
 
-    async def forgotten(
-        self, app: str, find: Callable[[Query], Awaitable[list[Row]]]
-    ) -> AsyncIterator[dict[str, Any]]:
-        """The launches that the store of a new era does not know."""
+    async def tell_forgotten(
+        self, app: str, find: Callable[[Query], Awaitable[list[Row]]], emit: Emit
+    ) -> None:
+        """Say which launches the store of a new era does not know."""
         while self._doubtful:
             launch = self._doubtful[-1]
             found = await find(Query(app=app, key=launch["fire"]))
             self._doubtful.pop()
             if _is_forgotten(launch, found):
-                yield launch
+                emit("forgotten", **launch)
 
 
 def _is_forgotten(launch: dict[str, Any], found: list[Row]) -> bool:
