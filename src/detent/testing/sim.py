@@ -49,9 +49,10 @@ class Fleet(NamedTuple):
 
     machines: tuple[int, int]
     jobs: int
+    room: int  # of each node
 
 
-SMALL, LARGE = Fleet(machines=(2, 4), jobs=len(POLICIES)), Fleet(machines=(3, 7), jobs=50)
+SMALL, LARGE = Fleet((2, 4), jobs=len(POLICIES), room=8), Fleet((3, 7), jobs=50, room=32)
 MOODS = ("rough", "failover", "gentle", "deploy", "calm", "crash")
 INEXCUSABLE = {"calm": {"lost", "missed", "cancelled"}, "gentle": {"lost"}}
 
@@ -212,7 +213,7 @@ class Sim:
                 self.witness.emit(event, **fields)
 
         edges = Edges(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
-        return self.node_type(life, APP, self.jobs, edges, Pace(max_running=8))
+        return self.node_type(life, APP, self.jobs, edges, Pace(max_running=self.fleet.room))
 
     async def end_life(self, life: str, node: Node, process: Process, warden: SimWarden) -> None:
         if not self.blackout and self.rng.random() < 0.3:
@@ -365,9 +366,8 @@ class Sim:
             await asyncio.sleep(15)
         self.faults = False
         await asyncio.sleep(CALM_S)
-        for task in lives:
-            if task.done():
-                task.result()
+        for task in filter(asyncio.Task.done, lives):
+            task.result()
         end = START + timedelta(seconds=self.loop.time() + self.ahead_s, hours=1)
         self.witness.check(self.store.shadow, self.now() - timedelta(seconds=SETTLED_S), end)
         self.check_in_force()
