@@ -265,7 +265,7 @@ def test_what_a_call_leaves_behind_is_ended_before_it_is_gone(world: CallWorld, 
         async with world.processes() as processes:
             end = await carry_out(processes, world.call("start", str(path), daemon))
             assert not is_alive(int(path.read_text()))
-            assert value(await carry_out(processes, world.call("me"))) == value(end)
+            assert value(end) and value(await carry_out(processes, world.call("add", 1))) == 1  # and it goes on
 
     asyncio.run(main())
 

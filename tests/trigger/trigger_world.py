@@ -22,6 +22,8 @@ from fleet import PATIENCE_S, SOURCES, NodeProcess, wait_for
 from detent.model import Query, Row
 from detent.stores.opening import open_store
 
+YOUNG_S = 30
+
 MINUTELY = "* * * * *"
 
 
@@ -96,6 +98,12 @@ def pass_by(key: str) -> None:
     """Wait until the instant of this fire, of a job of every second, is not the newest any more."""
     due_at = datetime.fromisoformat(key.partition("@")[2])
     wait_for(lambda: datetime.now(UTC) > due_at + timedelta(seconds=1.1))
+
+
+def wait_for_a_young_minute() -> None:
+    """One that turns meanwhile would bring a newer instant, for which an older one is missed."""
+    while datetime.now(UTC).second > YOUNG_S:
+        threading.Event().wait(0.2)
 
 
 def minute(ago: int) -> str:
