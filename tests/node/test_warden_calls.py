@@ -265,7 +265,8 @@ def test_what_a_call_leaves_behind_is_ended_before_it_is_gone(world: CallWorld, 
         async with world.processes() as processes:
             end = await carry_out(processes, world.call("start", str(path), daemon))
             assert not is_alive(int(path.read_text()))
-            assert value(end) and value(await carry_out(processes, world.call("add", 1))) == 1  # and it goes on
+            assert value(end)
+            assert value(await carry_out(processes, world.call("add", 1))) == 1, "it goes on"
 
     asyncio.run(main())
 
