@@ -30,7 +30,7 @@ EXAMPLE = "detent run detent.yaml --queues default,db"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_named_file(parser)
+    add_named_file(parser, "the manifest: a file or a directory (default: ./detent.yaml)")
     parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
     parser.add_argument("--queues", default="default", metavar="A,B", help="serve these queues only")
     parser.add_argument("--no-wait", action="store_true", help="fail at once if the store does not answer")
