@@ -5,9 +5,8 @@ Instants are aware UTC and end in `_at` or `_by`; durations are seconds and end 
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Literal, Protocol
 
-from detent.values import NamedTuple
+from detent.values import Literal, NamedTuple, Protocol
 
 Concurrency = Literal["Allow", "Forbid", "Replace", "Queue"]
 CatchUp = Literal["skip", "latest", "all"]
@@ -48,6 +47,28 @@ class Policy(NamedTuple):
     grace_s: float = 0.0  # how long the lane stays taken after the fire is over
     late_after_s: float = 0.0  # not started by then: the hook `on_late`; 0: no such hook
     hooks: tuple[str, ...] = ()  # names of the hooks there are: on_failure, on_failure.1, …
+    rate_key: str = ""  # what its queue's rate counts by, where that is by key
+    breaker: str = ""  # the name of the circuit breaker that it goes through; "": none
+    breaker_threshold: int = 5  # so many backend errors in a row open it
+    breaker_cooldown_s: float = 60.0  # before one fire may probe whether the backend is back
+    unique_s: float = 0.0  # once over with success, its key is not taken again for this long; 0: never
+    drop_result: bool = False  # what the call returned is not kept
+
+
+class Rate(NamedTuple):
+    """A queue's limit: in any window, no more attempts begin than this."""
+
+    most: int
+    window_s: float = 60.0
+    smooth: bool = False  # evenly spaced
+    by_key: bool = False  # counted for each `rate_key` by itself
+
+
+class Usage(NamedTuple):
+    """How far a rate is used up."""
+
+    used: int  # in the window that ends now
+    free_in_s: float  # when one more may begin; 0: now
 
 
 class Command(NamedTuple):
@@ -70,6 +91,7 @@ class Request(NamedTuple):
     body: str = ""
     secret_refs: tuple[str, ...] = ()
     scheme: Literal["cron", "standard-webhooks"] = "cron"  # of its signature
+    hosts: tuple[str, ...] | None = None  # where one that a message describes may lead; None: anywhere
 
 
 class Call(NamedTuple):
@@ -82,9 +104,21 @@ class Call(NamedTuple):
     env: tuple[tuple[str, str], ...] = ()
     user: str = ""
     kill_after_s: float = 10.0
+    is_async: bool = False  # messages of it may share a process while they run
 
 
-Work = Command | Request | Call
+class Push(NamedTuple):
+    """Work: a message for a queue, put when its fire is settled, in the same step."""
+
+    task: str
+    args: str = "[]"  # JSON, as for a call
+    queue: str = "default"
+    priority: str = "normal"
+    expires_s: float = 0.0  # not begun so long after it was put, it is missed; 0: no such limit
+    secret_refs: tuple[str, ...] = ()  # that sign it, and open it
+
+
+Work = Command | Request | Call | Push
 
 
 class Schedule(Protocol):
@@ -112,6 +146,7 @@ class Job(NamedTuple):
     hooks: Mapping[str, Work] = {}  # read only: on_failure, on_failure.1, …
     description: str = ""
     tags: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # jobs of its app, as app.job: the success of each puts a fire of this one
 
 
 # What happens to it.
@@ -137,7 +172,7 @@ class Fire(NamedTuple):
     policy: Policy = Policy()
     origin: Origin = "schedule"
     revision: str = ""  # of the job that planned it
-    payload: str = ""  # JSON, for a hook: what it is told; for a message: its task
+    payload: str = ""  # JSON, for a hook: what it is told; for a message: its task; else what put it
     first_at: datetime | None = None  # a span of missed instants: the first; due_at is the last
     instants: int = 1  # how many this row stands for
 
@@ -162,7 +197,7 @@ class Ask(NamedTuple):
     node: str  # one life of a node: a restarted one has another name
     number: int  # grows with every new ask
     limit: int = 1  # claims to run; hooks and sentences come on top
-    queues: tuple[str, ...] = ("default",)
+    queues: tuple[str, ...] = ("default",)  # what is due on one named earlier goes first
     ttl_s: float = 0.0  # 0: each fire's own claim_s
     dead: tuple[str, ...] = ()  # lives proven dead: their claims are over now
     without: tuple[str, ...] = ()  # jobs that this node cannot run; it settles their sentences
@@ -195,6 +230,7 @@ class End(NamedTuple):
     tail: bytes = b""  # the last of its output
     again_after_s: float | None = None  # what Retry-After asked for
     result: str = ""  # what a call returned, as JSON; "": nothing, or nothing that is kept
+    follow: tuple[Fire, ...] = ()  # what it put, if that was its work
 
 
 class Report(NamedTuple):
@@ -261,6 +297,8 @@ class Query(NamedTuple):
     key: str = ""  # exact; with it, the rows have their attempts' output
     state: str = ""
     origins: tuple[Origin, ...] = ()
+    queues: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()  # of the last outcome
     since: datetime | None = None  # due at or after
     until: datetime | None = None  # due at or before; a span counts by its last instant
     limit: int = 50

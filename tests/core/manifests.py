@@ -67,6 +67,17 @@ def calls() -> st.SearchStrategy[dict[str, Any]]:
     return st.one_of(alone, inside)
 
 
+def messages() -> st.SearchStrategy[dict[str, Any]]:
+    fields = {
+        "queue": st.sampled_from(["default", "mail"]),
+        "args": st.sampled_from([[], [1, {"b": 1, "a": None}], {"to": "ü"}]),
+        "priority": st.sampled_from(["high", "normal"]),
+        "expires_seconds": st.sampled_from([0, 60, 0.5]),
+    }
+    auth = some({"secret_refs": st.just(["env:KEY"])}, {})
+    return some({"enqueue": some({"task": st.sampled_from(["send", "shop.send_2"])}, fields)}, {"auth": auth})
+
+
 def policies(version: int) -> st.SearchStrategy[dict[str, Any]]:
     retries: dict[str, Any] = {
         "max_attempts": st.integers(1, 10),
@@ -103,7 +114,7 @@ def further() -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def jobs(draw: st.DrawFn, version: int) -> dict[str, Any]:
-    work = draw(requests() if version == 1 else st.one_of(requests(), commands(), calls()))
+    work = draw(requests() if version == 1 else st.one_of(requests(), commands(), calls(), messages()))
     rest = draw(some({}, {"timezone": ZONES, "policy": policies(version)}))
     more = draw(further()) if version > 1 else {}
     return {"name": draw(NAMES), **draw(times(version)), **work, **rest, **more}

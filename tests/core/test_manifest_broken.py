@@ -43,6 +43,10 @@ def call(function: str = "a.b:c", **fields: Any) -> dict[str, Any]:
     return only(schedule="@daily", call=function, **fields)
 
 
+def enqueue(**fields: Any) -> dict[str, Any]:
+    return only(schedule="@daily", enqueue=fields)
+
+
 def deep(levels: int) -> list[Any]:
     return [deep(levels - 1)] if levels > 1 else []
 
@@ -137,7 +141,24 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("a loop as a user", call(isolation="loop", user="x"), "jobs/0/user", "a call with `isolation: loop`"),
     ("a call that leaves", call(children="leave"), "jobs/0/children", "goes with `command`"),
     ("a command with arguments", job(args=[1]), "jobs/0/args", "goes with `call`"),
-    ("enqueue", only(schedule="@daily", enqueue={"task": "x"}), "jobs/0/enqueue", "cannot be run by this"),
+    ("a message of no task", enqueue(), "jobs/0/enqueue/task", "missing"),
+    ("a message of a command", enqueue(task="!command"), "jobs/0/enqueue/task", "a task's name"),
+    ("a message with a text", enqueue(task="x", args="y"), "jobs/0/enqueue/args", '"y" is not a list'),
+    ("a message for no queue", enqueue(task="x", queue="A B"), "jobs/0/enqueue/queue", "is not a name"),
+    (
+        "an urgent message",
+        enqueue(task="x", priority="top"),
+        "jobs/0/enqueue/priority",
+        "high, normal or low",
+    ),
+    ("a late message", enqueue(task="x", delay=5), "jobs/0/enqueue/delay", "unknown field"),
+    ("a text as message", only(schedule="@daily", enqueue="x"), "jobs/0/enqueue", "is not a mapping"),
+    (
+        "env on a message",
+        only(schedule="@daily", enqueue={"task": "x"}, env={}),
+        "jobs/0/env",
+        "it goes with",
+    ),
     ("an empty command", job(command=""), "jobs/0/command", "it is empty"),
     ("no words", job(command=[]), "jobs/0/command", "from 1 to 1,000"),
     ("an empty program", job(command=["", "x"]), "jobs/0/command", "names the program"),

@@ -44,6 +44,7 @@ BEYOND_A_SCHEMA = {
     "a call that leaves",
     "a command with arguments",
     "env on a request",
+    "env on a message",
     "auth on a command",
     "a port too high",
     "not a number",

@@ -141,6 +141,11 @@ def shared_server() -> Server:
     return server
 
 
+def open_for(url: str, path: Path) -> PostgresStore:
+    """The store of a race, which has a schema of its own."""
+    return PostgresStore(url, f"race_{path.parent.name}".replace("-", "_").lower()[-60:])
+
+
 def has_tls() -> bool:
     """Was the server built with it?"""
     words = [_binary("pg_config"), "--configure"]
@@ -234,7 +239,8 @@ DO $$ DECLARE one record; BEGIN
     FOR one IN SELECT id FROM apps LOOP EXECUTE format('DROP SEQUENCE %I', 'fence_' || one.id); END LOOP;
 END $$;
 DELETE FROM fires; DELETE FROM lanes; DELETE FROM marks; DELETE FROM asks; DELETE FROM graces;
-DELETE FROM notes; DELETE FROM jobs; DELETE FROM removed; DELETE FROM ttls; DELETE FROM apps;
+DELETE FROM notes; DELETE FROM charges; DELETE FROM jobs; DELETE FROM removed; DELETE FROM ttls;
+DELETE FROM apps;
 UPDATE world SET era = gen_random_uuid()::text, previous = '', system = system_now(), steps = 0,
                  seen = clock(), born = clock(), calm_until = clock()
 """

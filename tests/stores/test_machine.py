@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.model import Ask, Claim, Fire, Grants, Outcome
+from detent.model import Ask, Claim, Grants, Outcome
 from detent.stores.memory import MemoryStore
 from detent.stores.sqlite import SqliteStore
 from detent.testing.machine import Opener, check_against_reference
@@ -56,8 +56,9 @@ class RenewsInNameOnly(MemoryStore):
 
 
 class KeepsLateHooks(MemoryStore):
-    def _drop_late_hooks(self, fire: Fire) -> None:
-        pass
+    def __init__(self, *clocks: Callable[[], float]) -> None:
+        super().__init__(*clocks)
+        self._shelf.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
 
 
 class LivesByTheWallClock(MemoryStore):

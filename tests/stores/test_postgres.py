@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.stores.postgres_server import ClockedStore, Schemas, shared_schemas, shared_server
+from tests.stores.postgres_server import ClockedStore, Schemas, open_for, shared_schemas, shared_server
 
 from detent.stores.base import Store
-from detent.stores.postgres import PostgresStore
 from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
 from detent.testing.machine import check_against_reference
 from detent.testing.races import Opener, race_to_plan, race_to_put, race_to_run
@@ -86,10 +85,6 @@ def test_it_answers_as_the_reference_does() -> None:
     check_against_reference(open, examples=CAMPAIGN or EXAMPLES, fixed=not CAMPAIGN)
 
 
-def _open_at(url: str, path: Path) -> Store:
-    return PostgresStore(url, f"race_{path.parent.name}".replace("-", "_").lower()[-60:])
-
-
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
 def test_of_eight_processes(race: Callable[[Opener, Path], None], tmp_path: Path) -> None:
-    race(partial(_open_at, shared_server().url), tmp_path / "race.db")
+    race(partial(open_for, shared_server().url), tmp_path / "race.db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from tests.stores.postgres_server import (
     PATIENCE_S,
     Server,
+    Session,
     held,
     schema_of,
     shared_server,
@@ -22,11 +24,12 @@ from tests.stores.postgres_server import (
 
 from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable, UsageError
-from detent.model import Ask, Outcome
+from detent.model import Ask, Outcome, Policy, Query
 from detent.stores.opening import open_store
 from detent.stores.postgres import PostgresStore
 from detent.stores.postgres_link import Links, Silence
-from detent.stores.postgres_schema import VERSION
+from detent.stores.postgres_schema import VERSION, sections
+from detent.stores.postgres_values import Json
 from detent.testing.store_checks_world import (
     Asker,
     fire,
@@ -91,6 +94,69 @@ def test_a_newer_schema_that_lets_us_in_is_used(server: Server, store: PostgresS
     server.sql(f"UPDATE {schema_of(store)}.world SET version = {VERSION + 1}")
     store.close()
     assert found(store) == ["a.b@1"]
+
+
+def test_a_schema_of_the_version_before_is_brought_to_ours(server: Server, store: PostgresStore) -> None:
+    name, tables = schema_of(store), dict(sections())[VERSION - 1]
+    rows = [_NEW_ROW | one | {"id": n, "run_at": n} for n, one in enumerate(_old_fires(), start=1)]
+    server.sql(f"""
+        CREATE SCHEMA {name}; SET search_path TO {name}; {tables};
+        CREATE FUNCTION claim(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
+        INSERT INTO world VALUES (1, {VERSION - 1}, 1, 'an era', '', 'another', 0, 0, 0, 0);
+        INSERT INTO fires SELECT * FROM jsonb_populate_recordset(NULL::fires, '{json.dumps(rows)}');
+        UPDATE fires SET state = 'over', outcome = 'failed exit 1' WHERE id = 1;
+        INSERT INTO attempts VALUES (1, 1, 'n0', 7, 0, 1, 'failed exit 1', 1, 1, '', '');
+    """)
+    assert [row.fire.key for row in store.find(Query(kinds=("failed",)))] == ["a.b@1"]
+    (row,) = store.find(Query(key="a.b@1"))
+    assert [attempt.fence for attempt in row.attempts] == [7]
+    store.notes("a")  # here its new era begins
+    server.sql(f"UPDATE {name}.world SET calm_until = 0")
+    assert keys(Asker(store).claim()) == ["a.b@2"]
+    assert store.forget(["a.b@1"]) == 1
+    assert server.sql(f"SELECT count(*) FROM {name}.attempts") == [(0,)]
+
+
+def test_a_program_of_the_version_before_goes_on_with_our_schema(
+    server: Server, store: PostgresStore
+) -> None:
+    store.put([fire("a.c@1", origin="push", policy=Policy("Allow", breaker="smtp"))])
+    with closing(Session(server, store)) as other:
+        assert other.call("put", {"fires": _old_fires(), "delay": 0})["fresh"] == [0, 1]
+        ask = {"app": "a", "node": "n1", "number": 1, "limit": 9, "queues": ["default"]}
+        ask |= {"ttl": 0, "dead": [], "without": [], "hooks": 8}
+        claims = other.call("claim", ask)["claims"]
+        assert [claim["key"] for claim in claims] == ["a.c@1", "a.b@1", "a.b@2"]
+        query = {"app": "a", "job": "", "key": "", "state": "", "origins": [], "since": None, "until": None}
+        assert len(other.call("find", query | {"limit": 9})["rows"]) == 3
+
+
+_NEW_ROW: Json = {
+    "app": "a",
+    "state": "pending",
+    "waits": False,
+    "counts": True,
+    "node": "",
+    "ran_node": "",
+    **dict.fromkeys(("attempt", "fence", "asked", "ttl", "expires", "renewed"), 0),
+    **dict.fromkeys(("ran_fence", "ran_at", "over_at"), 0),
+}
+
+
+def _old_fires() -> list[Json]:
+    """Two fires, as a program of the version before tells them."""
+    whole: Json = {
+        "job": "a.b",
+        "due": 0,
+        "queue": "default",
+        "concurrency": "Allow",
+        "width": 1,
+        "claim_s": 30,
+    }
+    whole |= {"grace_s": 0, "catch_up": "latest", "late_hooks": [], "origin": "manual", "instants": 1}
+    whole |= dict.fromkeys(("run_id", "lane", "policy", "revision", "payload"), "")
+    whole |= dict.fromkeys(("start_by", "first"))
+    return [whole | {"place": n, "key": f"a.b@{n + 1}"} for n in range(2)]
 
 
 def test_a_schema_of_another_program_is_refused_and_left_alone(server: Server, store: PostgresStore) -> None:

@@ -24,7 +24,7 @@ from tests.stores.postgres_server import (
 )
 
 from detent.clock import monotonic
-from detent.model import Ask, Outcome, Policy, Report, Verdict
+from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.stores.postgres import PostgresStore
 from detent.stores.postgres_values import ask_json, claim_json, fires_json
 from detent.testing.races import Launch, judge_launches
@@ -101,6 +101,36 @@ def test_a_renewal_under_way_keeps_its_lane(server: Server, clocked: ClockedStor
         told = sentences(Asker(clocked, "n2").claim())
     assert told == {"a.b@2": Outcome("skipped", "by a.b@1")}
     assert renew(clocked, holder) is None
+
+
+def test_an_end_that_waited_for_a_renewal_is_recorded(server: Server, store: PostgresStore) -> None:
+    store.put([fire(f"a.b@{n}") for n in (1, 2, 3)])
+    claims = Asker(store).claim()
+    with closing(Session(server, store)) as other, ThreadPoolExecutor(1) as pool:
+        other.call("renew", {"claims": [claim_json(claims[1], 0)]})
+        call = pool.submit(store.finish, [Report(claim, DONE) for claim in claims])
+        wait_until(lambda: held(server, store))
+        other.db.commit()
+        assert call.result(PATIENCE_S) == [DONE] * 3
+    rows = store.find(Query(state="over"))
+    assert [[one.number for one in row.attempts] for row in rows] == [[1]] * 3
+
+
+def test_an_end_that_waited_for_another_to_take_its_fire_is_refused(
+    server: Server, clocked: ClockedStore, clock: FakeClock
+) -> None:
+    clocked.put([fire("a.b@1")])
+    late = Asker(clocked).claim_one()
+    clock.pass_time(TTL_S + 1)
+    clocked.notes("a")  # so that the other, who remembers nothing, knows that so much time has passed
+    with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
+        other.call("claim", ask_json(Ask("a", "n2", 1, ttl_s=TTL_S)), clock.wall())
+        call = pool.submit(clocked.finish, [Report(late, DONE)])
+        wait_until(lambda: held(server, clocked))
+        other.db.commit()
+        assert call.result(PATIENCE_S) == [None]
+    (row,) = clocked.find(Query(state="claimed"))
+    assert (row.node, row.attempts) == ("n2", ())
 
 
 def test_a_renewal_that_waited_for_its_row_goes_by_the_time_when_it_got_it(

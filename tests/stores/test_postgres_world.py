@@ -20,7 +20,7 @@ from tests.stores.postgres_server import (
 )
 
 from detent.errors import StoreUnavailable
-from detent.model import Outcome
+from detent.model import Outcome, Rate
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.opening import promise_of, upkeep_of
 from detent.stores.postgres import PostgresStore
@@ -75,6 +75,19 @@ def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
     assert renew(clocked, claim) is not None
 
 
+def test_newcomers_alone_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, clock: FakeClock) -> None:
+    """Triggers, of which each comes after more than half a ttl and remembers nothing."""
+    clocked.put([fire("a.b@1")])
+    Asker(clocked).claim_one()
+    found = []
+    for number in range(3):
+        clock.pass_time(TTL_S * 0.7)
+        with closing(another(clocked, clock)) as newcomer:
+            found += Asker(newcomer, f"n{number + 2}").claim()
+    [lost] = found
+    assert lost.sentence == Outcome("lost", "with n1")
+
+
 def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
     clocked: ClockedStore, clock: FakeClock
 ) -> None:
@@ -120,6 +133,46 @@ def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(
         claim = Asker(sleeper).claim_one()
         assert Asker(clocked, "n2").claim() == [], "whose time goes on, by 61 s at once"
         assert renew(sleeper, claim) is None
+
+
+def test_a_caller_whose_own_clock_stood_still_frees_no_place_of_a_rate(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    frozen, rate = FakeClock(), Rate(3, 60.0)
+    with closing(another(clocked, frozen)) as sleeper:
+        for store in (clocked, sleeper):
+            store.adopt("a", -1, {})
+        frozen.step_wall(61)
+        frozen.pass_time(0.5)
+        clock.pass_time(61.5)
+        for used in (1, 2, 3):
+            assert sleeper.charge("a", "sms", rate).used == used
+        assert clocked.charge("a", "sms", rate).free_in_s > 0, "whose time goes on, by 61 s at once"
+
+
+def test_a_newcomer_after_a_step_of_the_servers_clock_frees_no_place_of_a_rate(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    rate = Rate(1, 60.0)
+    clocked.charge("a", "sms", rate)
+    clock.step_wall(3600)
+    with closing(another(clocked, clock)) as newcomer:
+        assert newcomer.charge("a", "sms", rate).free_in_s > 59
+        clock.pass_time(61)
+        assert newcomer.charge("a", "sms", rate).free_in_s == 0
+
+
+def test_a_rate_opens_again_also_where_every_caller_is_a_newcomer(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    rate = Rate(1, 60.0)
+    clocked.charge("a", "sms", rate)
+    waits = []
+    for _ in range(6):
+        clock.pass_time(20)
+        with closing(another(clocked, clock)) as newcomer:
+            waits.append(newcomer.charge("a", "sms", rate, 0).free_in_s)
+    assert waits[-1] == 0, waits
 
 
 def test_a_call_that_took_long_is_no_step_of_the_clock(clocked: ClockedStore, clock: FakeClock) -> None:

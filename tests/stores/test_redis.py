@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,8 @@ from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_chec
 from detent.testing.machine import check_against_reference
 from detent.testing.races import Opener, race_to_plan, race_to_run
 
-EXAMPLES = 12  # sequences of calls; `make` has campaigns of more
+CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
+EXAMPLES = CAMPAIGN or 12  # sequences of calls
 
 prefixes = (f"{number}:" for number in itertools.count())
 
@@ -35,7 +37,10 @@ def _opened(server: RedisServer, clock: FakeClock) -> RedisStore:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> None:
+def test_the_redis_store_keeps_the_rule(
+    check: Check, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.stores.redis.PASSED_OVER", 0)  # the quick way is tried at every ask
     clock = FakeClock()
 
     def reopen(store: Store) -> Store:
@@ -50,8 +55,12 @@ def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> No
     run_check(check, World(opener, clock.pass_time, clock.step_wall, reopen, forget))
 
 
-def test_the_redis_store_answers_as_the_reference_does(server: RedisServer) -> None:
-    check_against_reference(partial(_opened, server), examples=EXAMPLES, fixed=True)
+@pytest.mark.parametrize("passed_over", [0, 1000], ids=["always_quickly", "never_quickly"])
+def test_the_redis_store_answers_as_the_reference_does(
+    server: RedisServer, passed_over: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.stores.redis.PASSED_OVER", passed_over)
+    check_against_reference(partial(_opened, server), examples=EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)

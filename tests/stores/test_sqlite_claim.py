@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from tests.stores.sqlite_pair import Pair, open_pair, rows
 
-from detent.model import Ask, Claim, Fire, Outcome, Policy, Query, Report, Row
-from detent.stores.base import SENTENCES_MAX, Store
-from detent.stores.memory import MemoryStore
+from detent.model import Ask, Outcome, Policy, Query, Report
+from detent.stores.base import SENTENCES_MAX
 from detent.stores.sqlite import SqliteStore
 from detent.stores.sqlite_rows import entry_of
 from detent.testing.store_checks_world import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
@@ -20,44 +17,10 @@ from detent.testing.store_checks_world import DONE, GIVEN_BACK, START, Asker, Fa
 MANY = SENTENCES_MAX + 60
 
 
-class Pair(NamedTuple):
-    """The reference and the store, which see the same calls under the same clock."""
-
-    clock: FakeClock
-    stores: tuple[MemoryStore, SqliteStore]
-
-    def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
-        """What both grant; it must be the same, in the same order, and so must all rows then."""
-        ours, theirs = ([(one.fire.key, one.sentence) for one in call(store)] for store in self.stores)
-        assert theirs == ours
-        assert rows(self.stores[1]) == rows(self.stores[0])
-        assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}
-        return ours
-
-    def waiting(self) -> set[str]:
-        """No call tells who waits for a lane, though it decides how a fire is judged later."""
-        with closing(sqlite3.connect(self.stores[1]._file.path)) as db:
-            return {key for (key,) in db.execute("SELECT key FROM fires WHERE waits")}
-
-    def put(self, *fires: Fire) -> None:
-        for store in self.stores:
-            store.put(fires)
-
-    def ask(self, number: int, limit: int, without: tuple[str, ...] = ()) -> list[tuple[str, Outcome | None]]:
-        ask = Ask("a", "n1", number, limit, without=without)
-        return self.same(lambda store: list(store.claim(ask).claims))
-
-
-def rows(store: Store) -> list[Row]:
-    return store.find(Query(limit=10_000))
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    clock = FakeClock()
-    sqlite = SqliteStore(tmp_path / "store.db", clock.wall, clock.monotonic, lambda: "this boot")
-    yield Pair(clock, (MemoryStore(clock.wall, clock.monotonic), sqlite))
-    sqlite.close()
+    with open_pair(tmp_path / "store.db") as one:
+        yield one
 
 
 def test_a_sentence_behind_more_than_can_run_is_found(pair: Pair) -> None:
@@ -207,7 +170,7 @@ def test_a_burst_is_granted_as_if_each_of_it_were_judged(pair: Pair) -> None:
     pair.put(fire("a.j07@2", "Forbid"), fire("a.j30@2", "Replace"), fire("a.j31@0", "Allow"))
     granted = []
     for number, (limit, without) in enumerate(((4, ()), (5, ("a.j06",)), (12, ()), (1000, ())), 1):
-        granted += pair.ask(number, limit, without)
+        granted += pair.ask(number, limit, without=without)
     assert len(granted) == 42 and sum(sentence is None for _, sentence in granted) == 39
     assert pair.ask(5, limit=1000) == []
 

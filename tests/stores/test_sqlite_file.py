@@ -18,7 +18,7 @@ import pytest
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.model import Ask, Query, Report
-from detent.stores import sqlite_file
+from detent.stores import sqlite_file, sqlite_schema
 from detent.stores.sqlite import SqliteStore
 from detent.stores.sqlite_file import network_disk
 from detent.testing.store_checks_world import DONE, fire, found
@@ -106,22 +106,7 @@ def newer(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         store.find(Query())
     with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {sqlite_file.VERSION + 1}")
-
-
-def test_a_store_of_the_first_version_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with closing(SqliteStore(path)) as store:
-        store.put([fire("a.b@1")])
-    with closing(sqlite3.connect(path)) as db:  # as it was then
-        db.execute("DROP TABLE results")
-        db.execute("DROP INDEX fires_waiting")
-        db.execute("PRAGMA user_version = 1")
-    with closing(SqliteStore(path)) as store:
-        (claim,) = store.claim(Ask("a", "n1", 1)).claims
-        store.finish([Report(claim, DONE, result="[1]")])
-        (row,) = store.find(Query(key="a.b@1"))
-        assert [attempt.result for attempt in row.attempts] == ["[1]"]
+        db.execute(f"PRAGMA user_version = {sqlite_schema.VERSION + 1}")
 
 
 def damaged(path: Path) -> None:

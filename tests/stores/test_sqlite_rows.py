@@ -35,6 +35,8 @@ POLICIES = st.builds(
     claim_s=SECONDS,
     grace_s=SECONDS,
     late_after_s=SECONDS,
+    breaker_cooldown_s=SECONDS,
+    unique_s=SECONDS,
     retries=RETRIES | st.just(Retries()),
     hooks=st.lists(st.text(max_size=9)).map(tuple),
 )

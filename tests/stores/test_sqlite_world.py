@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from detent.model import Ask, Policy, Query
+from detent.core.rates import MARGIN_S
+from detent.model import Ask, Policy, Query, Rate, Usage
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.sqlite import SqliteStore
-from detent.stores.sqlite_call import boot_id
+from detent.stores.sqlite_world import boot_id
 from detent.testing.store_checks_world import (
     AGAIN,
     TTL_S,
@@ -138,6 +139,27 @@ def test_a_retry_is_due_after_a_boot_when_it_would_have_been(host: Host) -> None
     store = host.reboot(away_s=5)
     store.adopt("a", -1, {})
     assert row(store, "a.b@1").run_at == before
+
+
+@pytest.mark.parametrize(("away_s", "free_in_s"), [(20.0, 40.0), (-3600.0, 60.0), (100.0, 0.0)])
+def test_a_rate_looks_back_through_a_boot(away_s: float, free_in_s: float, host: Host) -> None:
+    """How long the machine was off only its wall clock knows; set back, it frees nothing."""
+    store, rate = host.open(), Rate(2, 60.0 - MARGIN_S)
+    assert [store.charge("a", "mail", rate).used for _ in range(3)] == [1, 2, 2]
+    store = host.reboot(away_s)
+    assert store.charge("a", "mail", rate, 0).free_in_s == pytest.approx(free_in_s)
+    host.clock.pass_time(free_in_s)
+    assert store.charge("a", "mail", rate) == Usage(1, 0.0)
+
+
+def test_charges_that_no_rate_looks_back_to_are_pruned(host: Host) -> None:
+    store = host.open()
+    store.charge("a", "mail", Rate(1, 60.0))
+    store.charge("a", "sms", Rate(1, 9000.0))
+    host.clock.pass_time(4000)
+    store.prune("a", 0, 0)
+    with closing(sqlite3.connect(host.path)) as db:
+        assert db.execute("SELECT name FROM charges").fetchall() == [("sms",)]
 
 
 def test_this_machine_knows_its_boot() -> None:

@@ -9,22 +9,24 @@
 - What is secret stays away: no `secrets`, no password of a store.
 """
 
-import json
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from detent import jsontext as json
 from detent.core.digest import sha256
 from detent.core.fields import JOB, NODE, STORE
 from detent.core.findings import escaped
 from detent.core.shapes import Arguments, MapOf, Record
+from detent.values import Any
 
 REVISION_DIGITS = 16
 UNTOLD = ("description", "tags")  # they say nothing of what a job does: no other revision for them
 COMMAND_POLICY = {"timeout_seconds": 0, "max_attempts": 1}  # work other than a request: no limit, no retry
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-_PASSWORD = re.compile(r"((?<=://)[^/?#:]*:)[^/?#]*(?=@)|([?&]password=)[^&#]+")
+_PASSWORD = r"((?<=://)[^/?#:]*:)[^/?#]*(?=@)|([?&]password=)[^&#]+"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_job(job: Mapping[str, Any], version: int) -> dict[str, Any]:
@@ -98,7 +100,9 @@ def machine_document(store: Mapping[str, Any], node: Mapping[str, Any]) -> dict[
 
 def without_password(url: str) -> str:
     """A store's URL as it may be shown."""
-    return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", url)
+    import re  # late: a trigger shows none
+
+    return re.sub(_PASSWORD, lambda match: f"{match[1] or match[2]}***", url)
 
 
 def manifest_text(version: int, app: str, jobs: Iterable[str], machine: Mapping[str, Any]) -> str:

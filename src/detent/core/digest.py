@@ -1,7 +1,8 @@
 """SHA-256, as Python itself has it: OpenSSL's takes longer to load than a trigger takes for most else."""
 
 from collections.abc import Callable
-from typing import Any
+
+from detent.values import Any
 
 BLOCK = 64  # bytes
 _INNER, _OUTER = (bytes(octet ^ pad for octet in range(256)) for pad in (0x36, 0x5C))

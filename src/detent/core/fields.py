@@ -4,10 +4,10 @@ Version 1 is exact.  Version 2 has all of it, with some limits lifted and more f
 Every limit has its place here; the checker, the canonical form and the JSON Schema read it.
 """
 
-import re
-from typing import Any
+from collections.abc import Callable
 
 from detent.core.shapes import (
+    NAME,
     Arguments,
     Checked,
     Either,
@@ -16,20 +16,20 @@ from detent.core.shapes import (
     ListOf,
     MapOf,
     Moment,
-    NotYet,
     Number,
     Record,
     Text,
     Whole,
     Word,
 )
-from detent.values import NamedTuple
+from detent.values import Any, NamedTuple
 
 WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
-TIMES = ("schedule", "schedules", "at")  # and has exactly one of these
+TIMES = ("schedule", "schedules", "at")  # and has exactly one of these, or none where it comes `after` others
 HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 WITH_PROCESS = ("work_dir", "env", "user", "kill_after_seconds")  # a command, or a call in a process
 WITH_CALL = ("args", "isolation")
+_TASK = "[A-Za-z_][A-Za-z0-9_.-]*"
 LATE_AFTER_S = 60  # where `on_late` is given and `late_after_seconds` is not
 
 DAY_S = 86_400
@@ -40,7 +40,6 @@ BODY_MAX = 2**20
 COMMAND_MAX = 100_000  # one word of a program may have 128 KiB on Linux
 ARGUMENTS_MAX = 65_536  # what a pipe to a process surely takes at once
 
-_NAME = "[a-z][a-z0-9-]{0,62}"
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _URL = (
     r"https?://([A-Za-z0-9._~%!$&'()*+,;=:-]*@)?"
@@ -68,10 +67,12 @@ LIMITS = {
 
 def name_shape() -> Text:
     allowed = "a name: a lower-case letter, then up to 62 lower-case letters, digits or hyphens"
-    return Text(high=2000, pattern=_NAME, allowed=allowed)
+    return Text(high=2000, pattern=NAME, allowed=allowed)
 
 
 def _port_fault(url: str) -> str:
+    import re  # late: commands have no URL
+
     match = re.fullmatch(_URL, url)
     port = int(match[3][1:]) if match and match[3] else 0
     return f"port {port} is not in 0–65535" if port > 65535 else ""
@@ -108,6 +109,8 @@ def _hook_fault(hook: Any) -> str:
     if type(hook) is str and hook.startswith("-"):
         return "a list here is a list of hooks; for the words of one command write [[program, word, …]]"
     if type(hook) is str and hook.startswith(("http://", "https://")):
+        import re
+
         fits = re.fullmatch(_URL, hook)
         return _port_fault(hook) if fits else "it starts like a URL, but is none with a host"
     return ""
@@ -202,7 +205,6 @@ def _work_fields() -> tuple[Field, ...]:
         expands=False,
     )
     user = Text(high=64, pattern="[A-Za-z0-9_][A-Za-z0-9_.@-]*", allowed="the name of a user")
-    later = "work cannot be run by this release yet; use `command`, `request` or `call`"
     isolation = Word(("process", "thread", "loop"))
     command = _command_shape("a command for the shell")
     directory = Text(high=FILE_PATH_MAX, low=1, allowed="a directory")
@@ -212,7 +214,7 @@ def _work_fields() -> tuple[Field, ...]:
         Field("call", _function_shape(), about="work: a Python function, package.module:function", since=2),
         Field("args", Arguments(ARGUMENTS_MAX), [], "of the call: a list, or a mapping by name", since=2),
         Field("isolation", isolation, "process", "where a call runs; only a process can be killed", since=2),
-        Field("enqueue", NotYet(f"`enqueue` {later}"), since=2),
+        Field("enqueue", _enqueue(), about="work: a message for a queue, which a worker runs", since=2),
         Field("work_dir", directory, about="where the command or call runs", since=2),
         Field("env", variables, {}, "variables that the command or call gets", since=2),
         Field("user", user, about="whom the command or call runs as", since=2),
@@ -221,10 +223,26 @@ def _work_fields() -> tuple[Field, ...]:
     )
 
 
+def _enqueue() -> Record:
+    task = Text(high=200, pattern=_TASK, allowed="a task's name, like send-invoice")
+    return Record(
+        (
+            Field("queue", name_shape(), "default", "where it is put", since=2),
+            Field("task", task, about="which is to run", since=2),
+            Field("args", Arguments(ARGUMENTS_MAX), [], "a list, or a mapping by name", since=2),
+            Field("priority", Word(("high", "normal", "low")), "normal", "within its queue", since=2),
+            Field("expires_seconds", Number(0, YEAR_S), 0, "not begun by then, it is missed", since=2),
+        ),
+        required=("task",),
+    )
+
+
 def _further_fields() -> tuple[Field, ...]:
     tag = Text(high=63, low=1, allowed="a tag")
+    others = ListOf(name_shape(), low=1, high=64, noun="job", lone=True)
     return (
         Field("at", Moment(), about="when, if it is once only", since=2),
+        Field("after", others, about="jobs whose success puts a fire of this one", since=2),
         Field("starts_at", Moment(), about="no fires before", since=2),
         Field("ends_at", Moment(), about="no fires after", since=2),
         Field("enabled", Flag(), True, "false: it has no fires", since=2),
@@ -279,7 +297,7 @@ def _manifest(version: int) -> Record:
         Field("app", name_shape(), about="the app's name"),
         Field("jobs", ListOf(job, low=1, high=LIMITS[version].jobs, noun="job"), about="what is to run"),
     )
-    defaults = Record(field for field in job.fields if field.name != "name")
+    defaults = Record(field for field in job.fields if field.name not in ("name", "after"))
     further = (Field("defaults", defaults, about="any field of a job, for all jobs"), *MACHINE.fields)
     return Record(first if version == 1 else first + further, required=("version", "app", "jobs"))
 
@@ -298,5 +316,18 @@ MACHINE = Record(
         Field("secrets", _secrets(), about="names for secrets", since=2),
     )
 )
-JOB = {version: Record(_job_fields(version), required=("name",)) for version in (1, 2)}
-MANIFEST = {version: _manifest(version) for version in (1, 2)}
+
+
+class ByVersion(dict[int, Record]):
+    """Made for the version that is asked for: few read both."""
+
+    def __init__(self, make: Callable[[int], Record]) -> None:
+        self._make = make
+
+    def __missing__(self, version: int) -> Record:
+        self[version] = self._make(version)
+        return self[version]
+
+
+JOB = ByVersion(lambda version: Record(_job_fields(version), required=("name",)))
+MANIFEST = ByVersion(_manifest)

@@ -1,16 +1,20 @@
 """What is wrong with a document: problems with path and line, gathered and raised all at once."""
 
-import re
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.values import NamedTuple
+from detent.values import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import re
 
 PROBLEMS_MAX = 100  # so many are told; who has more has one mistake in a template, not a hundred
 
-_DOLLAR = re.compile(r"\$(?:(\$)|\{([^}]*)(\}?))")
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)((?:(?!\$\{).)*))?", re.DOTALL)
+_DOLLAR = r"\$(?:(\$)|\{([^}]*)(\}?))"
+_VARIABLE = r"(?s:([A-Za-z_][A-Za-z0-9_]*)(?:(:-)((?:(?!\$\{).)*))?)"
 
 
 class Problem(NamedTuple):
@@ -77,8 +81,10 @@ class Findings:
         """The text with its variables filled in; None where one is not set."""
         if self._variables is None or "$" not in text:
             return text
+        import re  # late: most have none, and a trigger no time
+
         faults: list[str] = []
-        expanded = _DOLLAR.sub(lambda match: self._value(match, faults), text)
+        expanded = re.sub(_DOLLAR, lambda match: self._value(match, faults), text)
         for fault in faults:
             self.problem(path, fault)
         return None if faults else expanded
@@ -87,7 +93,9 @@ class Findings:
         assert self._variables is not None
         if match[1]:
             return "$"
-        variable = _VARIABLE.fullmatch(match[2])
+        import re
+
+        variable = re.fullmatch(_VARIABLE, match[2])
         if not match[3] or not variable:
             faults.append(
                 f"{quote(match[0])} is not ${{NAME}} or ${{NAME:-default}}; write $$ for a literal dollar"
@@ -124,4 +132,8 @@ def line_of(path: str, lines: Mapping[str, int]) -> int:
 
 def escaped(text: str) -> str:
     """The text such that expanding it gives it back."""
-    return re.sub(r"\$(?=[${])", "$$", text) if "$" in text else text
+    if "$" not in text:
+        return text
+    import re
+
+    return re.sub(r"\$(?=[${])", "$$", text)

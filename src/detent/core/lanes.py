@@ -8,18 +8,18 @@ A fire that is due is judged against its lane.  In this order:
    room, under every policy; under `catch_up: latest` only the newest of a job runs, and nobody can
    tell which that is before the job is planned up to now, so until then the fire is held too.
 3. There is room: it runs.  Only the grace of a fire that is over fills the lane: it waits.
-4. The lane is full.  `Forbid`: sentenced, naming the holder; a retry ends with its last outcome.
-   `Queue`: one waits, the others are sentenced.  `Replace`: the lane belongs to the newest `width` of
-   those who hold it or are due for it; an older holder is told to stop (by a first attempt: a retry
-   replaces nobody), an older waiter is sentenced, and the heir starts when a place is really free.
+4. The lane is full.  `Forbid`: sentenced, naming the holder; a retry ends with its last outcome, a
+   message as failed.  `Queue`: one waits, the others are sentenced; of messages all wait.  `Replace`: the
+   lane belongs to the newest `width` of those who hold it or are due for it; an older holder is told to
+   stop (by a first attempt: a retry replaces nobody), an older waiter is sentenced, and the heir starts
+   when a place is really free.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
 
 from detent.model import Fire, Outcome, State
-from detent.values import NamedTuple
+from detent.values import Literal, NamedTuple
 
 LATE_S = 60.0
 _LATE = timedelta(seconds=LATE_S)
@@ -127,7 +127,7 @@ def _room(me: Standing, lane: Sequence[Standing], facts: Facts) -> int:
 
 def _forbid(me: Standing, lane: Sequence[Standing]) -> Judgement:
     holder = _holders(lane)[0].fire.key
-    if me.attempt:
+    if me.attempt or me.fire.origin == "push":
         last = me.outcome or Outcome("failed")
         return Judgement("sentence", Outcome(last.kind, f"{CONTENDED} by {holder}"))
     return Judgement("sentence", Outcome("skipped", f"by {holder}"))
@@ -135,7 +135,7 @@ def _forbid(me: Standing, lane: Sequence[Standing]) -> Judgement:
 
 def _queue(me: Standing, lane: Sequence[Standing]) -> Judgement:
     waiting = [one.fire.key for one in lane if one.state == "pending" and one.waits]
-    if me.waits or me.attempt or not waiting:
+    if me.waits or me.attempt or not waiting or me.fire.origin == "push":
         return WAIT
     return Judgement("sentence", Outcome("skipped", f"{waiting[0]} waits already"))
 

@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from detent.core.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.core.fields import JOB, LIMITS, MACHINE, MANIFEST
@@ -16,9 +15,9 @@ from detent.core.manifest_jobs import JobMaker
 from detent.core.manifest_rules import check_rules, lay_under
 from detent.core.schedules import Timetable
 from detent.core.shapes import BAD
-from detent.core.text import plural, show
+from detent.core.text import did_you_mean, plural, show
 from detent.model import Job
-from detent.values import NamedTuple
+from detent.values import Any, NamedTuple
 
 __all__ = [
     "Machine",
@@ -89,8 +88,10 @@ def check_manifest(
     lines: Mapping[str, int] = NOTHING,
     variables: Mapping[str, str] = NOTHING,
     machine: Machine = NO_SETTINGS,
+    least: int = 1,
 ) -> Manifest:
-    """The manifest of a parsed document; raises one `ManifestError` with every problem."""
+    """The manifest of a parsed document, with so many jobs at least; raises one `ManifestError` with every
+    problem."""
     version = _version(document, lines)
     findings = Findings(lines, variables if version > 1 else None)
     top = {name: value for name, value in document.items() if name not in ("version", "jobs")}
@@ -100,7 +101,7 @@ def check_manifest(
     node = NodeSettings() if findings.found else _node_settings({**machine.node, **own.node})
     reader = _Jobs(version, clean, node.grace_s, findings)
     if "jobs" in document:
-        reader.read(document["jobs"])
+        reader.read(document["jobs"], least)
     findings.raise_problems()
     return Manifest(
         version=version,
@@ -124,7 +125,7 @@ def _version(document: Any, lines: Mapping[str, int]) -> int:
         findings.problem("", f"a manifest is a mapping with version, app and jobs; this is {show(document)}")
         findings.raise_problems()
     version = document.get("version")
-    if type(version) in (int, float) and version in MANIFEST:
+    if type(version) in (int, float) and version in LIMITS:
         return int(version)
     given = f"{show(version)} is not a version of the manifest" if "version" in document else "it is missing"
     findings.problem("version", f"{given}; write 2 (commands, requests, calls) or 1 (requests only, exact)")
@@ -144,21 +145,24 @@ class _Jobs:
         self._findings = findings
         self._maker = JobMaker(self._app, version, grace_s, findings)
         self._names: dict[str, int] = {}
+        self._after: dict[str, list[str]] = {}
         self.jobs: list[Job] = []
         self.disabled: list[str] = []
         self.everywhere: list[str] = []
         self.canonical: dict[str, str] = {}
 
-    def read(self, jobs: Any) -> None:
+    def read(self, jobs: Any, least: int) -> None:
         high = LIMITS[self._version].jobs
         if type(jobs) is not list:
             self._findings.problem("jobs", f"{show(jobs)} is not a list of jobs")
-        elif not 1 <= len(jobs) <= high:
+        elif not least <= len(jobs) <= high:
             self._findings.problem("jobs", f"{plural(len(jobs), 'job')}: allowed are from 1 to {high:,}")
         else:
             for i, job in enumerate(jobs):
                 if not self._findings.full:
                     self._read_one(job, i)
+            if self._after:
+                self._check_after()
 
     def _read_one(self, document: Any, index: int) -> None:
         path = f"jobs/{index}"
@@ -168,6 +172,8 @@ class _Jobs:
         job = lay_under(self._defaults, own)
         check_rules(job, path, self._version, self._findings)
         self._check_name(job.get("name"), index)
+        if type(job.get("name")) is str and type(job.get("after")) is list:
+            self._after[job["name"]] = job["after"]
         schedule = self._maker.schedule(job, path)
         if schedule is not None and not self._findings.found:
             self._keep(canonical_job(job, self._version), schedule)
@@ -176,6 +182,25 @@ class _Jobs:
         if type(name) is str and self._names.setdefault(name, index) != index:
             told = f"{show(name)} is already the name of jobs/{self._names[name]}; names are unique"
             self._findings.problem(f"jobs/{index}/name", told)
+
+    def _check_after(self) -> None:
+        """Is there what they come after, and an end to it?"""
+        from detent.core.after import faults  # late: few have such jobs
+
+        for name, others in self._after.items():
+            for other in others:
+                if other not in self._names:
+                    near = did_you_mean(other, self._names)
+                    self._fault(name, f"there is no job {show(other)} in this manifest{near}")
+        for name, fault in faults(self._after):
+            self._fault(name, fault)
+        everywhere = {name.partition(".")[2] for name in self.everywhere}
+        for name in sorted(everywhere & self._after.keys()):
+            if lone := [other for other in self._after[name] if other not in everywhere]:
+                self._fault(name, f"with `run_on: every` it cannot come after {lone[0]}, which has one host")
+
+    def _fault(self, name: str, fault: str) -> None:
+        self._findings.problem(f"jobs/{self._names[name]}/after", fault)
 
     def _keep(self, job: Mapping[str, Any], schedule: Timetable) -> None:
         made = self._maker.make(job, schedule)

@@ -1,19 +1,19 @@
 """Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
+from detent import jsontext as json
 from detent.core.canonical import revision
-from detent.core.fields import LATE_AFTER_S
+from detent.core.fields import LATE_AFTER_S, TIMES
 from detent.core.findings import Findings
 from detent.core.manifest_rules import hooks_of
-from detent.core.schedules import Timetable, combine, once, parse_schedule, patterns_of
+from detent.core.schedules import Timetable, combine, never, once, parse_schedule, patterns_of
 from detent.core.shapes import BAD
 from detent.core.text import quote
 from detent.core.zones import open_zone
 from detent.errors import UsageError
-from detent.model import Call, Command, Job, Policy, Request, Retries, Work
+from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
+from detent.values import Any
 
 SHELL = ("/bin/sh", "-c")
 NO_HOOKS: Mapping[str, Work] = {}
@@ -50,6 +50,7 @@ class JobMaker:
             hooks=hooks,
             description=job.get("description", ""),
             tags=self._tags.setdefault(tags, tags),
+            after=tuple(f"{self._app}.{other}" for other in job.get("after", ())),
         )
 
     def schedule(self, job: Fields, path: str) -> Timetable | None:
@@ -64,6 +65,8 @@ class JobMaker:
         parts = [self._parse(job, zone, at, text) for at, text in times if text is not BAD]
         if "at" in job and job["at"] is not BAD:
             parts.append(once(job["at"]))
+        if not parts and "after" in job and not any(name in job for name in TIMES):
+            return never()
         whole = [part for part in parts if part is not None]
         return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
 
@@ -144,6 +147,16 @@ def _work(job: Fields) -> Work:
             env=tuple(job.get("env", {}).items()),
             user=job.get("user", ""),
             kill_after_s=float(job.get("kill_after_seconds", 10)),
+        )
+    if "enqueue" in job:
+        asked = job["enqueue"]
+        return Push(
+            task=asked["task"],
+            args=json.dumps(asked.get("args", [])),
+            queue=asked.get("queue", "default"),
+            priority=asked.get("priority", "normal"),
+            expires_s=float(asked.get("expires_seconds", 0)),
+            secret_refs=tuple(job["auth"]["secret_refs"]),
         )
     return Command(
         words=_words(job["command"]),

@@ -7,12 +7,13 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
 
 from detent.core.fields import HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
 from detent.core.findings import Findings
 from detent.core.shapes import BAD, Record
 from detent.core.text import listed
+from detent.values import Any
 
 AWAY_S = 15  # a store that is away for so long ends no work
 CLAIM_S = 30
@@ -20,14 +21,16 @@ KILL_AFTER_S = 10
 
 Fields = Mapping[str, Any]
 
-GROUPS = {  # of each, a job has exactly one
-    version: [[name for name in group if name in record.names] for group in (TIMES, WORKS)]
-    for version, record in JOB.items()
-}
-_PARTS = {
-    version: [(field.name, field.shape) for field in record.fields if isinstance(field.shape, Record)]
-    for version, record in JOB.items()
-}
+
+@lru_cache
+def groups(version: int) -> list[list[str]]:
+    """Of each, a job has exactly one."""
+    return [[name for name in group if name in JOB[version].names] for group in (TIMES, WORKS)]
+
+
+@lru_cache
+def _parts(version: int) -> list[tuple[str, Record]]:
+    return [(field.name, field.shape) for field in JOB[version].fields if isinstance(field.shape, Record)]
 
 
 def lay_under(defaults: Fields, own: Fields) -> dict[str, Any]:
@@ -36,7 +39,7 @@ def lay_under(defaults: Fields, own: Fields) -> dict[str, Any]:
         return dict(own)
     aside = set[str]()
     for group in (WORKS, TIMES):
-        if any(name in own for name in group):
+        if any(name in own for name in group) or (group is TIMES and "after" in own):
             aside.update(name for name in group if name not in own)
     laid = _merge({name: value for name, value in defaults.items() if name not in aside}, own)
     for name in _out_of_place(laid):
@@ -65,7 +68,8 @@ def _out_of_place(job: Fields) -> dict[str, str]:
         absent = dict.fromkeys(WITH_PROCESS, _goes_with("`command` or `call`"))
     absent |= {} if "command" in job else {"children": _goes_with("`command`")}
     absent |= {} if "call" in job else dict.fromkeys(WITH_CALL, _goes_with("`call`"))
-    absent |= {} if "request" in job else {"auth": _goes_with("`request`")}
+    is_signed = "request" in job or "enqueue" in job
+    absent |= {} if is_signed else {"auth": _goes_with("`request` or `enqueue`")}
     return {name: why for name, why in absent.items() if name in job and job[name] != {"secret_refs": []}}
 
 
@@ -76,21 +80,24 @@ def _goes_with(work: str) -> str:
 def check_rules(job: Fields, path: str, version: int, findings: Findings) -> None:
     """Tell the findings of every rule that the merged job breaks."""
     _check_required(job, path, version, findings)
-    for group in GROUPS[version]:
-        _check_one_of(group, job, path, findings)
+    times, works = groups(version)
+    if "after" not in job or any(name in job for name in times):
+        _check_one_of(times, job, path, findings)
+    _check_one_of(works, job, path, findings)
     for name, why in _out_of_place(job).items():
         findings.problem(f"{path}/{name}", why)
     _check_backoff(job, path, findings)
     _check_headers(job, path, findings)
     if version > 1:
         _check_late(job, path, findings)
+        _check_bounds(job, path, findings)
         _check_lane(job, path, findings)
         _check_claim(job, path, findings)
 
 
 def _check_required(job: Fields, path: str, version: int, findings: Findings) -> None:
     JOB[version].missing(job, path, findings)
-    for name, record in _PARTS[version]:
+    for name, record in _parts(version):
         part = job.get(name)
         if type(part) is dict:
             record.missing(part, f"{path}/{name}", findings)
@@ -137,6 +144,13 @@ def _check_headers(job: Fields, path: str, findings: Findings) -> None:
 def _check_late(job: Fields, path: str, findings: Findings) -> None:
     if "late_after_seconds" in job and "on_late" not in job:
         findings.warning(f"{path}/late_after_seconds", "it does nothing without `on_late`", "no-effect")
+
+
+def _check_bounds(job: Fields, path: str, findings: Findings) -> None:
+    if "after" in job and not any(name in job for name in TIMES):
+        for name in ("starts_at", "ends_at"):
+            if name in job:
+                findings.warning(f"{path}/{name}", "it does nothing without a schedule", "no-effect")
 
 
 def _check_lane(job: Fields, path: str, findings: Findings) -> None:

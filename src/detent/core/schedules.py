@@ -9,7 +9,6 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Protocol
 
 from detent.core.cron import SHORTCUTS, Pattern, parse_cron
 from detent.core.cronfields import Grammar
@@ -18,6 +17,7 @@ from detent.core.wallclock import WallClock, check_dst
 from detent.core.zones import FIRST_S, LAST_S, open_zone
 from detent.errors import UsageError
 from detent.model import Schedule
+from detent.values import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_S = 86_400
@@ -161,6 +161,11 @@ class Bounded:
 
 
 # From text.
+
+
+def never() -> Timetable:
+    """The schedule of a job that only comes after others."""
+    return Timetable(Merged(()))
 
 
 def parse_schedule(

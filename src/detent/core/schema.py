@@ -8,7 +8,7 @@ checker knows: a manifest that fits the schema may still be refused, never the o
 from typing import Any
 
 from detent.core.fields import JOB, LIMITS, MANIFEST
-from detent.core.manifest_rules import GROUPS
+from detent.core.manifest_rules import groups
 from detent.core.shapes import (
     Arguments,
     Checked,
@@ -17,7 +17,6 @@ from detent.core.shapes import (
     ListOf,
     MapOf,
     Moment,
-    NotYet,
     Number,
     Record,
     Shape,
@@ -56,7 +55,7 @@ def _job(version: int) -> Schema:
     job = _record(JOB[version], version)
     twos = [
         {"required": [first, second]}
-        for group in GROUPS[version]
+        for group in groups(version)
         for i, first in enumerate(group)
         for second in group[i + 1 :]
     ]
@@ -64,13 +63,15 @@ def _job(version: int) -> Schema:
 
 
 def _complete(version: int) -> Schema:
-    groups = [{"anyOf": [{"required": [name]} for name in group]} for group in GROUPS[version]]
+    times, works = groups(version)
+    whens = [*times, "after"] if version > 1 else times
+    choices = [{"anyOf": [{"required": [name]} for name in group]} for group in (whens, works)]
     inner = {
         field.name: {"required": [*field.shape.required]}
         for field in JOB[version].fields
         if isinstance(field.shape, Record) and field.shape.required
     }
-    return {"allOf": groups, "properties": inner}
+    return {"allOf": choices, "properties": inner}
 
 
 def _record(record: Record, version: int) -> Schema:
@@ -101,8 +102,6 @@ def _schema(shape: Shape, version: int) -> Schema:
             return {"type": "string"}
         case Arguments():
             return {"type": ["array", "object"]}
-        case NotYet(about):
-            return {"not": {}, "description": about}
         case Checked():
             return _schema(shape.shape, version)
         case Record():

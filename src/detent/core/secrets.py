@@ -6,13 +6,11 @@
 - A secret is never shown: not by its repr, not in a message, not by a reference that contains it.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
+from detent.core.text import is_unicode
 from detent.errors import UsageError
 from detent.values import NamedTuple
-
-_UNENCODABLE = re.compile("[\ud800-\udfff]")  # what is left of bytes that were not UTF-8
 
 
 class Secret:
@@ -84,7 +82,7 @@ def unfit(text: str) -> str:
     """Why this text cannot be a secret; empty if it can."""
     if not text:
         return "is empty"
-    return "is not UTF-8 text" if _UNENCODABLE.search(text) else ""
+    return "is not UTF-8 text" if not is_unicode(text) else ""
 
 
 def shown(ref: str) -> str:

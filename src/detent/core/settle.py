@@ -12,14 +12,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from detent.core.lanes import LATE_S, is_contended
 from detent.core.plan import hook_fire
 from detent.model import Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+from detent.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from random import Random
+
+    from detent.core.envelope import Refusal
 
 GIVEN_BACK_S = 1.0
 TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told
@@ -57,6 +59,11 @@ def give_back(reason: str) -> Verdict:
     return Verdict(Outcome("lost", reason), again_in_s=GIVEN_BACK_S, counts=False)
 
 
+def refuse(why: Refusal) -> Verdict:
+    """For a message that may not run."""
+    return Verdict(Outcome("rejected", f"{why.reason}: {why.detail}"), counts=False)
+
+
 def held_back(claim: Claim, reason: str) -> Verdict:
     """For a claim whose lane is still held on its host by processes that the store knows nothing of:
     nothing was started.  What would wait for its lane waits; the rest is skipped."""
@@ -69,8 +76,9 @@ def held_back(claim: Claim, reason: str) -> Verdict:
 
 def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
     """What to tell the store, with the hooks that follow if this is the end of the fire."""
-    follow = () if verdict.again_in_s is not None else _follow(claim, verdict.outcome, end, now)
-    ended = Report(claim, verdict, status=end.status, took_s=end.took_s, tail=end.tail, result=end.result)
+    follow = () if verdict.again_in_s is not None else _follow(claim, verdict.outcome, end, now) + end.follow
+    result = "" if claim.fire.policy.drop_result else end.result
+    ended = Report(claim, verdict, status=end.status, took_s=end.took_s, tail=end.tail, result=result)
     return ended._replace(follow=follow)
 
 

@@ -5,24 +5,24 @@ the findings what is wrong and answers BAD, so that one mistake does not hide th
 `core.schema` reads the same shapes: what an editor accepts and what we accept cannot drift apart.
 """
 
-import json
-import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from math import isfinite
-from typing import Any, Final, Protocol
 
+from detent import jsontext as json
 from detent.core.findings import Findings
 from detent.core.schedules import parse_instant
-from detent.core.text import did_you_mean, listed, nearest, plural, quote, show
+from detent.core.text import did_you_mean, is_unicode, listed, nearest, plural, quote, show
 from detent.errors import UsageError
-from detent.values import NamedTuple
+from detent.values import Any, Final, NamedTuple, Protocol
 
 BAD: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments
 DEPTH_MAX = 32  # of a document, in all
 
-_UNSPEAKABLE = re.compile("[\x00\ud800-\udfff]")  # no program, header or file can be given these
+NAME = "[a-z][a-z0-9-]{0,62}"  # of an app or a job
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_NAME_LETTERS = _LETTERS | frozenset("0123456789-")
 
 
 class Shape(Protocol):
@@ -118,11 +118,19 @@ class Text(NamedTuple):
             return f"{plural(len(text), 'character')} are too many: at most {self.high:,}"
         if len(text) < self.low:
             return f"it is empty; give {self.allowed}"
-        if _UNSPEAKABLE.search(text):
+        if "\0" in text or not is_unicode(text):
             return "it has a NUL or half a surrogate pair in it, which no program can be given"
-        if self.pattern and not re.fullmatch(self.pattern, text):
+        if self.pattern and not _fits(self.pattern, text):
             return f"{'this' if self.secret else quote(text)} is not {self.allowed}"
         return ""
+
+
+def _fits(pattern: str, text: str) -> bool:
+    if pattern == NAME:  # every document has some, and most that a trigger reads no other pattern
+        return text[:1] in _LETTERS and len(text) <= 63 and _NAME_LETTERS.issuperset(text)
+    import re
+
+    return re.fullmatch(pattern, text) is not None
 
 
 class Moment(NamedTuple):
@@ -256,16 +264,6 @@ def _json_values(value: Any, path: str, findings: Findings) -> Any:
     if any(item is BAD or type(name) is not str for name, item in clean.items()):
         return BAD
     return clean if type(value) is dict else [*clean.values()]
-
-
-class NotYet(NamedTuple):
-    """A field that has its place in the format, but cannot be used with this release."""
-
-    about: str
-
-    def check(self, value: Any, path: str, findings: Findings) -> Any:
-        findings.problem(path, self.about)
-        return BAD
 
 
 class Checked(NamedTuple):

@@ -18,7 +18,7 @@ from detent.core.schedules import Instants, once, parse_schedule
 from detent.core.secrets import Secret, Variable, locate
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.model import Job, Request
+from detent.model import Job, Push, Request
 
 NO_MACHINE = Machine()
 VERSION = 2
@@ -57,7 +57,18 @@ def specs_of(manifest: Manifest, store_url: str = "", machine: Machine = NO_MACH
     url = store_url or (manifest.store.url if "url" in settings.get("store", {}) else "")
     if url:  # the canonical form has no password in it
         settings["store"] = {**settings.get("store", {}), "url": url}
+    for job in manifest.jobs:
+        check_alone(job)
     return [_spec(manifest, job, settings, machine) for job in manifest.jobs]
+
+
+def check_alone(job: Job) -> None:
+    """Raise where a host cannot do what the manifest says."""
+    if job.after:
+        raise UsageError(
+            f"{job.name} comes after {job.after[0]}, and a host's scheduler knows of times only; have these"
+            " jobs run by a node (`detent run`), or make one job of them"
+        )
 
 
 def _spec(manifest: Manifest, job: Job, settings: Mapping[str, Any], machine: Machine) -> Spec:
@@ -110,7 +121,7 @@ def _variables(manifest: Manifest, job: Job) -> Iterator[str]:
 
 
 def _refs(job: Job) -> tuple[str, ...]:
-    return job.work.secret_refs if isinstance(job.work, Request) else ()
+    return job.work.secret_refs if isinstance(job.work, Request | Push) else ()
 
 
 def _has_literal(job: Job) -> bool:

@@ -1,9 +1,24 @@
 """Words for people: quoting, listing, counting, and the name that was probably meant."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+
+from detent.values import Any
 
 QUOTED_MAX = 60  # characters of a bad text that a message repeats
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+
+
+def quoted(text: str) -> str:
+    """As a name of a file: `urllib.parse.quote` with nothing safe, without what that would load."""
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
+
+
+def is_unicode(text: str) -> bool:
+    """False: it has halves of a surrogate pair in it, what is left of bytes that were not UTF-8."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def quote(text: str) -> str:

@@ -16,21 +16,22 @@ instant are one instant.
 """
 
 from datetime import UTC, datetime
-from typing import Literal, get_args
 
 from detent.core.cron import Pattern
 from detent.core.text import listed, quote
 from detent.core.zones import FIRST_S, LAST_S, Window, Zone, open_zone
 from detent.errors import UsageError
+from detent.values import Literal
 
 Dst = Literal["vixie", "skip", "twice", "utc"]
+RULES: tuple[Dst, ...] = ("vixie", "skip", "twice", "utc")
 
 
 def check_dst(rule: str) -> Dst:
-    for known in get_args(Dst):
+    for known in RULES:
         if rule == known:
-            return rule  # type: ignore[return-value]
-    raise UsageError(f"bad dst {quote(rule)}: it is not {listed(get_args(Dst))}")
+            return known
+    raise UsageError(f"bad dst {quote(rule)}: it is not {listed(RULES)}")
 
 
 class WallClock:

@@ -17,7 +17,11 @@ Rules of every store, by its own clock; `detent.testing.check_store` checks them
 6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new era it first leaps to
    max(fence + 2^22, seconds since 2020 × 2^22), above all that was granted and forgotten even where
    the clock was set back, and nothing is granted until every claim of the old era may have expired.
-7. Durations go in, instants come out: no store compares its clock with a node's.  A claim expires by
+7. An ask is granted its sentences for expired claims first, then what is due queue by queue in the order
+   in which it names them, by instant.  A queue with a rate (`RATE`) grants no more in any window than it
+   says, and a fire behind a circuit breaker (`BREAKER`) is put off while that is open: `core.rates`,
+   `core.breakers`.
+8. Durations go in, instants come out: no store compares its clock with a node's.  A claim expires by
    a clock that no step of the wall clock moves; a retry that waits moves with such a step.
 
 A call that fails raises `StoreUnavailable`; whether it was carried out is then unknown.
@@ -25,10 +29,24 @@ A call that fails raises `StoreUnavailable`; whether it was carried out is then 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
 
-from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
-from detent.values import NamedTuple
+from detent.model import (
+    Ask,
+    Chart,
+    Claim,
+    Fire,
+    Grants,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Row,
+    Usage,
+    Verdict,
+)
+from detent.values import Literal, NamedTuple, Protocol
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
@@ -37,6 +55,8 @@ REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kep
 STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one: it was set
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
+RATE = "rate/"  # a note of this name and a queue's is the queue's rate
+BREAKER = "breaker/"  # a note of this name and a breaker's is what it knows; none: closed, no errors
 
 
 class Store(Protocol):
@@ -53,7 +73,8 @@ class Store(Protocol):
         answer has the marks of these jobs only: an app may have a hundred thousand."""
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
-        """Record fires of no schedule whose key is new; say which were.  Due in `delay_s`."""
+        """Record fires of no schedule whose key is new; say which were.  Due in `delay_s`.  A fire with
+        `unique_s` takes the place of one that is over and was due that long ago, or had no success."""
 
     # Running.
 
@@ -71,6 +92,19 @@ class Store(Protocol):
     def cancel(self, key: str, reason: str = "") -> bool:
         """End a pending fire, or tell the claim's node to stop.  False: there is no such open fire."""
 
+    # Queues.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        """Count one more (or, with 0, none) under this name, if the rate allows it now; else nothing is
+        counted, and the answer says when it will.  A queue's own charges have its name or, by key, its
+        name, a slash and the key."""
+
+    def reset(self, app: str, name: str) -> None:
+        """Forget what was charged under this name."""
+
+    def forget(self, keys: Sequence[str]) -> int:
+        """Forget those of these fires that are over and were not planned.  Says how many."""
+
     # Book-keeping.
 
     def find(self, query: Query) -> list[Row]:
@@ -78,7 +112,8 @@ class Store(Protocol):
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
-        job; never an open one, nor an instant after now or its job's mark.  Says how many."""
+        job; never an open one, nor an instant after now or its job's mark.  A message that had no success,
+        and one whose key is unique still, are no surplus.  Says how many."""
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
         """Leave a note, for `ttl_s` (0: for ever); an empty text takes it back."""
@@ -130,6 +165,12 @@ def is_planned(fire: Fire) -> bool:
     """Was it recorded by a plan: an instant, or the hook that is called if the instant is late?"""
     hook = fire.key.rpartition("/")[2] if is_hook(fire) else ""
     return fire.origin == "schedule" or hook.startswith("on_late")
+
+
+def is_spent(fire: Fire, old: Fire, ended: Outcome, now: float) -> bool:
+    """May this fire take the place of one of its key that ended so?"""
+    unique_s = fire.policy.unique_s
+    return unique_s > 0 and (ended.kind != "succeeded" or old.due_at.timestamp() + unique_s <= now)
 
 
 def leap(fence: int, now: float) -> int:

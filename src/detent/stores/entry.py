@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from detent.clock import instant
 from detent.core.lanes import Standing
-from detent.model import Attempt, Claim, Fire, Outcome, Query, Report, Row, State, Verdict
+from detent.model import Attempt, Claim, Fire, Mark, Outcome, Query, Report, Row, State, Verdict
 from detent.stores.base import app_of
 
 
@@ -75,6 +77,12 @@ def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
     )
 
 
+def turn_of(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
+    """When it has its turn: expired claims first, then queue by queue in their places."""
+    place = -1 if entry.state == "claimed" else places[entry.fire.queue]
+    return place, entry.run_at, entry.fire.key
+
+
 def is_nominal(entry: Entry) -> bool:
     """Is it due at an instant of a schedule, and not some time after something else?"""
     return entry.fire.origin == "schedule" and entry.run_at == entry.fire.due_at.timestamp()
@@ -88,6 +96,8 @@ def matches(entry: Entry, query: Query) -> bool:
         and query.key in ("", fire.key)
         and query.state in ("", entry.state)
         and (not query.origins or fire.origin in query.origins)
+        and (not query.queues or fire.queue in query.queues)
+        and (not query.kinds or (entry.outcome is not None and entry.outcome.kind in query.kinds))
         and (query.since is None or fire.due_at >= query.since)
         and (query.until is None or fire.due_at <= query.until)
     )
@@ -107,4 +117,29 @@ def row_of(entry: Entry, whole: bool) -> Row:
         outcome=entry.outcome,
         stop=entry.stop,
         attempts=tuple(one if whole else one._replace(tail=b"") for one in entry.attempts),
+    )
+
+
+def prunable(
+    entries: Sequence[Entry], marks: Mapping[str, Mark], now: float, limits: tuple[float, int]
+) -> list[Entry]:
+    """Those that were over for longer than the first limit, or beyond the newest so many of their job."""
+    (older_than_s, keep), gone, kept = limits, [], dict[str, int]()
+    over = [entry for entry in entries if entry.state == "over"]
+    for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
+        kept[entry.fire.job] = kept.get(entry.fire.job, 0) + 1
+        mark = marks.get(entry.fire.job, Mark(instant(now), ""))
+        if entry.fire.origin == "schedule" and entry.fire.due_at > min(mark.at, instant(now)):
+            continue
+        is_surplus = kept[entry.fire.job] > keep and not _is_wanted(entry, now)
+        if entry.over_at < now - older_than_s or is_surplus:
+            gone.append(entry)
+    return gone
+
+
+def _is_wanted(entry: Entry, now: float) -> bool:
+    """Is it a dead letter, or does its key still count as taken?"""
+    fire, kind = entry.fire, entry.outcome.kind if entry.outcome else ""
+    return fire.origin == "push" and (
+        kind != "succeeded" or fire.due_at.timestamp() + fire.policy.unique_s > now
     )

@@ -3,9 +3,6 @@
 It keeps two clocks apart: `wall` says what is due, `monotonic` when a claim expires.
 """
 
-from __future__ import annotations
-
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -23,12 +20,16 @@ from detent.model import (
     Outcome,
     Plan,
     Query,
+    Rate,
     Report,
     Row,
+    Usage,
     Verdict,
 )
 from detent.stores.base import (
+    BREAKER,
     PAUSE,
+    RATE,
     REMEMBER_ASKS_S,
     SENTENCES_MAX,
     STEP_S,
@@ -37,9 +38,23 @@ from detent.stores.base import (
     continues,
     is_hook,
     is_planned,
+    is_spent,
     leap,
 )
-from detent.stores.entry import Entry, attempt_of, claim_of, is_nominal, matches, row_of, standing
+from detent.stores.entry import (
+    Entry,
+    attempt_of,
+    claim_of,
+    is_nominal,
+    matches,
+    prunable,
+    row_of,
+    standing,
+    turn_of,
+)
+from detent.stores.memory_gates import Gates
+from detent.stores.memory_notes import Notes
+from detent.stores.memory_shelf import Graces, Rings, Shelf
 
 
 class MemoryStore:
@@ -49,20 +64,18 @@ class MemoryStore:
         monotonic: Callable[[], float] = clock.monotonic,
         ring: Callable[[], None] = lambda: None,
     ) -> None:
-        self._wall, self._monotonic, self._tell = wall, monotonic, ring
-        self._changed = threading.Condition(threading.RLock())
-        self._rings, self._heard = 0, -1  # how often it rang, and up to where that was heard
-        self._entries: dict[str, Entry] = {}
-        self._open: dict[str, Entry] = {}  # those not over
-        self._lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
-        self._jobs: dict[str, dict[str, Entry]] = {}  # the open scheduled ones of a job
+        self._wall, self._monotonic = wall, monotonic
+        self._rings, self._shelf = Rings(ring), Shelf()
+        self._changed, self._ring = self._rings.lock, self._rings.ring
+        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
         self._marks: dict[str, Mark] = {}
         self._reached: dict[str, datetime] = {}  # job -> its newest instant ever claimed or forgotten
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
-        self._graces: dict[str, list[float]] = {}  # lane -> when places that grace keeps are free
+        self._graces = Graces(monotonic)
         self._asks: dict[str, tuple[int, float]] = {}  # life -> its newest ask, and when
-        self._notes: dict[tuple[str, str], tuple[str, float, float]] = {}
+        self._notes = Notes(wall, monotonic)
+        self._gates = Gates(self._notes, wall, monotonic)
         self._fences: dict[str, int] = {}
         self._era = 1
         self._longest_ttl_s = self._calm_until = 0.0
@@ -123,6 +136,20 @@ class MemoryStore:
         with self._changed:
             return [self._finish(report) for report in reports]
 
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        with self._changed:
+            return self._gates.charge(app, name, rate, count)
+
+    def reset(self, app: str, name: str) -> None:
+        with self._changed:
+            self._gates.reset(app, name)
+            self._ring()
+
+    def forget(self, keys: Sequence[str]) -> int:
+        with self._changed:
+            found = [entry for key in keys if (entry := self._entries.get(key))]
+            return self._drop([e for e in found if e.state == "over" and e.fire.origin != "schedule"])
+
     def cancel(self, key: str, reason: str = "") -> bool:
         with self._changed:
             entry = self._open.get(key)
@@ -144,45 +171,24 @@ class MemoryStore:
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         with self._changed:
-            now, gone, kept = self._now(), [], dict[str, int]()
-            over = [e for e in self._entries.values() if e.state == "over" and app_of(e.fire.job) == app]
-            for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
-                kept[entry.fire.job] = kept.get(entry.fire.job, 0) + 1
-                mark = self._marks.get(entry.fire.job, Mark(instant(now), ""))
-                if entry.fire.origin == "schedule" and entry.fire.due_at > min(mark.at, instant(now)):
-                    continue
-                if entry.over_at < now - older_than_s or kept[entry.fire.job] > keep:
-                    gone.append(entry.fire.key)
-            for key in gone:
-                self._reach(self._entries.pop(key).fire)
+            ours = [entry for entry in self._entries.values() if app_of(entry.fire.job) == app]
+            gone = prunable(ours, self._marks, self._now(), (older_than_s, keep))
             since = self._monotonic() - REMEMBER_ASKS_S
             self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
-            return len(gone)
+            return self._drop(gone)
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
         with self._changed:
-            self._notes.pop((app, name), None)
-            if text:
-                expires = self._monotonic() + ttl_s if ttl_s else float("inf")
-                self._notes[app, name] = text, self._now(), expires
-            if name.startswith(PAUSE):
+            self._notes.write(app, name, text, ttl_s)
+            if name.startswith((PAUSE, RATE, BREAKER)):
                 self._ring()
 
     def notes(self, app: str, prefix: str = "") -> list[Note]:
         with self._changed:
-            now, monotonic, found = self._now(), self._monotonic(), []
-            for (of, name), (text, written, expires) in self._notes.items():
-                if of == app and name.startswith(prefix) and expires > monotonic:
-                    ends = None if expires == float("inf") else instant(now + expires - monotonic)
-                    found.append(Note(name, text, instant(written), ends))
-            return sorted(found)
+            return self._notes.under(app, prefix)
 
     def wait(self, app: str, seconds: float) -> bool:
-        with self._changed:
-            seen = self._rings if self._heard < 0 else self._heard
-            rang = self._changed.wait_for(lambda: self._rings != seen, seconds)
-            self._heard = self._rings
-            return rang
+        return self._rings.wait(seconds)
 
     def close(self) -> None: ...
 
@@ -198,11 +204,6 @@ class MemoryStore:
                 if entry.state == "pending" and not is_nominal(entry):
                     entry.run_at += step
         return now
-
-    def _ring(self) -> None:
-        self._rings += 1
-        self._changed.notify_all()
-        self._tell()
 
     # How a job's plan changes.
 
@@ -225,27 +226,15 @@ class MemoryStore:
             fire = entry.fire
             untouched = entry.state == "pending" and not entry.attempt
             if fire.job == job and untouched and is_planned(fire) and (fire.first_at or fire.due_at) > since:
-                self._forget(entry)
+                self._shelf.remove(entry)
 
     def _record(self, fire: Fire, run_at: float) -> bool:
-        if fire.key in self._entries:
-            return False
-        self._entries[fire.key] = self._open[fire.key] = entry = Entry(fire, run_at)
-        if fire.lane:
-            self._lanes.setdefault(fire.lane, {})[fire.key] = entry
-        if fire.origin == "schedule":
-            self._jobs.setdefault(fire.job, {})[fire.key] = entry
+        if old := self._entries.get(fire.key):
+            ended = old.outcome if old.state == "over" else None
+            if not ended or not is_spent(fire, old.fire, ended, self._now()):
+                return False
+        self._shelf.add(Entry(fire, run_at))
         return True
-
-    def _forget(self, entry: Entry) -> None:
-        del self._entries[entry.fire.key]
-        self._close(entry)
-
-    def _close(self, entry: Entry) -> None:
-        key = entry.fire.key
-        del self._open[key]
-        self._lanes.get(entry.fire.lane, {}).pop(key, None)
-        self._jobs.get(entry.fire.job, {}).pop(key, None)
 
     # Who may run.
 
@@ -273,23 +262,36 @@ class MemoryStore:
                 entry.sentence, sentences = judgement.sentence, sentences - 1
                 self._grant(entry, ask)
             elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
-                left[kind] -= 1
-                self._grant(entry, ask)
+                left[kind] -= self._let_in(entry, ask, now)
+
+    def _let_in(self, entry: Entry, ask: Ask, now: float) -> bool:
+        """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
+        if not is_hook(entry.fire):
+            if self._gates.closed_s(ask.app, entry.fire.queue):
+                return False
+            if wait_s := self._gates.wait_s(entry.fire, self._has_claim):
+                entry.run_at = now + wait_s
+                return False
+        self._grant(entry, ask)
+        return True
+
+    def _has_claim(self, key: str, fence: int) -> bool:
+        return any(e.fence == fence and self._live(e) for e in [self._open.get(key)] if e)
 
     def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
         due = [e for e in self._open.values() if concerns(e.fire, ask) and self._due(e, now)]
-        return sorted(due, key=lambda e: (e.run_at, e.fire.key))
+        places = {queue: place for place, queue in enumerate(ask.queues)}
+        return sorted(due, key=lambda e: turn_of(e, places))
 
     def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
         fire, mark = entry.fire, self._marks.get(entry.fire.job)
-        rivals = self._jobs.get(fire.job, {}).values()
-        paused = self._notes.get((app_of(fire.job), PAUSE + fire.job))
+        rivals = self._shelf.jobs.get(fire.job, {}).values()
         facts = Facts(
             now=instant(now),
             planned_until=mark.at if mark else None,
-            paused=paused[0] if paused and paused[2] > self._monotonic() else None,
+            paused=self._notes.read(app_of(fire.job), PAUSE + fire.job),
             newer_due=any(e.fire.due_at > fire.due_at and e.fire.due_at.timestamp() <= now for e in rivals),
-            graces=sum(until > self._monotonic() for until in self._graces.get(fire.lane, ())),
+            graces=len(self._graces.ends(fire.lane)),
         )
         monotonic = self._monotonic()
         if fire.lane not in lanes:
@@ -309,8 +311,10 @@ class MemoryStore:
             return self._calm_until - monotonic
         ours = (e for e in self._open.values() if concerns(e.fire, ask))
         waits = (e.expires - monotonic if e.state == "claimed" else e.run_at - now for e in ours)
-        graces = (until - monotonic for ends in self._graces.values() for until in ends)
-        return min((wait for wait in (*waits, *graces) if wait > 0), default=float("inf"))
+        rates = (self._gates.closed_s(ask.app, queue) for queue in ask.queues)
+        return min(
+            (wait for wait in (*waits, *self._graces.waits(), *rates) if wait > 0), default=float("inf")
+        )
 
     # What becomes of a claim.
 
@@ -327,12 +331,19 @@ class MemoryStore:
         if entry.sentence is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, self._now()
-            self._drop_late_hooks(entry.fire)
+            if not is_hook(entry.fire):
+                self._gates.enter(entry.fire, entry.fence)
+            self._shelf.drop_late_hooks(entry.fire)
 
     def _reach(self, fire: Fire) -> None:
         """This instant must not be recorded again, also when its row is gone and the clock set back."""
         if fire.origin == "schedule":
             self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
+
+    def _drop(self, gone: Sequence[Entry]) -> int:
+        for entry in gone:
+            self._reach(self._entries.pop(entry.fire.key).fire)
+        return len(gone)
 
     def _renew(self, claim: Claim) -> Outcome | None:
         entry = self._open.get(claim.fire.key)
@@ -351,9 +362,11 @@ class MemoryStore:
 
     def _settle(self, entry: Entry, report: Report) -> None:
         verdict, stop = report.verdict, entry.stop
+        self._gates.leave(entry.fire, entry.ran[1], verdict.outcome)
         if verdict.counts and entry.attempt > len(entry.attempts):
             entry.attempts.append(attempt_of(entry, report, self._now()))
-            self._keep_lane(entry)
+            if entry.fire.lane and entry.fire.policy.grace_s and entry.sentence is None:
+                self._graces.keep(entry.fire.lane, entry.fire.policy.grace_s)
         if not verdict.counts and entry.sentence is None:
             entry.attempt -= 1
         entry.sentence, entry.waits = entry.sentence if not verdict.counts else None, False
@@ -371,25 +384,12 @@ class MemoryStore:
         if report.follow or any(self._due(e, now) for e in lane.values()):
             self._ring()
 
-    def _keep_lane(self, entry: Entry) -> None:
-        fire = entry.fire
-        if fire.lane and fire.policy.grace_s and entry.sentence is None:
-            ends = [until for until in self._graces.get(fire.lane, ()) if until > self._monotonic()]
-            self._graces[fire.lane] = [*ends, self._monotonic() + fire.policy.grace_s]
-
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()
         if outcome.kind == "succeeded" and entry.fire.origin != "hook":
             self._successes[entry.fire.job] = entry.over_at
-        self._close(entry)
-        self._drop_late_hooks(entry.fire)
-
-    def _drop_late_hooks(self, fire: Fire) -> None:
-        """It started, or is over: whoever was to be told that it is late need not be."""
-        for hook in fire.policy.hooks:
-            entry = self._open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
-            if entry and entry.state == "pending":
-                self._forget(entry)
+        self._shelf.close(entry)
+        self._shelf.drop_late_hooks(entry.fire)
 
     def _new_era(self) -> None:
         """What the store remembers may be old: fences leap, and no claim is granted too soon."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.stores.base import Diagnosis, Store
@@ -13,7 +11,9 @@ ALLOWED = (
     'or, for tests, "memory:"'
 )
 POSTGRES = ("postgresql", "postgres")  # schemes
-REDIS = re.compile("rediss?([+](sentinel|cluster))?|unix")  # schemes; stores.redis_link tells more
+REDIS = frozenset((  # schemes; stores.redis_link tells more
+    "redis", "redis+sentinel", "redis+cluster", "rediss", "rediss+sentinel", "rediss+cluster", "unix",
+))  # fmt: skip
 
 MEMORY = Diagnosis(
     what="durability",
@@ -47,7 +47,7 @@ def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_bri
 
 
 def _is_redis(scheme: str) -> bool:
-    return REDIS.fullmatch(scheme) is not None
+    return scheme in REDIS
 
 
 def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_brief: bool) -> Store:

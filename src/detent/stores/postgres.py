@@ -10,10 +10,25 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detent import clock
-from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
+from detent.model import (
+    Ask,
+    Chart,
+    Claim,
+    Fire,
+    Grants,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Row,
+    Usage,
+    Verdict,
+)
 from detent.stores.postgres_link import LATER_S, SCHEMA, SOON_S, Link, Links
 from detent.stores.postgres_schema import prepare, schema_name
 from detent.stores.postgres_values import (
@@ -23,6 +38,8 @@ from detent.stores.postgres_values import (
     claim_json,
     fire_json,
     fires_json,
+    first_of,
+    fresh_of,
     grants_of,
     note_of,
     outcome_text,
@@ -36,6 +53,10 @@ from detent.stores.postgres_values import (
 from detent.stores.postgres_wait import Ears
 from detent.stores.texts import outcome_of
 
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
+SOON_MAX = 1000  # fires that are put in a moment
 PRUNE_MAX = 5000  # rows a call: others get their turn in between
 
 
@@ -45,6 +66,7 @@ class PostgresStore:
     ) -> None:
         self._links = Links(url, schema_name(schema or SCHEMA), self._prepare)
         self._boottime = boottime
+        self._is_ready = False  # we have seen the schema
         self._memory: tuple[str, float, float, float] | None = None  # era, its clock; ours, before and after
         self._remembering = threading.Lock()
         self._ears = Ears(self._links)
@@ -66,8 +88,29 @@ class PostgresStore:
         return chart_of(self._call("advance", document, LATER_S))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
-        fresh = self._call("put", {"fires": fires_json(fires), "delay": delay_s})["fresh"]
-        return [place in set(fresh) for place in range(len(fires))]
+        within_s = SOON_S if len(fires) <= SOON_MAX else LATER_S
+        return fresh_of(
+            self._call("put", {"fires": fires_json(fires), "delay": delay_s}, within_s), len(fires)
+        )
+
+    def put_in(self, connection: Connection[Any], fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        """The same by a connection of the caller's, in the transaction that it is in: recorded and told when
+        that commits, and not if it is rolled back."""
+        self._see_to_schema()
+        with connection.cursor(row_factory=first_of) as cursor:
+            cursor.execute(*self._putting(fires, delay_s))
+            return fresh_of(cursor.fetchone(), len(fires))
+
+    async def aput_in(
+        self, connection: AsyncConnection[Any], fires: Sequence[Fire], delay_s: float = 0
+    ) -> list[bool]:
+        """`put_in` for an asynchronous connection."""
+        import asyncio
+
+        await asyncio.to_thread(self._see_to_schema)
+        async with connection.cursor(row_factory=first_of) as cursor:
+            await cursor.execute(*self._putting(fires, delay_s))
+            return fresh_of(await cursor.fetchone(), len(fires))
 
     # Running.
 
@@ -85,6 +128,19 @@ class PostgresStore:
     def cancel(self, key: str, reason: str = "") -> bool:
         document = {"key": key, "stop": outcome_text(Outcome("cancelled", reason))}
         return bool(self._call("cancel", document)["done"])
+
+    # Queues.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        document = {"app": app, "name": plain(name), "rate": rate._asdict(), "count": count}
+        said = self._call("charge", document)
+        return Usage(said["used"], float(said["free_in"]))
+
+    def reset(self, app: str, name: str) -> None:
+        self._call("reset", {"app": app, "name": plain(name)})
+
+    def forget(self, keys: Sequence[str]) -> int:
+        return int(self._call("forget", {"keys": list(keys)}, LATER_S)["gone"])
 
     # Book-keeping.
 
@@ -116,6 +172,16 @@ class PostgresStore:
 
     def _prepare(self, link: Link) -> None:
         prepare(link, self._links.schema)
+        self._is_ready = True
+
+    def _see_to_schema(self) -> None:
+        """Make it, if need be, by a connection of our own: a statement that fails ends a transaction."""
+        if not self._is_ready:
+            self._links.open().close()
+
+    def _putting(self, fires: Sequence[Fire], delay_s: float) -> tuple[bytes, tuple[str]]:
+        text = json.dumps({"fires": fires_json(fires), "delay": delay_s}, separators=(",", ":"))
+        return f'SELECT "{self._links.schema}".put_in(%s::jsonb)::text'.encode(), (text,)
 
     def _call(self, verb: str, document: Json, within_s: float = SOON_S) -> Any:
         sent = self._boottime()

@@ -159,3 +159,36 @@ CREATE TABLE ttls (
 
 -- Grows whenever somebody who waits may want to look, for those whom no notification reaches.
 CREATE SEQUENCE rings;
+
+-- version 2
+
+-- What is due is read queue by queue, so that what waits on one that nobody serves is in nobody's way.
+DROP INDEX fires_pending, fires_judged, fires_missed, fires_late;
+CREATE INDEX fires_pending ON fires (app, queue, run_at, key) WHERE state = 'pending' AND run_at > 0;
+CREATE INDEX fires_judged ON fires (app, queue, run_at)
+    WHERE state = 'pending' AND (sentence IS NOT NULL OR origin = 'hook' OR concurrency = 'Replace');
+CREATE INDEX fires_missed ON fires (app, queue, start_by)
+    WHERE state = 'pending' AND attempt = 0 AND start_by IS NOT NULL;
+CREATE INDEX fires_late ON fires (app, queue, due)
+    WHERE state = 'pending' AND attempt = 0 AND origin = 'schedule' AND NOT waits;
+CREATE INDEX fires_failed ON fires (queue, due, key) WHERE outcome NOT LIKE 'succeeded %';
+
+ALTER TABLE fires ADD COLUMN breaker text NOT NULL DEFAULT '';
+
+-- What was granted under a rate, or charged by hand.
+CREATE TABLE charges (
+    app     text NOT NULL,
+    name    text NOT NULL,
+    at      float8 NOT NULL,          -- a reading of `mono`
+    lasts   float8 NOT NULL,          -- it is kept for so long
+    doubted boolean NOT NULL DEFAULT false  -- it was given time that nobody could tell to have passed
+);
+CREATE INDEX charges_name ON charges (app, name, at);
+
+-- A key that points at its fire would be checked, and the fire locked, for each attempt.
+ALTER TABLE attempts DROP CONSTRAINT attempts_fire_fkey;
+
+-- Whom a transaction of somebody else's wakes when it commits.
+CREATE TABLE bells (
+    app text NOT NULL
+);

@@ -7,47 +7,105 @@ CREATE FUNCTION fire_json(me fires) RETURNS jsonb LANGUAGE sql STABLE AS $$
         'payload', me.payload, 'first', me.first, 'instants', me.instants)
 $$;
 
--- Record fires whose key is new, in the order in which they are given; the places of those that were.
+-- Record fires whose key is new, in the order in which they are given; which were, and their apps.
 -- No `run_at`: each is due at its instant.
-CREATE FUNCTION record(given jsonb, run_at float8) RETURNS SETOF integer LANGUAGE plpgsql VOLATILE AS $$
+CREATE TYPE recorded AS (places integer[], apps text[]);
+
+CREATE FUNCTION record(given jsonb, now float8, run_at float8) RETURNS recorded LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO lanes
-    SELECT DISTINCT one.lane FROM jsonb_to_recordset(given) AS one(lane text)
-    WHERE one.lane <> '' AND NOT EXISTS (SELECT FROM lanes WHERE lanes.lane = one.lane)
-    ORDER BY one.lane ON CONFLICT DO NOTHING;
-    RETURN QUERY
+    IF given @? '$[*] ? (@.lane != "")' THEN
+        INSERT INTO lanes
+        SELECT DISTINCT one.lane FROM jsonb_to_recordset(given) AS one(lane text)
+        WHERE one.lane <> '' AND NOT EXISTS (SELECT FROM lanes WHERE lanes.lane = one.lane)
+        ORDER BY one.lane ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN insert_fires(given, now, run_at);
+END $$;
+
+-- A fire with `unique_s` takes the place of one that is over and was due that long ago, or had no success.
+CREATE FUNCTION make_way(given jsonb, now float8) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    spent bigint[] := ARRAY(
+        SELECT id FROM fires JOIN jsonb_to_recordset(given) AS one(key text, unique_s float8) USING (key)
+        WHERE unique_s > 0 AND state = 'over'
+          AND (split_part(outcome, ' ', 1) <> 'succeeded' OR due + unique_s <= now)
+        ORDER BY key FOR UPDATE OF fires);
+BEGIN
+    DELETE FROM fires WHERE id = ANY (spent);
+END $$;
+
+CREATE FUNCTION insert_fires(given jsonb, now float8, run_at float8) RETURNS recorded LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done recorded;
+BEGIN
+    IF given @? '$[*] ? (@.unique_s > 0)' THEN
+        PERFORM make_way(given, now);
+    END IF;
     WITH numbered AS MATERIALIZED (
         SELECT nextval('fire_ids') AS id, one.*
         FROM jsonb_to_recordset(given) AS one(
             place integer, key text, job text, due float8, run_id text, queue text, lane text, start_by float8,
             policy text, concurrency text, width integer, claim_s float8, grace_s float8, catch_up text,
-            late_hooks text[], origin text, revision text, payload text, first float8, instants integer)
+            late_hooks text[], origin text, revision text, payload text, first float8, instants integer,
+            breaker text)
     ), fresh AS (
         INSERT INTO fires (id, key, app, job, due, run_id, queue, lane, start_by, policy, concurrency, width,
                            claim_s, grace_s, catch_up, late_hooks, origin, revision, payload, first, instants,
-                           run_at)
-        SELECT id, key, split_part(job, '.', 1), job, due, run_id, queue, lane, start_by, policy, concurrency,
-               width, claim_s, grace_s, catch_up, late_hooks, origin, revision, payload, first, instants,
-               coalesce(record.run_at, due)
+                           breaker, run_at)
+        SELECT id, key, split_part(job, '.', 1), job, due, run_id, queue, coalesce(lane, ''), start_by, policy,
+               concurrency, coalesce(width, 1), claim_s, coalesce(grace_s, 0), coalesce(catch_up, 'latest'),
+               coalesce(late_hooks, '{}'), origin, coalesce(revision, ''), coalesce(payload, ''), first,
+               coalesce(instants, 1), coalesce(breaker, ''), coalesce(insert_fires.run_at, due)
         FROM numbered ORDER BY key COLLATE "C", id  -- two calls that put the same keys must not cross
-        ON CONFLICT (key) DO NOTHING RETURNING id
+        ON CONFLICT (key) DO NOTHING RETURNING id, app
     )
-    SELECT place FROM numbered JOIN fresh USING (id);
+    SELECT coalesce(array_agg(place), '{}'), coalesce(array_agg(DISTINCT app), '{}') INTO done
+    FROM numbered JOIN fresh USING (id);
+    RETURN done;
 END $$;
 
 CREATE FUNCTION put(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-    here  moment := arrive(given->'memory');
-    fresh integer[] := ARRAY(SELECT record(given->'fires', here.wall + (given->>'delay')::float8));
+    here moment := arrive(given->'memory');
+    done recorded := record(given->'fires', here.wall, here.wall + (given->>'delay')::float8);
 BEGIN
-    IF fresh <> '{}' THEN
-        PERFORM ring(app) FROM (
-            SELECT DISTINCT split_part(one.job, '.', 1) AS app
-            FROM jsonb_to_recordset(given->'fires') AS one(place integer, job text)
-            WHERE place = ANY (fresh)) AS apps;
-    END IF;
-    RETURN answer(here, jsonb_build_object('fresh', fresh));
+    PERFORM ring(app) FROM unnest(done.apps) AS app;
+    RETURN answer(here, jsonb_build_object('fresh', done.places));
 END $$;
+
+-- The same in a transaction of the caller's, who needs no right on the tables.  It may last: no lock is kept that
+-- others would wait for, but for the keys themselves; a lane that is missing is made by whoever claims first.
+CREATE FUNCTION put_in(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT AS $$
+DECLARE
+    now  float8 := clock();
+    done recorded := insert_fires(given->'fires', now, now + (given->>'delay')::float8);
+BEGIN
+    INSERT INTO bells SELECT unnest(done.apps);
+    RETURN jsonb_build_object('fresh', done.places);
+END $$;
+
+-- When it commits, those who wait are woken: also those who look whether it rang.
+CREATE FUNCTION ring_bell() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM bells WHERE ctid = (SELECT ctid FROM bells WHERE app = NEW.app LIMIT 1);
+    PERFORM ring(NEW.app);
+    RETURN NULL;
+END $$;
+
+CREATE CONSTRAINT TRIGGER ring_bell AFTER INSERT ON bells DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION ring_bell();
+
+-- What was attempted is forgotten with its fire.
+CREATE FUNCTION forget_attempts() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    DELETE FROM attempts WHERE fire IN (SELECT id FROM gone);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER forget_attempts AFTER DELETE ON fires REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION forget_attempts();
 
 -- Planning.
 
@@ -132,13 +190,21 @@ BEGIN
             cutoffs := jsonb_set(cutoffs, ARRAY[plan.place::text], to_jsonb(mark));
         END IF;
     END LOOP;
-    PERFORM record(coalesce(jsonb_agg(one), '[]'), NULL) FROM jsonb_array_elements(given->'fires') AS one
+    PERFORM record(coalesce(jsonb_agg(one), '[]'), here.wall, NULL) FROM jsonb_array_elements(given->'fires') AS one
     WHERE coalesce((one->>'first')::float8, (one->>'due')::float8) > (cutoffs->>(one->>'plan'))::float8;
     RETURN chart(here, given->>'app', (
         SELECT jsonb_object_agg(job, jsonb_build_array(at, revision)) FROM marks WHERE job = ANY (names)));
 END $$;
 
 -- What becomes of a claim.
+
+-- The claims of a call, by key.  The server is to think that they are few, as in `told`.
+CREATE FUNCTION claimed(claims jsonb) RETURNS TABLE (place integer, key text, fence bigint, ttl float8) ROWS 1
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM jsonb_to_recordset(claims) AS one(place integer, key text, fence bigint, ttl float8)
+    ORDER BY one.key COLLATE "C";
+END $$;
 
 CREATE FUNCTION renew(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode TO force_generic_plan SET enable_seqscan TO off SET enable_hashjoin TO off
@@ -148,94 +214,17 @@ DECLARE
     now  float8;
     said jsonb;
 BEGIN
-    PERFORM FROM fires JOIN jsonb_to_recordset(given->'claims') AS one(key text, fence bigint) USING (key, fence)
-    WHERE state = 'claimed' ORDER BY id FOR UPDATE OF fires;
+    PERFORM FROM claimed(given->'claims') AS one CROSS JOIN LATERAL (
+        SELECT FROM fires WHERE key = one.key COLLATE "C" AND fence = one.fence AND state = 'claimed' FOR UPDATE) AS it;
     now := clock() - here.steps;
-    WITH claims AS MATERIALIZED (
-        SELECT * FROM jsonb_to_recordset(given->'claims') AS one(place integer, key text, fence bigint, ttl float8)
-    ), renewed AS (
-        UPDATE fires SET expires = now + claims.ttl, renewed = now FROM claims
-        WHERE fires.key = claims.key AND fires.fence = claims.fence AND state = 'claimed' AND expires > now
-        RETURNING fires.key, fires.fence, stop
-    )
-    SELECT jsonb_agg(CASE WHEN renewed.key IS NULL THEN 'lost no longer ours' ELSE stop END ORDER BY place)
-    INTO said FROM claims LEFT JOIN renewed USING (key, fence);
+    UPDATE fires SET expires = now + one.ttl, renewed = now FROM claimed(given->'claims') AS one
+    WHERE fires.key = one.key COLLATE "C" AND fires.fence = one.fence AND state = 'claimed' AND expires > now;
+    SELECT jsonb_agg(CASE WHEN id IS NULL THEN 'lost no longer ours' ELSE stop END ORDER BY place) INTO said
+    FROM claimed(given->'claims') AS one LEFT JOIN LATERAL (
+        SELECT id, stop FROM fires
+        WHERE key = one.key COLLATE "C" AND fence = one.fence AND state = 'claimed' AND expires > now LIMIT 1
+    ) AS it ON true;
     RETURN answer(here, jsonb_build_object('stops', coalesce(said, '[]')));
-END $$;
-
-CREATE TYPE report AS (
-    key text, fence bigint, outcome text, again float8, counts boolean, status bigint, took float8, tail text,
-    result text, follow jsonb
-);
-
-CREATE FUNCTION finish(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode TO force_generic_plan SET enable_seqscan TO off SET enable_hashjoin TO off
-SET enable_mergejoin TO off AS $$
-DECLARE
-    here     moment := arrive(given->'memory');
-    told     report;
-    me       fires;
-    verdicts jsonb := '[]';
-    follow   jsonb := '[]';
-    settled  bigint[] := '{}';
-BEGIN
-    PERFORM FROM fires WHERE key IN (SELECT one->>'key' FROM jsonb_array_elements(given->'reports') AS one)
-    ORDER BY id FOR UPDATE;
-    FOR told IN SELECT * FROM jsonb_populate_recordset(NULL::report, given->'reports') LOOP
-        SELECT * INTO me FROM fires WHERE key = told.key AND fence = told.fence;
-        IF me.state = 'claimed' THEN
-            me := settle(me, told, here);
-            settled := settled || me.id;
-            IF told.again IS NULL THEN
-                follow := follow || told.follow;
-            END IF;
-        END IF;
-        verdicts := verdicts || jsonb_build_array(
-            CASE WHEN me.id IS NOT NULL THEN jsonb_build_array(me.verdict, me.again, me.counts) END);
-    END LOOP;
-    IF follow <> '[]' THEN
-        PERFORM record(follow, here.wall);
-    END IF;
-    PERFORM succeed(settled), ring_after(settled, follow, here);
-    RETURN answer(here, jsonb_build_object('verdicts', verdicts));
-END $$;
-
-CREATE FUNCTION settle(me fires, told report, here moment) RETURNS fires LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF told.counts AND me.attempt > 0 THEN
-        INSERT INTO attempts VALUES (me.id, me.attempt, me.ran_node, me.ran_fence, me.ran_at, here.wall,
-            told.outcome, told.status, told.took, decode(told.tail, 'base64'), told.result)
-        ON CONFLICT DO NOTHING;
-        IF FOUND AND me.lane <> '' AND me.grace_s > 0 AND me.sentence IS NULL THEN
-            INSERT INTO graces VALUES (me.lane, here.mono + me.grace_s, me.grace_s);
-        END IF;
-    END IF;
-    IF told.counts THEN
-        me.sentence := NULL;
-    ELSIF me.sentence IS NULL THEN
-        me.attempt := me.attempt - 1;
-    END IF;
-    me.waits := false;
-    me.verdict := told.outcome;
-    me.again := told.again;
-    me.counts := told.counts;
-    IF told.again IS NULL OR me.stop IS NOT NULL THEN
-        IF told.again IS NOT NULL THEN
-            me.verdict := me.stop;
-            me.again := NULL;
-            me.counts := true;
-        END IF;
-        me := end_as(me, me.verdict, here);
-    ELSE
-        me.state := 'pending';
-        me.outcome := CASE WHEN told.counts THEN told.outcome ELSE me.outcome END;
-        me.run_at := here.wall + told.again;
-    END IF;
-    UPDATE fires SET state = me.state, attempt = me.attempt, sentence = me.sentence, waits = me.waits,
-        verdict = me.verdict, again = me.again, counts = me.counts, outcome = me.outcome,
-        run_at = me.run_at, over_at = me.over_at
-    WHERE id = me.id;
-    RETURN me;
 END $$;
 
 CREATE FUNCTION end_as(me fires, how text, here moment) RETURNS fires LANGUAGE plpgsql VOLATILE AS $$
@@ -244,29 +233,9 @@ BEGIN
     me.outcome := how;
     me.over_at := here.wall;
     IF me.late_hooks <> '{}' THEN
-        PERFORM drop_late_hooks(me);
+        PERFORM drop_late_hooks(me.late_hooks);
     END IF;
     RETURN me;
-END $$;
-
-CREATE FUNCTION succeed(settled bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    INSERT INTO jobs (job, succeeded)
-    SELECT job, max(over_at) FROM fires
-    WHERE id = ANY (settled) AND state = 'over' AND origin <> 'hook' AND split_part(outcome, ' ', 1) = 'succeeded'
-    GROUP BY job ORDER BY job
-    ON CONFLICT (job) DO UPDATE SET succeeded = excluded.succeeded;
-END $$;
-
--- Does somebody wait for a place that was freed, or for what was put?
-CREATE FUNCTION ring_after(settled bigint[], follow jsonb, here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    PERFORM ring(app) FROM (SELECT DISTINCT app FROM fires AS mine WHERE id = ANY (settled) AND (
-        follow <> '[]'
-        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending'
-                                       AND run_at <= here.wall)
-        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'claimed'
-                                       AND expires <= here.mono))) AS apps;
 END $$;
 
 CREATE FUNCTION cancel(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -287,6 +256,18 @@ BEGIN
     RETURN answer(here, jsonb_build_object('done', me.id IS NOT NULL));
 END $$;
 
+-- Forget those of these fires that are over and were not planned.
+CREATE FUNCTION forget(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+    here moment := arrive(given->'memory');
+    ids  bigint[] := ARRAY(
+        SELECT id FROM fires WHERE key IN (SELECT jsonb_array_elements_text(given->'keys'))
+            AND state = 'over' AND origin <> 'schedule' ORDER BY key FOR UPDATE);
+BEGIN
+    DELETE FROM fires WHERE id = ANY (ids);
+    RETURN answer(here, jsonb_build_object('gone', cardinality(ids)));
+END $$;
+
 -- Book-keeping.
 
 -- The conditions are put together, so that the server sees which of its indexes are enough.
@@ -303,6 +284,16 @@ BEGIN
     END LOOP;
     IF given->'origins' <> '[]' THEN
         query := query || format(' AND origin IN (SELECT jsonb_array_elements_text(%L))', given->'origins');
+    END IF;
+    IF given->'queues' <> '[]' THEN
+        query := query || format(' AND queue IN (SELECT jsonb_array_elements_text(%L))', given->'queues');
+    END IF;
+    IF given->'kinds' <> '[]' THEN
+        query := query || format(' AND split_part(outcome, '' '', 1) IN (SELECT jsonb_array_elements_text(%L))',
+                                 given->'kinds');
+        IF NOT given->'kinds' ? 'succeeded' THEN
+            query := query || ' AND outcome NOT LIKE ''succeeded %''';
+        END IF;
     END IF;
     IF given->>'since' IS NOT NULL THEN
         query := query || format(' AND due >= %L', given->>'since');
@@ -340,7 +331,7 @@ BEGIN
         ON CONFLICT (app, name) DO UPDATE SET
             text = excluded.text, written = excluded.written, lasts = excluded.lasts, expires = excluded.expires;
     END IF;
-    IF starts_with(given->>'name', 'pause/') THEN
+    IF given->>'name' ~ '^(pause|rate|breaker)/' THEN
         PERFORM ring(given->>'app');
     END IF;
     RETURN answer(here, '{}');

@@ -4,81 +4,115 @@
 --    fire that another call has locked is passed over, and the answer says to ask again soon.
 -- 2. An expired claim counts as gone only if its row could be locked: a renewal may be under way.  A
 --    renewal reads the clock once it has the row, and so comes before or after, never beside.
--- 3. Fires that only need a place are not even looked at when there is none left.
+-- 3. Fires that only need a place are not even looked at when there is none left; those for which nothing
+--    but a place counts are granted by one statement.
+-- 4. Expired claims come first, then queue by queue in the order of the ask, by (run_at, key).
+-- 5. What is put off or told to wait is not looked at again before its time, and only so much of it is in
+--    one call.
 
--- Fires that are due for an ask, in order, from a place on.
+-- How far an ask has got.
+CREATE TYPE turn AS (
+    queues    text[],    -- of the ask
+    unable    text[],    -- jobs that its node cannot run
+    room      integer,   -- fires that may still be granted to run
+    hooks     integer,
+    sentences integer,
+    delays    integer,   -- fires that may still be put off or told to wait
+    passed    boolean,   -- something had to be passed over
+    held      text[],    -- lanes that are ours
+    taken     text[],    -- lanes and widths that were found full
+    dropped   text[],    -- keys of late hooks
+    gates     gate[],
+    breakers  text[],    -- those of which something is known
+    pauses    text[],    -- jobs
+    since_at  float8,    -- up to where its queue was looked at
+    since_key text
+);
 
-CREATE TYPE candidate AS (id bigint, lane text, run_at float8, key text);
+CREATE TYPE chunk AS (ids bigint[], are_plain boolean, last_at float8, last_key text);
 
-CREATE FUNCTION expired(ask jsonb, here moment, since candidate) RETURNS SETOF candidate
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN QUERY SELECT id, lane, run_at, key::text FROM fires
-    WHERE state = 'claimed' AND app = ask->>'app' AND expires > 0 AND expires <= here.mono
-      AND (run_at, key) > (since.run_at, since.key) AND ask->'queues' ? queue;
-END $$;
-
-CREATE FUNCTION due(ask jsonb, here moment, since candidate, most integer) RETURNS SETOF candidate
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN QUERY SELECT id, lane, run_at, key::text FROM fires
-    WHERE state = 'pending' AND app = ask->>'app' AND run_at <= here.wall
-      AND (run_at, key) > (since.run_at, since.key) AND ask->'queues' ? queue
-    ORDER BY run_at, key LIMIT most;
-END $$;
-
--- Of those, the ones about which there may be more to say than that they could run: each kind by an
--- index of its own, as there may be very many of the others.
-CREATE FUNCTION due_otherwise(ask jsonb, here moment, since candidate, most integer) RETURNS SETOF candidate
+-- Lock the next fires of a queue that are due and not locked by others.  They are plain if all that they need is a
+-- place.  Messages that wait for a lane that is still full, or that this node cannot run, are not looked at.
+CREATE FUNCTION lock_due(called text, here moment, it turn, name text, most integer) RETURNS chunk
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    called text := ask->>'app';
-    ids    bigint[] := special(called, here);
-    names  text[] := ARRAY(
-        SELECT job FROM removed WHERE app = called
-        UNION ALL SELECT substr(name, 7) FROM notes
-            WHERE app = called AND name >= 'pause/' AND name < 'pause0');
-    taken  text[] := ARRAY(
-        SELECT lane FROM fires WHERE app = called AND state = 'claimed' AND lane <> ''
-        UNION SELECT lane FROM graces WHERE until > here.mono);
+    found chunk;
 BEGIN
-    IF names <> '{}' THEN
-        ids := ids || ARRAY(SELECT id FROM fires WHERE job = ANY (names) AND state = 'pending'
-                                                   AND origin = 'schedule');
-    END IF;
-    IF taken <> '{}' THEN
-        ids := ids || ARRAY(SELECT id FROM fires WHERE lane = ANY (taken) AND lane <> '' AND state = 'pending'
-                                                   AND run_at <= here.wall AND NOT waits);
-    END IF;
-    IF ids <> '{}' THEN
-        RETURN QUERY WITH those AS MATERIALIZED (SELECT * FROM fires WHERE id = ANY (ids))
-        SELECT id, lane, run_at, key::text FROM those
-        WHERE state = 'pending' AND app = called AND run_at <= here.wall
-          AND (run_at, key) > (since.run_at, since.key) AND ask->'queues' ? queue
-        ORDER BY run_at, key LIMIT most;
-    END IF;
+    SELECT array_agg(id), bool_and(is_plain), max(run_at), (array_agg(key))[count(*)] INTO found FROM (
+        SELECT id, run_at, key,
+            lane = '' AND origin <> 'hook' AND sentence IS NULL AND late_hooks = '{}' AND job <> ALL (it.unable)
+            AND (breaker = '' OR breaker <> ALL (it.breakers))
+            AND (attempt > 0 OR start_by IS NULL OR start_by >= here.wall)
+            AND (origin <> 'schedule' OR EXISTS (SELECT FROM marks WHERE marks.job = fires.job) AND (
+                attempt > 0 OR job <> ALL (it.pauses) AND (waits OR due + 60 >= here.wall))) AS is_plain
+        FROM fires
+        WHERE state = 'pending' AND app = called AND queue = name AND run_at > 0 AND run_at <= here.wall
+          AND (run_at, key) > (it.since_at, it.since_key)
+          AND NOT ((waits OR job = ANY (it.unable)) AND origin = 'push' AND sentence IS NULL
+                   AND (attempt > 0 OR start_by IS NULL OR start_by >= here.wall)
+                   AND CASE lane WHEN '' THEN job = ANY (it.unable) ELSE waits AND concurrency <> 'Replace'
+                            AND lane || ' ' || width = ANY (it.taken) END)
+        ORDER BY run_at, key LIMIT most FOR UPDATE OF fires SKIP LOCKED) AS due;
+    RETURN found;
 END $$;
 
--- Hooks, heirs, what has a sentence, what is late.
-CREATE FUNCTION special(called text, here moment) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+-- Is there more that is due, which others have locked?
+CREATE FUNCTION has_more(called text, here moment, it turn, name text, ids bigint[]) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM fires WHERE state = 'pending' AND app = called AND queue = name AND run_at > 0
+            AND run_at <= here.wall AND (run_at, key) > (it.since_at, it.since_key) AND NOT waits
+            AND job <> ALL (it.unable) AND id <> ALL (coalesce(ids, '{}')));
+END $$;
+
+-- Of what is due on these queues, in order, the fires about which there may be more to say than that they
+-- could run: each kind by an index of its own, as there may be very many of the others.
+CREATE FUNCTION due_otherwise(called text, here moment, it turn, names text[]) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    ids bigint[] := special(called, names, it.pauses, here);
+BEGIN
+    IF ids = '{}' THEN
+        RETURN ids;
+    END IF;
+    RETURN ARRAY(
+        WITH those AS MATERIALIZED (SELECT * FROM fires WHERE id = ANY (ids))
+        SELECT id FROM those
+        WHERE state = 'pending' AND app = called AND run_at <= here.wall AND queue = ANY (names)
+          AND (queue <> names[1] OR (run_at, key) > (it.since_at, it.since_key))
+        ORDER BY array_position(names, queue), run_at, key);
+END $$;
+
+-- Hooks, heirs, what has a sentence; what is late; what is paused, or its job gone; what may find its lane full.
+CREATE FUNCTION special(called text, names text[], pauses text[], here moment) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT id FROM fires WHERE app = called AND state = 'pending' AND run_at <= here.wall
-            AND (sentence IS NOT NULL OR origin = 'hook' OR concurrency = 'Replace')
-    ) || ARRAY(
-        SELECT id FROM fires WHERE app = called AND state = 'pending' AND attempt = 0
+        SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending'
+            AND run_at <= here.wall AND (sentence IS NOT NULL OR origin = 'hook' OR concurrency = 'Replace')
+        UNION ALL
+        SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND attempt = 0
             AND start_by IS NOT NULL AND start_by < here.wall
-    ) || ARRAY(
-        SELECT id FROM fires WHERE app = called AND state = 'pending' AND attempt = 0
-            AND origin = 'schedule' AND NOT waits AND due < here.wall - 60);
+        UNION ALL
+        SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND attempt = 0
+            AND origin = 'schedule' AND NOT waits AND due < here.wall - 60
+        UNION ALL
+        SELECT id FROM fires WHERE state = 'pending' AND origin = 'schedule'
+            AND job = ANY (pauses || ARRAY(SELECT job FROM removed WHERE app = called))
+        UNION ALL
+        SELECT id FROM fires WHERE lane <> '' AND state = 'pending' AND run_at <= here.wall AND NOT waits
+            AND lane = ANY (ARRAY(SELECT lane FROM fires WHERE app = called AND state = 'claimed' AND lane <> ''
+                                  UNION SELECT lane FROM graces WHERE until > here.mono)));
 END $$;
 
--- Lock the lanes of the candidates that nobody else has locked; those that are ours by now.  A lane that
+-- Lock the lanes of these fires that nobody else has locked; those that are ours by now.  A lane that
 -- was pruned while a fire of it was being recorded is put back, and so is ours.
-CREATE FUNCTION lock_lanes(chunk candidate[], held text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION lock_lanes(ids bigint[], held text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted text[] := ARRAY(
-        SELECT DISTINCT one.lane FROM unnest(chunk) AS one WHERE one.lane <> '' AND one.lane <> ALL (held));
+        SELECT DISTINCT one.lane FROM fires AS one
+        WHERE id = ANY (ids) AND one.lane <> '' AND one.lane <> ALL (held));
     place  text;
 BEGIN
     IF wanted = '{}' THEN
@@ -114,105 +148,23 @@ BEGIN
             ORDER BY id FOR UPDATE SKIP LOCKED) AS gone);
 END $$;
 
--- Lock the candidates that are still due, and not in a lane of somebody else's.
-CREATE FUNCTION lock_fires(chunk candidate[], held text[], here moment) RETURNS fires[]
+-- Lock those of these fires that are still due, and not in a lane of somebody else's.
+CREATE FUNCTION lock_fires(ids bigint[], held text[], here moment) RETURNS fires[]
 LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    ids bigint[] := ARRAY(SELECT one.id FROM unnest(chunk) AS one WHERE one.lane = '' OR one.lane = ANY (held));
 BEGIN
     RETURN ARRAY(
         SELECT one FROM fires AS one
-        WHERE id = ANY (ids)
+        WHERE id = ANY (ids) AND (lane = '' OR lane = ANY (held))
           AND CASE state WHEN 'pending' THEN run_at <= here.wall WHEN 'claimed' THEN expires <= here.mono END
-        ORDER BY run_at, key FOR UPDATE SKIP LOCKED);
+        ORDER BY array_position(ids, id) FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- It started, or is over: whoever was to be told that it is late need not be.  One that another call has
 -- locked is late indeed.
-CREATE FUNCTION drop_late_hooks(me fires) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION drop_late_hooks(keys text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM fires WHERE id IN (
-        SELECT id FROM fires WHERE key = ANY (me.late_hooks) AND state = 'pending' FOR UPDATE SKIP LOCKED);
-END $$;
-
-CREATE FUNCTION grant_to(ask jsonb, me fires, why text, here moment) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    number bigint := nextval(ask->>'fences');
-    lasts  float8 := coalesce(nullif((ask->>'ttl')::float8, 0), me.claim_s);
-BEGIN
-    IF why IS NULL THEN
-        me.attempt := me.attempt + 1;
-        me.ran_node := ask->>'node';
-        me.ran_fence := number;
-        me.ran_at := here.wall;
-        IF me.late_hooks <> '{}' THEN
-            PERFORM drop_late_hooks(me);
-        END IF;
-    END IF;
-    UPDATE fires SET state = 'claimed', node = ask->>'node', asked = (ask->>'number')::bigint,
-        fence = number, ttl = lasts, expires = here.mono + lasts, renewed = here.mono, sentence = why,
-        attempt = me.attempt, ran_node = me.ran_node, ran_fence = me.ran_fence, ran_at = me.ran_at
-    WHERE id = me.id;
-END $$;
-
--- Claim what is due for an ask; whether something had to be passed over.
-CREATE FUNCTION grant_due(ask jsonb, here moment) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    room      integer := (ask->>'limit')::integer;
-    hooks     integer := (ask->>'hooks')::integer;
-    sentences integer := 200;
-    since     candidate := (0, '', '-infinity', '');
-    held      text[] := '{}';
-    unsure    bigint[];
-    dropped   text[] := '{}';
-    passed    boolean := false;
-    most      integer;
-    chunk     candidate[];
-    locked    fires[];
-    me        fires;
-    verdict   judgement;
-BEGIN
-    LOOP
-        -- No more than can be granted: what is locked for nothing is in the way of others.
-        most := CASE WHEN room > 0 THEN least(room, 200) ELSE 200 END;
-        IF room > 0 THEN
-            chunk := ARRAY(SELECT ROW(one.id, one.lane, one.run_at, one.key)::candidate FROM (
-                SELECT * FROM expired(ask, here, since) UNION ALL SELECT * FROM due(ask, here, since, most)
-            ) AS one ORDER BY run_at, key LIMIT most);
-        ELSE
-            chunk := ARRAY(SELECT ROW(one.id, one.lane, one.run_at, one.key)::candidate FROM (
-                SELECT * FROM expired(ask, here, since)
-                UNION ALL SELECT * FROM due_otherwise(ask, here, since, most)
-            ) AS one ORDER BY run_at, key LIMIT most);
-        END IF;
-        EXIT WHEN cardinality(chunk) = 0;
-        held := lock_lanes(chunk, held);
-        unsure := unsure_in(held, here);
-        locked := lock_fires(chunk, held, here);
-        passed := passed OR cardinality(locked) < cardinality(chunk);
-        FOREACH me IN ARRAY locked LOOP
-            CONTINUE WHEN me.state = 'pending' AND me.key = ANY (dropped);
-            verdict := judge(me, here, unsure);
-            IF verdict.step = 'wait' AND NOT me.waits THEN
-                UPDATE fires SET waits = true WHERE id = me.id;
-            ELSIF verdict.step = 'sentence' AND sentences > 0 THEN
-                sentences := sentences - 1;
-                PERFORM grant_to(ask, me, verdict.why, here);
-            ELSIF verdict.step = 'run' AND NOT ask->'without' ? me.job
-                  AND (CASE me.origin WHEN 'hook' THEN hooks ELSE room END) > 0 THEN
-                IF me.origin = 'hook' THEN hooks := hooks - 1; ELSE room := room - 1; END IF;
-                PERFORM grant_to(ask, me, NULL, here);
-                dropped := dropped || me.late_hooks;
-            END IF;
-            IF verdict.stops <> '{}' THEN
-                passed := stop_all(verdict.stops, me) OR passed;
-            END IF;
-        END LOOP;
-        EXIT WHEN cardinality(chunk) < most;
-        since := chunk[cardinality(chunk)];
-    END LOOP;
-    RETURN passed;
+        SELECT id FROM fires WHERE key = ANY (keys) AND state = 'pending' FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- Tell holders to stop for the sake of another; whether one had to be passed over.
@@ -251,75 +203,9 @@ DECLARE
     ids bigint[] := ARRAY(
         SELECT id FROM fires
         WHERE state = 'claimed' AND node = ask->>'node' AND asked = (ask->>'number')::bigint AND asked > 0
-        ORDER BY id FOR UPDATE);
+        ORDER BY key FOR UPDATE);
     now float8 := clock() - here.steps;
 BEGIN
     UPDATE fires SET expires = now + ttl, renewed = now WHERE id = ANY (ids) AND expires > now;
 END $$;
 
--- What outlives the rows of fires that were granted.
-CREATE FUNCTION remember(granted bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    INSERT INTO jobs (job, reached)
-    SELECT job, max(due) FROM fires WHERE id = ANY (granted) AND origin = 'schedule' GROUP BY job ORDER BY job
-    ON CONFLICT (job) DO UPDATE SET reached = greatest(jobs.reached, excluded.reached);
-    INSERT INTO ttls
-    SELECT max(ttl) FROM fires WHERE id = ANY (granted)
-    HAVING max(ttl) > coalesce((SELECT max(known.ttl) FROM ttls AS known), 0)
-    ON CONFLICT DO NOTHING;
-END $$;
-
-CREATE FUNCTION next_in(ask jsonb, here moment) RETURNS float8 LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF here.mono < here.calm_until THEN
-        RETURN here.calm_until - here.mono;
-    END IF;
-    RETURN least(
-        (SELECT run_at FROM fires WHERE state = 'pending' AND app = ask->>'app' AND run_at > here.wall
-            AND ask->'queues' ? queue ORDER BY run_at LIMIT 1) - here.wall,
-        (SELECT expires FROM fires WHERE state = 'claimed' AND app = ask->>'app' AND expires > 0
-            AND expires > here.mono AND ask->'queues' ? queue ORDER BY expires LIMIT 1) - here.mono,
-        (SELECT min(until) FROM graces WHERE until > here.mono) - here.mono);
-END $$;
-
--- The server cannot guess what is in tables that change so fast, and it takes long over it: it is to use
--- their indexes, by plans that it makes once.
-CREATE FUNCTION claim(ask jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode TO force_generic_plan SET enable_seqscan TO off SET enable_hashjoin TO off
-SET enable_mergejoin TO off AS $$
-DECLARE
-    here   moment := arrive(ask->'memory');
-    number bigint := (ask->>'number')::bigint;
-    passed boolean := false;
-    is_new boolean := false;
-    ids    bigint[];
-    claims jsonb;
-BEGIN
-    IF here.mono >= here.calm_until AND number > 0 THEN
-        INSERT INTO asks VALUES (ask->>'node', number, here.mono)
-        ON CONFLICT (node) DO UPDATE SET number = excluded.number, asked_at = excluded.asked_at
-        WHERE asks.number < excluded.number;
-        is_new := FOUND;
-    END IF;
-    IF is_new THEN
-        ask := ask || jsonb_build_object('fences', 'fence_' || app_id(ask->>'app', here.wall));
-        IF ask->'dead' <> '[]' THEN
-            PERFORM bury(ask, here);
-        END IF;
-        passed := grant_due(ask, here);
-    ELSE
-        PERFORM grant_again(ask, here);
-    END IF;
-    SELECT array_agg(id), jsonb_agg(fire_json(one) || jsonb_build_object(
-            'fence', fence, 'attempt', attempt, 'ttl', ttl, 'expires', expires + here.steps,
-            'sentence', sentence, 'succeeded', succeeded) ORDER BY id)
-        INTO ids, claims FROM fires AS one LEFT JOIN jobs USING (job)
-        WHERE state = 'claimed' AND node = ask->>'node' AND asked = number AND asked > 0
-          AND expires > here.mono;
-    IF is_new AND ids IS NOT NULL THEN
-        PERFORM remember(ids);
-    END IF;
-    RETURN answer(here, jsonb_build_object(
-        'claims', coalesce(claims, '[]'), 'next_in', CASE
-            WHEN passed THEN least(next_in(ask, here), 0.05) ELSE next_in(ask, here) END));
-END $$;

@@ -109,7 +109,7 @@ END $$;
 CREATE FUNCTION forbid(me fires, holder text) RETURNS judgement LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN ('sentence', CASE
-        WHEN me.attempt = 0 THEN 'skipped by ' || holder
+        WHEN me.attempt = 0 AND me.origin <> 'push' THEN 'skipped by ' || holder
         ELSE split_part(coalesce(me.outcome, 'failed'), ' ', 1) || ' contended by ' || holder
     END, NULL)::judgement;
 END $$;
@@ -118,7 +118,7 @@ CREATE FUNCTION wait_in_line(me fires) RETURNS judgement LANGUAGE plpgsql VOLATI
 DECLARE
     waiting text;
 BEGIN
-    IF NOT me.waits AND me.attempt = 0 THEN
+    IF NOT me.waits AND me.attempt = 0 AND me.origin <> 'push' THEN
         SELECT key INTO waiting FROM fires
         WHERE lane = me.lane AND state = 'pending' AND waits ORDER BY id LIMIT 1;
     END IF;

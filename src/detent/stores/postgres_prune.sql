@@ -10,14 +10,17 @@ BEGIN
     DELETE FROM asks WHERE asked_at <= here.mono - 86400;
     DELETE FROM graces WHERE until <= here.mono;
     DELETE FROM notes WHERE expires <= here.mono;
+    DELETE FROM charges WHERE at <= here.mono - lasts;
     gone := ARRAY(
         SELECT id FROM fires WHERE state = 'over' AND id IN (
             SELECT id FROM (
-                SELECT id, job, due, origin, over_at,
+                SELECT id, job, due, origin, over_at, outcome, policy,
                        row_number() OVER (PARTITION BY job ORDER BY due DESC, key DESC) AS place
                 FROM fires WHERE app = name AND state = 'over'
             ) AS ranked LEFT JOIN marks USING (job)
-            WHERE (over_at < here.wall - (given->>'older_than')::float8 OR place > (given->>'keep')::bigint)
+            WHERE (over_at < here.wall - (given->>'older_than')::float8
+                   OR place > (given->>'keep')::bigint
+                      AND NOT (origin = 'push' AND is_wanted(outcome, due, policy, here.wall)))
               AND NOT (origin = 'schedule' AND due > least(coalesce(at, here.wall), here.wall))
             LIMIT (given->>'most')::bigint)
         FOR UPDATE SKIP LOCKED);
@@ -27,6 +30,14 @@ BEGIN
     DELETE FROM fires WHERE id = ANY (gone);
     PERFORM prune_lanes(given), prune_jobs(given, here);
     RETURN answer(here, jsonb_build_object('gone', cardinality(gone)));
+END $$;
+
+-- Is a message a dead letter, or does its key still count as taken?
+CREATE FUNCTION is_wanted(outcome text, due float8, policy text, now float8) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN NOT starts_with(outcome, 'succeeded ')
+        OR due + coalesce((nullif(policy, '')::jsonb->>'unique_s')::float8, 0) > now;
 END $$;
 
 -- Lanes of no job and no open fire.  They are locked first, and looked at by a later snapshot: whoever

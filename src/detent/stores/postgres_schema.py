@@ -20,15 +20,18 @@ from detent.core.text import quote
 from detent.errors import StoreMismatch, UsageError
 from detent.stores.postgres_link import LATER_S, SOON_S, Link, Refusal
 
-VERSION = 1
+VERSION = 2
 OLDEST = 1  # the oldest version of the program that may use what this one makes
 SERVER_OLDEST = 130_000
 TABLES = "postgres.sql"
 FUNCTIONS = (
     "postgres_world.sql",
     "postgres_lanes.sql",
+    "postgres_gates.sql",
     "postgres_claim.sql",
+    "postgres_grant.sql",
     "postgres_calls.sql",
+    "postgres_finish.sql",
     "postgres_prune.sql",
 )
 _LACKING = ("3F000", "42P01")  # no such schema, no such table

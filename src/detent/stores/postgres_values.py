@@ -5,9 +5,11 @@ A policy is only kept here; what the functions judge by stands beside it.
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
@@ -22,6 +24,7 @@ from detent.model import (
     Note,
     Outcome,
     Plan,
+    Policy,
     Query,
     Report,
     Row,
@@ -36,30 +39,44 @@ Json = dict[str, Any]
 
 
 def fire_json(fire: Fire, place: int) -> Json:
-    policy = fire.policy
-    late = [f"{fire.key}/{hook}" for hook in policy.hooks if hook.startswith("on_late")]
-    return {
+    """What is not said is as in most fires: there may be very many."""
+    said: Json = {
         "place": place,
         "key": fire.key,
         "job": fire.job,
         "due": fire.due_at.timestamp(),
         "run_id": fire.run_id,
         "queue": fire.queue,
-        "lane": fire.lane,
-        "start_by": _seconds(fire.start_by),
-        "policy": policy_text(policy),
-        "concurrency": policy.concurrency,
-        "width": policy.max_running,
-        "claim_s": policy.claim_s,
-        "grace_s": policy.grace_s,
-        "catch_up": policy.catch_up,
-        "late_hooks": late,
         "origin": fire.origin,
-        "revision": fire.revision,
-        "payload": plain(fire.payload),
-        "first": _seconds(fire.first_at),
-        "instants": fire.instants,
+        **_policy_json(fire.policy),
     }
+    if fire.payload:
+        said["payload"] = plain(fire.payload)
+    if fire.lane:
+        said["lane"] = fire.lane
+    if fire.revision:
+        said["revision"] = fire.revision
+    if fire.start_by:
+        said["start_by"] = fire.start_by.timestamp()
+    if fire.first_at or fire.instants != 1:
+        said |= {"first": _seconds(fire.first_at), "instants": fire.instants}
+    if late := [f"{fire.key}/{hook}" for hook in fire.policy.hooks if hook.startswith("on_late")]:
+        said["late_hooks"] = late
+    return said
+
+
+@lru_cache(maxsize=1024)  # the same few policies come again and again
+def _policy_json(policy: Policy) -> Json:
+    said = {"policy": policy_text(policy), "concurrency": policy.concurrency, "claim_s": policy.claim_s}
+    usual = Policy()
+    rest = {
+        "width": (policy.max_running, usual.max_running),
+        "grace_s": (policy.grace_s, usual.grace_s),
+        "catch_up": (policy.catch_up, usual.catch_up),
+        "breaker": (policy.breaker, usual.breaker),
+        "unique_s": (policy.unique_s, usual.unique_s),
+    }
+    return said | {name: given for name, (given, default) in rest.items() if given != default}
 
 
 def fires_json(fires: Iterable[Fire]) -> list[Json]:
@@ -97,19 +114,27 @@ def claim_json(claim: Claim, place: int) -> Json:
 
 
 def report_json(report: Report) -> Json:
+    """What is not said is as in most reports."""
     verdict = report.verdict
-    return {
+    said: Json = {
         "key": report.claim.fire.key,
         "fence": report.claim.fence,
         "outcome": outcome_text(verdict.outcome),
-        "again": verdict.again_in_s,
-        "counts": verdict.counts,
-        "status": report.status,
         "took": report.took_s,
-        "tail": b64encode(report.tail).decode(),
-        "result": plain(report.result),
-        "follow": fires_json(report.follow),
     }
+    if verdict.again_in_s is not None:
+        said["again"] = verdict.again_in_s
+    if not verdict.counts:
+        said["counts"] = False
+    if report.status is not None:
+        said["status"] = report.status
+    if report.tail:
+        said["tail"] = b64encode(report.tail).decode()
+    if report.result:
+        said["result"] = plain(report.result)
+    if report.follow:
+        said["follow"] = fires_json(report.follow)
+    return said
 
 
 def query_json(query: Query) -> Json:
@@ -129,6 +154,16 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 # Out of the store.
+
+
+def first_of(_: object) -> Callable[[Sequence[Any]], Json]:
+    """How a cursor makes the answer of a function, its only value, whatever its connection does with rows."""
+    return lambda values: json.loads(values[0])
+
+
+def fresh_of(said: Mapping[str, Any] | None, count: int) -> list[bool]:
+    fresh = set(said["fresh"]) if said else set()
+    return [place in fresh for place in range(count)]
 
 
 def chart_of(said: Mapping[str, Any]) -> Chart:

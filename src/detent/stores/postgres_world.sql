@@ -9,8 +9,9 @@
 -- Functions with queries are in PL/pgSQL, as a session keeps their plans.
 --
 -- Locks are taken in this order, and whoever holds one never waits for one before it:
--- the clock (advisory), world, asks, apps, marks, fires by id, new lanes and keys in order, jobs in order, ttls.  A call that
--- claims waits for no lane and no fire: it passes over what another call has locked.
+-- the clock (advisory), world, asks, apps, names of rates (advisory), marks, fires by key, breakers (advisory),
+-- new lanes and keys in order, jobs in order, ttls.  A call that claims waits for no lane, fire or breaker: it passes
+-- over what another call has locked.
 
 CREATE TYPE moment AS (
     wall       float8,
@@ -99,9 +100,9 @@ BEGIN
     IF step <> 0 THEN
         -- Calls that were held up, as by a server that stood still, told of too little time: `mono` fell behind,
         -- and now leaps ahead.  Claims that were granted or renewed meanwhile must not lose what it leaps over;
-        -- it cannot be told which these are.
+        -- it cannot be told which these are.  (`wall` was read before we waited for our turn.)
         PERFORM step_by(step, mono, CASE
-            WHEN step < 0 AND wall - it.steps >= it.seen THEN '-infinity'
+            WHEN step < 0 AND clock() - it.steps >= it.seen THEN '-infinity'
             ELSE coalesce((memory->>'mono')::float8, it.seen) END);
         it.steps := it.steps + step;
         it.calm_until := least(it.calm_until, mono + greatest(longest_ttl(), 30));
@@ -114,7 +115,7 @@ BEGIN
         PERFORM leap(wall);
         PERFORM give_time(it.seen, mono);
     ELSIF NOT memory ? 'era' AND mono > it.seen + longest_ttl() / 2 THEN
-        PERFORM give_time(it.seen, mono);
+        PERFORM doubt(it.seen, mono);
     END IF;
     IF has_orphans(it, memory, mono) THEN
         it.calm_until := it.born + 30;
@@ -125,10 +126,20 @@ BEGIN
     RETURN it;
 END $$;
 
--- Claims that were live at the newest call get a whole ttl: nobody can tell how much of it has passed.
+-- Claims that were live at the newest call get a whole ttl, and what was charged by then counts as if no time
+-- had passed since: nobody can tell how much has.
 CREATE FUNCTION give_time(seen float8, now float8) RETURNS void LANGUAGE sql VOLATILE AS $$
     UPDATE fires SET expires = greatest(expires, now + ttl), renewed = now
-    WHERE state = 'claimed' AND expires > least(seen, now)
+    WHERE state = 'claimed' AND expires > least(seen, now);
+    UPDATE charges SET at = at + greatest(0, now - seen) WHERE at > seen - lasts
+$$;
+
+-- As `give_time`, but to each charge once, and to each claim once until it is renewed, which then expires later than a
+-- ttl after that: where only triggers call, and each remembers nothing, a claim of a dead one would never be over.
+CREATE FUNCTION doubt(seen float8, now float8) RETURNS void LANGUAGE sql VOLATILE AS $$
+    UPDATE fires SET expires = greatest(expires, now + ttl)
+    WHERE state = 'claimed' AND expires > least(seen, now) AND expires < renewed + ttl + 0.001;
+    UPDATE charges SET at = at + greatest(0, now - seen), doubted = true WHERE at > seen - lasts AND NOT doubted
 $$;
 
 -- The clock was set by `step`.  Retries and delays move along: they are durations.  No claim is cut
@@ -141,7 +152,9 @@ BEGIN
     IF step < 0 THEN
         UPDATE fires SET expires = expires - step, renewed = renewed - step
         WHERE state = 'claimed' AND renewed > known;
+        UPDATE charges SET at = at - step WHERE at > known;
     END IF;
+    UPDATE charges SET at = now WHERE at > now;
     UPDATE fires SET expires = now + ttl, renewed = now WHERE state = 'claimed' AND expires > now + ttl;
     UPDATE graces SET until = now + lasts WHERE until > now + lasts;
     UPDATE notes SET expires = now + lasts WHERE expires > now + lasts;
@@ -176,6 +189,14 @@ BEGIN
         END IF;
     END IF;
     RETURN number;
+END $$;
+
+-- The same, by now: a call may have waited.
+CREATE FUNCTION again(here moment) RETURNS moment LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    here.wall := clock();
+    here.mono := here.wall - here.steps;
+    RETURN here;
 END $$;
 
 -- What every answer holds: what its caller is to remember.

@@ -16,39 +16,59 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent import clock
 from detent.clock import instant
 from detent.errors import StoreUnavailable, UsageError
-from detent.model import Ask, Chart, Claim, Fire, Grants, Note, Outcome, Plan, Query, Report, Row, Verdict
+from detent.model import (
+    Ask,
+    Chart,
+    Claim,
+    Fire,
+    Grants,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Row,
+    Usage,
+    Verdict,
+)
 from detent.stores.base import app_of
 from detent.stores.redis_health import refusal
 from detent.stores.redis_values import (
-    add_text,
-    claim_of,
-    fire_text,
+    ask_values,
+    claims_of,
     marks_of,
     note_of,
     of_json,
+    plan_values,
+    put_values,
+    query_values,
     report_values,
     row_of,
     to_json,
     verdict_of,
 )
 from detent.stores.texts import outcome_of
-from detent.values import NamedTuple
+from detent.values import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from detent.stores.redis_brief import BriefLink
     from detent.stores.redis_link import Link
 
-PARTS = {  # a script holds only what its verbs need: the server reads all of it at each call
-    ("claim", "bury"): ("lanes", "claim"),
-    ("renew", "finish", "cancel"): ("settle",),
-    ("adopt", "advance", "put"): ("plan",),
+PARTS = {  # a script holds only what its verbs need: the server sets all of it up at each call
+    ("claim", "bury"): ("lives", "lanes", "gates", "told", "claim"),
+    ("renew", "finish", "cancel"): ("records", "gates", "settle"),
+    ("adopt", "advance", "put"): ("records", "plan"),
     ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("book",),
+    ("charge", "reset", "forget"): ("gates", "queues"),
 }
+QUICK = ("world", "messages", "told", "quick")  # a script of its own, for the usual ask
+PASSED_OVER = 20  # asks after one that was not usual
+LATE_PARTS = ("general", "steps", "records", "lives", "lanes", "gates")  # which most calls do without
 BLOCK_S = 2.0  # one blocking read; less than the client's patience
 READS = ("find",)
 
@@ -57,11 +77,11 @@ Told = TypeVar("Told")
 
 
 class Seen(NamedTuple):
-    """The newest answer that an app's server gave, and when it was here."""
+    """The newest answer that an app's server gave, in its words, and when it was here."""
 
-    era: str
-    mono: float
-    longest: float
+    era: bytes
+    mono: bytes
+    longest: bytes
     at: float
 
 
@@ -69,7 +89,7 @@ class Answer(NamedTuple):
     now: float
     era: str
     value: Any
-    texts: list[bytes]
+    texts: list[Any]
 
 
 class RedisStore:
@@ -88,9 +108,11 @@ class RedisStore:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
         self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
         self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
+        self._is_brief = link is not None
         self._seen: dict[str, Seen] = {}
         self._met: set[tuple[str, str]] = set()  # apps and eras of servers that we may use
         self._heard: dict[str, bytes] = {}  # app -> the newest ring
+        self._unusual: dict[str, int] = {}  # app -> how many asks need not try to be quick
         self._closing = threading.Event()
 
     # Planning.
@@ -100,12 +122,15 @@ class RedisStore:
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
         texts: list[bytes] = []
-        return self._chart(app, "advance", [_plan_values(plan, texts) for plan in plans], texts)
+        return self._chart(app, "advance", [plan_values(plan, texts) for plan in plans], texts)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         def put(app: str, some: list[Fire]) -> Sequence[bool]:
-            texts = [fire_text(fire) for fire in some]
-            return self._call(app, "put", {"delay_s": delay_s}, texts).value or ()
+            rules, words = put_values(some)
+            return [
+                told == 1
+                for told in self._call(app, "put", {"delay_s": delay_s, "rules": rules}, words).texts
+            ]
 
         for fire in fires:
             if app_of(fire.key) != app_of(fire.job):
@@ -118,11 +143,10 @@ class RedisStore:
         if ask.dead:  # a life may have claims of other apps
             for app in self._apps() - {ask.app}:
                 self._call(app, "bury", list(ask.dead))
-        answer = self._call(ask.app, "claim", ask._asdict())
-        found = answer.value["claims"] or ()
-        claims = [claim_of(*one, ask.node) for one in zip(found, answer.texts, strict=True)]
-        next_in_s = float(answer.value.get("next_in_s", math.inf))
-        return Grants(tuple(claims), instant(answer.now), next_in_s, answer.era)
+        answer = self._claim_quickly(ask) or self._call(ask.app, "claim", ask_values(ask))
+        next_in_s = float((answer.value or {}).get("next_in_s", math.inf))
+        claims = claims_of(answer.texts, answer.now, ask.node)
+        return Grants(claims, instant(answer.now), next_in_s, answer.era)
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         def renew(app: str, some: list[Claim]) -> Sequence[Outcome | None]:
@@ -133,14 +157,28 @@ class RedisStore:
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
         def finish(app: str, some: list[Report]) -> Sequence[Verdict | None]:
-            texts: list[bytes] = []
-            values = [report_values(report, texts) for report in some]
-            return [verdict_of(one) for one in self._call(app, "finish", values, texts).value]
+            told = self._call(app, "finish", {"count": len(some)}, report_values(some)).texts
+            return [verdict_of(one, report.verdict) for one, report in zip(told, some, strict=True)]
 
         return _for_each_app(finish, reports, [report.claim.fire.job for report in reports])
 
     def cancel(self, key: str, reason: str = "") -> bool:
         return bool(self._call(app_of(key), "cancel", {"key": key, "reason": reason}).value)
+
+    # Queues.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        found = self._call(app, "charge", {"name": name, "rate": rate._asdict(), "count": count}).value
+        return Usage(found["used"], float(found["free_in_s"]))
+
+    def reset(self, app: str, name: str) -> None:
+        self._call(app, "reset", {"name": name})
+
+    def forget(self, keys: Sequence[str]) -> int:
+        by_app: dict[str, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            by_app.setdefault(app_of(key), []).append(key)
+        return sum(int(self._call(app, "forget", {"keys": some}).value) for app, some in by_app.items())
 
     # Book-keeping.
 
@@ -154,7 +192,7 @@ class RedisStore:
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """What is surplus goes first: whether it is counts what is old as well."""
-        surplus = self._prune(app, "prune_surplus", {"keep": keep, "cursor": "0"})
+        surplus = self._prune(app, "prune_surplus", {"keep": keep, "cursor": "0", "job": "", "passed": 0})
         old = self._prune(app, "prune_old", {"older_than_s": older_than_s, "passed": 0})
         for what in ("reached", "succeeded"):
             self._prune(app, "prune_jobs", {"of": what, "older_than_s": older_than_s, "cursor": "0"})
@@ -192,35 +230,44 @@ class RedisStore:
 
     # One call.
 
+    def _claim_quickly(self, ask: Ask) -> Answer | None:
+        """None: there is more to this ask than usual, and nothing has been done."""
+        if self._is_brief:  # it asks once
+            return None
+        left = self._unusual.get(ask.app, 0)
+        told = self._run(ask.app, "quick", ask_values(ask), ()) if not left else []
+        self._unusual[ask.app] = max(left - 1, 0) if left or told else PASSED_OVER
+        return self._answer(ask.app, told) if told else None
+
     def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Chart:
         answer = self._call(app, verb, asked, texts)
         marks = marks_of(answer.value["marks"])
         return Chart(instant(answer.now), answer.era, answer.value["generation"], marks)
 
-    def _call(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Answer:
-        said, rest = self._run(app, verb, asked, texts)
-        seen = Seen(said["era"], float(said["mono"]), float(said["longest"]), self._elapsed())
-        if (app, seen.era) not in self._met:
-            self._meet(app, seen.era)
-        self._seen[app] = seen
-        return Answer(float(said["now"]), seen.era, said.get("answer"), rest)
+    def _call(self, app: str, verb: str, asked: Any, words: Sequence[bytes] = ()) -> Answer:
+        return self._answer(app, self._run(app, verb, asked, words))
 
-    def _run(self, app: str, verb: str, asked: Any, texts: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-        arguments: tuple[bytes | str, ...] = (verb, to_json(self._known(app)), to_json(asked), *texts)
+    def _answer(self, app: str, told: list[Any]) -> Answer:
+        now, mono, name, longest, answer, *rest = told
+        seen, era = Seen(name, mono, longest, self._elapsed()), name.decode()
+        if (app, era) not in self._met:
+            self._meet(app, era)
+        self._seen[app] = seen
+        return Answer(float(now), era, of_json(answer), rest)
+
+    def _run(self, app: str, verb: str, asked: Any, words: Sequence[bytes]) -> list[Any]:
+        arguments = (verb, to_json(asked), *self._known(app), *words)
         if not self._met:
             self._check(app)
-        said, *rest = self._link.run(_script(verb), self._key(app, "world"), arguments, verb not in READS)
-        return of_json(said), rest
+        return self._link.run(_script(verb), self._key(app, "world"), arguments, verb not in READS)
 
-    def _known(self, app: str) -> dict[str, Any]:
+    def _known(self, app: str) -> tuple[bytes | str, ...]:
         """What we know that the server may not: how long ago it told which time, and what it may forget."""
-        known: dict[str, Any] = {"waits": self._waits}
-        if seen := self._seen.get(app):
-            elapsed = self._elapsed() - seen.at
-            known |= {"era": seen.era, "mono": seen.mono, "longest": seen.longest, "elapsed": elapsed}
-        if self._wall:
-            known["wall"] = self._wall()
-        return known
+        waits, wall = "1" if self._waits else "", repr(self._wall()) if self._wall else ""
+        seen = self._seen.get(app)
+        if seen is None:
+            return waits, wall, "", "", "", ""
+        return waits, wall, seen.era, seen.mono, seen.longest, repr(self._elapsed() - seen.at)
 
     def _meet(self, app: str, era: str) -> None:
         """An era that is new to us may be another server's, or one that has forgotten its apps."""
@@ -237,10 +284,11 @@ class RedisStore:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
 
     def _find(self, app: str, query: Query) -> list[Row]:
-        asked = _query_values(query)
+        asked = query_values(query)
         rows: list[Row] = []
         while True:
-            found, texts = self._run(app, "find", {**asked, "limit": query.limit - len(rows)}, ())
+            told, *texts = self._run(app, "find", {**asked, "limit": query.limit - len(rows)}, ())
+            found = of_json(told)
             if query.key:
                 return _whole_rows(found["rows"], texts, query)
             rows += [row_of(one, text, []) for one, text in zip(found["rows"] or (), texts, strict=True)]
@@ -272,13 +320,16 @@ class RedisStore:
 
 @cache
 def _script(verb: str) -> str:
+    if verb == "quick":
+        return "\n".join(map(_text_of, QUICK))
     parts = next(parts for verbs, parts in PARTS.items() if verb in verbs)
-    return "\n".join(map(_text_of, ("world", "fires", *parts, "call")))
+    return "\n".join(map(_text_of, ("world", "messages", "general", "fires", "steps", *parts, "call")))
 
 
 def _text_of(part: str) -> str:
     with open(f"{__file__.rpartition('/')[0]}/redis_{part}.lua", encoding="utf-8") as file:  # noqa: PTH123
-        return file.read()
+        text = file.read()
+    return f"local function set_up_{part}()\n{text}\nreturn {part}\nend" if part in LATE_PARTS else text
 
 
 def _usual_link(url: str, wait_replicas: int) -> Link:
@@ -299,33 +350,6 @@ def _for_each_app(
     return [next(told[app]) for app in apps]
 
 
-def _plan_values(plan: Plan, texts: list[bytes]) -> dict[str, Any]:
-    return {
-        "job": plan.job,
-        "revision": plan.revision,
-        "since": plan.since.timestamp(),
-        "until": plan.until.timestamp(),
-        "spans": [fire.first_at.timestamp() for fire in plan.fires if fire.instants > 1 and fire.first_at],
-        "fires": [
-            {
-                "text": add_text(texts, fire_text(fire)),
-                "due": fire.due_at.timestamp(),
-                "first": (fire.first_at or fire.due_at).timestamp(),
-            }
-            for fire in plan.fires
-        ],
-    }
-
-
-def _query_values(query: Query) -> dict[str, Any]:
-    values: dict[str, Any] = {"state": query.state, "origins": list(query.origins)}
-    for name, value in (("job", query.job), ("key", query.key)):
-        values |= {name: value} if value else {}
-    for name, at in (("since", query.since), ("until", query.until)):
-        values |= {name: at.timestamp()} if at else {}
-    return values
-
-
 def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
     """The row that was asked for by its key, with its output, if the rest of the query fits it too."""
     if not found:
@@ -336,6 +360,8 @@ def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
         query.job in ("", fire.job)
         and query.state in ("", row.state)
         and (not query.origins or fire.origin in query.origins)
+        and (not query.queues or fire.queue in query.queues)
+        and (not query.kinds or (row.outcome is not None and row.outcome.kind in query.kinds))
         and (query.since is None or fire.due_at >= query.since)
         and (query.until is None or fire.due_at <= query.until)
         and query.limit > 0

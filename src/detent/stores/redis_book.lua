@@ -1,17 +1,32 @@
 -- Book-keeping: finding, pruning, notes.
 
 local PAGE_MAX, EXAMINE_MAX = 200, 2000 -- rows that one call answers with, and looks at
+local PEEK_MAX = 100000 -- looks at the heads of books: an app may have many tasks
+local OPEN_MAX = 2000 -- messages that are open are looked through, rather than all, if they are no more
 local CHUNK_FOUND = 64
+local RINGING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
 local PRUNE_MAX, REMEMBER_ASKS_S, REMEMBER_JOBS_S = 500, 86400, 30 * 86400
 
 local function number(value)
   return value and exact(value)
 end
 
+local function attempt_of(one)
+  if one.number then
+    return one
+  end
+  local number, node, fence, started, ended, outcome, rest = unpack(one) -- a message's
+  local more = cjson.decode(rest)
+  return {
+    number = number, node = node, fence = fence, started = started, ended = ended, outcome = outcome,
+    status = more.status, took = more.took_s,
+  }
+end
+
 local function attempts_of(fire, tails)
   local told = {}
-  for place, one in ipairs(fire.attempts or {}) do
-    local field = fire.key .. "#" .. place
+  for place, packed in ipairs(fire.attempts or {}) do
+    local one, field = attempt_of(packed), fire.key .. "#" .. place
     told[place] = {
       number = one.number, node = one.node, fence = exact(one.fence), outcome = one.outcome,
       started = exact(one.started), ended = exact(one.ended), status = one.status, took = exact(one.took),
@@ -41,11 +56,41 @@ local function find_one(key)
   return { rows = { row_of(fire, texts) } }, texts
 end
 
+-- The first of what several sources have next, in this order; it is taken from its source.
+local function first_of(sources, is_before)
+  local first, from
+  for _, source in ipairs(sources) do
+    local one = source.peek()
+    if one and (not first or is_before(one, first)) then
+      first, from = one, source
+    end
+  end
+  if from then
+    from.skip()
+  end
+  return first
+end
+
+-- How many of an index come before this place or at it, latest due first.  Thousands may be due at one instant.
+local function rank_after(index, place)
+  local first = redis.call("ZCOUNT", index, "(" .. exact(place.due), "+inf")
+  local last = redis.call("ZCOUNT", index, exact(place.due), "+inf")
+  while first < last do
+    local middle = math.floor((first + last) / 2)
+    if redis.call("ZREVRANGE", index, middle, middle)[1] >= place.key then
+      first = middle + 1
+    else
+      last = middle
+    end
+  end
+  return first
+end
+
 -- The fires of an index from a place on, latest due first.
 local function latest_of(index, query)
   local rank, chunk, place = 0, {}, 1
   if query.before then
-    rank = redis.call("ZCOUNT", index, "(" .. exact(query.before.due), "+inf")
+    rank = rank_after(index, query.before)
   elseif query["until"] then
     rank = redis.call("ZCOUNT", index, "(" .. exact(query["until"]), "+inf")
   end
@@ -74,36 +119,109 @@ local function is_later(one, other)
   return one.due > other.due or one.due == other.due and one.key > other.key
 end
 
-local function indices_of(query)
+-- The messages of these indices, sorted; nil: there are too many of them to sort.
+local function few_of(indices, query)
+  local count, places, next_one = 0, {}, 1
+  for _, index in ipairs(indices) do
+    count = count + redis.call("ZCARD", index)
+  end
+  if count > OPEN_MAX then
+    return nil
+  end
+  for _, index in ipairs(indices) do
+    for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", index, 0, -1), "messages")) do
+      local is_in = not query.before or is_later(query.before, fire)
+      is_in = is_in and (not query.since or fire.due >= query.since)
+      if is_in and (not query["until"] or fire.due <= query["until"]) then
+        places[#places + 1] = fire
+      end
+    end
+  end
+  table.sort(places, is_later)
+  return {
+    peek = function() return places[next_one] end,
+    skip = function() next_one = next_one + 1 end,
+  }
+end
+
+local function set_of(list)
+  local set = {}
+  for _, one in ipairs(list) do
+    set[one] = true
+  end
+  return next(set) and set or nil
+end
+
+-- Where the messages that were asked for may be: as few as can be told.
+local function messages_of(query)
+  local sources, kinds = {}, set_of(query.kinds)
+  local queues = #query.queues > 0 and query.queues or redis.call("SMEMBERS", name("mailboxes"))
+  if query.state == "over" and kinds and not kinds.succeeded then
+    for _, queue in ipairs(queues) do
+      sources[#sources + 1] = latest_of(name("dead", queue), query)
+    end
+    return sources
+  end
+  if query.state == "pending" or query.state == "claimed" then
+    local indices = {}
+    for _, queue in ipairs(queues) do
+      for _, kind in ipairs(query.state == "pending" and { "ready", "waiting" } or { "taken" }) do
+        indices[#indices + 1] = name(kind, queue)
+      end
+    end
+    local few = few_of(indices, query)
+    if few then
+      return { few }
+    end
+  end
+  for _, job in ipairs(query.job and { query.job } or redis.call("SMEMBERS", name("tasks"))) do
+    sources[#sources + 1] = latest_of(name("book", job), query)
+  end
+  return sources
+end
+
+local function sources_of(query)
   local kinds = { pending = { "open" }, claimed = { "open" }, over = { "done" }, [""] = { "open", "done" } }
-  local sources = {}
+  local sources, origins = {}, set_of(query.origins)
+  if not origins or origins.push then
+    sources = messages_of(query)
+  end
   for _, kind in ipairs(kinds[query.state] or {}) do
     sources[#sources + 1] = latest_of(name(kind, query.job), query)
   end
   return sources
 end
 
-local function matches(fire, query)
-  local is_of_origin = #query.origins == 0
-  for _, origin in ipairs(query.origins) do
-    is_of_origin = is_of_origin or origin == fire.origin
-  end
-  return is_of_origin and (query.state == "" or query.state == fire.state)
+local function is_among(value, set)
+  return not set or set[value] or false
 end
 
--- One page of what matches, and where the next begins.
+local function matcher_of(query)
+  local origins, queues, kinds = set_of(query.origins), set_of(query.queues), set_of(query.kinds)
+  return function(fire)
+    return is_among(fire.origin, origins)
+      and is_among(fire.queue, queues)
+      and (query.state == "" or query.state == fire.state)
+      and (not query.job or query.job == fire.job)
+      and (not kinds or fire.outcome and kinds[string.match(fire.outcome, "^%S+")])
+  end
+end
+
+-- One page of what matches, and where the next begins.  What is in two indices comes twice in a row.
 local function find(query)
   if query.key then
     return find_one(query.key)
   end
-  local rows, texts, sources, place = {}, {}, indices_of(query), nil
-  for _ = 1, EXAMINE_MAX do
-    place = fires.first_of(sources, is_later)
+  local rows, texts, sources, matches, last = {}, {}, sources_of(query), matcher_of(query), nil
+  local place
+  for _ = 1, math.min(EXAMINE_MAX, math.ceil(PEEK_MAX / math.max(#sources, 1))) do
+    place = first_of(sources, is_later)
     if not place then
       return { rows = rows }, texts
     end
-    local fire = (not query.before or is_later(query.before, place)) and fires.get(place.key)
-    if fire and matches(fire, query) then
+    local fire = place.key ~= last and fires.get(place.key)
+    last = place.key
+    if fire and matches(fire) then
       rows[#rows + 1] = row_of(fire)
       texts[#texts + 1] = redis.call("HGET", name("texts"), fire.key)
     end
@@ -120,10 +238,16 @@ local function is_to_come(fire)
   return fire.origin == "schedule" and fire.due > math.min(wall, mark and mark.at or wall)
 end
 
-local function prune_these(keys)
+-- Is it a dead letter, or does its key still count as taken?
+local function is_wanted(fire)
+  local is_free = is_success(fire.outcome) and fire.due + (fire.unique_s or 0) <= wall
+  return fire.origin == "push" and not is_free
+end
+
+local function prune_these(keys, is_surplus)
   local gone = 0
-  for _, fire in ipairs(fires.fetch(keys)) do
-    if not is_to_come(fire) then
+  for _, fire in ipairs(fires.fetch(keys, "messages")) do
+    if not is_to_come(fire) and not (is_surplus and is_wanted(fire)) then
       fires.reach(fire)
       fires.forget(fire)
       gone = gone + 1
@@ -132,35 +256,41 @@ local function prune_these(keys)
   return gone
 end
 
--- All but the newest of a job that are over, the oldest first.
-local function prune_job(job, keep, most)
+-- All but the newest of a job that are over, the oldest first, from a place on.  Answers how many went, how
+-- many were looked at, and whether there are more.
+local function prune_job(job, keep, most, passed)
   local index = name("done", job)
   local surplus = redis.call("ZCARD", index) - keep
-  if surplus <= 0 then
-    return 0, 0
+  if surplus <= passed then
+    return 0, 0, false
   end
-  local keys = redis.call("ZRANGE", index, 0, math.min(surplus, most) - 1)
-  return prune_these(keys), surplus - #keys
+  local keys = redis.call("ZRANGE", index, passed, math.min(surplus, passed + most) - 1)
+  return prune_these(keys, true), #keys, surplus > passed + #keys
 end
 
 local function prune_surplus(asked)
   local page, gone, left = redis.call("SSCAN", name("jobs"), asked.cursor, "COUNT", 100), 0, PRUNE_MAX
+  local from = set_of(page[2])
+  from = from and from[asked.job] and asked.job -- the call before this stopped in the middle of it
   for _, job in ipairs(page[2]) do
-    local some, more = prune_job(job, asked.keep, math.max(left, 1))
-    gone, left = gone + some, left - some
-    if some > 0 and more > 0 then
-      return { gone = gone, cursor = asked.cursor, is_last = false }
-    elseif redis.call("EXISTS", name("done", job)) == 0 then
-      redis.call("SREM", name("jobs"), job)
+    if not from or from == job then
+      local passed = from and asked.passed or 0
+      local some, seen, is_more = prune_job(job, asked.keep, math.max(left, 1), passed)
+      gone, left, from = gone + some, left - seen, nil
+      if is_more then
+        return { gone = gone, cursor = asked.cursor, job = job, passed = passed + seen - some, is_last = false }
+      elseif redis.call("EXISTS", name("done", job)) == 0 then
+        redis.call("SREM", name("jobs"), job)
+      end
     end
   end
-  return { gone = gone, cursor = page[1], is_last = page[1] == "0" }
+  return { gone = gone, cursor = page[1], job = "", passed = 0, is_last = page[1] == "0" }
 end
 
 local function prune_old(asked)
   local since = exact(wall - asked.older_than_s)
   local keys = redis.call("ZRANGEBYSCORE", name("over"), "-inf", "(" .. since, "LIMIT", asked.passed, PRUNE_MAX)
-  local gone = prune_these(keys)
+  local gone = prune_these(keys, false)
   return { gone = gone, passed = asked.passed + #keys - gone, is_last = #keys < PRUNE_MAX }
 end
 
@@ -171,7 +301,7 @@ local function prune_jobs(asked)
   for place = 1, #page[2], 2 do
     local job = page[2][place]
     local is_silent = tonumber(page[2][place + 1]) < since and not fires.mark_of(job)
-    if is_silent and redis.call("EXISTS", name("open", job), name("done", job)) == 0 then
+    if is_silent and redis.call("EXISTS", name("open", job), name("done", job), name("book", job)) == 0 then
       gone = gone + redis.call("HDEL", name(asked.of), job)
     end
   end
@@ -194,6 +324,22 @@ local function tidy_up()
     end
   end
   redis.call("ZREMRANGEBYSCORE", name("graces"), "-inf", exact(mono))
+  for _, queue in ipairs(redis.call("SMEMBERS", name("mailboxes"))) do
+    local box = messages.box(queue)
+    if redis.call("EXISTS", box.ready, box.waiting, box.taken, name("dead", queue)) == 0 then
+      redis.call("SREM", name("mailboxes"), queue)
+    end
+  end
+  for _, job in ipairs(redis.call("SMEMBERS", name("tasks"))) do
+    if redis.call("EXISTS", name("book", job)) == 0 then
+      redis.call("SREM", name("tasks"), job)
+    end
+  end
+  local charges = redis.call("ZRANGEBYSCORE", name("charged"), "-inf", exact(mono), "LIMIT", 0, PRUNE_MAX)
+  for _, charged in ipairs(charges) do
+    redis.call("DEL", name("charges", charged))
+    redis.call("ZREM", name("charged"), charged)
+  end
   for _, queue in ipairs(redis.call("SMEMBERS", name("queues"))) do
     if redis.call("EXISTS", name("pending", queue), name("plain", queue), name("claimed", queue)) == 0 then
       redis.call("SREM", name("queues"), queue)
@@ -207,9 +353,10 @@ local function note(asked)
     redis.call("HDEL", name("notes"), asked.name)
   else
     local ends = asked.ttl_s > 0 and mono + asked.ttl_s or nil
-    redis.call("HSET", name("notes"), asked.name, cmsgpack.pack({ text = asked.text, written = wall, expires = ends }))
+    local packed = cmsgpack.pack({ text = asked.text, written = wall, expires = ends })
+    redis.call("HSET", name("notes"), asked.name, packed)
   end
-  if string.sub(asked.name, 1, 6) == "pause/" then
+  if RINGING[string.match(asked.name, "^[^/]*/")] then
     ring()
   end
   return true
@@ -228,5 +375,6 @@ local function notes(asked)
   return told
 end
 
-verbs.prune_surplus, verbs.prune_old, verbs.prune_jobs, verbs.tidy_up = prune_surplus, prune_old, prune_jobs, tidy_up
+verbs.prune_surplus, verbs.prune_old, verbs.prune_jobs = prune_surplus, prune_old, prune_jobs
+verbs.tidy_up = tidy_up
 verbs.find, verbs.note, verbs.notes = find, note, notes

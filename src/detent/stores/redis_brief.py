@@ -11,10 +11,9 @@ import re
 import socket
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
-from detent.values import NamedTuple
+from detent.values import Any, NamedTuple
 
 TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one answer, and for a connection
 ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of an answer

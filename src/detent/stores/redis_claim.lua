@@ -1,252 +1,376 @@
--- Who gets what is due.  The answer is that of `stores/memory.py`, with one limit: an ask without end must
--- not keep the server from others.  So once it has all that it can run it passes over the fires that are
--- plain, looks at no more than `LOOK_MAX` others, to settle some, and where there are more than those not
--- at every ask; and before that at `SCAN_MAX` that have to wait.  The next ask goes on from there.
+-- Who gets what is due.  The answer is that of `stores/memory.py`, with some limits: an ask without end must
+-- not keep the server from others.  So once it has all that it can run, or all that a queue's rate lets it, it
+-- passes over the fires that are plain, looks at no more than `LOOK_MAX` others, to settle some, and where
+-- there are more than those not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
+-- more than `PUT_OFF_MAX`.  The next ask goes on from there.
 
-local SENTENCES_MAX, LOOK_MAX, SCAN_MAX = 200, 200, 10000
+local SENTENCES_MAX, LOOK_MAX, SCAN_MAX, PUT_OFF_MAX = 200, 200, 10000, 300
+local EXPIRED_MAX = 2000
 local CHUNK_MIN, CHUNK_MAX = 2, 128
 local LOOK_EVERY_S = 0.1
-local LOOK_AGAIN_S = 0.5 -- where there was more to look at
+local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
+
+local lanes, gates -- set up when they are needed
+
+local function the_lanes()
+  lanes = lanes or set_up_lanes()
+  return lanes
+end
+
+local function the_gates()
+  gates = gates or set_up_gates()
+  return gates
+end
 
 local function before(one, other)
   return one.run_at < other.run_at or one.run_at == other.run_at and one.key < other.key
 end
 
--- The fires of an index that are due, in order, in chunks that grow.
-local function due_of(kind, queue, limit)
-  local chunk, place, rank, size = {}, 0, 0, math.max(CHUNK_MIN, math.min(limit, CHUNK_MAX))
-  local source = { rank = 0, of = kind .. " " .. queue, is_plain = kind == "plain" }
-  local function fill()
-    local keys = redis.call("ZRANGE", name(kind, queue), rank, rank + size - 1)
-    chunk, place, rank, size = fires.fetch(keys), 1, rank + #keys, math.min(size * 2, CHUNK_MAX)
-    source.rank = rank - #chunk
-    return #chunk > 0
+-- What one call knows of its ask: which of its queues have fires or messages, and their rates.
+local function round_of(ask)
+  local round = { ask = ask, rates = {}, bases = {}, closed = {}, granted = {}, scans = {} }
+  round.left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX }
+  round.budget, round.looks, round.put_off = SCAN_MAX, LOOK_MAX, 0
+  local queues = ask.queues
+  if #queues == 0 then
+    return round
   end
-  function source.peek()
-    if (place == 0 or place > #chunk) and not fill() then
-      return nil
-    end
-    return chunk[place].run_at <= wall and chunk[place] or nil
+  round.has_fires = redis.call("SMISMEMBER", name("queues"), unpack(queues))
+  round.has_messages = redis.call("SMISMEMBER", name("mailboxes"), unpack(queues))
+  local asked = {}
+  for place, queue in ipairs(queues) do
+    local base = string.match(queue, "^[^^]*")
+    round.bases[queue], asked[place] = base, "rate/" .. base
   end
-  function source.skip()
-    place, source.rank = place + 1, source.rank + 1
+  for place, packed in ipairs(redis.call("HMGET", name("notes"), unpack(asked))) do
+    local text = note_of(packed)
+    round.rates[round.bases[queues[place]]] = text and cjson.decode(text) or nil
   end
-  function source.leap(to)
-    if to > source.rank then
-      rank, place, source.rank = to, 0, to
-    end
-  end
-  return source
+  return round
 end
 
--- The expired claims of the ask's queues, in order.
-local function expired_of(queues)
-  local gone, place = {}, 1
-  for _, queue in ipairs(queues) do
-    local keys =
-      redis.call("ZRANGEBYSCORE", name("claimed", queue), "-inf", exact(mono), "LIMIT", 0, SCAN_MAX)
-    for _, fire in ipairs(fires.fetch(keys)) do
+-- How long a queue's rate lets nobody in.
+local function closed_s(round, base)
+  local rate = round.rates[base]
+  if not rate or rate.by_key then
+    return 0
+  end
+  local _, free_in_s = the_gates().usage(base, rate)
+  return free_in_s
+end
+
+-- The next fire of an index, in order; nil: no more is due.  They are read in chunks that grow.
+local function peek(source)
+  if source.place > #source.chunk then
+    if source.size == 0 then
+      return nil
+    end
+    local keys = redis.call("ZRANGE", source.index, source.next, source.next + source.size - 1)
+    source.chunk, source.place = #keys > 0 and fires.fetch(keys, source.hash) or keys, 1
+    source.next = source.next + #keys
+    source.rank = source.next - #source.chunk
+    source.size = #keys < source.size and 0 or math.min(source.size * 2, CHUNK_MAX) -- 0: there are no more
+  end
+  local fire = source.chunk[source.place]
+  return fire and fire.run_at <= wall and fire or nil
+end
+
+local function leap_to(source, rank)
+  if rank > source.rank then
+    source.chunk, source.place, source.next, source.rank = {}, 1, rank, rank
+  end
+end
+
+-- The first of what the sources have next; it is taken from its source.
+local function first_of(sources)
+  local first, from
+  for place = 1, #sources do
+    local one = peek(sources[place])
+    if one and (not first or before(one, first)) then
+      first, from = one, sources[place]
+    end
+  end
+  if from then
+    from.place, from.rank = from.place + 1, from.rank + 1
+  end
+  return first
+end
+
+local function add_expired(gone, index, hash)
+  local keys = redis.call("ZRANGEBYSCORE", index, "-inf", exact(mono), "LIMIT", 0, EXPIRED_MAX)
+  if #keys > 0 then
+    for _, fire in ipairs(fires.fetch(keys, hash)) do
       if fire.state == "claimed" and fire.expires <= mono then
         gone[#gone + 1] = fire
       end
     end
   end
+end
+
+-- The expired claims of the ask's queues, in order.
+local function expired_of(round)
+  local gone = {}
+  for place, queue in ipairs(round.ask.queues) do
+    if round.has_fires[place] == 1 then
+      add_expired(gone, name("claimed", queue), "states")
+    end
+    if round.has_messages[place] == 1 then
+      add_expired(gone, messages.box(queue).taken, "messages")
+    end
+  end
   table.sort(gone, before)
-  return {
-    peek = function() return gone[place] end,
-    skip = function() place = place + 1 end,
-  }
+  return gone
 end
 
 -- Asks that had to stop early left the ranks where the next goes on: to run more, and to look at others.
-local function sources_of(ask)
-  local sources, flat, ranks = { expired_of(ask.queues) }, redis.call("HGETALL", name("scans")), {}
+local function read_scans(round)
+  local flat = redis.call("HGETALL", name("scans"))
   for place = 1, #flat, 2 do
-    ranks[flat[place]] = tonumber(flat[place + 1])
+    round.scans[flat[place]] = tonumber(flat[place + 1])
   end
-  for _, queue in ipairs(ask.queues) do
-    for _, kind in ipairs({ "pending", "plain" }) do
-      local source = due_of(kind, queue, ask.limit)
-      source.run, source.look = ranks["run " .. source.of] or 0, ranks["look " .. source.of] or 0
-      source.leap(source.run)
-      sources[#sources + 1] = source
-    end
+end
+
+local function add_source(sources, round, kind, queue, hash)
+  local of, left = kind .. " " .. queue, math.min(round.left.runs, CHUNK_MAX)
+  local source = {
+    of = of, index = name(kind, queue), hash = hash, is_plain = kind == "plain" or kind == "ready",
+    chunk = {}, place = 1, next = 0, rank = 0, size = math.max(left, kind == "ready" and 1 or CHUNK_MIN),
+    run = round.scans["run " .. of] or 0, look = round.scans["look " .. of] or 0,
+  }
+  leap_to(source, source.run)
+  sources[#sources + 1] = source
+end
+
+local function sources_of(round, place)
+  local sources, queue = {}, round.ask.queues[place]
+  if round.has_fires[place] == 1 then
+    add_source(sources, round, "pending", queue, "states")
+    add_source(sources, round, "plain", queue, "states")
+  end
+  if round.has_messages[place] == 1 then
+    add_source(sources, round, "waiting", queue, "messages")
+    add_source(sources, round, "ready", queue, "messages")
   end
   return sources
 end
 
 local function remember(sources, kind, is_cut)
   for _, source in ipairs(sources) do
-    if source.of and is_cut then
+    if is_cut then
       redis.call("HSET", name("scans"), kind .. " " .. source.of, source.rank)
-    elseif source.of and source[kind] > 0 then
+    elseif source[kind] > 0 then
       redis.call("HDEL", name("scans"), kind .. " " .. source.of)
     end
   end
 end
 
--- From now on only sentences are wanted.  Answers what is left to look at, and whether some is left out.
-local function turn_to_sentences(sources)
+-- From now on only sentences are wanted of this queue.  Answers what is left to look at.
+local function turn_to_sentences(sources, round)
   local rest, has_more = {}, false
   remember(sources, "run", false)
   for _, source in ipairs(sources) do
     if not source.is_plain then
       rest[#rest + 1] = source
-      has_more = has_more or source.of and source.look > 0
+      has_more = has_more or source.look > 0
     end
   end
-  local looked = tonumber(redis.call("HGET", name("scans"), "looked"))
+  local looked = round.scans.looked
   if has_more and looked and math.abs(mono - looked) < LOOK_EVERY_S then
-    return { sources[1] }, true -- the expired claims are looked at always
+    round.is_cut = true
+    return {}
   end
   for _, source in ipairs(rest) do
-    if source.of then
-      source.leap(source.look)
-    end
+    leap_to(source, source.look)
   end
-  return rest, false
+  return rest
 end
 
-local function grant(fire, ask)
+-- Why a fire that is due may never run, whatever its lane looks like.
+local function sentence_of(me)
+  if me.sentence then
+    return me.sentence
+  elseif me.state == "claimed" then
+    return me.stop or "lost with " .. me.node
+  elseif me.origin == "schedule" and not fires.mark_of(me.job) then
+    return "cancelled its job was removed"
+  elseif me.attempt > 0 then
+    return nil
+  end
+  local why = me.origin == "schedule" and the_lanes().paused(me.job)
+  if why then
+    return why == "" and "skipped paused" or "skipped paused: " .. why
+  elseif me.start_by and me.start_by < wall then
+    return "missed not started by " .. me.start_text
+  end
+  return nil
+end
+
+local function judge(me)
+  local sentence = sentence_of(me)
+  if sentence then
+    return "sentence", sentence
+  elseif me.lane or me.origin == "schedule" then
+    return the_lanes().judge(me)
+  end
+  return "run"
+end
+
+local function grant(fire, round)
+  local ask = round.ask
   world.fence = (world.fence or leap(0)) + 1
   fires.touch(fire)
   fire.state, fire.node, fire.ask, fire.fence, fire.doubted = "claimed", ask.node, ask.number, world.fence, nil
-  fire.ttl = ask.ttl_s > 0 and ask.ttl_s or fire.claim_s
+  fire.ttl = ask.ttl_s or fire.claim_s
   fire.expires = mono + fire.ttl
   world.longest = math.max(world.longest, fire.ttl)
   fires.reach(fire)
   if not fire.sentence then
+    local rate = fire.origin ~= "hook" and round.rates[round.bases[fire.queue]]
     fire.attempt = fire.attempt + 1
     fire.ran_node, fire.ran_fence, fire.ran_at = ask.node, world.fence, wall
-    fires.drop_late_hooks(fire)
+    if rate or fire.breaker and fire.origin ~= "hook" then
+      the_gates().enter(fire, rate)
+    end
+    if fire.late then
+      fires.drop_late_hooks(fire)
+    end
   end
-  lanes.hold(fire)
+  if fire.lane then
+    the_lanes().hold(fire)
+  end
+  round.granted[#round.granted + 1] = fire
+end
+
+-- Do its queue's rate and its breaker let it begin?  If not, it is put off, or its queue is closed.
+local function is_let_in(fire, round)
+  local base = round.bases[fire.queue]
+  local rate = round.rates[base]
+  if not rate and not fire.breaker or fire.origin == "hook" then
+    return true
+  elseif closed_s(round, base) > 0 then
+    round.closed[base] = true
+    return false
+  end
+  local waits = the_gates().wait_s(fire, rate)
+  if waits > 0 then
+    fires.touch(fire).run_at = wall + waits
+    round.put_off = round.put_off + 1
+  end
+  return waits == 0
 end
 
 -- What the judgement says, as far as the ask has room for it.
-local function carry_out(fire, ask, left, without)
-  local step, sentence, gone = lanes.judge(fire)
-  for _, holder in ipairs(gone or {}) do
-    fires.touch(holder).stop = "replaced by " .. fire.key
-    ring()
+local function carry_out(fire, round)
+  local step, sentence, gone = judge(fire)
+  local left, kind = round.left, fire.origin == "hook" and "hooks" or "runs"
+  if gone then
+    for _, holder in ipairs(gone) do
+      fires.touch(holder).stop = "replaced by " .. fire.key
+      ring()
+    end
   end
-  local kind = fire.origin == "hook" and "hooks" or "runs"
   if step == "wait" and not fire.waits then
     fires.touch(fire).waits = true
-    lanes.hold(fire)
+    the_lanes().hold(fire)
   elseif step == "sentence" and left.sentences > 0 then
     fires.touch(fire).sentence, left.sentences = sentence, left.sentences - 1
-    grant(fire, ask)
-  elseif step == "run" and left[kind] > 0 and not without[fire.job] then
+    grant(fire, round)
+  elseif step == "run" and left[kind] > 0 and not round.without[fire.job] and is_let_in(fire, round) then
     left[kind] = left[kind] - 1
-    grant(fire, ask)
+    grant(fire, round)
   end
 end
 
--- Claim what is due for this ask.  Answers whether there was more to look at.
-local function grant_due(ask)
-  local left = { runs = ask.limit, hooks = ask.hooks, sentences = SENTENCES_MAX }
-  local sources, without, budget, is_full, is_hasty = sources_of(ask), {}, SCAN_MAX, false, false
-  for _, job in ipairs(ask.without) do
-    without[job] = true
-  end
-  while budget > 0 do
-    if left.runs == 0 and not is_full then
-      is_full, budget = true, LOOK_MAX
-      sources, is_hasty = turn_to_sentences(sources)
+-- Go through one queue until there is no more to do in it.
+local function serve(place, round)
+  local sources, is_narrow = sources_of(round, place), false
+  local base = round.bases[round.ask.queues[place]]
+  round.closed[base] = round.closed[base] or closed_s(round, base) > 0
+  while round.put_off < PUT_OFF_MAX do
+    if not is_narrow and (round.left.runs == 0 or round.closed[base]) then
+      is_narrow, sources = true, turn_to_sentences(sources, round)
     end
-    local fire = fires.first_of(sources, before)
+    local left = is_narrow and "looks" or "budget"
+    local fire = round[left] > 0 and first_of(sources)
     if not fire then
       break
     end
-    budget = budget - 1
-    if not fire.is_forgotten then
-      carry_out(fire, ask, left, without)
+    round[left] = round[left] - 1
+    if fire.state == "pending" and not fire.is_forgotten then
+      carry_out(fire, round)
     end
   end
-  remember(sources, is_full and "look" or "run", budget == 0)
-  if is_full and budget == 0 then
+  local is_spent = round[is_narrow and "looks" or "budget"] == 0
+  remember(sources, is_narrow and "look" or "run", is_spent)
+  if is_narrow and is_spent then
     redis.call("HSET", name("scans"), "looked", exact(mono))
   end
-  return is_hasty or budget == 0
+  round.is_cut = round.is_cut or is_spent
 end
 
--- These lives are proven dead: their claims are over now.
-local function bury(lives)
-  for _, life in ipairs(lives) do
-    for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", name("life", life), 0, -1))) do
-      if fires.is_live(fire) then
-        fires.touch(fire).expires = mono
-        ring()
-      end
+-- Claim what is due for this ask: expired claims first, then queue by queue.
+local function grant_due(round)
+  round.without = {}
+  for _, job in ipairs(round.ask.without or {}) do
+    round.without[job] = true
+  end
+  for _, fire in ipairs(expired_of(round)) do
+    carry_out(fire, round)
+  end
+  read_scans(round)
+  for place in ipairs(round.ask.queues) do
+    if round.budget == 0 or round.put_off >= PUT_OFF_MAX then
+      break
+    elseif round.has_fires[place] == 1 or round.has_messages[place] == 1 then
+      serve(place, round)
     end
   end
-  fires.save()
 end
 
-local function least(index, after)
-  local first = redis.call("ZRANGEBYSCORE", index, "(" .. exact(after), "+inf", "WITHSCORES", "LIMIT", 0, 1)
-  return first[2] and tonumber(first[2]) - after or math.huge
-end
-
-local function next_in_s(ask, is_cut)
+local function next_in_s(round)
   if mono < world.calm_until then
     return world.calm_until - mono
   end
-  local soonest = math.min(least(name("graces"), mono), is_cut and LOOK_AGAIN_S or math.huge)
-  for _, queue in ipairs(ask.queues) do
-    local comes, plain = least(name("pending", queue), wall), least(name("plain", queue), wall)
-    soonest = math.min(soonest, comes, plain, least(name("claimed", queue), mono))
+  local soonest = math.min(least(name("graces"), mono), round.is_cut and LOOK_AGAIN_S or math.huge)
+  if round.put_off >= PUT_OFF_MAX then
+    soonest = math.min(soonest, PUT_OFF_AGAIN_S)
+  end
+  for place, queue in ipairs(round.ask.queues) do
+    if round.has_fires[place] == 1 then
+      local comes, plain = least(name("pending", queue), wall), least(name("plain", queue), wall)
+      soonest = math.min(soonest, comes, plain, least(name("claimed", queue), mono))
+    end
+    if round.has_messages[place] == 1 then
+      local box = messages.box(queue)
+      soonest = math.min(soonest, least(box.ready, wall), least(box.waiting, wall), least(box.taken, mono))
+    end
+  end
+  for base in pairs(round.rates) do
+    local opens = closed_s(round, base)
+    soonest = opens > 0 and math.min(soonest, opens) or soonest
   end
   return soonest
 end
 
-local function renewed(fire)
-  if fire.expires ~= mono + fire.ttl or fire.doubted then
-    fires.touch(fire)
-    fire.expires, fire.doubted = mono + fire.ttl, nil
-  end
-  return fire
-end
-
--- What is claimed under this ask, renewed.
-local function claims_of(ask)
-  local claims, keys, jobs, number = {}, {}, {}, exact(ask.number)
-  for _, fire in ipairs(fires.fetch(redis.call("ZRANGEBYSCORE", name("life", ask.node), number, number))) do
-    if fires.is_live(fire) then
-      renewed(fire)
-      keys[#keys + 1], jobs[#jobs + 1] = fire.key, fire.job
-      claims[#claims + 1] = {
-        fence = exact(fire.fence),
-        attempt = fire.attempt,
-        ttl_s = exact(fire.ttl),
-        expires_at = exact(wall + fire.ttl),
-        sentence = fire.sentence,
-      }
-    end
-  end
-  for place, success in ipairs(fires.fields("succeeded", jobs)) do
-    claims[place].success = success or nil
-  end
-  return claims, fires.fields("texts", keys)
-end
-
 local function claim(ask)
-  local packed, is_cut = redis.call("HGET", name("asks"), ask.node), false
-  if mono >= world.calm_until and ask.number > (packed and cmsgpack.unpack(packed).number or 0) then
+  local packed, round = redis.call("HGET", name("asks"), ask.node), round_of(ask)
+  local granted = round.granted
+  if mono < world.calm_until or ask.number <= (packed and cmsgpack.unpack(packed).number or 0) then
+    granted = set_up_lives().granted_before(ask)
+  else
     redis.call("HSET", name("asks"), ask.node, cmsgpack.pack({ number = ask.number, at = mono }))
-    bury(ask.dead)
-    is_cut = grant_due(ask)
+    if ask.dead then
+      set_up_lives().bury(ask.dead)
+    end
+    grant_due(round)
     fires.save()
   end
-  local claims, texts = claims_of(ask)
-  fires.save()
-  local soonest = next_in_s(ask, is_cut)
-  return { claims = claims, next_in_s = soonest < math.huge and exact(soonest) or nil }, texts
+  local soonest = next_in_s(round)
+  return { next_in_s = soonest < math.huge and exact(soonest) or nil }, told_of(granted)
 end
 
 verbs.claim = claim
 function verbs.bury(lives)
-  bury(lives)
+  set_up_lives().bury(lives)
   return true
 end

@@ -10,13 +10,17 @@
 -- open, open:JOB  not over, by their nominal instant; done, done:JOB over; over: by when that was
 -- tails, results  what an attempt left, by key and number
 
-local CHUNK = 500 -- Lua passes no more than some thousand values at once
+local cache, dirty, changed, marks, fires = {}, {}, {}, {}, {} -- `changed`: messages, in order
+local absent, texts = {}, {} -- keys that nobody has, and the texts of those that are recorded now
+local met = { queues = {}, mailboxes = {}, tasks = {}, jobs = {} } -- to be added to the sets of these names
+local succeeded, general = {}, nil
 
-local cache, dirty, marks, fires = {}, {}, {}, {}
-
-local function known(key, packed)
-  local fire = packed and cmsgpack.unpack(packed) or false
-  if fire then
+local function known(key, packed, kind)
+  local fire = false
+  if packed and kind == "messages" then
+    fire = messages.unpack(key, packed)
+  elseif packed then
+    fire = cmsgpack.unpack(packed)
     fire.key = key
   end
   cache[key] = fire
@@ -25,7 +29,8 @@ end
 
 function fires.get(key)
   if cache[key] == nil then
-    return known(key, redis.call("HGET", name("states"), key))
+    return known(key, redis.call("HGET", KEPT, key), "messages")
+      or known(key, redis.call("HGET", name("states"), key), "states")
   end
   return cache[key]
 end
@@ -35,43 +40,31 @@ function fires.open(key)
   return fire and fire.state ~= "over" and fire or nil
 end
 
--- The first of what several sources have next, in this order; it is taken from its source.
-function fires.first_of(sources, is_before)
-  local first, from
-  for _, source in ipairs(sources) do
-    local one = source.peek()
-    if one and (not first or is_before(one, first)) then
-      first, from = one, source
-    end
-  end
-  if from then
-    from.skip()
-  end
-  return first
-end
-
--- The values of many fields of a hash; false where there is none.
-function fires.fields(hash, fields)
-  local values = {}
-  for first = 1, #fields, CHUNK do
-    local last = math.min(first + CHUNK - 1, #fields)
-    for _, value in ipairs(redis.call("HMGET", name(hash), unpack(fields, first, last))) do
-      values[#values + 1] = value
-    end
-  end
-  return values
-end
-
--- Read these at once; answers those that there are, in order.
-function fires.fetch(keys)
-  local missing, there = {}, {}
+local function read(keys, kind)
+  local missing = {}
   for _, key in ipairs(keys) do
-    if cache[key] == nil then
+    if not cache[key] then
       missing[#missing + 1] = key
     end
   end
-  for place, packed in ipairs(fires.fields("states", missing)) do
-    known(missing[place], packed)
+  if #missing > 0 then
+    for place, packed in ipairs(fields(kind, missing)) do
+      known(missing[place], packed, kind)
+    end
+  end
+  return #missing > 0
+end
+
+-- Read these at once, which are mostly of this kind; answers those that there are, in order.
+function fires.fetch(keys, kind)
+  local there, fresh = {}, {}
+  for _, key in ipairs(keys) do
+    if cache[key] == nil then
+      fresh[#fresh + 1] = key
+    end
+  end
+  if read(fresh, kind or "states") then
+    read(fresh, kind == "messages" and "states" or "messages")
   end
   for _, key in ipairs(keys) do
     if cache[key] then
@@ -81,64 +74,28 @@ function fires.fetch(keys)
   return there
 end
 
-local function waiting_of(fire)
-  local is_free = fire.origin == "push" or fire.origin == "manual"
-  local is_plain = is_free and not (fire.lane or fire.start_by or fire.sentence)
-  return name(is_plain and "plain" or "pending", fire.queue)
-end
-
--- The indices that a fire stands in, and where.
-local function places(fire)
-  local there = {}
-  if fire.state == "over" then
-    there[name("over")] = fire.over_at
-    return there
-  end
-  if fire.state == "pending" then
-    there[waiting_of(fire)] = fire.run_at
-  else
-    there[name("claimed", fire.queue)] = fire.expires
-    there[name("life", fire.node)] = fire.ask
-  end
-  if fire.lane then
-    if fire.state == "pending" then
-      there[name("lane", fire.lane)] = fire.run_at
-    end
-    if fire.state == "claimed" or fire.waits then
-      there[name("held", fire.lane)] = fire.id
-    end
-  end
-  return there
-end
-
 -- To be called before a fire is changed.
 function fires.touch(fire)
-  if not dirty[fire.key] then
-    dirty[fire.key] = { fire = fire, was = places(fire), shelf = fire.state == "over" and "done" or "open" }
+  if fire.is_light then
+    if not fire.is_dirty then
+      fire.is_dirty, fire.was_state = true, fire.state
+      if not fire.is_new then
+        fire.was, fire.was_score = messages.place(fire)
+      end
+      changed[#changed + 1] = fire
+    end
+  elseif not dirty[fire.key] then
+    general = general or set_up_general()
+    local shelf = fire.state == "over" and "done" or "open"
+    dirty[fire.key] = { fire = fire, was = general.places(fire), shelf = shelf }
   end
   return fire
-end
-
-function fires.record(text, run_at)
-  local given = cjson.decode(text)
-  if redis.call("HSETNX", name("texts"), given.key, text) == 0 then
-    return false
-  end
-  world.recorded = world.recorded + 1
-  local fire = given.rules
-  fire.key, fire.id, fire.state, fire.run_at, fire.attempt = given.key, world.recorded, "pending", run_at, 0
-  fire.job, fire.due, fire.queue, fire.origin = given.job, given.due, given.queue, given.origin
-  fire.start_by, fire.first = given.start_by, given.first
-  redis.call("SADD", name("queues"), fire.queue)
-  cache[fire.key] = fire
-  dirty[fire.key] = { fire = fire, was = {} }
-  return true
 end
 
 function fires.forget(fire)
   fires.touch(fire)
   fire.is_forgotten = true
-  cache[fire.key] = false
+  cache[fire.key], texts[fire.key], absent[fire.key] = false, nil, nil
   local left = {}
   for number = 1, #(fire.attempts or {}) do
     left[number] = fire.key .. "#" .. number
@@ -192,35 +149,11 @@ end
 
 function fires.finish(fire, outcome)
   fire.state, fire.outcome, fire.over_at = "over", outcome, wall
-  if string.match(outcome, "^%S+") == "succeeded" and fire.origin ~= "hook" then
-    redis.call("HSET", name("succeeded"), fire.job, exact(wall))
+  if fire.origin ~= "hook" and is_success(outcome) then
+    succeeded[fire.job] = true
   end
-  redis.call("SADD", name("jobs"), fire.job)
+  met.jobs[fire.job] = true
   fires.drop_late_hooks(fire)
-end
-
-local function add(batches, index, ...)
-  local values = batches[index] or {}
-  batches[index] = values
-  for _, value in ipairs({ ... }) do
-    values[#values + 1] = value
-  end
-end
-
--- By its nominal instant a fire stands among those that are open, then among those that are over.
-local function shelve(key, change, adds, removes)
-  local fire = change.fire
-  local shelf = not fire.is_forgotten and (fire.state == "over" and "done" or "open")
-  if shelf ~= change.shelf then
-    if change.shelf then
-      add(removes, name(change.shelf), key)
-      add(removes, name(change.shelf, fire.job), key)
-    end
-    if shelf then
-      add(adds, name(shelf), exact(fire.due), key)
-      add(adds, name(shelf, fire.job), exact(fire.due), key)
-    end
-  end
 end
 
 -- A call of the server costs more than what it does here: values for one key are given to it together.
@@ -232,73 +165,42 @@ local function give(command, batches)
   end
 end
 
+-- What is written whatever became of the fires: sets of names, texts, when a job succeeded last.
+local function save_names()
+  local sets, hashes, now = {}, {}, exact(wall)
+  for set, names in pairs(met) do
+    for one in pairs(names) do
+      add(sets, name(set), one)
+    end
+    met[set] = {}
+  end
+  for job in pairs(succeeded) do
+    add(hashes, name("succeeded"), job, now)
+  end
+  for key, text in pairs(texts) do
+    add(hashes, name("texts"), key, text)
+  end
+  succeeded, texts = {}, {}
+  give("SADD", sets)
+  give("HSET", hashes)
+end
+
 function fires.save()
-  if not next(dirty) then
+  if #changed == 0 and not next(dirty) then
     return
   end
-  local states, gone, adds, removes = {}, {}, {}, {}
+  local batches = { states = {}, gone = {}, adds = {}, removes = {} }
   for key, change in pairs(dirty) do
-    local fire, now = change.fire, {}
-    if fire.is_forgotten then
-      add(gone, name("states"), key)
-    else
-      fire.key, now = nil, places(fire)
-      add(states, name("states"), key, cmsgpack.pack(fire))
-      fire.key = key
-    end
-    shelve(key, change, adds, removes)
-    for index in pairs(change.was) do
-      if not now[index] then
-        add(removes, index, key)
-      end
-    end
-    for index, score in pairs(now) do
-      if change.was[index] ~= score then
-        add(adds, index, exact(score), key)
-      end
-    end
+    general = general or set_up_general()
+    general.write(key, change, batches)
   end
-  dirty = {}
-  give("HDEL", gone)
-  give("HSET", states)
-  give("ZREM", removes)
-  give("ZADD", adds)
-end
-
--- The clock was set: retries and delays move along, they are durations; instants of a schedule do not.
-function fires.move_waits(step)
-  for _, queue in ipairs(redis.call("SMEMBERS", name("queues"))) do
-    for _, kind in ipairs({ "pending", "plain" }) do
-      for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", name(kind, queue), 0, -1))) do
-        if fire.origin ~= "schedule" or fire.run_at ~= fire.due then
-          fires.touch(fire).run_at = fire.run_at + step
-        end
-      end
-    end
+  for place = 1, #changed do
+    messages.write(changed[place], batches)
   end
-end
-
--- Calls that were held up, as by a server that stood still, told of too little time: `mono` fell behind, and
--- now leaps ahead.  Claims that were granted or renewed meanwhile must not lose what it leaps over.
-function fires.prolong(leapt)
-  for _, queue in ipairs(redis.call("SMEMBERS", name("queues"))) do
-    local live = redis.call("ZRANGEBYSCORE", name("claimed", queue), "(" .. exact(mono - leapt), "+inf")
-    for _, fire in ipairs(fires.fetch(live)) do
-      fires.touch(fire).expires = math.min(fire.expires + leapt, mono + fire.ttl)
-    end
-  end
-end
-
--- The clock moved, and nobody knows whether it was set: work that may go on gets a fresh ttl, once.
-function fires.doubt(moved)
-  local before = exact(mono - moved)
-  for _, queue in ipairs(redis.call("SMEMBERS", name("queues"))) do
-    local live = redis.call("ZRANGEBYSCORE", name("claimed", queue), "(" .. before, "+inf")
-    for _, fire in ipairs(fires.fetch(live)) do
-      if moved > fire.ttl / 2 and not fire.doubted then
-        fires.touch(fire)
-        fire.expires, fire.doubted = mono + fire.ttl, true
-      end
-    end
-  end
+  dirty, changed = {}, {}
+  save_names()
+  give("HDEL", batches.gone)
+  give("HSET", batches.states)
+  give("ZREM", batches.removes)
+  give("ZADD", batches.adds)
 end

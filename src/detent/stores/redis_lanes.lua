@@ -1,4 +1,5 @@
 -- May a fire that is due run now?  `core/lanes.py`, which says why, in Lua: the same order, the same words.
+-- Of most messages nobody has to ask that: this part is set up at its first use in a call.
 
 local LATE_S = 60
 local lanes = { seen = {}, facts = {} }
@@ -12,12 +13,9 @@ local function fact(kind, of, read)
   return lanes.facts[at]
 end
 
-local function paused(job)
-  return fact("pause", job, function()
-    local packed = redis.call("HGET", name("notes"), "pause/" .. job)
-    local note = packed and cmsgpack.unpack(packed)
-    return note and (not note.expires or note.expires > mono) and note.text
-  end)
+-- Why the job is paused; false: it is not.
+function lanes.paused(job)
+  return fact("pause", job, function() return note_of(redis.call("HGET", name("notes"), "pause/" .. job)) end)
 end
 
 local function newer_is_due(me)
@@ -89,26 +87,6 @@ local function is_late(me)
   return me.origin == "schedule" and me.attempt == 0 and not me.waits and me.due + LATE_S < wall
 end
 
--- Why a fire that is due may never run, whatever its lane looks like.
-local function sentence_of(me)
-  if me.sentence then
-    return me.sentence
-  elseif me.state == "claimed" then
-    return me.stop or "lost with " .. me.node
-  elseif me.origin == "schedule" and not fires.mark_of(me.job) then
-    return "cancelled its job was removed"
-  elseif me.attempt > 0 then
-    return nil
-  end
-  local why = me.origin == "schedule" and paused(me.job)
-  if why then
-    return why == "" and "skipped paused" or "skipped paused: " .. why
-  elseif me.start_by and me.start_by < wall then
-    return "missed not started by " .. me.start_text
-  end
-  return nil
-end
-
 local function catch_up(me)
   local mark = fires.mark_of(me.job)
   if me.catch_up == "latest" and mark and mark.at < wall then
@@ -123,14 +101,14 @@ end
 
 local function forbid(me)
   local holder = holders(me.lane)[1].key
-  if me.attempt > 0 then
+  if me.attempt > 0 or me.origin == "push" then
     return "sentence", string.match(me.outcome or "failed", "^%S+") .. " contended by " .. holder
   end
   return "sentence", "skipped by " .. holder
 end
 
 local function queue(me)
-  if me.waits or me.attempt > 0 then
+  if me.waits or me.attempt > 0 or me.origin == "push" then
     return "wait"
   end
   for _, one in ipairs(held(me.lane).held) do
@@ -202,12 +180,9 @@ local function replace(me)
   return "wait", nil, gone
 end
 
--- The step (run, wait, hold, sentence), the sentence, and the holders that must go.
+-- The step (run, wait, hold, sentence) for one that has no sentence yet, the sentence, and who must go for it.
 function lanes.judge(me)
-  local sentence = sentence_of(me)
-  if sentence then
-    return "sentence", sentence
-  elseif is_late(me) then
+  if is_late(me) then
     return catch_up(me)
   elseif not me.lane then
     return "run"

@@ -54,6 +54,9 @@ class Link:
         self._master: Host | None = None  # whose client that is, if the Sentinels named it
         self._sentinels: Sentinels | None = None
         self._cluster: Client = None
+        self._idle: dict[
+            Client, list[Client]
+        ] = {}  # connections of a client that ran a script and may run more
         self._scripts: dict[str, str] = {}
 
     @property
@@ -84,20 +87,58 @@ class Link:
             return self._send(client, ("EVAL", script, *arguments), acknowledged)
 
     def _send(self, client: Client, command: tuple[Any, ...], acknowledged: int) -> list[bytes]:
+        answer: list[bytes]
         if not acknowledged:
-            answer: list[bytes] = client.execute_command(*command)
+            (answer,) = self._exchange(client, command)
             return answer
-        pipeline = client.pipeline(transaction=False)
-        pipeline.execute_command(*command)
-        pipeline.execute_command("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
-        answer, replicas = pipeline.execute(raise_on_error=False)
-        for one in (answer, replicas):
-            if isinstance(one, Exception):
-                raise one
+        wait = ("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
+        answer, replicas = self._exchange(client, command, wait)
         if replicas < acknowledged:
             have = f"{replicas} of {acknowledged} replicas have it"
             raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
         return answer
+
+    def _exchange(self, client: Client, *commands: tuple[Any, ...]) -> list[Any]:
+        """Send these, and have their answers.  The client would take as long again for its own affairs."""
+        connection = self._take(client)
+        try:
+            packed = [part for command in commands for part in connection.pack_command(*command)]
+            connection.send_packed_command(packed, check_health=False)
+            answers = [_answer(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()  # what comes next on it may be the answer to this
+            client.connection_pool.release(connection)
+            raise
+        with self._lock:
+            self._idle.setdefault(client, []).append(connection)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    def _take(self, client: Client) -> Client:
+        """A connection that nobody uses, and that the server has not closed."""
+        with self._lock:
+            idle = self._idle.get(client)
+            connection = idle.pop() if idle else None
+        if connection is None:
+            return client.connection_pool.get_connection()
+        try:
+            is_odd = connection.can_read(0)
+        except (_redis().exceptions.ConnectionError, OSError):
+            is_odd = True
+        if is_odd:
+            connection.disconnect()  # it connects again by itself
+        return connection
+
+    def _let_go(self) -> None:
+        """Of the connections that nobody uses."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for client, connections in idle.items():
+            for connection in connections:
+                connection.disconnect()
+                client.connection_pool.release(connection)
 
     def call(self, key: str, *command: Any) -> Any:
         """One command that needs no script, on the server that has the key."""
@@ -139,6 +180,7 @@ class Link:
 
     def close(self) -> None:
         """Let go of all connections, also of those that somebody waits on."""
+        self._let_go()
         with self._lock:
             client, sentinels, cluster = self._client, self._sentinels, self._cluster
             self._client = self._sentinels = self._master = self._cluster = None
@@ -152,6 +194,7 @@ class Link:
     def _forget(self) -> None:
         """Who is the master, and where the slots are, is asked again.  Calls under way may go on; connections
         that nobody uses go, as they may be dead too."""
+        self._let_go()
         if self._address.kind == "plain":
             if (client := self._client) is not None:
                 client.connection_pool.disconnect(inuse_connections=False)
@@ -216,6 +259,14 @@ class _Translated:
         if isinstance(error, told) or _is_cut(error):
             assert isinstance(error, Exception)
             raise self._link.explain(error) from error
+
+
+def _answer(connection: Client) -> Any:
+    """An error of the server is an answer, too: others may follow it."""
+    try:
+        return connection.read_response()
+    except _redis().exceptions.ResponseError as error:
+        return error
 
 
 def _is_cut(error: BaseException | None) -> bool:

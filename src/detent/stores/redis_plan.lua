@@ -1,5 +1,7 @@
 -- How an app's jobs and their fires come to be recorded: one unbroken chain of plans for each job.
 
+local records = set_up_records()
+
 local function chart(marks)
   local flat = {}
   for job, mark in pairs(marks) do
@@ -100,7 +102,7 @@ local function advance(plans)
     if mark and continues(plan, mark) then
       for _, planned in ipairs(plan.fires) do
         if planned.first > mark.at then
-          fires.record(ARGV[planned.text], planned.due)
+          records.put(ARGV[planned.text], planned.due)
         end
       end
       marks[plan.job] = { at = plan["until"], revision = mark.revision }
@@ -110,16 +112,28 @@ local function advance(plans)
   return chart(marks)
 end
 
+-- A fire is four words: its key, its nominal instant, the number of its rules among those given (0: they are
+-- in its text), its text.
 local function put(asked)
-  local fresh, is_any = {}, false
-  for place = 4, #ARGV do
-    local is_fresh = fires.record(ARGV[place], wall + asked.delay_s)
-    fresh[#fresh + 1], is_any = is_fresh, is_any or is_fresh
+  local fresh, keys, is_any, run_at = {}, {}, false, wall + asked.delay_s
+  for place = FIRST_TEXT, #ARGV, 4 do
+    keys[#keys + 1] = ARGV[place]
+  end
+  records.look_up(keys)
+  for place, key in ipairs(keys) do
+    local at = FIRST_TEXT + 4 * (place - 1)
+    local rules, text, is_fresh = asked.rules[tonumber(ARGV[at + 2])], ARGV[at + 3], nil
+    if rules then
+      is_fresh = records.put_light(key, tonumber(ARGV[at + 1]), rules, text, run_at)
+    else
+      is_fresh = records.put(text, run_at)
+    end
+    fresh[place], is_any = is_fresh and 1 or 0, is_any or is_fresh
   end
   if is_any then
     ring()
   end
-  return fresh
+  return true, fresh
 end
 
 verbs.adopt, verbs.advance, verbs.put = adopt, advance, put

@@ -1,11 +1,13 @@
 -- What becomes of a claim: it is renewed, its fire is settled, or its node is told to stop.
 
+local gates -- set up when they are needed
+
 local function renew(claims)
   local answers, keys = {}, {}
   for place, claimed in ipairs(claims) do
     keys[place] = claimed.key
   end
-  fires.fetch(keys)
+  fires.fetch(keys, "messages")
   for place, claimed in ipairs(claims) do
     local fire = fires.open(claimed.key)
     if fire and fire.fence == claimed.fence and fires.is_live(fire) then
@@ -30,34 +32,39 @@ end
 
 -- The attempt that ends with this report: the claim's own, or the one that was lost before it.
 local function add_attempt(fire, report)
-  fire.attempts = fire.attempts or {}
-  fire.attempts[#fire.attempts + 1] = {
-    number = fire.attempt,
-    node = fire.ran_node,
-    fence = fire.ran_fence,
-    started = fire.ran_at,
-    ended = wall,
-    outcome = report.outcome,
-    status = report.status,
-    took = report.took_s,
-  }
-  local field, tail = fire.key .. "#" .. #fire.attempts, report.tail and ARGV[report.tail]
+  local attempts, tail = fire.attempts or {}, report.tail and ARGV[report.tail]
+  fire.attempts = attempts
+  if fire.is_light then -- packed small, too
+    attempts[#attempts + 1] =
+      { fire.attempt, fire.ran_node, fire.ran_fence, fire.ran_at, wall, report.outcome, report.rest }
+  else
+    local rest = cjson.decode(report.rest)
+    attempts[#attempts + 1] = {
+      number = fire.attempt, node = fire.ran_node, fence = fire.ran_fence, started = fire.ran_at, ended = wall,
+      outcome = report.outcome, status = rest.status, took = rest.took_s,
+    }
+  end
   if tail then
-    redis.call("HSET", name("tails"), field, tail)
+    redis.call("HSET", name("tails"), fire.key .. "#" .. #attempts, tail)
   end
   if report.result then
-    redis.call("HSET", name("results"), field, report.result)
+    redis.call("HSET", name("results"), fire.key .. "#" .. #attempts, report.result)
   end
 end
 
 local function put_follow(report)
-  for _, place in ipairs(report.follow) do
-    fires.record(ARGV[place], wall)
+  local records = report.follow and set_up_records()
+  for _, place in ipairs(report.follow or {}) do
+    records.put(ARGV[place], wall)
   end
 end
 
 local function settle(fire, report)
   fires.touch(fire)
+  if fire.breaker then
+    gates = gates or set_up_gates()
+    gates.leave(fire, report.outcome)
+  end
   if report.counts and fire.attempt > #(fire.attempts or {}) then
     add_attempt(fire, report)
     keep_lane(fire)
@@ -80,6 +87,9 @@ local function settle(fire, report)
     fire.verdict, fire.again, fire.uncounted = fire.stop, nil, nil
   end
   fires.finish(fire, fire.verdict)
+  if fire.is_light then
+    fire.verdict = nil -- its outcome says the same
+  end
   if is_theirs then
     put_follow(report)
   end
@@ -88,8 +98,8 @@ end
 -- Does somebody wait for a place that these reports freed, or for what they put?
 local function lets_others_in(reports)
   for _, report in ipairs(reports) do
-    local fire = fires.get(report.key)
-    if #report.follow > 0 then
+    local fire = cache[report.key]
+    if report.follow and #report.follow > 0 then
       return true
     elseif fire and fire.lane then
       if redis.call("ZCOUNT", name("lane", fire.lane), "-inf", exact(wall)) > 0 then
@@ -105,28 +115,49 @@ local function lets_others_in(reports)
   return false
 end
 
-local function finish(reports)
-  local answers, keys = {}, {}
-  for place, report in ipairs(reports) do
-    keys[place] = report.key
+-- A report is five words: key, fence, outcome, what only history needs, and what most do not have.
+local function reports_of(count)
+  local reports, keys = {}, {}
+  for place = 1, count do
+    local at = FIRST_TEXT + 5 * (place - 1)
+    local report = ARGV[at + 4] == "" and {} or cjson.decode(ARGV[at + 4])
+    report.key, report.fence, report.outcome = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+    report.rest, report.counts = ARGV[at + 3], report.counts ~= false
+    reports[place], keys[place] = report, report.key
   end
-  fires.fetch(keys)
+  return reports, keys
+end
+
+-- 0: it was not ours to settle; 1: as the report says; a text: the verdict that stands.
+local function answer_of(fire, report, is_fresh)
+  local verdict = fire.verdict or fire.outcome
+  if is_fresh and verdict == report.outcome and fire.again == report.again_in_s then
+    return 1
+  end
+  return cjson.encode({
+    outcome = verdict, again_in_s = fire.again and exact(fire.again), counts = not fire.uncounted,
+  })
+end
+
+local function finish(asked)
+  local answers, reports, keys = {}, reports_of(asked.count)
+  fires.fetch(keys, "messages")
   for place, report in ipairs(reports) do
-    local fire = fires.get(report.key)
-    answers[place] = false
+    local fire = cache[report.key]
+    answers[place] = 0
     if fire and fire.fence == report.fence then
-      if fire.state == "claimed" then
+      local is_fresh = fire.state == "claimed"
+      if is_fresh then
         settle(fire, report)
       end
-      answers[place] =
-        { outcome = fire.verdict, again_in_s = fire.again and exact(fire.again), counts = not fire.uncounted }
+      answers[place] = answer_of(fire, report, is_fresh)
     end
   end
   fires.save()
   if lets_others_in(reports) then
     ring()
   end
-  return answers
+  return true, answers
 end
 
 local function cancel(asked)

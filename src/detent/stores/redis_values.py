@@ -6,28 +6,32 @@ Instants are seconds since the epoch; numbers come back as texts, because cjson 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
+from detent import jsontext as json
 from detent.clock import instant
-from detent.model import Attempt, Claim, Fire, Mark, Note, Report, Row, Verdict
+from detent.model import Ask, Attempt, Claim, Fire, Mark, Note, Plan, Policy, Query, Report, Row, Verdict
 from detent.stores.base import is_planned
 from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
+from detent.values import Any
 
-FIRST_TEXT = 4  # where the texts stand among a script's arguments, counted from 1
-_SURROGATE = re.compile("[\ud800-\udfff]")
+REPORT_WORDS = 5
+FIRST_TEXT = 9  # where the texts stand among a script's arguments, counted from 1
 
 
 def to_json(value: Any) -> bytes:
     """A name of a file may be no Unicode: such a byte is written out."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return to_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def to_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
+        import re  # late: few have any
+
+        return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
 
 
 def of_json(text: bytes) -> Any:
@@ -51,27 +55,28 @@ def fire_text(fire: Fire) -> bytes:
         "payload": fire.payload,
         "first": _seconds(fire.first_at),
         "instants": fire.instants if fire.instants != 1 else None,
-        "rules": _rules(fire),
+        "rules": _light_rules(fire) if _is_light(fire) else _rules(fire),
     }
     return to_json(_given(values))
 
 
 def fire_of(text: bytes) -> Fire:
     found = of_json(text)
+    rules, get = found.get("rules"), found.get
     return Fire(
-        key=found["key"],
-        job=found["job"],
-        due_at=instant(found["due"]),
-        run_id=found["run_id"],
-        queue=found["queue"],
-        lane=found["rules"].get("lane", ""),
-        start_by=_instant(found.get("start_by")),
-        policy=policy_of(found["policy"]),
-        origin=found["origin"],
-        revision=found["revision"],
-        payload=found["payload"],
-        first_at=_instant(found.get("first")),
-        instants=found.get("instants", 1),
+        found["key"],
+        found["job"],
+        instant(found["due"]),
+        found["run_id"],
+        found["queue"],
+        rules.get("lane", "") if rules else "",
+        _instant(get("start_by")),
+        policy_of(found["policy"]),
+        found["origin"],
+        found["revision"],
+        found["payload"],
+        _instant(get("first")),
+        get("instants", 1),
     )
 
 
@@ -87,53 +92,195 @@ def _rules(fire: Fire) -> dict[str, Any]:
             "grace_s": policy.grace_s,
             "late": [hook for hook in policy.hooks if hook.startswith("on_late")] or None,
             "planned": is_planned(fire) or None,
-            "start_text": f"{fire.start_by:%Y-%m-%dT%H:%M:%SZ}" if fire.start_by else None,
+            "start_text": _start_text(fire),
+            "unique_s": policy.unique_s or None,
+            **_gates(policy),
         }
     )
+
+
+def _gates(policy: Policy) -> dict[str, Any]:
+    values: dict[str, Any] = {"rate_key": policy.rate_key} if policy.rate_key else {}
+    if policy.breaker:
+        values["breaker"] = policy.breaker
+        values["threshold"] = policy.breaker_threshold
+        values["cooldown"] = policy.breaker_cooldown_s
+    return values
+
+
+def _start_text(fire: Fire) -> str | None:
+    return f"{fire.start_by:%Y-%m-%dT%H:%M:%SZ}" if fire.start_by else None
+
+
+# Messages without a lane.  Many of them have the same rules, and texts that end alike.
+
+
+def _is_light(fire: Fire) -> bool:
+    hooks = fire.policy.hooks
+    is_late = bool(hooks) and any(hook.startswith("on_late") for hook in hooks)
+    return fire.origin == "push" and not fire.lane and not is_late
+
+
+def _light_rules(fire: Fire) -> dict[str, Any]:
+    policy = fire.policy
+    rare = _gates(policy) | _given({"start_by": _seconds(fire.start_by), "start_text": _start_text(fire)})
+    rules = {"is_light": True, "claim_s": policy.claim_s, "unique_s": policy.unique_s or None}
+    return _given(rules | {"rare": rare or None})
+
+
+def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The rules that they have, and four words for each: key, due instant, number of the rules, text."""
+    rules: list[dict[str, Any]] = []
+    kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # the number, and how a text ends
+    words: list[bytes] = []
+    for fire in fires:
+        alike = (fire.job, fire.queue, id(fire.policy), fire.start_by, fire.revision, fire.lane, fire.origin)
+        kind = kinds.get(alike)
+        if kind is None:
+            kind = b"0", ""
+            if _is_light(fire):
+                rules.append({"job": fire.job, "queue": fire.queue} | _light_rules(fire))
+                kind = b"%d" % len(rules), _end_of_text(fire)
+            kinds[alike] = kind
+        number, end = kind
+        due = repr(fire.due_at.timestamp())
+        words += (
+            fire.key.encode(),
+            due.encode(),
+            number,
+            _light_text(fire, due, end) if end else fire_text(fire),
+        )
+    return rules, words
+
+
+def _end_of_text(fire: Fire) -> str:
+    values = {
+        "job": fire.job,
+        "queue": fire.queue,
+        "start_by": _seconds(fire.start_by),
+        "policy": policy_text(fire.policy),
+        "origin": fire.origin,
+        "revision": fire.revision,
+    }
+    return json.dumps(_given(values), ensure_ascii=False, separators=(",", ":"))[1:]
+
+
+def _light_text(fire: Fire, due: str, end: str) -> bytes:
+    key, run_id, payload = (
+        json.dumps(text, ensure_ascii=False) for text in (fire.key, fire.run_id, fire.payload)
+    )
+    try:
+        return f'{{"key":{key},"due":{due},"run_id":{run_id},"payload":{payload},{end}'.encode()
+    except UnicodeEncodeError:
+        return fire_text(fire)
 
 
 # What is asked and answered.
 
 
-def report_values(report: Report, texts: list[bytes]) -> dict[str, Any]:
-    """The report; its output and what follows from it are added to the texts, and named by their place."""
-    verdict = report.verdict
-    values = {
-        "key": report.claim.fire.key,
-        "fence": report.claim.fence,
-        "outcome": outcome_text(verdict.outcome),
-        "again_in_s": verdict.again_in_s,
-        "counts": verdict.counts,
-        "status": report.status,
-        "took_s": report.took_s,
-        "result": report.result or None,
-        "tail": add_text(texts, report.tail) if report.tail else None,
-        "follow": [add_text(texts, fire_text(fire)) for fire in report.follow],
+def ask_values(ask: Ask) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "node": ask.node,
+        "number": ask.number,
+        "limit": ask.limit,
+        "queues": ask.queues,
     }
-    return _given(values)
+    if ask.ttl_s:
+        values["ttl_s"] = ask.ttl_s
+    if ask.hooks:
+        values["hooks"] = ask.hooks
+    if ask.dead:
+        values["dead"] = ask.dead
+    if ask.without:
+        values["without"] = ask.without
+    return values
 
 
-def add_text(texts: list[bytes], text: bytes) -> int:
+def plan_values(plan: Plan, texts: list[bytes]) -> dict[str, Any]:
+    return {
+        "job": plan.job,
+        "revision": plan.revision,
+        "since": plan.since.timestamp(),
+        "until": plan.until.timestamp(),
+        "spans": [fire.first_at.timestamp() for fire in plan.fires if fire.instants > 1 and fire.first_at],
+        "fires": [
+            {
+                "text": add_text(texts, fire_text(fire)),
+                "due": fire.due_at.timestamp(),
+                "first": (fire.first_at or fire.due_at).timestamp(),
+            }
+            for fire in plan.fires
+        ],
+    }
+
+
+def query_values(query: Query) -> dict[str, Any]:
+    values: dict[str, Any] = {"state": query.state, "origins": list(query.origins)}
+    values |= {"queues": list(query.queues), "kinds": list(query.kinds)}
+    for name, value in (("job", query.job), ("key", query.key)):
+        values |= {name: value} if value else {}
+    for name, at in (("since", query.since), ("until", query.until)):
+        values |= {name: at.timestamp()} if at else {}
+    return values
+
+
+def report_values(reports: Sequence[Report]) -> list[bytes]:
+    """Five words for each report: key, fence, outcome, what only history needs, what most do not have; then
+    their outputs and what follows from them, which are named by their place."""
+    words: list[bytes] = []
+    texts: list[bytes] = []
+    first = FIRST_TEXT + REPORT_WORDS * len(reports)
+    for report in reports:
+        claim, verdict = report.claim, report.verdict
+        status = f'"status":{report.status},' if report.status is not None else ""
+        words += (
+            claim.fire.key.encode(),
+            b"%d" % claim.fence,
+            to_text(outcome_text(verdict.outcome)),
+            f'{{{status}"took_s":{report.took_s!r}}}'.encode(),
+            _more_of(report, texts, first),
+        )
+    return words + texts
+
+
+def _more_of(report: Report, texts: list[bytes], first: int) -> bytes:
+    _, again_in_s, counts = report.verdict
+    if again_in_s is None and counts and not (report.result or report.tail or report.follow):
+        return b""
+    values: dict[str, Any] = {
+        "again_in_s": again_in_s,
+        "counts": None if counts else False,
+        "result": report.result or None,
+        "tail": add_text(texts, report.tail, first) if report.tail else None,
+        "follow": [add_text(texts, fire_text(fire), first) for fire in report.follow] or None,
+    }
+    return to_json(_given(values))
+
+
+def add_text(texts: list[bytes], text: bytes, first: int = FIRST_TEXT) -> int:
     texts.append(text)
-    return FIRST_TEXT + len(texts) - 1
+    return first + len(texts) - 1
 
 
-def claim_of(found: Mapping[str, Any], text: bytes, node: str) -> Claim:
-    return Claim(
-        fire=fire_of(text),
-        node=node,
-        fence=int(found["fence"]),
-        attempt=found["attempt"],
-        ttl_s=float(found["ttl_s"]),
-        expires_at=instant(float(found["expires_at"])),
-        sentence=outcome_of(found.get("sentence")),
-        previous_success_at=_instant(found.get("success")),
-    )
+def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
+    """Four words for each: its fire, fence, attempt, and the rest, which is the same for most."""
+    rests: dict[bytes, tuple[Any, ...]] = {}
+    claims = []
+    for text, fence, attempt, rest in zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True):
+        if rest not in rests:
+            found = of_json(rest)
+            ttl_s = float(found["ttl_s"])
+            sentence, success = outcome_of(found.get("sentence")), _instant(found.get("success"))
+            rests[rest] = ttl_s, instant(now + ttl_s), sentence, success
+        claims.append(Claim(fire_of(text), node, fence, attempt, *rests[rest]))
+    return tuple(claims)
 
 
-def verdict_of(found: Mapping[str, Any] | None) -> Verdict | None:
-    if not found:
-        return None
+def verdict_of(told: int | bytes, reported: Verdict) -> Verdict | None:
+    """0: it was not theirs to give; 1: the one that was reported stands."""
+    if isinstance(told, int):
+        return reported if told else None
+    found = of_json(told)
     again_in_s = found.get("again_in_s")
     outcome = read_outcome(found["outcome"])
     return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])

@@ -1,7 +1,7 @@
 -- Every call starts here: what time it is, which era, and whether the clock was set since the last call.
 --
--- KEYS[1] is the app's "world"; all its keys begin alike and lie in one slot.  ARGV: the verb, what the
--- client knows, what it asks, then texts that go in as they are.
+-- KEYS[1] is the app's "world"; all its keys begin alike and lie in one slot.  ARGV: the verb, what it is asked
+-- as JSON, six words that tell what the client knows, then words that go in as they are.
 --
 -- `wall` is the server's clock and says what is due.  `mono` says what has expired: it is the wall clock
 -- less all steps of it that were noticed.  A client says how long ago, by a clock that nobody sets, it got
@@ -12,22 +12,42 @@
 if redis.replicate_commands then redis.replicate_commands() end -- before 7 they are not the default
 
 local SCHEMA = 1
+local FIRST_TEXT = 9
 local STEP_S = 1 -- less is the network, or drift
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
 local TOUCH_S = 0.25 -- that the store was called is written down no more often than this
 
 local prefix = string.sub(KEYS[1], 1, -6)
-local said = cjson.decode(ARGV[2])
+local said = { -- nil: nobody knows
+  waits = ARGV[3] ~= "", wall = tonumber(ARGV[4]), era = ARGV[5] ~= "" and ARGV[5] or nil,
+  mono = tonumber(ARGV[6]), longest = tonumber(ARGV[7]), elapsed = tonumber(ARGV[8]),
+}
 local world, found, wall, mono = {}, {}, 0, 0
 local verbs = {} -- of the parts that this script is made of
 
--- cjson and Redis would round a number.
+-- cjson and Redis would round a number.  The same few come again and again.
+local exacts = {}
 local function exact(number)
-  return string.format("%.17g", number)
+  local text = exacts[number]
+  if not text then
+    text = string.format("%.17g", number)
+    exacts[number] = text
+  end
+  return text
+end
+
+local function is_success(outcome)
+  return string.sub(outcome, 1, 9) == "succeeded"
 end
 
 local function name(kind, of)
   return of and prefix .. kind .. ":" .. of or prefix .. kind
+end
+
+-- The text of a note, as it is kept; false: there is none.
+local function note_of(packed)
+  local note = packed and cmsgpack.unpack(packed)
+  return note and (not note.expires or note.expires > mono) and note.text
 end
 
 -- Wake those who wait, when the call is over.
@@ -39,18 +59,19 @@ end
 local function read_world()
   local packed = redis.call("GET", name("world"))
   world = packed and cmsgpack.unpack(packed) or {}
-  for field, value in pairs(world) do
-    found[field] = value
-  end
+  found = {
+    last = world.last, era = world.era, ahead = world.ahead, calm_until = world.calm_until, fence = world.fence,
+    longest = world.longest, generation = world.generation, recorded = world.recorded,
+  }
 end
 
 local function save_world()
   local moved = world.last - (found.last or 0)
-  local is_changed = said.waits or moved < 0 or moved > TOUCH_S
-  for field, value in pairs(world) do
-    is_changed = is_changed or field ~= "last" and value ~= found[field]
-  end
-  if is_changed then
+  local is_told = said.waits or moved < 0 or moved > TOUCH_S or world.era ~= found.era
+  local is_timed = world.ahead ~= found.ahead or world.calm_until ~= found.calm_until
+  local is_grown = world.fence ~= found.fence or world.longest ~= found.longest
+  local is_more = world.generation ~= found.generation or world.recorded ~= found.recorded
+  if is_told or is_timed or is_grown or is_more then
     redis.call("SET", name("world"), cmsgpack.pack(world))
   end
 end
@@ -92,7 +113,9 @@ end
 
 local function read_clock()
   local time = redis.call("TIME")
-  wall = said.wall or tonumber(time[1]) + tonumber(time[2]) / 1000000
+  local text = time[1] .. "." .. string.sub("00000" .. time[2], -6)
+  wall = said.wall or tonumber(text)
+  exacts[wall] = not said.wall and text or nil
 end
 
 -- Answers how far the clock was set, how far it moved where that may have been a step, and how far `mono` went
@@ -100,7 +123,9 @@ end
 local function arrive()
   read_clock()
   read_world()
-  local replid = string.match(redis.call("INFO", "replication"), "master_replid:(%x+)") or "none"
+  local info = redis.call("INFO", "replication")
+  local _, at = string.find(info, "master_replid:", 1, true)
+  local replid = at and string.match(info, "^%x+", at + 1) or "none"
   local step, moved, is_doubtful = 0, 0, false
   if world.era then
     if world.schema > SCHEMA then
@@ -124,4 +149,17 @@ local function arrive()
   world.last = wall
   local leapt = moved >= 0 and math.max(-step, 0) or 0 -- a clock that was set back by far has not moved ahead
   return math.abs(step) > STEP_S and step or 0, is_doubtful and moved or 0, leapt
+end
+
+-- Four words about the store, the answer as JSON, then words that go out as they are.
+local function reply(answer, words)
+  save_world()
+  if is_ringing then
+    redis.call("XADD", name("bell"), "MAXLEN", 1, "*", "rang", 1)
+  end
+  local told = { exact(wall), exact(mono), world.era, exact(world.longest), cjson.encode(answer) }
+  for place = 1, #words do
+    told[5 + place] = words[place]
+  end
+  return told
 end

@@ -2,7 +2,7 @@
 -- that is older gets every section that it lacks.  A semicolon ends a statement and nothing else; the
 -- rest of a line after two dashes is a comment.
 --
--- Instants are seconds since the epoch by the wall clock; `expires`, `until`, `asked_at` and
+-- Instants are seconds since the epoch by the wall clock; `expires`, `until`, `asked_at`, `charges.at` and
 -- `calm_until` are readings of the monotonic clock of the boot that `world` names.
 
 -- version 1
@@ -143,3 +143,37 @@ CREATE TABLE results (
 
 -- Those who wait for their lane, as a lane may have many fires that are planned ahead.
 CREATE INDEX fires_waiting ON fires (lane) WHERE state = 'pending' AND waits = 1;
+
+-- version 3
+
+-- Which section came last.  `user_version` is the oldest program that may use the file: one of version 2
+-- goes on beside us.
+CREATE TABLE version (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL
+);
+
+-- What waits and what is claimed is read queue by queue: one that nobody serves costs nobody anything.
+DROP INDEX fires_pending;
+DROP INDEX fires_expiring;
+CREATE INDEX fires_ready ON fires (app, queue, run_at, key) WHERE state = 'pending';
+CREATE INDEX fires_claimed ON fires (app, queue, expires) WHERE state = 'claimed';
+
+-- What may have to be judged even by an ask that has no room; it covers what that takes.
+CREATE INDEX fires_doubtful ON fires (
+    app, queue, run_at, key, lane, origin, attempt, start_by, due, job, sentence
+) WHERE state = 'pending'
+    AND (lane <> '' OR origin IN ('schedule', 'hook') OR start_by IS NOT NULL OR sentence IS NOT NULL);
+
+-- What had no success: a few among the many.
+CREATE INDEX fires_dead ON fires (due, key, queue) WHERE substr(outcome, 1, 10) <> 'succeeded ';
+
+-- What was begun under a rate.  Of one name they are numbered without a gap, and `at` never shrinks.
+CREATE TABLE charges (
+    app    TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    at     REAL NOT NULL,          -- by the monotonic clock
+    number INTEGER NOT NULL,
+    until  REAL NOT NULL,          -- no rate looks back to it any more
+    PRIMARY KEY (app, name, at, number)
+) WITHOUT ROWID;

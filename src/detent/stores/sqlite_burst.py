@@ -1,86 +1,103 @@
 """Thousands of fires due at one instant, in the SQLite store: granted by the same few statements.
 
-A fire surely runs if nothing can sentence it and nobody else is in its lane: it needs no judgement.  The
-first of those that are due are granted at once, up to the first that is not so sure; from there on each is
-judged.  What they are comes back as one JSON text: each row that is fetched would be a turn of the
-interpreter's lock, for which the attempts that are being started compete.
+A fire surely runs if nothing can sentence it, nobody else is in its lane and its breaker is closed: it needs
+no judgement.  The first of those that are due on a queue are granted at once, up to the first that is not so
+sure; from there on each is judged.  What they are comes back as one JSON text: each row that is fetched would
+be a turn of the interpreter's lock, for which the attempts that are being started compete.
 """
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from itertools import takewhile
-from typing import Any
 
+from detent import jsontext as json
 from detent.clock import instant
-from detent.core.lanes import LATE_S
-from detent.model import Ask, Fire
+from detent.model import Ask, Claim, Fire
 from detent.stores.sqlite_call import SET_JOB, Call
+from detent.stores.sqlite_due import IS_CONTESTED, MAY_BE_SENTENCED, late
+from detent.stores.sqlite_gates import Gates
 from detent.stores.sqlite_rows import Kept
-from detent.stores.texts import policy_of
+from detent.stores.texts import policy_of, policy_text
+from detent.values import Any, NamedTuple
 
-DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
+
+class Burst(NamedTuple):
+    claims: list[tuple[int, Claim]]  # with the ids of their rows
+    longest_ttl_s: float
 
 
-def grant_burst(call: Call, ask: Ask) -> list[Kept]:
-    """Claim the first of what is due for this ask as far as it surely runs."""
-    if not ask.limit or call.one(_HAS_EXPIRED, ask.app, call.monotonic):
-        return []  # what has expired comes first, and is sentenced
-    rows = list(takewhile(lambda row: row[-1], _due(call, ask)))
+def grant_burst(call: Call, ask: Ask, gates: Gates, queue: str, most: int) -> Burst | None:
+    """Claim the first of what is due on this queue as far as it surely runs; None: the first is not sure."""
+    rows = []
+    for row in _due(call, ask, queue, most):
+        if not row[-1] or not gates.is_passable(policy_of(row[8]).breaker):
+            break
+        rows.append(row)
     if not rows:
-        return []
-    ttl_s = ask.ttl_s or _ttl_s(rows[0])
-    if not ask.ttl_s:
-        rows = list(takewhile(lambda row: _ttl_s(row) == ttl_s, rows))
-    fence = call.next_fence(ask.app, len(rows))
-    ids = json.dumps([row[0] for row in rows])
-    expires = call.monotonic + ttl_s
-    call.db.execute(_GRANT, (fence, ask.node, ask.number, ttl_s, expires, ask.node, fence, call.wall, ids))
-    call.db.execute(_REACH, (ids,))
-    return [_granted(row, ask, (fence + place, ttl_s, expires)) for place, row in enumerate(rows)]
+        return None
+    fence, ids = call.next_fence(ask.app, len(rows)), {place: row[0] for place, row in enumerate(rows)}
+    ttls = [ask.ttl_s or policy_of(row[8]).claim_s for row in rows]
+    for ttl_s in set(ttls):
+        chosen = json.dumps({place: id for place, id in ids.items() if ttls[place] == ttl_s})
+        claim = fence, ask.node, ask.number, ttl_s, call.monotonic + ttl_s
+        call.db.execute(_GRANT, (*claim, ask.node, fence, call.wall, chosen))
+    if any(row[9] == "schedule" for row in rows):
+        call.db.execute(_REACH, (json.dumps(list(ids.values())),))
+    gates.count(queue, len(rows))
+    call.outdate((row[1], row[6]) for row in rows)
+    return Burst(_claims(call, ask, fence, rows, ttls), max(ttls))
 
 
-def _due(call: Call, ask: Ask) -> list[list[Any]]:
+def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
+    """Put off what comes right after this one's place and is surely put off for the same reason: with its
+    policy, never sentenced and in no lane.  Says how many."""
+    fire = first.fire
+    if fire.lane or fire.start_by or first.sentence or fire.origin in ("schedule", "hook"):
+        return 0
+    alike = policy_text(fire.policy), json.dumps(ask.without)
+    rows = call.db.execute(_NEXT, (*alike, ask.app, fire.queue, call.wall, *place, most)).fetchall()
+    likes = list(takewhile(lambda row: row[2], rows))
+    call.db.execute(_PUT_OFF, (first.run_at, json.dumps([id for id, *_ in likes])))
+    call.outdate((key, "") for _, key, _ in likes)
+    return len(likes)
+
+
+def _due(call: Call, ask: Ask, queue: str, most: int) -> list[list[Any]]:
     now, paused = call.wall, json.dumps(list(call.pauses(ask.app)))
-    late = now + DOUBT_S, now + DOUBT_S - LATE_S
     lanes, without = json.dumps([*call.graces()]), json.dumps(ask.without)
-    surely = (paused, *late, without, lanes, now)
-    row = call.one(_DUE, *surely, ask.app, now, json.dumps(ask.queues), ask.limit)
-    found: list[list[Any]] = json.loads(row[0]) if row else []
+    surely = (paused, *late(call), without, lanes, now)
+    (text,) = call.one(_DUE, *surely, ask.app, queue, now, most) or (None,)
+    found: list[list[Any]] = json.loads(text) if text else []
     return found
 
 
-def _ttl_s(row: list[Any]) -> float:
-    return policy_of(row[8]).claim_s
+def _claims(
+    call: Call, ask: Ask, fence: int, rows: list[list[Any]], ttls: list[float]
+) -> list[tuple[int, Claim]]:
+    succeeded = call.successes({row[2] for row in rows})
+    successes = {job: None if at is None else instant(at) for job, at in succeeded.items()}
+    ends, claims = {ttl_s: instant(call.wall + ttl_s) for ttl_s in set(ttls)}, []
+    for place, (row, ttl_s) in enumerate(zip(rows, ttls, strict=True)):
+        fire, success = _fire_of(row), successes.get(row[2])
+        claim = Claim(fire, ask.node, fence + place, row[14] + 1, ttl_s, ends[ttl_s], None, success)
+        claims.append((row[0], claim))
+    return claims
 
 
-def _granted(row: list[Any], ask: Ask, claim: tuple[int, float, float]) -> Kept:
-    id, key, job, due, run_id, queue, lane, start_by, policy, *rest, run_at, attempt, _ = row
-    origin, revision, payload, first, instants = rest
-    fire = Fire(
+def _fire_of(row: list[Any]) -> Fire:
+    _, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
+    origin, revision, payload, first, instants, *_ = rest
+    return Fire(
         key, job, instant(due / 1e6), run_id, queue, lane, _instant(start_by), policy_of(policy), origin,
         revision, payload, _instant(first), instants,
     )  # fmt: skip
-    entry = Kept(fire, run_at / 1e6, id)
-    entry.state, entry.node, entry.ask, entry.attempt = "claimed", ask.node, ask.number, attempt + 1
-    entry.fence, entry.ttl_s, entry.expires = claim
-    return entry
 
 
 def _instant(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else instant(microseconds / 1e6)
 
 
-QUEUES = "queue IN (SELECT value FROM json_each(?))"
-HAS_NO_JOB = "(origin = 'schedule' AND NOT EXISTS (SELECT 1 FROM marks WHERE marks.job = fires.job))"
-IS_PAUSED = "(origin = 'schedule' AND job IN (SELECT value FROM json_each(?)))"
-MAY_BE_SENTENCED = (
-    f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0)"
-    " OR (origin = 'schedule' AND due < ?))"
-)
-IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
-_HAS_EXPIRED = "SELECT 1 FROM fires WHERE state = 'claimed' AND app = ? AND expires <= ? LIMIT 1"
 _OTHER = """
 SELECT 1 FROM fires AS other WHERE other.lane = fires.lane AND other.lane <> '' AND other.state <> 'over'
 """.strip()  # so that its index serves
@@ -93,16 +110,24 @@ AND (lane = '' OR NOT {IS_CONTESTED}
 """
 # Instants as whole microseconds: as text, SQLite rounds a number to 15 digits.
 _DUE = f"""
-SELECT json_group_array(json(row)) FROM (
+SELECT '[' || group_concat(row) || ']' FROM (
     SELECT json_array(
         id, key, job, CAST(round(due * 1e6) AS INTEGER), run_id, queue, lane,
         CAST(round(start_by * 1e6) AS INTEGER), policy, origin, revision, payload,
-        CAST(round(first * 1e6) AS INTEGER), instants, CAST(round(run_at * 1e6) AS INTEGER), attempt,
+        CAST(round(first * 1e6) AS INTEGER), instants, attempt,
         {_SURELY_RUNS}
-    ) AS row FROM fires
-    WHERE state = 'pending' AND app = ? AND run_at <= ? AND {QUEUES} ORDER BY run_at, key LIMIT ?
+    ) AS row FROM fires INDEXED BY fires_ready
+    WHERE state = 'pending' AND app = ? AND queue = ? AND run_at <= ? ORDER BY run_at, key LIMIT ?
 )
 """
+_NEXT = """
+SELECT id, key, policy = ? AND lane = '' AND start_by IS NULL AND sentence IS NULL
+    AND origin NOT IN ('schedule', 'hook') AND NOT (job IN (SELECT value FROM json_each(?)))
+FROM fires INDEXED BY fires_ready
+WHERE state = 'pending' AND app = ? AND queue = ? AND run_at <= ? AND (run_at, key) > (?, ?)
+ORDER BY run_at, key LIMIT ?
+"""
+_PUT_OFF = "UPDATE fires SET run_at = ? WHERE id IN (SELECT value FROM json_each(?))"
 _GRANT = """
 UPDATE fires SET state = 'claimed', attempt = attempt + 1, fence = ? + place, node = ?, ask = ?, ttl = ?,
     expires = ?, ran_node = ?, ran_fence = ? + place, ran_at = ?

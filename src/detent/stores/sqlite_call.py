@@ -7,18 +7,16 @@
    the first call that writes and notices.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
-from typing import Any, cast
 
+from detent import jsontext as json
 from detent.clock import instant
 from detent.core.lanes import Standing
 from detent.model import Attempt, Fire, Mark
-from detent.stores.base import PAUSE, STEP_S, leap
+from detent.stores.base import BREAKER, PAUSE, RATE, STEP_S, is_spent, leap
 from detent.stores.entry import standing
 from detent.stores.sqlite_file import Link
 from detent.stores.sqlite_rows import (
@@ -31,50 +29,11 @@ from detent.stores.sqlite_rows import (
     entry_of,
     record_values,
 )
-from detent.values import NamedTuple
+from detent.stores.sqlite_world import Clocks, World
+from detent.values import Any, cast
 
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
-READ_WITHIN_S = 0.01  # two clocks that were read further apart than this were not read together
 ORPHANS_TTL_S = 30.0  # how long nodes of a store that was deleted may still trust their claims
-
-
-def boot_id() -> str:
-    """What names this boot of the machine; "" where nothing does, and then no boot ends a claim."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    import subprocess  # late: Linux does without
-
-    with suppress(OSError, subprocess.SubprocessError):
-        words = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(words, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    return ""
-
-
-class Clocks(NamedTuple):
-    wall: Callable[[], float]
-    monotonic: Callable[[], float]
-    boot_id: str
-
-    def read(self) -> tuple[float, float]:
-        """Both clocks at one moment.  A process may be stopped between two readings."""
-        for _ in range(8):
-            before, wall = self.monotonic(), self.wall()
-            if self.monotonic() - before <= READ_WITHIN_S:
-                break
-        return wall, before
-
-
-class World(NamedTuple):
-    """What the store knows of the world around it."""
-
-    era: str
-    file: str
-    device: str
-    boot: str
-    clock: float
-    calm_until: float = 0.0
-    longest_ttl_s: float = 0.0
-    rings: int = 0
 
 
 class Call:
@@ -87,6 +46,7 @@ class Call:
         self._gone: set[str] = set()
         self._lanes: dict[str, list[Kept]] = {}
         self._standings: dict[str, list[Standing]] = {}  # of lanes in which nothing changed since
+        self._holders: dict[str, list[Standing]] = {}  # of lanes in which nobody got or lost a claim since
         self._changed: dict[int, Kept] = {}
         self._attempts: list[tuple[int, Attempt]] = []
         self._fences: dict[str, int] = {}
@@ -147,6 +107,8 @@ class Call:
         self.db.execute("UPDATE fires SET expires = ? WHERE state = 'claimed'", (self.monotonic,))
         self.db.execute("DELETE FROM graces")
         self.db.execute("DELETE FROM asks")
+        ahead = self.world.clock - (self.wall - self.monotonic)  # of the old clock against the new one
+        self.db.execute(_MOVE_CHARGES, (ahead, self.monotonic, ahead, self.monotonic))
         self.db.execute(
             "UPDATE notes SET expires = ? + min(lasts, written + lasts - ?) WHERE lasts IS NOT NULL",
             (self.monotonic, self.wall),
@@ -166,8 +128,9 @@ class Call:
 
     def _has_orphans(self) -> bool:
         """Was the file deleted under running nodes?  Their locks lie beside it."""
-        path = self._link.path
-        return any(path.with_name(path.name + ".nodes").glob("*.lock"))
+        with suppress(FileNotFoundError):
+            return any(name.endswith(".lock") for name in os.listdir(self._link.path + ".nodes"))
+        return False
 
     # Fires.
 
@@ -184,8 +147,8 @@ class Call:
         for _ in self.select("key IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)):
             pass
 
-    def select(self, where: str, values: tuple[Any, ...] = ()) -> Iterator[Kept]:
-        for row in self.db.execute(f"SELECT {COLUMNS} FROM fires WHERE {where}", values):
+    def select(self, where: str, values: tuple[Any, ...] = (), source: str = "fires") -> Iterator[Kept]:
+        for row in self.db.execute(f"SELECT {COLUMNS} FROM {source} WHERE {where}", values):
             yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
 
     def lane(self, lane: str) -> list[Standing]:
@@ -197,6 +160,14 @@ class Call:
             self._standings[lane] = [self.standing(entry) for entry in self._lanes[lane]]
         return self._standings[lane] if lane else []
 
+    def holders(self, lane: str) -> list[Standing]:
+        """Those of a lane that are claimed."""
+        if lane not in self._holders:
+            self.save()
+            found = self.select(f"id IN ({_OPEN} AND state = 'claimed') ORDER BY id", (lane,))
+            self._holders[lane] = [self.standing(entry) for entry in found]
+        return self._holders[lane]
+
     def standing(self, entry: Kept) -> Standing:
         return standing(entry, self.wall, self.monotonic)
 
@@ -204,17 +175,40 @@ class Call:
         return entry.state == "claimed" and entry.expires > self.monotonic
 
     def record(self, fire: Fire, run_at: float) -> bool:
-        return self.db.execute(RECORD, record_values(fire, run_at)).rowcount == 1
+        values = record_values(fire, run_at)
+        if self.db.execute(RECORD, values).rowcount == 1:
+            return True
+        return self._is_free(fire) and self.db.execute(RECORD, values).rowcount == 1
+
+    def record_all(self, fires: Sequence[Fire], run_at: float) -> list[bool]:
+        """Those whose key is new are most often all there are: they need no look at each."""
+        keys = {fire.key for fire in fires}
+        if len(keys) < len(fires) or self.one(_HAS_ANY, json.dumps(list(keys))):
+            return [self.record(fire, run_at) for fire in fires]
+        self.db.executemany(RECORD, (record_values(fire, run_at) for fire in fires))
+        return [True] * len(fires)
+
+    def _is_free(self, fire: Fire) -> bool:
+        """Has the fire of this key had its time?  Then it goes, to make room for another."""
+        old = self.entry(fire.key) if fire.policy.unique_s else None
+        if not old or old.state != "over" or not old.outcome:
+            return False
+        if not is_spent(fire, old.fire, old.outcome, self.wall):
+            return False
+        self.save()
+        self._forget(old)
+        return True
 
     def forget_pending(self, key: str) -> None:
         entry = self.entry(key)
         if entry and entry.state == "pending":
-            self.delete(entry.id)
+            self._forget(entry)
             self._gone.add(key)
-            del self._entries[key]
-            self._changed.pop(entry.id, None)
-            self._lanes.pop(entry.fire.lane, None)
-            self._standings.pop(entry.fire.lane, None)
+
+    def _forget(self, entry: Kept) -> None:
+        self.delete([entry.id])
+        self._changed.pop(entry.id, None)
+        self.outdate([(entry.fire.key, entry.fire.lane)])
 
     def drop_late_hooks(self, fire: Fire) -> None:
         """It started, or is over: whoever was to be told that it is late need not be."""
@@ -222,17 +216,27 @@ class Call:
             if hook.startswith("on_late"):
                 self.forget_pending(f"{fire.key}/{hook}")
 
-    def delete(self, id: int) -> None:
+    def delete(self, ids: Sequence[int]) -> None:
         for statement in _DELETE:
-            self.db.execute(statement, (id,))
+            self.db.execute(statement, (json.dumps(ids),))
 
     def is_forgotten(self, entry: Kept) -> bool:
         """A statement that is under way may still come upon what was forgotten since it began."""
         return entry.fire.key in self._gone
 
+    def outdate(self, fires: Iterable[tuple[str, str]]) -> None:
+        """Rows of these keys and lanes were written past us: what was read before counts no longer."""
+        for key, lane in fires:
+            self._entries.pop(key, None)
+            if lane:
+                for read in (self._lanes, self._standings, self._holders):
+                    read.pop(lane, None)
+
     def change(self, entry: Kept) -> None:
         self._changed[entry.id] = entry
         self._standings.pop(entry.fire.lane, None)
+        if entry.state != "pending":
+            self._holders.pop(entry.fire.lane, None)
 
     def add_attempt(self, entry: Kept, attempt: Attempt) -> None:
         self._attempts.append((entry.id, attempt))
@@ -244,14 +248,18 @@ class Call:
         where = "SELECT 1 FROM attempts WHERE fire = ? AND number = ?"
         return self.one(where, entry.id, entry.attempt) is not None
 
+    def add_words(self, said: Sequence[tuple[int, int, bytes, str]]) -> None:
+        """What attempts said: fire and number of each, its tail and its result."""
+        tails = [(id, number, tail) for id, number, tail, _ in said if tail]
+        self.db.executemany("INSERT OR REPLACE INTO tails VALUES (?, ?, ?)", tails)
+        results = [(id, number, result) for id, number, _, result in said if result]
+        self.db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", results)
+
     def save(self) -> None:
         """Write what changed."""
         self.db.executemany(CHANGE, map(change_values, self._changed.values()))
         self.db.executemany(_ADD_ATTEMPT, (attempt_values(*one) for one in self._attempts))
-        tails = ((id, one.number, one.tail) for id, one in self._attempts if one.tail)
-        self.db.executemany("INSERT OR REPLACE INTO tails VALUES (?, ?, ?)", tails)
-        results = ((id, one.number, one.result) for id, one in self._attempts if one.result)
-        self.db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", results)
+        self.add_words([(id, one.number, one.tail, one.result) for id, one in self._attempts])
         self.db.executemany(_SET_FENCE, self._fences.items())
         self.db.executemany(
             f"INSERT INTO jobs VALUES (?, ?, ?) {SET_JOB}",
@@ -291,14 +299,24 @@ class Call:
 
     def pauses(self, app: str) -> dict[str, str]:
         """The jobs of the app that are paused, and why."""
-        if ("pauses", app) not in self._read:
-            rows = self.db.execute(
-                "SELECT name, text FROM notes WHERE app = ? AND substr(name, 1, ?) = ?"
-                " AND (expires IS NULL OR expires > ?)",
-                (app, len(PAUSE), PAUSE, self.monotonic),
-            )
-            self._read["pauses", app] = {name.removeprefix(PAUSE): text for name, text in rows}
-        return cast(dict[str, str], self._read["pauses", app])
+        controls = self.controls(app)
+        return {name.removeprefix(PAUSE): controls[name] for name in controls if name.startswith(PAUSE)}
+
+    def controls(self, app: str) -> dict[str, str]:
+        """The notes of the app that a claim heeds."""
+        if ("controls", app) not in self._read:
+            rows = self.db.execute(_CONTROLS, (app, self.monotonic) * len(_CONTROLLING))
+            self._read["controls", app] = dict(rows.fetchall())
+        return cast(dict[str, str], self._read["controls", app])
+
+    def write_note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        self._read.pop(("controls", app), None)
+        if text:
+            ends = (ttl_s, self.monotonic + ttl_s) if ttl_s else (None, None)
+            values = (app, name, text, self.now(), *ends)
+            self.db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?, ?, ?)", values)
+        else:
+            self.db.execute("DELETE FROM notes WHERE app = ? AND name = ?", (app, name))
 
     def graces(self) -> dict[str, int]:
         """How many places of a lane are kept by the grace of fires that are over."""
@@ -337,9 +355,19 @@ ON CONFLICT (job) DO UPDATE SET
     succeeded = coalesce(excluded.succeeded, succeeded),
     reached = max(coalesce(excluded.reached, reached), coalesce(reached, excluded.reached))
 """
+_IDS = "(SELECT value FROM json_each(?))"
 _DELETE = (
-    "DELETE FROM fires WHERE id = ?",
-    "DELETE FROM attempts WHERE fire = ?",
-    "DELETE FROM tails WHERE fire = ?",
-    "DELETE FROM results WHERE fire = ?",
+    f"DELETE FROM fires WHERE id IN {_IDS}",
+    f"DELETE FROM attempts WHERE fire IN {_IDS}",
+    f"DELETE FROM tails WHERE fire IN {_IDS}",
+    f"DELETE FROM results WHERE fire IN {_IDS}",
 )
+_HAS_ANY = f"SELECT 1 FROM fires WHERE key IN {_IDS} LIMIT 1"
+_CONTROLLING = (PAUSE, RATE, BREAKER)
+_CONTROLS = " UNION ALL ".join(
+    f"SELECT name, text FROM notes WHERE app = ? AND name >= '{start}' AND name < '{start[:-1]}0'"
+    " AND (expires IS NULL OR expires > ?)"
+    for start in _CONTROLLING
+)  # each a range of its key: 0 is what follows a slash
+# How long a machine was off, only the wall clock can tell; no charge is younger than now.
+_MOVE_CHARGES = "UPDATE charges SET until = until - at + min(at + ?, ?), at = min(at + ?, ?)"

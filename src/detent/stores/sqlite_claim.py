@@ -1,149 +1,163 @@
-"""Who gets what is due, in the SQLite store: asks without end must not read fires without end.
+"""Who gets what is due, in the SQLite store.
 
-The answer is that of the reference, which judges every fire that is due.  Here an ask that has no
-place left to run passes over the fires that would surely just run, and one that has no sentence left
-over those that would surely be sentenced: both by the index alone.  In doubt a fire is judged; those that
-surely run are granted without, all at once (`sqlite_burst`).
+The answer is that of the reference, which judges every fire that is due; here only those are read that an ask
+can still use (`sqlite_due`), and those that surely run are granted without, all at once (`sqlite_burst`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from heapq import merge
-from typing import Any
+from collections.abc import Sequence
+from operator import itemgetter
 
+from detent import jsontext as json
 from detent.clock import instant
-from detent.core.lanes import LATE_S, Facts, Judgement, is_late, judge
-from detent.model import Ask, Claim, Outcome
+from detent.core.lanes import Facts, Judgement, Standing, is_late, judge
+from detent.model import Ask, Claim, Fire, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
-from detent.stores.sqlite_burst import (
-    DOUBT_S,
-    HAS_NO_JOB,
-    IS_CONTESTED,
-    IS_PAUSED,
-    MAY_BE_SENTENCED,
-    QUEUES,
-    grant_burst,
-)
+from detent.stores.sqlite_burst import grant_burst, put_off_likes
 from detent.stores.sqlite_call import Call
+from detent.stores.sqlite_due import Due, Wants
+from detent.stores.sqlite_gates import Gates
 from detent.stores.sqlite_rows import Kept
 
+PUT_OFFS_MAX = 500  # by one ask: behind a breaker there may be a hundred thousand
+WAITS_MAX = 1000  # told to wait by one ask: so there may for a lane
+SOON_S = 0.02  # when to ask again if there were more
 
-def grant_due(call: Call, ask: Ask) -> list[Kept]:
-    """Claim what is due for this ask, in the order in which it was recorded."""
-    for life in ask.dead:
-        _bury(call, life)
-    granted = grant_burst(call, ask)
-    left, sentences, due = {False: ask.limit - len(granted), True: ask.hooks}, SENTENCES_MAX, Due(call, ask)
-    while entry := due.next(left[False] > 0, sentences > 0):
-        judgement = _judge(call, entry)
+
+class Round:
+    """One ask that is being answered: what it can still get, and what it was granted."""
+
+    def __init__(self, call: Call, ask: Ask, gates: Gates) -> None:
+        self._call, self._ask, self._gates = call, ask, gates
+        self._places, self._hooks, self._sentences = ask.limit, ask.hooks, SENTENCES_MAX
+        self._put_offs, self._waits, self._longest_ttl_s = PUT_OFFS_MAX, WAITS_MAX, 0.0
+        self._granted: list[Kept] = []  # those that were judged
+        self._claims: list[tuple[int, Claim]] = []  # those that were not, with the ids of their rows
+
+    @property
+    def is_cut_short(self) -> bool:
+        return not self._put_offs or not self._waits
+
+    def grant_due(self) -> tuple[Claim, ...]:
+        """Claim what is due: first what has expired, then queue by queue."""
+        for life in self._ask.dead:
+            _bury(self._call, life)
+        expired = (self._ask.app, json.dumps(self._ask.queues), self._call.monotonic, self._sentences)
+        for entry in list(self._call.select(_EXPIRED, expired)):
+            self._take(entry)
+        for queue in dict.fromkeys(self._ask.queues):
+            self._serve(queue)
+        self._call.lengthen(self._longest_ttl_s)
+        self._call.save()
+        claims = zip(
+            (entry.id for entry in self._granted), _claims_of(self._call, self._granted), strict=True
+        )
+        return tuple(claim for _, claim in sorted([*self._claims, *claims], key=itemgetter(0)))
+
+    def _serve(self, queue: str) -> None:
+        room = self._room(queue)
+        if room and not self._gates.is_by_key(queue):
+            self._call.save()
+            if burst := grant_burst(self._call, self._ask, self._gates, queue, room):
+                self._places -= len(burst.claims)
+                self._claims += burst.claims
+                self._longest_ttl_s = max(self._longest_ttl_s, burst.longest_ttl_s)
+        due = Due(self._call, self._ask, queue)
+        while entry := due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0)):
+            put_offs, granted = self._put_offs, len(self._granted)
+            self._take(entry)
+            if self.is_cut_short:
+                return
+            has_filled = len(self._granted) > granted and _waits_alone(entry.fire)
+            if has_filled or self._put_offs < put_offs:
+                due.look_again()
+
+    def _room(self, queue: str) -> int:
+        return self._gates.room(queue, self._places) if self._places else 0
+
+    def _take(self, entry: Kept) -> None:
+        judgement = _judge(self._call, entry)
         for key in judgement.stop:
-            _stop(call, key, Outcome("replaced", f"by {entry.fire.key}"))
+            _stop(self._call, key, Outcome("replaced", f"by {entry.fire.key}"))
         if judgement.step == "wait" and not entry.waits:
             entry.waits = True
-            call.change(entry)
-        elif judgement.step == "sentence" and sentences:
-            entry.sentence, sentences = judgement.sentence, sentences - 1
-            granted.append(_grant(call, entry, ask))
-        elif judgement.step == "run" and left[is_hook(entry.fire)] and entry.fire.job not in ask.without:
-            left[is_hook(entry.fire)] -= 1
-            granted.append(_grant(call, entry, ask))
-    call.lengthen(max((entry.ttl_s for entry in granted), default=0.0))
-    call.save()
-    return sorted(granted, key=lambda entry: entry.id)
+            self._call.change(entry)
+            self._waits -= 1
+        elif judgement.step == "sentence" and self._sentences:
+            entry.sentence, self._sentences = judgement.sentence, self._sentences - 1
+            self._grant(entry)
+        elif judgement.step == "run" and entry.fire.job not in self._ask.without:
+            self._let_in(entry)
+
+    def _let_in(self, entry: Kept) -> None:
+        """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
+        if is_hook(entry.fire):
+            if self._hooks:
+                self._hooks -= 1
+                self._grant(entry)
+        elif self._room(entry.fire.queue):
+            if wait_s := self._gates.wait_s(entry.fire):
+                self._put_off(entry, wait_s)
+                return
+            self._places -= 1
+            self._grant(entry)
+            self._gates.enter(entry.fire, entry.fence)
+
+    def _put_off(self, entry: Kept, wait_s: float) -> None:
+        place = entry.run_at, entry.fire.key
+        entry.run_at = self._call.wall + wait_s
+        self._call.change(entry)
+        self._put_offs -= 1
+        self._put_offs -= put_off_likes(self._call, self._ask, entry, place, self._put_offs)
+
+    def _grant(self, entry: Kept) -> None:
+        ask, call = self._ask, self._call
+        entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
+        entry.fence = call.next_fence(app_of(entry.fire.job))
+        entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
+        entry.expires = call.monotonic + entry.ttl_s
+        call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
+        if entry.sentence is None:
+            entry.attempt += 1
+            entry.ran = entry.node, entry.fence, call.wall
+            call.drop_late_hooks(entry.fire)
+        call.change(entry)
+        self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
+        self._granted.append(entry)
 
 
-def grant_again(call: Call, ask: Ask) -> list[Kept]:
+def grant_again(call: Call, ask: Ask) -> tuple[Claim, ...]:
     """What is claimed under this ask already, renewed."""
     where = "state = 'claimed' AND node = ? AND ask = ? AND expires > ? ORDER BY id"
     granted = list(call.select(where, (ask.node, ask.number, call.monotonic)))
     for entry in granted:
         entry.expires = call.monotonic + entry.ttl_s
         call.change(entry)
-    return granted
+    return _claims_of(call, granted)
 
 
-def claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
+def _claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
     ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
     return tuple(claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted)
 
 
-def next_in_s(call: Call, ask: Ask) -> float:
+def next_in_s(call: Call, ask: Ask, gates: Gates) -> float:
     if not call.is_calm:
         return call.world.calm_until - call.monotonic
     call.save()
     queues = json.dumps(ask.queues)
-    pending = call.one(_NEXT_PENDING, ask.app, call.wall, queues)
-    claimed = call.one(_NEXT_EXPIRY, ask.app, call.monotonic, queues)
+    (pending,) = call.one(_NEXT_PENDING, ask.app, call.wall, queues) or (None,)
+    (claimed,) = call.one(_NEXT_EXPIRY, ask.app, call.monotonic, queues) or (None,)
     (grace,) = call.one("SELECT min(until) FROM graces WHERE until > ?", call.monotonic) or (None,)
     waits = [
-        pending[0] - call.wall if pending else None,
-        claimed[0] - call.monotonic if claimed else None,
-        grace - call.monotonic if grace else None,
+        None if pending is None else pending - call.wall,
+        None if claimed is None else claimed - call.monotonic,
+        None if grace is None else grace - call.monotonic,
+        *(gates.closed_s(queue) or None for queue in ask.queues),
     ]
     return min((wait for wait in waits if wait is not None), default=float("inf"))
-
-
-class Due:
-    """The fires that are due for an ask, in order; asked with what the asker can still use."""
-
-    def __init__(self, call: Call, ask: Ask) -> None:
-        self._call, self._ask = call, ask
-        self._after = (float("-inf"), "")
-        self._for: tuple[bool, bool] | None = None
-        self._rest: Iterator[Kept] = iter(())
-
-    def next(self, runs: bool, settles: bool) -> Kept | None:
-        """The next one.  One that is surely of no use to the asker may be passed over."""
-        if (runs, settles) != self._for:
-            self._for, self._rest = (runs, settles), self._look(runs, settles)
-        for entry in self._rest:
-            self._after = _place(entry)
-            if not self._call.is_forgotten(entry):
-                return entry
-        return None
-
-    def _look(self, runs: bool, settles: bool) -> Iterator[Kept]:
-        pending = self._pending(runs, settles)
-        return merge(self._expired(), pending, key=_place) if settles else pending
-
-    def _expired(self) -> list[Kept]:
-        """An expired claim has a sentence, always."""
-        where = f"state = 'claimed' AND app = ? AND expires <= ? AND {QUEUES}"
-        values = (self._ask.app, self._call.monotonic, json.dumps(self._ask.queues))
-        found = [one for one in self._call.select(where, values) if one.state == "claimed"]
-        due = [one for one in found if not self._call.is_live(one) and _place(one) > self._after]
-        return sorted(due, key=_place)
-
-    def _pending(self, runs: bool, settles: bool) -> Iterator[Kept]:
-        where = [f"state = 'pending' AND app = ? AND run_at <= ? AND (run_at, key) > (?, ?) AND {QUEUES}"]
-        values: list[Any] = [self._ask.app, self._call.wall, *self._after, json.dumps(self._ask.queues)]
-        if not runs or self._ask.without:
-            useless = "origin <> 'hook'" if not runs else "job IN (SELECT value FROM json_each(?))"
-            where.append(f"NOT ({useless} AND NOT ({MAY_BE_SENTENCED}) AND NOT ({IS_CONTESTED}))")
-            values += [json.dumps(self._ask.without)] if runs else []
-            values += [self._paused(), *self._late(DOUBT_S), self._contested()]
-        if not settles:
-            where.append(f"NOT ({_IS_SENTENCED})")
-            values += [self._paused(), self._call.wall - DOUBT_S]
-        return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", tuple(values))
-
-    def _paused(self) -> str:
-        return json.dumps(list(self._call.pauses(self._ask.app)))
-
-    def _late(self, doubt_s: float) -> tuple[float, float]:
-        return self._call.wall + doubt_s, self._call.wall + doubt_s - LATE_S
-
-    def _contested(self) -> str:
-        """Lanes in which a fire that is due might not just run."""
-        rows = self._call.db.execute(_CONTESTED, (self._ask.app, self._ask.app, self._call.wall))
-        return json.dumps([*self._call.graces(), *(lane for (lane,) in rows)])
-
-
-def _place(entry: Kept) -> tuple[float, str]:
-    return entry.run_at, entry.fire.key
 
 
 def _bury(call: Call, life: str) -> None:
@@ -162,21 +176,20 @@ def _judge(call: Call, entry: Kept) -> Judgement:
         newer_due=is_late(me, now) and call.one(_NEWER, fire.job, since, call.wall) is not None,
         graces=call.graces().get(fire.lane, 0),
     )
-    return judge(me, call.lane(fire.lane), facts)
+    return judge(me, _lane(call, fire), facts)
 
 
-def _grant(call: Call, entry: Kept, ask: Ask) -> Kept:
-    entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
-    entry.fence = call.next_fence(app_of(entry.fire.job))
-    entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
-    entry.expires = call.monotonic + entry.ttl_s
-    call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
-    if entry.sentence is None:
-        entry.attempt += 1
-        entry.ran = entry.node, entry.fence, call.wall
-        call.drop_late_hooks(entry.fire)
-    call.change(entry)
-    return entry
+def _lane(call: Call, fire: Fire) -> list[Standing]:
+    """Those of its lane that its judgement depends on.  Of those who only wait there may be thousands."""
+    if not fire.lane:
+        return []
+    only_holders = fire.policy.concurrency == "Forbid" or _waits_alone(fire)
+    return call.holders(fire.lane) if only_holders else call.lane(fire.lane)
+
+
+def _waits_alone(fire: Fire) -> bool:
+    """Does it wait for a place in its lane whoever else does?"""
+    return fire.origin == "push" and fire.policy.concurrency == "Queue"
 
 
 def _stop(call: Call, key: str, why: Outcome) -> None:
@@ -187,23 +200,23 @@ def _stop(call: Call, key: str, why: Outcome) -> None:
     call.ring()
 
 
-_IS_SENTENCED = (
-    f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0))"
-)
-_CONTESTED = """
-SELECT lane FROM (
-    SELECT lane FROM fires WHERE state = 'claimed' AND app = ?
-    UNION ALL SELECT lane FROM fires WHERE state = 'pending' AND app = ? AND run_at <= ?
-) WHERE lane <> '' GROUP BY lane HAVING count(*) > 1
-"""
 _NEWER = """
 SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1
 """
-_NEXT_PENDING = f"""
-SELECT run_at FROM fires WHERE state = 'pending' AND app = ? AND run_at > ? AND {QUEUES}
-ORDER BY run_at LIMIT 1
+_EXPIRED = """
+state = 'claimed' AND app = ? AND queue IN (SELECT value FROM json_each(?)) AND expires <= ?
+ORDER BY run_at, key LIMIT ?
 """
-_NEXT_EXPIRY = f"""
-SELECT expires FROM fires WHERE state = 'claimed' AND app = ? AND expires > ? AND {QUEUES}
-ORDER BY expires LIMIT 1
+# Of each queue the first: a seek in its index.
+_NEXT_PENDING = """
+SELECT min((
+    SELECT run_at FROM fires WHERE state = 'pending' AND app = ?1 AND queue = value AND run_at > ?2
+    ORDER BY run_at LIMIT 1
+)) FROM json_each(?3)
+"""
+_NEXT_EXPIRY = """
+SELECT min((
+    SELECT expires FROM fires WHERE state = 'claimed' AND app = ?1 AND queue = value AND expires > ?2
+    ORDER BY expires LIMIT 1
+)) FROM json_each(?3)
 """

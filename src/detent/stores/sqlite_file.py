@@ -17,16 +17,14 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TypeVar
 
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.stores.sqlite_schema import VERSION, look_inside, number_of, upgrade
 from detent.stores.sqlite_turn import Turn, pause
+from detent.values import TypeVar
 
 BUSY_MAX_S = 10.0
-VERSION = 2  # of the schema
-APPLICATION_ID = 0x64746E74  # "dtnt": whose database this is
 NETWORK_DISKS = frozenset((
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
     "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs",
@@ -49,7 +47,7 @@ _Begin = Callable[[sqlite3.Connection, float], None]
 class Link:
     """A connection of one thread, and the file it has open."""
 
-    def __init__(self, db: sqlite3.Connection, path: Path, identity: tuple[int, int]) -> None:
+    def __init__(self, db: sqlite3.Connection, path: str, identity: tuple[int, int]) -> None:
         self.db, self.path, self.identity = db, path, identity
         self.lock = threading.Lock()  # held during a transaction, so that nobody closes it then
         self.is_open = True
@@ -64,18 +62,19 @@ class Link:
         """Close it where the path names another file now; that one must not get the log of ours."""
         for name, inode in self._beside.items():
             if _inode(name) == inode:
-                name.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
         self.close()
 
-    def _names(self) -> list[Path]:
-        return [self.path.with_name(self.path.name + end) for end in ("-wal", "-shm")]
+    def _names(self) -> list[str]:
+        return [self.path + end for end in ("-wal", "-shm")]
 
 
 class File:
     """A store's file, which is created with its first use."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+        self.path = os.path.abspath(path)
         self._mine = threading.local()
         self._links = weakref.WeakSet[Link]()
         self._writers = threading.Lock()  # threads of one process need not wait for each other in naps
@@ -103,7 +102,7 @@ class File:
         """The number that this statement answers, outside of any transaction."""
         deadline = clock.monotonic() + BUSY_MAX_S
         with self._words(), self._link(deadline) as link:
-            return _patiently(lambda: _number(link.db, statement), deadline)
+            return _patiently(lambda: number_of(link.db, statement), deadline)
 
     def close(self) -> None:
         for link in list(self._links):
@@ -149,7 +148,7 @@ class File:
     # Opening.
 
     def _open(self, deadline: float) -> Link:
-        refuse_network_disk(self.path.parent)
+        refuse_network_disk(os.path.dirname(self.path))
         with _opening:
             self._create()
             self._refuse_strange()
@@ -167,10 +166,8 @@ class File:
         return link
 
     def _create(self) -> None:
-        directory = self.path.parent
-        missing = [one for one in (directory, *directory.parents) if not one.exists()]
-        for one in reversed(missing):
-            one.mkdir(mode=0o700, exist_ok=True)
+        directory = os.path.dirname(self.path)
+        _make_directory(directory)
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
@@ -178,7 +175,7 @@ class File:
         _keep_directory(directory)
 
     def _refuse_strange(self) -> None:
-        mode = self.path.lstat().st_mode
+        mode = os.lstat(self.path).st_mode
         if stat.S_ISLNK(mode):
             raise StoreMismatch(f"the store {self._name()} is a symbolic link: name the file itself")
         if not stat.S_ISREG(mode):
@@ -187,12 +184,12 @@ class File:
     def _prepare(self, db: sqlite3.Connection) -> None:
         for setting in _SETTINGS:
             db.execute(setting)
-        version, is_strange = _look_inside(db)
+        version, oldest, is_strange = look_inside(db)
         if is_strange:
             raise StoreMismatch(
                 f"the database {self._name()} belongs to another program: name another path for the store"
             )
-        if version > VERSION:
+        if oldest > VERSION:
             raise StoreMismatch(
                 f"the store {self._name()} has schema {version}, and this detent knows {VERSION} at most: "
                 "upgrade detent on this host, or name another store"
@@ -202,7 +199,7 @@ class File:
                 f"the disk of the store {self._name()} cannot keep a write-ahead log: use a local disk"
             )
         if version < VERSION:
-            _upgrade(db)
+            upgrade(db)
 
     # Errors.
 
@@ -252,46 +249,46 @@ class File:
         return named(self.path)
 
 
-def named(path: Path) -> str:
+def named(path: str | os.PathLike[str]) -> str:
     """A path in a message: all of it, however long, with nothing that could upset a terminal."""
-    text = str(path)
+    text = os.fspath(path)
     return f'"{text if text.isprintable() else ascii(text)[1:-1]}"'
 
 
-def refuse_network_disk(directory: Path) -> None:
+def refuse_network_disk(directory: str | os.PathLike[str]) -> None:
     """Locks and shared memory do not work there as SQLite needs them; two hosts would not see it."""
-    with suppress(OSError):
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-        if kind := network_disk(directory, mounts):
+    with suppress(OSError), open("/proc/self/mountinfo", errors="replace") as mounts:
+        if kind := network_disk(directory, mounts.read()):
             raise StoreMismatch(
                 f"{named(directory)} is on a network disk ({kind}), where SQLite cannot keep its "
                 "promises: use a local disk for the store"
             )
 
 
-def network_disk(directory: Path, mounts: str) -> str:
+def network_disk(directory: str | os.PathLike[str], mounts: str) -> str:
     """The kind of network disk that a directory is on, by the lines of mountinfo; "": it is on none."""
     kind = disk_kind(directory, mounts)
     return kind if kind in NETWORK_DISKS else ""
 
 
-def disk_kind(directory: Path, mounts: str) -> str:
+def disk_kind(directory: str | os.PathLike[str], mounts: str) -> str:
     """The kind of file system that a directory is on; "": it is not known."""
-    real, best, kind = directory.resolve(), -1, ""
+    within, best, kind = os.path.realpath(directory).rstrip("/") + "/", -1, ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
-        point = Path(left.split()[4].encode().decode("unicode_escape"))  # a space is \040
-        if len(point.parts) >= best and real.is_relative_to(point):  # the last one mounted there counts
-            best, kind = len(point.parts), right.split()[0]
+        point = left.split()[4].rstrip("/") + "/"
+        point = point.encode().decode("unicode_escape") if "\\" in point else point  # a space is \040
+        if len(point) >= best and within.startswith(point):  # the last one mounted there counts
+            best, kind = len(point), right.split()[0]
     return kind
 
 
 # Parts.
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: str) -> sqlite3.Connection:
     """`mode=rw`: a file that went away since is not made again, with whatever permissions."""
-    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    name = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
         f"file:{name}?mode=rw",
         uri=True,
@@ -300,17 +297,6 @@ def _connect(path: Path) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-
-
-def _look_inside(db: sqlite3.Connection) -> tuple[int, bool]:
-    """The schema's version, and whether the file is another program's: at one moment, as another
-    process may be making the store just now."""
-    db.execute("BEGIN")
-    try:
-        version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
-        return version, owner != APPLICATION_ID and not _is_empty(db)
-    finally:
-        db.execute("ROLLBACK")
 
 
 def _begin_reading(db: sqlite3.Connection, deadline: float) -> None:
@@ -337,41 +323,15 @@ def _patiently(act: Callable[[], _Answer], deadline: float) -> _Answer:
         pause()
 
 
-def _upgrade(db: sqlite3.Connection) -> None:
-    """Bring the file to our version; another process may have been faster."""
-    db.execute("BEGIN EXCLUSIVE")
-    try:
-        have = _number(db, "PRAGMA user_version")
-        for version, statements in _sections():
-            if version > have:
-                for statement in statements:
-                    db.execute(statement)
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {max(have, VERSION)}")
-        db.execute("COMMIT")
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
+def _make_directory(path: str) -> None:
+    """With all above it, each for nobody else."""
+    if not os.path.isdir(path):
+        _make_directory(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
-def _sections() -> Iterator[tuple[int, list[str]]]:
-    """What each version of the schema adds to the one before."""
-    script = Path(__file__).with_name("sqlite.sql").read_text(encoding="utf-8")
-    for section in script.split("-- version ")[1:]:
-        version, _, rest = section.partition("\n")
-        bare = "\n".join(line.partition("--")[0] for line in rest.splitlines())
-        yield int(version), [statement for statement in bare.split(";") if statement.strip()]
-
-
-def _number(db: sqlite3.Connection, statement: str) -> int:
-    return int(db.execute(statement).fetchone()[0])
-
-
-def _is_empty(db: sqlite3.Connection) -> bool:
-    return _number(db, "SELECT count(*) FROM sqlite_master") == 0
-
-
-def _keep_directory(directory: Path) -> None:
+def _keep_directory(directory: str) -> None:
     """The file's name itself must survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -380,14 +340,14 @@ def _keep_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     with suppress(OSError):
-        found = path.stat()
+        found = os.stat(path)
         return found.st_dev, found.st_ino
     return None
 
 
-def _inode(path: Path) -> int:
+def _inode(path: str) -> int:
     with suppress(OSError):
-        return path.stat().st_ino
+        return os.stat(path).st_ino
     return 0

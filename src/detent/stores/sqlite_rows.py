@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from detent.clock import instant
 from detent.model import Attempt, Fire, Note, Outcome, Verdict
 from detent.stores.base import app_of
 from detent.stores.entry import Entry
 from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
+from detent.values import Any
 
 FIRE = (
     "key", "job", "due", "run_id", "queue", "lane", "start_by", "policy", "origin", "revision", "payload",
@@ -52,8 +52,8 @@ def change_values(entry: Kept) -> tuple[Any, ...]:
     verdict = entry.verdict
     return (
         entry.run_at, entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s,
-        entry.expires, entry.waits, _outcome_text(entry.sentence), _outcome_text(entry.stop),
-        _outcome_text(entry.outcome), _outcome_text(verdict.outcome if verdict else None),
+        entry.expires, entry.waits, outcome_column(entry.sentence), outcome_column(entry.stop),
+        outcome_column(entry.outcome), outcome_column(verdict.outcome if verdict else None),
         verdict.again_in_s if verdict else None, verdict.counts if verdict else True,
         *entry.ran, entry.over_at, entry.id,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def _fire_of(row: tuple[Any, ...]) -> Fire:
 
 def attempt_values(fire: int, one: Attempt) -> tuple[Any, ...]:
     started, ended = one.started_at.timestamp(), one.ended_at.timestamp()
-    outcome = _outcome_text(one.outcome)
+    outcome = outcome_column(one.outcome)
     return fire, one.number, one.node, one.fence, started, ended, outcome, one.status, one.took_s
 
 
@@ -106,7 +106,7 @@ def note_of(row: tuple[Any, ...], ends: float | None) -> Note:
 # Parts.
 
 
-def _outcome_text(outcome: Outcome | None) -> str | None:
+def outcome_column(outcome: Outcome | None) -> str | None:
     if outcome is None:
         return None
     text = outcome_text(outcome)

@@ -14,7 +14,6 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from detent import clock
 
@@ -22,8 +21,8 @@ PAUSE_S = 0.002  # between two tries, at most
 
 
 class Turn:
-    def __init__(self, store: Path) -> None:
-        self._path = store.with_name(store.name + "-turn")
+    def __init__(self, store: str) -> None:
+        self._path = store + "-turn"
 
     @contextmanager
     def taken(self, deadline: float) -> Iterator[bool]:

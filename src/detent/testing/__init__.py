@@ -1,0 +1,20 @@
+"""For tests of apps: a fake clock, an app in memory; as fixtures of pytest in `detent.testing.plugin`."""
+
+from __future__ import annotations
+
+from detent.rehearsal import FakeClock, Fired
+
+__all__ = ["FakeClock", "Fired", "app_in_memory"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from detent.app import Detent
+
+
+def app_in_memory(name: str = "test", clock: FakeClock | None = None) -> Detent:
+    """An app whose store is in memory, and whose time is the clock's."""
+    from detent.app import Detent
+    from detent.stores.memory import MemoryStore
+
+    clock = clock or FakeClock()
+    return Detent(name, store=MemoryStore(clock.wall, clock.monotonic), clock=clock)

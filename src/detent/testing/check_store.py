@@ -19,6 +19,7 @@ from detent.testing import (
     store_checks_finishing,
     store_checks_lanes,
     store_checks_planning,
+    store_checks_queues,
 )
 from detent.testing.store_checks_world import Check, FakeClock, NotOffered, World
 
@@ -84,5 +85,6 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(store_checks_claiming),
     *_checks_of(store_checks_lanes),
     *_checks_of(store_checks_finishing),
+    *_checks_of(store_checks_queues),
     *_checks_of(store_checks_bookkeeping),
 )

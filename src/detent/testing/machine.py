@@ -21,24 +21,26 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from detent.core.breakers import BACKEND
 from detent.core.plan import hook_fire, plan
+from detent.core.rates import rate_text
 from detent.model import (
     Ask,
-    Chart,
     Claim,
     Command,
-    Grants,
     Job,
     Mark,
+    Outcome,
     Plan,
     Policy,
     Query,
+    Rate,
     Report,
-    Row,
     Verdict,
 )
-from detent.stores.base import PAUSE, Store
+from detent.stores.base import PAUSE, RATE, Store
 from detent.stores.memory import MemoryStore
+from detent.testing.machine_answers import by_fence, chart_of, claim_of, notes_of, row_of
 from detent.testing.store_checks_world import (
     AGAIN,
     DONE,
@@ -60,14 +62,21 @@ POLICIES = {
     "a.newest": Policy("Replace", max_running=2, claim_s=TTL_S, start_deadline_s=40.0),
     "a.free": Policy("Allow", claim_s=20.0, catch_up="skip"),
 }
+MESSAGES = {
+    "a.mail": Policy("Allow", claim_s=TTL_S, breaker="smtp", breaker_threshold=2, breaker_cooldown_s=20.0),
+    "a.once": Policy("Queue", claim_s=TTL_S, unique_s=50.0, rate_key="once"),
+    "a.apart": Policy("Forbid", claim_s=TTL_S, rate_key="apart"),
+}
 NAMES = sorted(POLICIES)
 JOBS = {
     name: Job(name, Every(START, 10 + 7 * number), Command(("true",)), POLICIES[name])
     for number, name in enumerate(NAMES)
 }
-QUEUES = ("default", "db")
+QUEUES = ("default", "db", "default^low")
+RATES = (Rate(2, 20.0), Rate(4, 30.0, smooth=True), Rate(1, 15.0, by_key=True), None)
 LIVES = ("n1", "n2", "n3")
-VERDICTS = (DONE, OVER, AGAIN, GIVEN_BACK)
+REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+VERDICTS = (DONE, OVER, AGAIN, GIVEN_BACK, REFUSED)
 FIND_MAX = 10_000
 LATE_ASK = Ask(APP, "an observer", 0, 0, QUEUES)  # it is granted nothing, and told what comes next
 STEPS = 40  # calls in a sequence
@@ -163,6 +172,18 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         self.same("put", *[store.put(fires, delay_s) for store in self.both])
 
+    @rule(
+        numbers=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+        name=st.sampled_from(sorted(MESSAGES)),
+        delay_s=st.sampled_from([0.0, 0.0, 5.0]),
+        queue=st.sampled_from(QUEUES),
+    )
+    def put_messages(self, numbers: list[int], name: str, delay_s: float, queue: str) -> None:
+        now, policy = self.ours.adopt(APP, -1, {}).now, MESSAGES[name]
+        whole: dict[str, Any] = {"policy": policy, "due_at": now, "queue": queue, "origin": "push"}
+        fires = [fire(f"{name}@{n}", policy.concurrency, **whole) for n in numbers]
+        self.same("put", *[store.put(fires, delay_s) for store in self.both])
+
     # Running.
 
     @rule(
@@ -175,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(
         self, life: str, limit: int, ttl_s: float, dead: tuple[str, ...], without: tuple[str, ...]
     ) -> None:
-        ask = Ask(APP, life, len(self.asks[life]) + 1, limit, QUEUES[: 1 + limit % 2], ttl_s, dead, without)
+        ask = Ask(APP, life, len(self.asks[life]) + 1, limit, QUEUES[: 1 + limit % 3], ttl_s, dead, without)
         self.asks[life].append(ask)
         self.same_claim(ask)
 
@@ -201,6 +222,29 @@ class StoreMachine(RuleBasedStateMachine):
         rows = self.ours.find(Query(limit=FIND_MAX))
         key = rows[number % len(rows)].fire.key if rows else "a.nobody@1"
         self.same("cancel", *[store.cancel(key, "by hand") for store in self.both])
+
+    # Queues.
+
+    @rule(queue=st.sampled_from(["default", "db"]), rate=st.sampled_from(RATES))
+    def limit(self, queue: str, rate: Rate | None) -> None:
+        for store in self.both:
+            store.note(APP, RATE + queue, rate_text(rate) if rate else "")
+
+    @rule(name=st.sampled_from(["default", "db/once", "sms"]), count=st.integers(0, 1))
+    def charge(self, name: str, count: int) -> None:
+        answers = [store.charge(APP, name, Rate(2, 25.0), count) for store in self.both]
+        self.same("charge", *[(used, round(free_in_s, 3)) for used, free_in_s in answers])
+
+    @rule(name=st.sampled_from(["default", "sms"]))
+    def reset(self, name: str) -> None:
+        for store in self.both:
+            store.reset(APP, name)
+
+    @rule(number=numbers)
+    def forget(self, number: int) -> None:
+        rows = self.ours.find(Query(limit=FIND_MAX))
+        gone = [row.fire.key for row in rows[number % 7 :: 7]]
+        self.same("forget", *[store.forget(gone) for store in self.both])
 
     # Book-keeping and time.
 
@@ -228,7 +272,7 @@ class StoreMachine(RuleBasedStateMachine):
         ours, theirs = (store.find(Query(limit=FIND_MAX)) for store in self.both)
         bases = self.first_fences or (0, 0)
         self.same("find", [row_of(r, bases[0]) for r in ours], [row_of(r, bases[1]) for r in theirs])
-        self.same("notes", self.ours.notes(APP), self.theirs.notes(APP))
+        self.same("notes", *[notes_of(s.notes(APP), b) for s, b in zip(self.both, bases, strict=True)])
         self.same("next_in_s", *[round(store.claim(LATE_ASK).next_in_s, 3) for store in self.both])
 
     # How the two are compared.
@@ -301,37 +345,3 @@ def report_of(claim: Claim, verdict: Verdict) -> Report:
     hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {"outcome": verdict.outcome.kind})
     follow = () if verdict.outcome.kind == "succeeded" else (hook,)
     return Report(claim, verdict, status=3, took_s=1.5, tail=b"tail", follow=follow)
-
-
-# Answers in a form that two stores can share.
-
-
-def by_fence(grants: Grants) -> list[Claim]:
-    return sorted(grants.claims, key=lambda claim: claim.fence)
-
-
-def chart_of(chart: Chart) -> tuple[Any, ...]:
-    marks = {name: (seconds(mark.at), mark.revision) for name, mark in chart.marks.items()}
-    return seconds(chart.now), chart.generation, marks
-
-
-def claim_of(claim: Claim, first_fence: int) -> tuple[Any, ...]:
-    return claim._replace(
-        fence=claim.fence - first_fence,
-        expires_at=later(seconds(claim.expires_at) or 0.0),
-        previous_success_at=None,
-    ), seconds(claim.previous_success_at)
-
-
-def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
-    attempts = [
-        (one.number, one.node, one.fence - first_fence, one.outcome, one.status, one.took_s)
-        for one in row.attempts
-    ]
-    times = [seconds(at) for at in (row.run_at, row.claimed_at, row.over_at)]
-    fence = row.fence - first_fence if row.fence else 0
-    return row.fire, row.state, row.attempt, row.node, fence, times, row.outcome, row.stop, attempts
-
-
-def seconds(at: datetime | None) -> float | None:
-    return None if at is None else round((at - START).total_seconds(), 3)

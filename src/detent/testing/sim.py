@@ -282,7 +282,7 @@ class Sim:
         key = f"{APP}.skip+{self.rng.getrandbits(60):x}"
         lane = self.rng.choice(["", f"{APP}.skip", f"{APP}.replace"])
         policy = POLICIES[lane.partition(".")[2] or "allow"][1]._replace(hooks=())
-        fire = Fire(key, f"{APP}.skip", self.now(), lane=lane, origin="push", policy=policy)
+        fire = Fire(key, f"{APP}.skip", self.now(), lane=lane, origin="manual", policy=policy)
         if f"{APP}.skip" in self.jobs:
             self.store.put([fire, fire])
             self.store.shadow.pushed.add(key)

@@ -27,14 +27,17 @@ SLICE_S = 0.05
 
 def find_filters_by_every_field(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1", due_at=later(1)), fire("z.b@1", due_at=later(2))])
-    store.put([fire("a.b@2", origin="manual", due_at=later(3))])
+    store.put([fire("a.b@2", origin="push", due_at=later(3), queue="db")])
     finish(store, Asker(store).claim_one(limit=1))
     assert found(store, app="z") == ["z.b@1"]
     assert found(store, job="a.b") == ["a.b@2", "a.b@1"]
     assert found(store, key="a.c@1") == ["a.c@1"]
     assert found(store, state="over") == ["a.b@1"]
     assert found(store, state="pending", app="a") == ["a.b@2", "a.c@1"]
-    assert found(store, origins=("manual", "hook")) == ["a.b@2"]
+    assert found(store, origins=("push", "hook")) == ["a.b@2"]
+    assert found(store, queues=("db", "other")) == ["a.b@2"]
+    assert found(store, kinds=("succeeded", "failed")) == ["a.b@1"]
+    assert found(store, kinds=("failed",)) == []
     assert found(store, since=later(1), until=later(2)) == ["z.b@1", "a.c@1"]
     assert found(store, app="a", job="z.b") == []
     assert found(store, app="nobody") == []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from detent import rehearsal
 from detent.core.plan import fire_at, key_of, plan
 from detent.model import (
     Ask,
@@ -45,24 +46,17 @@ class NotOffered(Exception):
     """This backend's world cannot do what a check needs."""
 
 
-class FakeClock:
+class FakeClock(rehearsal.FakeClock):
     """A wall clock and a monotonic one, moved by hand."""
 
     def __init__(self, start: datetime = START) -> None:
-        self._wall, self._monotonic = start.timestamp(), 1000.0
-
-    def wall(self) -> float:
-        return self._wall
-
-    def monotonic(self) -> float:
-        return self._monotonic
+        super().__init__(start)
 
     def pass_time(self, seconds: float) -> None:
-        self._wall += seconds
-        self._monotonic += seconds
+        self.advance(seconds)
 
     def step_wall(self, seconds: float) -> None:
-        self._wall += seconds
+        self.step(seconds)
 
 
 class World(NamedTuple):
@@ -158,10 +152,11 @@ class Planner:
 
 
 def fire(key: str, concurrency: Concurrency = "Allow", width: int = 1, **fields: Any) -> Fire:
-    """A pushed fire of the job that its key names."""
+    """A fire of the job that its key names, started by hand."""
     job = key.partition("@")[0]
     policy = fields.pop("policy", Policy(concurrency=concurrency, max_running=width, claim_s=TTL_S))
-    whole: dict[str, Any] = {"due_at": START, "origin": "push", "lane": "" if concurrency == "Allow" else job}
+    lane = "" if concurrency == "Allow" else job
+    whole: dict[str, Any] = {"due_at": START, "origin": "manual", "lane": lane}
     return Fire(key=key, job=job, policy=policy, **(whole | fields))
 
 

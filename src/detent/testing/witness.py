@@ -97,8 +97,7 @@ class WatchedStore(MemoryStore):
     """The reference store, which can fail over, and shows a witness what it does."""
 
     STATE = (
-        "_entries", "_open", "_lanes", "_jobs", "_marks", "_reached", "_generations", "_asks",
-        "_fences", "_longest_ttl_s", "_graces", "_successes", "shadow",
+        "_marks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
     )  # fmt: skip
 
     def __init__(
@@ -149,12 +148,16 @@ class WatchedStore(MemoryStore):
             self.witness.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
 
     def save(self) -> dict[str, Any]:
-        return deepcopy({name: getattr(self, name) for name in self.STATE})
+        kept = {"shelf": vars(self._shelf), "graces": self._graces.all_ends}
+        return deepcopy(kept | {name: getattr(self, name) for name in self.STATE})
 
     def fail_over(self, saved: dict[str, Any]) -> None:
         """A successor takes over that knows only what was saved."""
-        for name, value in saved.items():
-            setattr(self, name, value)
+        for name in self.STATE:
+            setattr(self, name, saved[name])
+        vars(self._shelf).update(saved["shelf"])
+        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
+        self._graces.all_ends = saved["graces"]
         self._new_era()
         self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now())))
 

@@ -1,0 +1,90 @@
+-- The indices of a fire that is no plain message: it stands in several.  This part is set up at its first use
+-- in a call.
+
+local general = {}
+
+local function waiting_of(fire)
+  if fire.is_apart then
+    return messages.box(fire.queue).waiting
+  end
+  local is_free = fire.origin == "push" or fire.origin == "manual"
+  local is_plain = is_free and not (fire.lane or fire.start_by or fire.sentence)
+  return name(is_plain and "plain" or "pending", fire.queue)
+end
+
+-- The indices that a fire stands in, and where.
+function general.places(fire)
+  local there = {}
+  if fire.state == "over" then
+    there[name("over")] = fire.over_at
+    if fire.is_apart and not is_success(fire.outcome) then
+      there[name("dead", fire.queue)] = fire.due
+    end
+    return there
+  end
+  if fire.state == "pending" then
+    there[waiting_of(fire)] = fire.run_at
+  else
+    there[name(fire.is_apart and "taken" or "claimed", fire.queue)] = fire.expires
+    there[name("life", fire.node)] = fire.ask
+  end
+  if fire.lane then
+    if fire.state == "pending" then
+      there[name("lane", fire.lane)] = fire.run_at
+    end
+    if fire.state == "claimed" or fire.waits then
+      there[name("held", fire.lane)] = fire.id
+    end
+  end
+  return there
+end
+
+-- By its nominal instant a fire stands among those that are open, then among those that are over; a message in
+-- its job's book, and then also among those that are over.
+local function shelve(key, change, adds, removes)
+  local fire = change.fire
+  local shelf = not fire.is_forgotten and (fire.state == "over" and "done" or "open")
+  if shelf == change.shelf then
+    return
+  elseif fire.is_apart then
+    local names = messages.shelf(fire.job)
+    if not shelf then
+      add(removes, names.book, key)
+      add(removes, names.done, key)
+    else
+      add(adds, shelf == "done" and names.done or names.book, exact(fire.due), key)
+    end
+    return
+  end
+  if change.shelf then
+    add(removes, name(change.shelf), key)
+    add(removes, name(change.shelf, fire.job), key)
+  end
+  if shelf then
+    add(adds, name(shelf), exact(fire.due), key)
+    add(adds, name(shelf, fire.job), exact(fire.due), key)
+  end
+end
+
+function general.write(key, change, batches)
+  local fire, now = change.fire, {}
+  if fire.is_forgotten then
+    add(batches.gone, name("states"), key)
+  else
+    fire.key, now = nil, general.places(fire)
+    add(batches.states, name("states"), key, cmsgpack.pack(fire))
+    fire.key = key
+  end
+  shelve(key, change, batches.adds, batches.removes)
+  for index in pairs(change.was) do
+    if not now[index] then
+      add(batches.removes, index, key)
+    end
+  end
+  for index, score in pairs(now) do
+    if change.was[index] ~= score then
+      add(batches.adds, index, exact(score), key)
+    end
+  end
+end
+

@@ -1,0 +1,163 @@
+-- Messages: fires that were pushed.  They are many and soon over, so they stand in few indices, and in others
+-- than the rest: versions that know neither rates nor breakers must not find them.
+--
+-- messages        key -> what became of one that has no lane, packed small; with a lane it is in `states`
+-- ready:QUEUE     by the instant it is due (again), those that only room, a rate or a breaker can keep waiting
+-- waiting:QUEUE   the same, of the others
+-- taken:QUEUE     by when the claim expires (mono)
+-- book:JOB        all of a job by their nominal instant; dead:QUEUE those that ended without success
+-- mailboxes, tasks  the queues and jobs that have some
+
+local RARE = { -- what most do not have
+  "start_by", "start_text", "rate_key", "breaker", "threshold", "cooldown", "sentence", "stop", "verdict",
+  "again", "uncounted", "doubted",
+}
+
+local CHUNK = 500 -- Lua passes no more than some thousand values at once
+local messages, boxes, shelves = {}, {}, {}
+local KEPT = name("messages")
+
+function messages.box(queue)
+  local box = boxes[queue]
+  if not box then
+    box = { ready = name("ready", queue), waiting = name("waiting", queue), taken = name("taken", queue) }
+    boxes[queue] = box
+  end
+  return box
+end
+
+function messages.shelf(job)
+  local shelf = shelves[job]
+  if not shelf then
+    shelf = { book = name("book", job), done = name("done", job) }
+    shelves[job] = shelf
+  end
+  return shelf
+end
+
+function messages.unpack(key, packed)
+  local state, queue, job, due, run_at, attempt, claim_s, node, ask, fence, ttl, expires, ran_node, ran_fence,
+    ran_at, over_at, outcome, attempts, unique_s, rare = cmsgpack.unpack(packed)
+  local fire = {
+    key = key, is_light = true, origin = "push", state = state, queue = queue, job = job, due = due,
+    run_at = run_at, attempt = attempt, claim_s = claim_s, node = node, ask = ask, fence = fence, ttl = ttl,
+    expires = expires, ran_node = ran_node, ran_fence = ran_fence, ran_at = ran_at, over_at = over_at,
+    outcome = outcome, attempts = attempts, unique_s = unique_s, rare = rare,
+  }
+  if rare then
+    for field, value in pairs(rare) do
+      fire[field] = value
+    end
+  end
+  return fire
+end
+
+-- What a newer version keeps with it stays.
+local function rare_of(fire)
+  local rare = fire.rare
+  for place = 1, #RARE do
+    local field = RARE[place]
+    local value = fire[field]
+    if value ~= nil or rare and rare[field] ~= nil then
+      rare = rare or {}
+      rare[field] = value
+    end
+  end
+  return rare
+end
+
+function messages.pack(fire)
+  return cmsgpack.pack(
+    fire.state, fire.queue, fire.job, fire.due, fire.run_at, fire.attempt, fire.claim_s, fire.node, fire.ask,
+    fire.fence, fire.ttl, fire.expires, fire.ran_node, fire.ran_fence, fire.ran_at, fire.over_at, fire.outcome,
+    fire.attempts, fire.unique_s, rare_of(fire)
+  )
+end
+
+-- It stands in one index at a time.
+function messages.place(fire)
+  if fire.state == "pending" then
+    local box = messages.box(fire.queue)
+    return (fire.start_by or fire.sentence) and box.waiting or box.ready, fire.run_at
+  elseif fire.state == "claimed" then
+    return messages.box(fire.queue).taken, fire.expires
+  end
+  return name("over"), fire.over_at
+end
+
+function messages.made(key, due, rules, run_at)
+  local fire = {
+    key = key, is_light = true, is_new = true, origin = "push", state = "pending", queue = rules.queue,
+    job = rules.job, due = due, run_at = run_at, attempt = 0, claim_s = rules.claim_s,
+    unique_s = rules.unique_s,
+  }
+  if rules.rare then
+    for field, value in pairs(rules.rare) do
+      fire[field] = value
+    end
+  end
+  return fire
+end
+
+local function add(batches, index, one, other)
+  local values = batches[index]
+  if not values then
+    values = {}
+    batches[index] = values
+  end
+  values[#values + 1] = one
+  if other then
+    values[#values + 1] = other
+  end
+end
+
+local function remove(fire, batches)
+  local shelf = messages.shelf(fire.job)
+  add(batches.gone, KEPT, fire.key)
+  add(batches.removes, shelf.book, fire.key)
+  add(batches.removes, shelf.done, fire.key)
+  add(batches.removes, name("dead", fire.queue), fire.key)
+  if fire.was then
+    add(batches.removes, fire.was, fire.key)
+  end
+end
+
+-- What is to be written of one that changed.
+function messages.write(fire, batches)
+  local key = fire.key
+  if fire.is_forgotten then
+    return remove(fire, batches)
+  end
+  local index, score = messages.place(fire)
+  add(batches.states, KEPT, key, messages.pack(fire))
+  if index ~= fire.was then
+    if fire.was then
+      add(batches.removes, fire.was, key)
+    end
+    add(batches.adds, index, exact(score), key)
+  elseif score ~= fire.was_score then
+    add(batches.adds, index, exact(score), key)
+  end
+  if fire.is_new then
+    add(batches.adds, messages.shelf(fire.job).book, exact(fire.due), key)
+  end
+  if fire.state == "over" and fire.was_state ~= "over" then
+    add(batches.adds, messages.shelf(fire.job).done, exact(fire.due), key)
+    if not is_success(fire.outcome) then
+      add(batches.adds, name("dead", fire.queue), exact(fire.due), key)
+    end
+  end
+  fire.is_dirty, fire.is_new, fire.was = nil, nil, nil
+end
+
+-- The values of many fields of a hash; false where there is none.
+local function fields(hash, wanted)
+  local values = {}
+  for first = 1, #wanted, CHUNK do
+    local last = math.min(first + CHUNK - 1, #wanted)
+    for _, value in ipairs(redis.call("HMGET", name(hash), unpack(wanted, first, last))) do
+      values[#values + 1] = value
+    end
+  end
+  return values
+end

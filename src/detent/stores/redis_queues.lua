@@ -1,0 +1,32 @@
+-- What queues need besides: charges by hand, and messages that are forgotten by name.
+
+local function charge(asked)
+  local gates = set_up_gates()
+  local used, free_in_s = gates.usage(asked.name, asked.rate)
+  if asked.count > 0 and free_in_s == 0 then
+    world.recorded = world.recorded + 1
+    gates.charge(asked.name, asked.rate, string.format("by hand %.0f", world.recorded))
+    used = used + 1
+  end
+  return { used = used, free_in_s = exact(free_in_s) }
+end
+
+local function reset(asked)
+  redis.call("DEL", name("charges", asked.name))
+  redis.call("ZREM", name("charged"), asked.name)
+  ring()
+  return true
+end
+
+local function forget(asked)
+  local gone = 0
+  for _, fire in ipairs(fires.fetch(asked.keys, "messages")) do
+    if fire.state == "over" and fire.origin ~= "schedule" and not fire.is_forgotten then
+      fires.forget(fire)
+      gone = gone + 1
+    end
+  end
+  return gone
+end
+
+verbs.charge, verbs.reset, verbs.forget = charge, reset, forget

@@ -1,0 +1,120 @@
+"""What the SQLite store remembers: finding, pruning and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detent import jsontext as json
+from detent.model import Note, Query, Row
+from detent.stores.base import REMEMBER_ASKS_S
+from detent.stores.entry import row_of
+from detent.stores.sqlite_call import Call
+from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
+from detent.values import Any
+
+
+def find(call: Call, query: Query) -> list[Row]:
+    where, values = _condition(query)
+    where += " ORDER BY due DESC, key DESC LIMIT ?"
+    entries = list(call.select(where, (*values, query.limit)))
+    _add_attempts(call, entries, whole=bool(query.key))
+    return [row_of(entry, bool(query.key)) for entry in entries]
+
+
+def _condition(query: Query) -> tuple[str, tuple[Any, ...]]:
+    """The state is written out, so that SQLite sees which of its indexes are enough."""
+    origins, queues, kinds = (
+        json.dumps(words) if words else "" for words in (query.origins, query.queues, query.kinds)
+    )
+    since, until = query.since and query.since.timestamp(), query.until and query.until.timestamp()
+    state = query.state if query.state in ("", "pending", "claimed", "over") else "none"
+    parts: list[tuple[str, Any]] = [
+        ("app = ?", query.app),
+        ("job = ?", query.job),
+        ("key = ?", query.key),
+        (f"state = '{state}' AND state = ?", state),
+        ("origin IN (SELECT value FROM json_each(?))", origins),
+        ("queue IN (SELECT value FROM json_each(?))", queues),
+        (_OF_KINDS, kinds),
+        ("due >= ?", since),
+        ("due <= ?", until),
+    ]
+    given = [(text, value) for text, value in parts if value not in ("", None)]
+    texts = ["1", *(text for text, _ in given)]
+    if query.kinds and "succeeded" not in query.kinds:
+        texts.append(_HAD_NO_SUCCESS)
+    return " AND ".join(texts), tuple(value for _, value in given)
+
+
+def _add_attempts(call: Call, entries: Sequence[Kept], whole: bool) -> None:
+    by_id = {entry.id: entry for entry in entries}
+    statement = _ATTEMPTS_WITH_TAILS if whole else _ATTEMPTS
+    for fire, *attempt in call.db.execute(statement, (json.dumps(list(by_id)),)):
+        by_id[fire].attempts.append(attempt_of_row(tuple(attempt)))
+
+
+def notes(call: Call, app: str, prefix: str) -> list[Note]:
+    ahead = call.wall - call.monotonic
+    rows = call.db.execute(
+        "SELECT name, text, written, expires FROM notes"
+        " WHERE app = ? AND substr(name, 1, ?) = ? AND (expires IS NULL OR expires > ?) ORDER BY name",
+        (app, len(prefix), prefix, call.monotonic),
+    )
+    return [note_of(row[:3], None if row[3] is None else row[3] + ahead) for row in rows]
+
+
+def prunable(call: Call, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
+    """Id and key of what was over for longer than the first limit, or beyond the newest so many of a job."""
+    older_than_s, keep = limits
+    return call.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now)).fetchall()
+
+
+def prune(call: Call, found: Sequence[tuple[int, str]], now: float) -> int:
+    """What became of a row since it was found is looked at again: its id may be another's by now."""
+    gone = []
+    for id, key in found:
+        if row := call.one(_STILL_PRUNABLE, id, key, now, now):
+            call.reach(*row)
+            gone.append(id)
+    call.delete(gone)
+    return len(gone)
+
+
+def forget_the_expired(call: Call) -> None:
+    call.db.execute("DELETE FROM asks WHERE asked_at <= ?", (call.monotonic - REMEMBER_ASKS_S,))
+    call.db.execute("DELETE FROM graces WHERE until <= ?", (call.monotonic,))
+    call.db.execute("DELETE FROM notes WHERE expires <= ?", (call.monotonic,))
+    call.db.execute("DELETE FROM charges WHERE until <= ?", (call.monotonic,))
+
+
+_IS_TO_COME = "(origin = 'schedule' AND due > min(coalesce(at, ?), ?))"
+# A dead letter, or a key that still counts as taken.
+_IS_WANTED = """
+(origin = 'push' AND (substr(outcome, 1, 10) <> 'succeeded '
+    OR due + iif(instr(policy, '"unique_s":'), json_extract(policy, '$.unique_s'), 0) > ?))
+""".strip()
+_PRUNABLE = f"""
+WITH ranked AS (
+    SELECT id, key, job, due, origin, over_at, outcome, policy,
+           row_number() OVER (PARTITION BY job ORDER BY due DESC, key DESC) AS place
+    FROM fires WHERE app = ? AND state = 'over'
+)
+SELECT id, key FROM ranked LEFT JOIN marks USING (job)
+WHERE (over_at < ? OR place > ? AND NOT {_IS_WANTED}) AND NOT {_IS_TO_COME}
+"""
+_STILL_PRUNABLE = f"""
+SELECT job, due, origin FROM fires LEFT JOIN marks USING (job)
+WHERE id = ? AND key = ? AND state = 'over' AND NOT {_IS_TO_COME}
+"""
+_ATTEMPTS = """
+SELECT fire, number, node, fence, started, ended, outcome, status, took, NULL, result
+FROM attempts LEFT JOIN results USING (fire, number)
+WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
+"""
+_ATTEMPTS_WITH_TAILS = """
+SELECT fire, number, node, fence, started, ended, outcome, status, took, tail, result
+FROM attempts LEFT JOIN tails USING (fire, number) LEFT JOIN results USING (fire, number)
+WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
+"""
+_OF_KINDS = "substr(outcome, 1, instr(outcome, ' ') - 1) IN (SELECT value FROM json_each(?))"
+_HAD_NO_SUCCESS = "substr(outcome, 1, 10) <> 'succeeded '"  # word for word as in the index

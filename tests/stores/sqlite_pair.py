@@ -1,0 +1,63 @@
+"""The reference and the SQLite store side by side: what is granted and remembered must be the same."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detent.model import Ask, Claim, Fire, Outcome, Query, Row
+from detent.stores.base import Store
+from detent.stores.memory import MemoryStore
+from detent.stores.sqlite import SqliteStore
+from detent.testing.store_checks_world import FakeClock
+
+
+class Pair(NamedTuple):
+    """The reference and the store, which see the same calls under the same clock."""
+
+    clock: FakeClock
+    stores: tuple[MemoryStore, SqliteStore]
+
+    def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
+        """What both grant; it must be the same, in the same order, and so must all rows then."""
+        ours, theirs = ([(one.fire.key, one.sentence) for one in call(store)] for store in self.stores)
+        assert theirs == ours
+        assert rows(self.stores[1]) == rows(self.stores[0])
+        assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}
+        return ours
+
+    def waiting(self) -> set[str]:
+        """No call tells who waits for a lane, though it decides how a fire is judged later."""
+        with closing(sqlite3.connect(self.stores[1]._file.path)) as db:
+            return {key for (key,) in db.execute("SELECT key FROM fires WHERE waits")}
+
+    def put(self, *fires: Fire) -> None:
+        for store in self.stores:
+            store.put(fires)
+
+    def ask(self, number: int, limit: int, **fields: Any) -> list[tuple[str, Outcome | None]]:
+        ask, told = Ask("a", "n1", number, limit, **fields), list[float]()
+
+        def claim(store: Store) -> list[Claim]:
+            grants = store.claim(ask)
+            told.append(round(grants.next_in_s, 6))
+            return list(grants.claims)
+
+        granted = self.same(claim)
+        assert told[0] == told[1]
+        return granted
+
+
+def rows(store: Store) -> list[Row]:
+    return store.find(Query(limit=10_000))
+
+
+@contextmanager
+def open_pair(path: Path) -> Iterator[Pair]:
+    clock = FakeClock()
+    sqlite = SqliteStore(path, clock.wall, clock.monotonic, lambda: "this boot")
+    with closing(sqlite):
+        yield Pair(clock, (MemoryStore(clock.wall, clock.monotonic), sqlite))

@@ -1,0 +1,93 @@
+"""Sixteen processes on one store, none of which gets more than a queue's rate and breaker let through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from tests.stores import postgres_server
+from tests.stores.redis_server import RedisServer, open_for
+
+from detent.clock import monotonic
+from detent.core.breakers import BACKEND
+from detent.core.rates import rate_text, with_levels
+from detent.model import Ask, Outcome, Policy, Rate, Report, Verdict
+from detent.stores.base import RATE, Store
+from detent.stores.sqlite import SqliteStore
+from detent.testing.races import Opener, run_race
+from detent.testing.store_checks_world import DONE, fire
+
+CLAIMERS = 16
+LIMIT = Rate(10, 6.0)
+WINDOWS_S = 14.0  # more than two windows
+PROBED_S = 4.0
+QUEUES = with_levels(["mail"])
+COOLDOWN_S = 0.5
+SMTP = Policy("Allow", claim_s=60.0, breaker="smtp", breaker_threshold=2, breaker_cooldown_s=COOLDOWN_S)
+REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+
+# A store's name -> what opens one for a race; it goes to other processes, and so must a pickle of it.
+WORLDS: dict[str, Callable[[], Opener]] = {
+    "sqlite": lambda: SqliteStore,
+    "redis": lambda: _redis()[1],
+    "postgres": lambda: partial(postgres_server.open_for, postgres_server.shared_server().url),
+}
+
+
+@cache
+def _redis() -> tuple[TemporaryDirectory[str], Opener]:
+    """One server for all; it ends with the tests."""
+    folder = TemporaryDirectory(prefix="detent-races-", ignore_cleanup_errors=True)
+    return folder, partial(open_for, RedisServer(Path(folder.name), "--appendfsync", "no").url)
+
+
+@pytest.fixture(params=WORLDS)
+def opener(request: pytest.FixtureRequest) -> Opener:
+    return WORLDS[request.param]()
+
+
+def test_a_rate_holds_in_every_window(opener: Opener, tmp_path: Path) -> None:
+    store = opener(tmp_path / "race.db")
+    store.note("a", RATE + "mail", rate_text(LIMIT))
+    policy = Policy("Allow", claim_s=60.0)
+    store.put([fire(f"a.b@{n}", origin="push", queue=QUEUES[n % 3], policy=policy) for n in range(200)])
+    store.close()
+    seen = sorted(at for saw in run_race(claim_on, opener, tmp_path / "race.db", CLAIMERS) for at in saw)
+    assert len(seen) >= 2 * LIMIT.most, "its windows open again"
+    for first in seen:
+        begun = [at for at in seen if first <= at <= first + LIMIT.window_s]
+        assert len(begun) <= LIMIT.most, f"{len(begun)} began in {LIMIT.window_s:.0f} s: {begun}"
+
+
+def test_one_alone_probes_a_breaker(opener: Opener, tmp_path: Path) -> None:
+    store = opener(tmp_path / "race.db")
+    store.put([fire(f"a.b@{n}", origin="push", queue="mail", policy=SMTP) for n in range(50)])
+    claims = store.claim(Ask("a", "the first", 1, SMTP.breaker_threshold, QUEUES)).claims
+    store.finish([Report(claim, REFUSED) for claim in claims])
+    store.close()
+    saw = run_race(probe, opener, tmp_path / "race.db", CLAIMERS)
+    assert [len(probes) for probes in saw if probes] == [1], "one of them, once"
+
+
+def claim_on(store: Store, number: int) -> list[Any]:
+    """Ask without a pause; when each attempt began, by the store's clock."""
+    began, turn, until = list[float](), 0, monotonic() + WINDOWS_S
+    while monotonic() < until:
+        turn += 1
+        claims = store.claim(Ask("a", f"n{number}", turn, 1 + number % 3, QUEUES)).claims
+        began += [claim.expires_at.timestamp() - claim.ttl_s for claim in claims]
+        store.finish([Report(claim, DONE) for claim in claims])
+    return began
+
+
+def probe(store: Store, number: int) -> list[Any]:
+    """Ask without a pause, and keep what is granted."""
+    probes, turn, until = list[str](), 0, monotonic() + PROBED_S
+    while monotonic() < until:
+        turn += 1
+        probes += [claim.fire.key for claim in store.claim(Ask("a", f"n{number}", turn, 1, QUEUES)).claims]
+    return probes
