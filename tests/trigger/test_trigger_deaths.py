@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from fleet import Witness, alive, wait_for
 from trigger_world import Host, Rung, minute, pass_by, serving
 
 from detent.model import Row
+from detent.node.wardenry import kernel
 
 EVERY_SECOND = ["@every 1s"]
 A_TREE = ["sh", "-c", "sleep 300 & setsid sleep 300 & sleep 300"]
@@ -36,6 +39,61 @@ def test_kill_9_of_a_trigger_ends_its_whole_tree(host: Host) -> None:
     wait_for(lambda: len(alive(DETENT_NODE=life)) >= 4, what="the tree")
     os.kill(rung.pid, signal.SIGKILL)
     wait_for(lambda: not alive(DETENT_NODE=life), what="the end of the tree")
+
+
+def household(rung: Rung, host: Host) -> tuple[str, list[int]]:
+    """The life of a trigger whose work goes on; it, its warden and their mourner."""
+    life = str(rung.wait("fire-started")["node"])
+    wait_for(lambda: len(alive(DETENT_NODE=life)) >= 4, what="the tree")
+    [lock] = host.locks.rglob(f"{life}.lock")
+    warden = int(lock.read_text().split()[1])
+    work = set(alive(DETENT_NODE=life))
+    wait_for(lambda: kernel.children(warden) - work, what="the mourner")
+    return life, [rung.pid, warden, *(kernel.children(warden) - work)]
+
+
+def kill_at_once(pids: list[int]) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none of them sees another die
+        for pid in pids:
+            os.kill(pid, number)
+
+
+def test_kill_9_of_a_trigger_and_its_warden_at_once_ends_the_tree(host: Host) -> None:
+    """By their mourner: nobody rings again."""
+    host.write("job", command=A_TREE, policy={"timeout_seconds": 600})
+    rung = host.start("job", "--due", minute(3))
+    life, (trigger, warden, mourner) = household(rung, host)
+    kill_at_once([trigger, warden])
+    wait_for(lambda: not alive(DETENT_NODE=life), what="the end of the tree")
+    wait_for(lambda: kernel.is_over(mourner), what="the end of the mourner")
+
+
+def test_kill_9_of_all_three_leaves_the_work_to_the_next_ring(host: Host) -> None:
+    """Which ends it before it claims anything; until then the work keeps its lane on this host."""
+    host.write("job", command=A_TREE, policy={"timeout_seconds": 600})
+    rung = host.start("job", "--due", minute(3))
+    life, three = household(rung, host)
+    kill_at_once(three)
+    rung.over()
+    assert alive(DETENT_NODE=life)
+    host.write("job", command="true", policy={"timeout_seconds": 600})
+    said = host.ring("job", "--due", minute(2))
+    assert (said.code, said.names[0], said.names[-1]) == (0, "lost", "success")
+    assert not alive(DETENT_NODE=life)
+
+
+def test_nothing_is_left_of_a_trigger_that_ends_in_order(host: Host) -> None:
+    """Of work that goes on for more than a moment, so that it has a mourner."""
+    host.write("job", command="sleep 3")
+    rung = host.start("job", "--due", minute(3))
+    life = str(rung.wait("fire-started")["node"])
+    [lock] = host.locks.rglob(f"{life}.lock")
+    wait_for(lambda: len(lock.read_text().split()) == 2 and lock.read_text().split()[1] != str(rung.pid))
+    warden = int(lock.read_text().split()[1])
+    wait_for(lambda: len(kernel.children(warden)) == 2, what="the mourner, and the work")
+    both = kernel.children(warden)
+    assert rung.over().code == 0
+    wait_for(lambda: all(map(kernel.is_over, both)), what="their end")
 
 
 def test_what_a_dead_trigger_held_is_lost_and_free_at_once(host: Host) -> None:
@@ -101,6 +159,21 @@ def test_a_signal_ends_the_attempt_settles_it_and_is_128_plus_n(host: Host, numb
     assert host.ring("job", "--due", minute(3)).names == ["nothing-due"]
 
 
+def test_a_signal_is_heard_at_whatever_moment_it_comes(host: Host) -> None:
+    """Here while the thread is started that keeps the claim, which takes so long that it surely does."""
+    if not shutil.which("strace"):
+        pytest.skip("needs strace, to hold a trigger up in a system call")
+    slow = "inject=clone3:delay_exit=3000000"
+    host.before = ["strace", "-D", "-qq", "-o", "/dev/null", "-e", "trace=clone3", "-e", slow]
+    host.write("job", command="sleep 300")
+    rung = host.start("job", "--due", minute(3))
+    tasks = Path(f"/proc/{rung.pid}/task")
+    wait_for(lambda: len(list(tasks.iterdir())) > 1, what="its thread")
+    os.kill(rung.pid, signal.SIGTERM)
+    said = rung.over()
+    assert (said.code, said.names[-1]) == (128 + signal.SIGTERM, "lost")
+
+
 def test_a_signal_ends_a_request_and_a_wait_for_the_next_attempt(host: Host) -> None:
     policy = {"retries": {"max_attempts": 2, "min_seconds": 60}}
     with serving(500) as app:
@@ -149,3 +222,20 @@ def test_replace_gives_up_on_a_holder_that_is_elsewhere_and_does_not_hear(host: 
     said = host.ring("job")
     os.kill(before.pid, signal.SIGCONT)
     assert (said.code, said.one("lock-contended")["holder"]) == (4, key)
+
+
+def test_a_trigger_that_was_stopped_for_too_long_reports_in_vain(host: Host) -> None:
+    """Its warden ended the work in time; another ring settled the fire meanwhile, and what it says stands."""
+    policy = {"claim_seconds": 3}
+    host.write("job", schedules=EVERY_SECOND, command=A_TREE, policy=policy)
+    rung = host.start("job", "--lock-dir", str(host.directory / "elsewhere"))
+    key, life = rung.wait("fire-started")["fire"], started(rung)
+    os.kill(rung.pid, signal.SIGSTOP)
+    wait_for(lambda: not alive(DETENT_NODE=life), what="the end of its work")
+    host.write("job", schedules=EVERY_SECOND, command="true", policy=policy)
+    wait_for(lambda: "lost" in host.ring("job").names)
+    os.kill(rung.pid, signal.SIGCONT)
+    said = rung.over()
+    assert (said.code, said.one("fenced")["fire"]) == (0, key)
+    [row] = host.find(key=key)
+    assert outcome(row)[0] == "lost"

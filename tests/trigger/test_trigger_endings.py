@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from fleet import wait_for
 from redis_server import free_port
-from trigger_world import Host, minute, pass_by, serving
+from trigger_world import Host, minute, pass_by, serving, set_mark_back
 
 from detent.stores.base import PAUSE
 from detent.stores.opening import open_store
@@ -183,3 +184,21 @@ def test_the_trace_context_is_passed_on(host: Host) -> None:
         said = host.ring("shell", "--due", minute(3), TRACEPARENT=parent)
     assert (app.requests[0].headers["traceparent"], app.requests[0].headers["tracestate"]) == (parent, "a=b")
     assert host.find(key=said.one("success")["fire"])[0].attempts[0].tail == f"{parent}\n".encode()
+
+
+def test_instants_of_an_outage_are_made_good_where_the_job_wants_that(host: Host) -> None:
+    """The job is known since a while, and nobody rang."""
+    host.write("job", command="true", policy={"catch_up": "all"})
+    first = host.ring("job").one("success")["fire"]
+    set_mark_back(host, datetime.fromisoformat(first.partition("@")[2]) - timedelta(minutes=4))
+    said = host.ring("job")
+    assert (said.code, said.names.count("success")) in ((0, 3), (0, 4))  # a minute may have begun
+    late = [event["fire"] for event in said.events if event["event"] == "caught-up"]
+    assert len(late) >= 2 and late == sorted(late)
+
+
+def test_a_hook_that_fails_is_told_and_changes_no_exit_code(host: Host) -> None:
+    host.write("job", command="true", on_success="exit 9")
+    said = host.ring("job", "--due", minute(3))
+    assert (said.code, said.names[-1]) == (0, "hook-failed")
+    assert said.one("hook-failed")["reason"] == "exit 9"

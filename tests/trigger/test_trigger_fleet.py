@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fleet import Witness
 from redis_server import RedisServer
-from trigger_world import Host, Rung, minute, serving, wait_for_a_young_minute
+from three_crontabs import DOWN_EVERY, jump
+from trigger_world import Host, Rung, minute, serving, set_mark_back
 from wall_clock import WallClock
 
 GLOBAL = {"concurrency_scope": "global", "timeout_seconds": 60}
-MINUTES = 6
+MINUTES = DOWN_EVERY
+INSTANTS = 3
+AFTER_IT = ("nothing-due", "already-launched", "lock-contended")
 
 
-def test_three_hosts_call_the_app_once_for_each_instant(tmp_path: Path, redis: RedisServer) -> None:
+def test_three_hosts_that_ring_at_one_moment_call_the_app_once(tmp_path: Path, redis: RedisServer) -> None:
     hosts = [Host(tmp_path / name, redis.url) for name in ("a", "b", "c")]
     with serving(200) as app:
         for host in hosts:
             host.write("three", version=1, request={"url": app.url}, policy=GLOBAL)
         codes: Counter[int] = Counter()
-        for ago in range(MINUTES + 2, 2, -1):  # at each minute all of them ring, at almost the same moment
+        for ago in range(INSTANTS + 2, 2, -1):
             rings: list[Rung] = [host.start("three", "--due", minute(ago)) for host in hosts]
             said = [rung.over() for rung in rings]
             codes.update(one.code for one in said)
-            assert {tuple(one.names[-1:]) for one in said} <= {
-                ("success",),
-                ("nothing-due",),
-                ("already-launched",),
-                ("lock-contended",),
-            }
+            assert {one.names[-1] for one in said} <= {"success", *AFTER_IT}
     calls = Counter(asked.headers["x-cron-fire-time"] for asked in app.requests)
     assert set(calls.values()) == {1}, calls
     assert len({asked.headers["idempotency-key"] for asked in app.requests}) == len(calls)
-    assert len(calls) >= MINUTES - 1  # a minute may pass while they ring
+    assert len(calls) >= INSTANTS - 1  # a minute may pass while they ring
     assert set(codes) <= {0, 4}
+
+
+def test_three_crontabs_that_ring_seconds_apart_call_the_app_once_for_each_minute(
+    tmp_path: Path, wall_clock: WallClock
+) -> None:
+    """By a clock that jumps from ring to ring; of the last minute the first crontab is down."""
+    found = jump(tmp_path, wall_clock, MINUTES)
+    assert found.faults() == []
+    assert len(found.said) == 3 * MINUTES - 1
+    assert Counter(one.names[-1] for one in found.said)["nothing-due"] == 2 * MINUTES - 1
 
 
 def test_hosts_whose_clocks_differ_name_the_same_instant(
@@ -81,10 +88,10 @@ def test_a_ring_that_is_not_early_does_not_wait_for_the_next_instant(host: Host)
 
 
 def test_a_shim_that_is_late_names_the_fire_it_was_rung_for(host: Host) -> None:
-    wait_for_a_young_minute()
     due = minute(10)
-    host.write("job", schedules=["* * * * *"], command="true")
-    late = f"{datetime.fromisoformat(due) + timedelta(seconds=42):%Y-%m-%dT%H:%M:%SZ}"
+    at = datetime.fromisoformat(due)
+    host.write("job", schedules=[f"{at.minute} {at.hour} * * *"], command="true")
+    late = f"{at + timedelta(seconds=42):%Y-%m-%dT%H:%M:%SZ}"
     said = host.ring("job", "--rang-at", late)
     assert (said.code, said.one("success")["due"]) == (0, due)
     assert host.ring("job", "--rang-at", due).names == ["nothing-due"]
@@ -104,9 +111,3 @@ def test_rings_that_were_swallowed_become_one_span(host: Host, witness: Witness)
     assert said.names[-1] == "success"
     assert len(witness.starts("job")) == 2  # the newest alone, however close the others are
     assert len([row for row in host.find() if row.outcome and row.outcome.kind == "missed"]) == 1
-
-
-def set_mark_back(host: Host, at: datetime) -> None:
-    """As if nobody had rung since."""
-    with sqlite3.connect(host.url.removeprefix("sqlite:///")) as db:
-        assert db.execute("UPDATE marks SET at = ?", (at.timestamp(),)).rowcount == 1

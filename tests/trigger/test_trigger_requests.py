@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from http_servers import Served, answering, answering_tls, heard, make_certificate, trickling
 from http_servers import serving as serving_script
+from redis_server import free_port
 from standardwebhooks import Webhook
 from trigger_world import App, Asked, Host, minute, serving
 from wall_clock import WallClock
@@ -169,6 +171,41 @@ def test_a_span_for_the_fire_and_one_for_each_attempt_reach_a_collector(host: Ho
     assert by_name["attempt 1"].parent_span_id == by_name["fire t.job"].span_id
     sent = [asked.headers["traceparent"].split("-")[2] for asked in app.requests]
     assert sent == [by_name[name].span_id.hex() for name in ("attempt 1", "attempt 2")]
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """A collector that takes what is said, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    yield f"http://127.0.0.1:{free_port()}"
+
+
+@contextmanager
+def refusing() -> Iterator[str]:
+    with serving(500) as app:
+        yield app.url
+
+
+@pytest.mark.parametrize(
+    ("collector", "command", "code"), [(black_hole, "false", 2), (nobody, "true", 0), (refusing, "true", 0)]
+)
+def test_a_collector_that_is_away_is_one_warning_and_changes_no_exit_code(
+    host: Host, collector: Callable[[], AbstractContextManager[str]], command: str, code: int
+) -> None:
+    host.write("job", command=command, policy=ONCE)
+    with collector() as url:
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        rung = host.start("job", "--due", minute(3), "--otel", **otel)
+        said = rung.over()  # which does not wait for ever
+    assert (said.code, said.names.count("traces-unsent"), said.plain) == (code, 1, [])
+    assert said.one("traces-unsent")["level"] == "WARN" and said.names[-1] == "traces-unsent"
+    [row] = host.find(key=f"t.job@{said.events[0]['fire'].partition('@')[2]}")
+    assert row.state == "over"
 
 
 def test_the_shim_needs_no_yaml_and_no_driver(host: Host, tmp_path: Path) -> None:

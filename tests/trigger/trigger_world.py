@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,8 +22,6 @@ from fleet import PATIENCE_S, SOURCES, NodeProcess, wait_for
 
 from detent.model import Query, Row
 from detent.stores.opening import open_store
-
-YOUNG_S = 30
 
 MINUTELY = "* * * * *"
 
@@ -64,6 +63,7 @@ class Host:
         self.env |= {"PYTHONPATH": str(SOURCES), "DETENT_SPEC_DIR": str(self.specs)}
         self.env |= {"DETENT_LOCK_DIR": str(self.locks), "XDG_STATE_HOME": str(directory / "xdg")}
         self._rings: list[Rung] = []
+        self.before: list[str] = []  # words in front of a trigger's own
 
     def write(self, name: str, version: int = 2, **job: Any) -> None:
         """The spec of a job `t.<name>`."""
@@ -73,7 +73,7 @@ class Host:
         (self.specs / f"t.{name}.json").write_text(json.dumps(document))
 
     def start(self, name: str, *words: str, store: bool = True, **env: str) -> Rung:
-        line = [sys.executable, "-m", "detent", "trigger", f"t.{name}", *words]
+        line = [*self.before, sys.executable, "-m", "detent", "trigger", f"t.{name}", *words]
         line += ["--store", self.url] if store else []
         rung = Rung(line, self.env | env, self.directory / f"ring-{len(self._rings)}.log")
         self._rings.append(rung)
@@ -100,10 +100,10 @@ def pass_by(key: str) -> None:
     wait_for(lambda: datetime.now(UTC) > due_at + timedelta(seconds=1.1))
 
 
-def wait_for_a_young_minute() -> None:
-    """One that turns meanwhile would bring a newer instant, for which an older one is missed."""
-    while datetime.now(UTC).second > YOUNG_S:
-        threading.Event().wait(0.2)
+def set_mark_back(host: Host, at: datetime) -> None:
+    """As if nobody had rung since."""
+    with sqlite3.connect(host.url.removeprefix("sqlite:///")) as db:
+        assert db.execute("UPDATE marks SET at = ?", (at.timestamp(),)).rowcount == 1
 
 
 def minute(ago: int) -> str:

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
 from detent.trigger.ending import CONTENDED, INTERNAL, OK, TEMPFAIL
-from detent.values import NamedTuple
+from detent.values import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
     from datetime import datetime
-    from pathlib import Path
 
     from detent.core.manifest import Manifest
     from detent.events import Emit
@@ -110,8 +108,7 @@ def trigger(asked: Asked) -> int:
     try:
         code = _fire(asked)
     except (StoreUnavailable, StoreMismatch) as error:
-        app, _, job = asked.job.partition(".")
-        _log(asked)("store-unavailable", app=app, job=job, error=str(error))
+        _log(asked)("store-unavailable", **_named(asked), error=str(error))
         return INTERNAL
     except DetentError as error:
         _say(str(error))
@@ -123,6 +120,11 @@ def trigger(asked: Asked) -> int:
     if code != CONTENDED:
         return code
     return OK if asked.contended_ok else TEMPFAIL if asked.tempfail else CONTENDED
+
+
+def _named(asked: Asked) -> dict[str, str]:
+    app, _, job = asked.job.partition(".")
+    return {"app": app, "job": job}
 
 
 def _say(text: str) -> None:
@@ -160,8 +162,8 @@ def _fire(asked: Asked) -> int:
         works.close()
         presence.end()
         store.close()
-        if traces:
-            traces.close()
+        if traces and (why := traces.close()):
+            emit("traces-unsent", **_named(asked), error=why)
 
 
 def _traces(asked: Asked, env: Mapping[str, str]) -> Traces | None:
@@ -226,13 +228,12 @@ def _manifest(asked: Asked, env: Mapping[str, str]) -> Manifest:
 
 def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
     """The manifest of one job.  One that is wrong is read again, to say where."""
-    from json import loads
-
     from detent.config import load_machine, load_manifest
     from detent.core.manifest import check_manifest
+    from detent.jsontext import loads
 
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a Path would take longer than the file
+        with open(path, "rb") as file:
             return check_manifest(loads(file.read()), variables=env, machine=load_machine(env))
     except FileNotFoundError:
         raise UsageError(f"no spec {path}: `detent apply` writes it, or name a --manifest") from None
@@ -242,24 +243,36 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
 
 def _job(manifest: Manifest, name: str) -> tuple[Job, str]:
     """The job, and the scope of its lane."""
-    from json import loads
-
     from detent.core.manifest import jobs_on
+    from detent.jsontext import loads
 
     if name in manifest.disabled:
         raise UsageError(f"{name} is disabled: it does not fire before that is changed")
     for job in jobs_on(manifest, os.uname().nodename):
         if job.name.partition("/")[0] == name:
+            _check_alone(job, manifest)
             return job, loads(manifest.canonical[name])["policy"]["concurrency_scope"]
     raise UsageError(f"no job {name} there: it is named app.job, as {next(iter(manifest.canonical))}")
 
 
+def _check_alone(job: Job, manifest: Manifest) -> None:
+    """A trigger carries out one job: who would run what comes after it?"""
+    name = job.name.partition("/")[0]
+    for other in manifest.jobs:
+        if name in other.after or (other.after and other.name == name):
+            first = other.after[0] if other.name == name else name
+            raise UsageError(f"{other.name} comes after {first}: that takes a node, such as `detent run`")
+
+
 def _hidden(manifest: Manifest, job: Job) -> set[str]:
     """The variables that hold secrets."""
-    from detent.core.secrets import secret_variables
-    from detent.model import Request
+    from detent.model import Push, Request
 
-    refs = job.work.secret_refs if isinstance(job.work, Request) else ()
+    refs = job.work.secret_refs if isinstance(job.work, Request | Push) else ()
+    if not refs and not manifest.secrets:
+        return set()
+    from detent.core.secrets import secret_variables
+
     return secret_variables([*refs, *manifest.secrets], manifest.secrets)
 
 
@@ -268,7 +281,7 @@ def _hidden(manifest: Manifest, job: Job) -> set[str]:
 
 def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
     """Of scope global, the store that the hosts share; of scope host, this host's own."""
-    from detent.config import DATABASE, state_directory
+    from detent.config import DATABASE, state_path
 
     said = asked.store or env.get("DETENT_STORE", "")
     settled = said or manifest.store.url
@@ -279,29 +292,27 @@ def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, s
         )
     if scope == "global" or said or settled.startswith("sqlite:"):
         return settled
-    directory = state_directory(env)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return f"sqlite:///{directory / DATABASE}"
+    directory = state_path(env)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    return f"sqlite:///{directory}/{DATABASE}"
 
 
-def _lock_directory(asked: Asked, job: Job, scope: str, env: Mapping[str, str]) -> Path | None:
-    """A folder of the job's own.  None: nothing can be written here, and a store that hosts share does."""
-    from pathlib import Path
-    from urllib.parse import quote
-
-    from detent.config import state_directory
+def _lock_directory(asked: Asked, job: Job, scope: str, env: Mapping[str, str]) -> str:
+    """A folder of the job's own.  "": nothing can be written here, and a store that hosts share does."""
+    from detent.config import state_path
+    from detent.core.text import quoted
 
     named = asked.lock_dir or env.get("DETENT_LOCK_DIR", "")
     runtime = "/run" if os.geteuid() == 0 else env.get("XDG_RUNTIME_DIR", "")
-    usual = [Path(runtime) / "detent"] if runtime else []
-    for place in [Path(named)] if named else [*usual, state_directory(env) / "locks"]:
-        folder = place / quote(job.name, safe="")
+    usual = [f"{runtime}/detent"] if runtime else []
+    for place in [named] if named else [*usual, f"{state_path(env)}/locks"]:
+        folder = f"{place}/{quoted(job.name)}"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             problem = error
         else:
             return folder
     if scope == "global" and not named:
-        return None
+        return ""
     raise UsageError(f"cannot write locks to {place}: {problem.strerror}; name another --lock-dir")

@@ -11,11 +11,10 @@ from __future__ import annotations
 import fcntl
 import functools
 import os
-import re
 from collections.abc import Iterable
-from pathlib import Path
-from urllib.parse import quote
+from contextlib import suppress
 
+from detent.core.text import quoted
 from detent.errors import UsageError
 from detent.node.wardenry import kernel
 from detent.node.wardenry.lanes import make
@@ -23,29 +22,30 @@ from detent.node.wardenry.lanes import make
 SUFFIX = ".lock"
 LANES = "lanes"  # shared by all lives; a life has a dot in its name
 FROZEN_LOOKS = 4
+_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class Life:
     """This process' life: its name, its lock, and its folder for the output of what runs."""
 
-    def __init__(self, directory: Path, node_id: str) -> None:
-        self.directory = directory
-        self.name = f"{re.sub('[^A-Za-z0-9_-]+', '-', node_id)[:60]}.{os.urandom(4).hex()}"
-        self.outputs, self.lanes = directory / self.name, directory / LANES
-        self._lock = directory / (self.name + SUFFIX)
+    def __init__(self, directory: str | os.PathLike[str], node_id: str) -> None:
+        self.directory = os.fspath(directory)
+        self.name = f"{_plain(node_id)[:60]}.{os.urandom(4).hex()}"
+        self.outputs, self.lanes = f"{self.directory}/{self.name}", f"{self.directory}/{LANES}"
+        self._lock = self.outputs + SUFFIX
         self.lock_fd = -1
 
     def begin(self) -> None:
         """The file gets its name only when it is locked: nobody can take it for a dead one's."""
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.lanes.mkdir(mode=0o700, exist_ok=True)
-            self.outputs.mkdir(mode=0o700)
-            fresh = self._lock.with_suffix(".new")
+            _make_directory(self.directory)
+            _make_directory(self.lanes)
+            os.mkdir(self.outputs, 0o700)
+            fresh = self.outputs + ".new"
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self.lock_fd = os.open(fresh, flags, 0o600)
             fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
-            fresh.rename(self._lock)
+            os.rename(fresh, self._lock)
         except OSError as error:
             raise UsageError(f"cannot write to {self.directory}: {error.strerror}") from error
 
@@ -57,39 +57,43 @@ class Life:
     def end(self) -> None:
         """All is settled: nobody needs a proof."""
         _remove(self.outputs)
-        self._lock.unlink(missing_ok=True)
+        _unlink(self._lock)
         os.close(self.lock_fd)
+
+
+def _plain(node_id: str) -> str:
+    """With a hyphen for whatever could mean something to a path or a shell."""
+    kept = "".join(letter if letter in _LETTERS else " " for letter in node_id)
+    while "  " in kept:
+        kept = kept.replace("  ", " ")
+    return kept.replace(" ", "-")
 
 
 class Graveyard:
     """Finds the dead lives of a directory, and keeps their locks until they are buried."""
 
-    def __init__(self, directory: Path, own: str) -> None:
-        self._directory, self._own = directory, own
+    def __init__(self, directory: str | os.PathLike[str], own: str) -> None:
+        self._directory, self._own = os.fspath(directory), own
         self._dead: dict[str, int] = {}  # life -> the descriptor by which we hold its lock
         self._frozen: dict[str, int] = {}  # life -> how many looks in a row found it so
 
     def find(self) -> list[str]:
         """Lives whose lock is free, and that were not found before."""
-        found = []
-        for path in self._directory.glob("*" + SUFFIX):
-            life = path.name.removesuffix(SUFFIX)
-            if life != self._own and life not in self._dead and self._take(life, path):
-                found.append(life)
-        return found
+        known = {self._own, *self._dead}
+        return [life for life in self._lives() if life not in known and self._take(life)]
 
     def find_frozen(self) -> list[str]:
         """Lives whose warden is stopped and whose node is stopped or gone: nobody ends their work in
         time.  Only those that were found so a few times: one may be stopped for a moment."""
-        looks = {path.name.removesuffix(SUFFIX): path for path in self._directory.glob("*" + SUFFIX)}
-        frozen = [life for life, path in looks.items() if life not in self._dead and _is_frozen(path)]
+        lives = [life for life in self._lives() if life not in self._dead]
+        frozen = [life for life in lives if _is_frozen(self._lock_of(life))]
         self._frozen = {life: self._frozen.get(life, 0) + 1 for life in frozen}
         return [life for life, times in self._frozen.items() if times >= FROZEN_LOOKS]
 
     def bury(self, life: str) -> None:
         """Its claims are over, its processes gone."""
-        _remove(self._directory / life)
-        (self._directory / (life + SUFFIX)).unlink(missing_ok=True)
+        _remove(f"{self._directory}/{life}")
+        _unlink(self._lock_of(life))
         os.close(self._dead.pop(life))
 
     def close(self) -> None:
@@ -98,9 +102,19 @@ class Graveyard:
             os.close(fd)
         self._dead.clear()
 
-    def _take(self, life: str, path: Path) -> bool:
+    def _lives(self) -> list[str]:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
+        return [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+
+    def _lock_of(self, life: str) -> str:
+        return f"{self._directory}/{life}{SUFFIX}"
+
+    def _take(self, life: str) -> bool:
+        try:
+            fd = os.open(self._lock_of(life), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # its own node, or another, has removed it
             return False
         try:
@@ -112,45 +126,55 @@ class Graveyard:
         return True
 
 
-def _remove(outputs: Path) -> None:
+def _make_directory(path: str) -> None:
+    if not os.path.isdir(path):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _remove(outputs: str) -> None:
     try:
-        outputs.rmdir()
+        os.rmdir(outputs)
     except OSError:  # there is something in it
         import shutil
 
         shutil.rmtree(outputs, ignore_errors=True)
 
 
-def _is_frozen(lock: Path) -> bool:
+def _is_frozen(lock: str) -> bool:
     try:
-        node, warden = (kernel.stat(int(pid)) for pid in lock.read_text().split())
+        node, warden = (kernel.stat(int(pid)) for pid in kernel.read(lock).split())
     except (OSError, ValueError):
         return False
     return warden is not None and warden.state in "Tt" and (node is None or node.state in "TtZ")
 
 
-def lane_path(lanes: Path, lane: str) -> str:
+def lane_path(lanes: str, lane: str) -> str:
     """Where the locks of a lane are, but for their numbers; "": there is no lane."""
     return f"{lanes}/{_name_of(lane)}" if lane else ""
 
 
 @functools.lru_cache(maxsize=20_000)
 def _name_of(lane: str) -> str:
-    return quote(lane, safe="")
+    return quoted(lane)
 
 
-def make_lanes(lanes: Path, names: Iterable[str]) -> None:
+def make_lanes(lanes: str, names: Iterable[str]) -> None:
     """For fires that are planned: a file is slow to make, and they may all be due at one instant."""
     for lane in names:
         make(lane_path(lanes, lane))
 
 
-def output_path(outputs: Path | str, run_id: str, attempt: int) -> str:
+def output_path(outputs: str, run_id: str, attempt: int) -> str:
     """Where the output of a running attempt can be read; `.1` behind it is what came before."""
     return f"{outputs}/{run_id}.{attempt}.log"
 
 
 def forget_output(path: str) -> None:
     """The tail is in the store, or on its way there."""
-    Path(path).unlink(missing_ok=True)
-    Path(path + ".1").unlink(missing_ok=True)
+    _unlink(path)
+    _unlink(path + ".1")

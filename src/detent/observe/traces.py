@@ -3,17 +3,21 @@
 - It is a listener like the log.  Where spans go is told by the usual `OTEL_…` variables.
 - The fire's span is a child of the context that we were started with, if there is one; the work is started
   with the context of its attempt.
-- At the end they are sent, for a few seconds at most: a collector that is away delays nothing else.
+- At the end they are sent, for a few seconds at most: a collector that is away delays nothing else, and is
+  one warning, in our words: what the SDK logs on its way there is kept for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from detent.errors import UsageError
 
-FLUSH_S = 5
+FLUSH_S = 5  # unless one of these says otherwise
+TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 STARTED, FAILED = "fire-started", "attempt-failed"
 GOOD = frozenset(("success", "replaced", "cancelled", "lock-contended"))
 ENDED = GOOD | {"app-rejected", "retries-exhausted", "timed-out", "lost"}
@@ -28,7 +32,7 @@ class Traces:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-            self._exporter = exporter or _exporter()
+            self._exporter = exporter or _exporter(env)
         except ModuleNotFoundError:
             raise UsageError("--otel needs OpenTelemetry: pip install 'detent[otel]'") from None
         named = {} if env.get("OTEL_SERVICE_NAME") else {"service.name": "detent"}
@@ -57,12 +61,18 @@ class Traces:
         self._propagator.inject(carrier, self._newest if self._newest is not None else self._given)
         return {name.upper(): value for name, value in carrier.items()}
 
-    def close(self) -> None:
-        """Send what there is, all at once: a processor of the SDK would have a thread, and we fork."""
+    def close(self) -> str:
+        """Send what there is, all at once: a processor of the SDK would have a thread, and we fork.  Why they
+        could not be sent; empty: they were."""
         for span in (*self._attempts.values(), *self._fires.values()):
             self._finish(span)
-        self._exporter.export(self._spans)
-        self._exporter.shutdown()
+        with _quiet() as said:
+            try:
+                is_sent = self._exporter.export(self._spans).name == "SUCCESS"
+                self._exporter.shutdown()
+            except Exception as error:  # a listener cannot break a job
+                return f"{type(error).__name__}: {error}"
+        return "" if is_sent else (said[-1] if said else "the collector refused them")
 
     def _finish(self, span: Any) -> None:
         span.end()
@@ -89,10 +99,30 @@ class Traces:
         self._finish(span)
 
 
-def _exporter() -> Any:
+@contextmanager
+def _quiet() -> Iterator[list[str]]:
+    """What the SDK logs meanwhile, and nobody sees."""
+    said: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    kept, log = Kept(), logging.getLogger("opentelemetry")
+    log.addHandler(kept)
+    log.propagate = False
+    try:
+        yield said
+    finally:
+        log.propagate = True
+        log.removeHandler(kept)
+
+
+def _exporter(env: Mapping[str, str]) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter(timeout=FLUSH_S)
+    is_said = any(name in env for name in TIMEOUTS)
+    return OTLPSpanExporter() if is_said else OTLPSpanExporter(timeout=FLUSH_S)
 
 
 def _told(fields: Mapping[str, Any]) -> dict[str, Any]:

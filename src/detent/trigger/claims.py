@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
 
 from detent import clock
 from detent.core.settle import admit, give_back, held_back, report, settle
@@ -16,7 +15,7 @@ from detent.trigger.ending import NO_SECRET, holder_of, is_contention
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
 from detent.trigger.work import AFTER_TIMEOUT_S, Held, TooLate, Works, signalled, ttl_of
-from detent.values import NamedTuple
+from detent.values import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from random import Random
@@ -148,7 +147,7 @@ class Claims:
     def _work(self, claim: Claim) -> Work | None:
         if claim.fire.origin != "hook":
             return self._job.work
-        from json import loads
+        from detent.jsontext import loads
 
         return self._job.hooks.get(loads(claim.fire.payload)["hook"])
 

@@ -11,21 +11,21 @@
 from __future__ import annotations
 
 import os
-import signal
-from pathlib import Path
 
 from detent.node.lives import SUFFIX, Graveyard, Life, lane_path
 from detent.node.wardenry import kernel
 from detent.node.wardenry.lanes import who_has_open
+from detent.node.wardenry.light import signal
 
 SWEEP_S = 5.0  # how long it may take to end what a dead life left
 
 
 class Presence:
-    def __init__(self, directory: Path | None, node_id: str) -> None:
+    def __init__(self, directory: str, node_id: str) -> None:
+        """`directory`: "" where nothing can be written."""
         self._directory = directory
-        self._life = Life(directory or Path(), node_id)
-        self._graveyard = Graveyard(directory or Path(), self._life.name)
+        self._life = Life(directory, node_id)
+        self._graveyard = Graveyard(directory, self._life.name)
         self._dead: list[str] = []
         self.is_begun = False
 
@@ -70,14 +70,14 @@ class Presence:
     def end_holder(self, life: str) -> None:
         """End a living trigger of this host with all that it runs: one that does not hear.  Who is meant is
         told by the lock that it holds, and held by a pidfd: never one who was given its process id."""
-        if self._directory is None or life == self.name:
+        if not self._directory or life == self.name:
             return
-        lock = self._directory / (life + SUFFIX)
+        lock = f"{self._directory}/{life}{SUFFIX}"
         try:
-            told = {int(pid) for pid in lock.read_text().split()}
+            told = {int(pid) for pid in kernel.read(lock).split()}
         except (OSError, ValueError):  # it has just ended
             return
-        kernel.signal_all(lambda: told & set(who_has_open([str(lock)])), signal.SIGKILL)
+        kernel.signal_all(lambda: told & set(who_has_open([lock])), signal.SIGKILL)
         _sweep(life)
 
     def end(self) -> None:

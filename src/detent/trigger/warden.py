@@ -2,29 +2,30 @@
 
 1. The wire is that of `node/wardenry/loop.py`.  When the trigger dies, however that comes, the wire closes,
    and the warden ends the whole tree of the work, and itself.
-2. Where the warden dies, what it left comes to us, as we are a subreaper: it is ended, and the attempt lost.
+2. Work that is not over in a moment has a mourner (`node/wardenry/mourner.py`), for when both are killed.
+3. Where the warden dies, what it left comes to us, as we are a subreaper: it is ended, and the attempt lost.
    One that is stopped ends nothing in time: it is killed.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import os
-import signal
-import socket
-from typing import Any, NoReturn
 
 from detent import clock
+from detent import jsontext as json
 from detent.model import End, Outcome
 from detent.node.orders import base, order_of, settle
 from detent.node.wardenry import kernel, loop
 from detent.node.wardenry.cgroups import life_directory, own_cgroup
-from detent.runners.call import CallSpec
+from detent.node.wardenry.light import signal, socket
 from detent.runners.command import Gone, Spec, end_of
 from detent.trigger.signals import Signals, hold_back, let_through
 from detent.trigger.work import Held, TooLate
+from detent.values import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from detent.runners.call import CallSpec
 
 RECEIVE = 1 << 20  # a tail in base 64 and little else
 PING_S, UNHEARD_MAX = 1.0, 5  # a warden that answers none of so many pings is killed
@@ -60,15 +61,15 @@ class Running:
         self._stopped = self._stopped or why
         self._warden.send({"do": "stop", "id": self._spec.id, "kill_after_s": kill_after_s})
 
-    def wait(self, seconds: float) -> End | None:
-        """How it ended; None: it goes on after so long, or a signal came."""
+    def wait(self, seconds: float, heard: int) -> End | None:
+        """How it ended; None: it goes on after so long, or more signals came than were heard of."""
         try:
-            said = self._warden.hear(seconds)
+            said = self._warden.hear(seconds, heard)
         except _Died:
             return End(self._stopped or Outcome("lost", "the warden died"))
         if not said:
             return None
-        tail = base64.b64decode(said["tail"])
+        tail = _bytes_of(said["tail"])
         gone = Gone(said["status"], said["cause"], said["error"], said["took_s"], tail)
         return end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=said["result"])
 
@@ -76,6 +77,7 @@ class Running:
 class Warden:
     def __init__(self, life: str, lock_fd: int, signals: Signals) -> None:
         self._life, self._signals, self._incoming = life, signals, b""
+        self._is_mourned = False
         kernel.become_subreaper()
         self._wire, theirs = socket.socketpair()
         hold_back()
@@ -88,7 +90,7 @@ class Warden:
     def start(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
         """Start it, to be gone by `trusted_by` at the latest."""
         running = Running(self, spec, trusted_by)
-        self.send(settle(spec.household) if isinstance(spec, CallSpec) else base(spec.base))
+        self.send(base(spec.base) if isinstance(spec, Spec) else settle(spec.household))
         self.send(order_of(spec, *running.terms))
         try:
             said = self._hear_all(START_S)
@@ -101,13 +103,19 @@ class Warden:
                 raise Held(said["by"])
         raise TooLate
 
+    def mourn(self) -> None:
+        """The work goes on: from now on somebody ends it should we both be killed."""
+        if not self._is_mourned:
+            self.send({"do": "mourn", "life": self._life})
+        self._is_mourned = True
+
     def send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it is gone, as whoever hears next will notice
             self._wire.sendall(json.dumps(message).encode() + b"\n")
 
-    def hear(self, seconds: float) -> dict[str, Any]:
-        """What it says within so long; nothing: it said nothing, or a signal came."""
-        heard, until, unheard = self._signals.count, clock.boottime() + seconds, 0
+    def hear(self, seconds: float, heard: int) -> dict[str, Any]:
+        """What it says within so long; nothing: it said nothing, or another signal came than these."""
+        until, unheard = clock.boottime() + seconds, 0
         while (left := until - clock.boottime()) > 0 and self._signals.count == heard:
             if b"\n" in self._incoming:
                 line, _, self._incoming = self._incoming.partition(b"\n")
@@ -137,7 +145,7 @@ class Warden:
         """As `hear`, whatever signals come."""
         until = clock.boottime() + seconds
         while (left := until - clock.boottime()) > 0:
-            if said := self.hear(left):
+            if said := self.hear(left, self._signals.count):
                 return said
         return {}
 
@@ -171,6 +179,14 @@ class Warden:
         raise _Died
 
 
+def _bytes_of(tail: str) -> bytes:
+    if not tail:
+        return b""
+    from binascii import a2b_base64  # late: many commands say nothing
+
+    return a2b_base64(tail)
+
+
 def _be_warden(wire: int, lock_fd: int, life: str) -> NoReturn:
     """In the fork: nothing of the trigger's is used any more, and its files are closed."""
     try:
@@ -182,7 +198,7 @@ def _be_warden(wire: int, lock_fd: int, life: str) -> NoReturn:
         _close_all_but(wire, lock_fd)
         base = own_cgroup()
         let_through()  # the warden is deaf to them from its first step on
-        os._exit(loop.main([str(wire), str(lock_fd), str(life_directory(base, life)) if base else ""]))
+        os._exit(loop.main([str(wire), str(lock_fd), life_directory(base, life) if base else ""]))
     finally:
         os._exit(70)
 

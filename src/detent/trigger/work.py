@@ -7,19 +7,19 @@ there is no node to run it in.  A request is sent by this process, which holds t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from detent.events import Emit
-from detent.model import Call, Claim, Command, End, Outcome, Request, Work
+from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.runners.base import Lifeline
 from detent.stores.base import Store
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
-from detent.values import NamedTuple
+from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from detent.core.secrets import Secret
     from detent.runners.call import CallSpec
     from detent.runners.command import Spec
     from detent.trigger.keeper import Keeper
@@ -71,9 +71,9 @@ def margin_of(claim: Claim) -> float:
 class Told(Lifeline):
     """The lifeline of a request: it knows of signals, too."""
 
-    def __init__(self, trusted_by: float, signals: Signals) -> None:
+    def __init__(self, trusted_by: float, signals: Signals, heard: int) -> None:
         super().__init__(trusted_by)
-        self._signals, self._heard = signals, signals.count
+        self._signals, self._heard = signals, heard
 
     def ended(self, now: float) -> Outcome | None:
         if self._signals.count > self._heard:
@@ -105,6 +105,10 @@ class Works:
         try:
             if isinstance(work, Request):
                 return self._send(work, claim, trusted_by)
+            if isinstance(work, Push):
+                from detent.runners.push import push
+
+                return push(work, claim, self._secrets(work.secret_refs, claim))
             return self._run(work, claim, trusted_by)
         finally:
             if self._keeper:
@@ -117,18 +121,23 @@ class Works:
     # Processes.
 
     def _run(self, work: Command | Call, claim: Claim, trusted_by: float) -> End:
+        heard = self._heard(claim)
         spec = self._command(work, claim) if isinstance(work, Command) else self._call(work, claim)
-        heard = self._signals.count
         running = self._warden_up().start(spec, trusted_by)
-        end, patience_s = running.wait(BRIEF_S), LOOK_S
+        end = running.wait(BRIEF_S, heard)
         while end is None:
             if self._signals.count > heard:
                 running.stop(signalled(self._signals), 0.0 if self._signals.count > 1 else None)
                 heard = self._signals.count
             elif self._keeper is None or self._keeper.is_over:
+                self._warden_up().mourn()
                 self._keep(claim, running)
-            end = running.wait(patience_s)
+            end = running.wait(LOOK_S, heard)
         return end
+
+    def _heard(self, claim: Claim) -> int:
+        """How many signals do not concern this claim: a hook is called although one came."""
+        return self._signals.count if claim.fire.origin == "hook" else 0
 
     def _keep(self, claim: Claim, running: Running | Told, after_s: float = 0.0) -> None:
         import gc
@@ -170,21 +179,26 @@ class Works:
     # Requests.
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> End:
-        from detent.node.telling import fields_of
         from detent.runners.http import send
-        from detent.runners.secrets import resolve
 
         if claim.fire.origin == "hook":
             headers = (*request.headers, ("Content-Type", "application/json"))
             request = request._replace(headers=headers, body=claim.fire.payload)
-        found = resolve(request.secret_refs, self._around.secrets, self._around.env)
-        for warning in found.warnings:
-            self._emit("secret-unresolved", **fields_of(claim), reason=warning)
-        request, lifeline = self._traced(request), Told(trusted_by, self._signals)
+        secrets = self._secrets(request.secret_refs, claim)
+        request, lifeline = self._traced(request), Told(trusted_by, self._signals, self._heard(claim))
         timeout_s = claim.fire.policy.timeout_s
         with self._lane_taken(claim):
             self._keep(claim, lifeline, BRIEF_S)
-            return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
+            return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline)
+
+    def _secrets(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
+        from detent.node.telling import fields_of
+        from detent.runners.secrets import resolve
+
+        found = resolve(refs, self._around.secrets, self._around.env)
+        for warning in found.warnings:
+            self._emit("secret-unresolved", **fields_of(claim), reason=warning)
+        return found.secrets
 
     def _traced(self, request: Request) -> Request:
         own = {name.lower() for name, _ in request.headers}

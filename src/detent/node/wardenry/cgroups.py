@@ -3,22 +3,21 @@
 Layout: BASE/detent-LIFE/ID.  We enable no controller there, so BASE may hold processes itself.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import quote
 
 from . import kernel
+from .light import NamedTuple, signal
 
 SPARES_MAX = 64
 
 
-def life_directory(base: str | Path, life: str) -> Path:
+def life_directory(base: str, life: str) -> str:
     """Where the cgroups of one life of a node are."""
-    return Path(base) / f"detent-{quote(life, safe='')}"
+    return f"{base.rstrip('/')}/detent-{life.replace('/', '%2F')}"
 
 
 class Home(NamedTuple):
@@ -31,7 +30,7 @@ class Home(NamedTuple):
 class Place:
     """Where the processes of a fire belong.  Who starts them goes there and comes back."""
 
-    def __init__(self, path: Path, home: Home) -> None:
+    def __init__(self, path: str, home: Home) -> None:
         self._path, self._home = f"{path}/cgroup.procs", home
 
     def enter(self) -> None:
@@ -49,17 +48,26 @@ class Place:
 class Cgroup:
     """All processes of one fire, or of one life of a node, by their cgroup."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._name = path, str(path)
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.main = 0  # a process that belongs here but, just started, may not have joined yet
 
     def create(self) -> None:
         try:
-            self.path.mkdir()
+            os.mkdir(self.path)
         except FileExistsError:
             return
         except FileNotFoundError:
-            self.path.mkdir(parents=True, exist_ok=True)
+            os.makedirs(self.path, exist_ok=True)
+
+    @property
+    def above(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def parent(self) -> str:
+        """The name of the one that it is in."""
+        return self.above.rpartition("/")[2]
 
     def signal(self, signum: int) -> None:
         kernel.signal_all(self.members, signum, self.main)
@@ -68,7 +76,7 @@ class Cgroup:
 
     def is_empty(self) -> bool:
         try:
-            return b"populated 0" in kernel.read(f"{self._name}/cgroup.events") or not self.members()
+            return b"populated 0" in kernel.read(f"{self.path}/cgroup.events") or not self.members()
         except OSError:
             return True
 
@@ -87,44 +95,44 @@ class Cgroup:
 
     def is_leaf(self) -> bool:
         with contextlib.suppress(OSError):
-            return self.path.stat().st_nlink == 2  # as a folder without folders has it
+            return os.stat(self.path).st_nlink == 2  # as a folder without folders has it
         return False
 
     def remove(self) -> bool:
         """True: it is not there any more."""
         try:
-            self.path.rmdir()
+            os.rmdir(self.path)
         except FileNotFoundError:
             return True
         except OSError:  # the work may have made some below it
             for path in self._paths():
                 with contextlib.suppress(OSError):
-                    path.rmdir()
-        return not self.path.exists()
+                    os.rmdir(path)
+        return not os.access(self.path, os.F_OK)
 
     def _kill(self) -> None:
         """All at once, faster than anything can fork.  Not there in kernels before 5.14."""
         with contextlib.suppress(OSError):
-            (self.path / "cgroup.kill").write_bytes(b"1")
+            _write(f"{self.path}/cgroup.kill", b"1")
 
-    def _paths(self) -> Iterator[Path]:
+    def _paths(self) -> Iterator[str]:
         """This one last."""
-        return (Path(path) for path, _, _ in os.walk(self.path, topdown=False))
+        return (path for path, _, _ in os.walk(self.path, topdown=False))
 
 
 class Spares:
     """Empty cgroups of one life that are used again: to make and to remove one costs as much as a spawn."""
 
-    def __init__(self, life: Path) -> None:
+    def __init__(self, life: str) -> None:
         self._life, self._made = life, 0
-        self._free: list[Path] = []
+        self._free: list[str] = []
 
     def take(self) -> Cgroup | None:
         """None: there is none to be had."""
         if self._free:
             return Cgroup(self._free.pop())
         self._made += 1
-        cgroup = Cgroup(self._life / f"fire-{self._made}")
+        cgroup = Cgroup(f"{self._life}/fire-{self._made}")
         try:
             cgroup.create()
         except OSError:
@@ -139,52 +147,64 @@ class Spares:
         return is_free or cgroup.remove()
 
 
-def _processes(path: Path) -> list[int]:
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY)
     try:
-        return [pid for pid in map(int, (path / "cgroup.procs").read_bytes().split()) if pid]
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _processes(path: str) -> list[int]:
+    try:
+        return [pid for pid in map(int, kernel.read(f"{path}/cgroup.procs").split()) if pid]
     except OSError:
         return []
 
 
-def mounted_at() -> Path | None:
-    """Where cgroup v2 is mounted: by itself, or beside version 1."""
+def mounted_at() -> str:
+    """Where cgroup v2 is mounted: by itself, or beside version 1; "": nowhere."""
     try:
-        lines = (kernel.PROC / "self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+        lines = _lines(f"{kernel.PROC}/self/mountinfo")
     except OSError:
-        return None
+        return ""
     for line in lines:
         fields, _, filesystem = line.partition(" - ")
         if filesystem.startswith("cgroup2 "):
-            return Path(fields.split()[4])
-    return None
+            return fields.split()[4]
+    return ""
+
+
+def _lines(path: str) -> list[str]:
+    return kernel.read(path).decode("utf-8", "surrogateescape").splitlines()
 
 
 def find_cgroup() -> str:
     """A directory below which this process may make cgroups and move processes into them; "": none."""
     base = _own_place()
-    return str(base) if base and _takes_processes(base) else ""
+    return base if base and _takes_processes(base) else ""
 
 
-def _own_place() -> Path | None:
-    """Where this process is among the cgroups."""
+def _own_place() -> str:
+    """Where this process is among the cgroups; "": nowhere."""
     mount = mounted_at()
-    if mount is None:
-        return None
-    own = (kernel.PROC / "self/cgroup").read_text("utf-8", "surrogateescape").splitlines()
+    if not mount:
+        return ""
+    own = _lines(f"{kernel.PROC}/self/cgroup")
     path = next((line[3:] for line in own if line.startswith("0::")), "")
-    return mount / path.lstrip("/") if path else None
+    return f"{mount}/{path.strip('/')}".rstrip("/") if path else ""
 
 
-def _takes_processes(base: Path) -> bool:
+def _takes_processes(base: str) -> bool:
     """The rights say too little (a delegated subtree, a threaded one): try it."""
     import subprocess  # late: a trigger does without
 
-    probe = Cgroup(base / f"detent-probe-{os.getpid()}")
+    probe = Cgroup(f"{base}/detent-probe-{os.getpid()}")
     try:
         probe.create()
         with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as cat:
             try:
-                (probe.path / "cgroup.procs").write_text(str(cat.pid))
+                _write(f"{probe.path}/cgroup.procs", str(cat.pid).encode())
             finally:
                 cat.kill()
     except OSError:
@@ -197,15 +217,15 @@ def _takes_processes(base: Path) -> bool:
 def own_cgroup() -> str:
     """As `find_cgroup`, for a process that may go there itself: it goes, and comes back."""
     base = _own_place()
-    return str(base) if base and _takes_us(base) else ""
+    return base if base and _takes_us(base) else ""
 
 
-def _takes_us(base: Path) -> bool:
-    probe = Cgroup(base / f"detent-probe-{os.getpid()}")
+def _takes_us(base: str) -> bool:
+    probe = Cgroup(f"{base}/detent-probe-{os.getpid()}")
     try:
         probe.create()
-        (probe.path / "cgroup.procs").write_bytes(b"0")
-        (base / "cgroup.procs").write_bytes(b"0")
+        _write(f"{probe.path}/cgroup.procs", b"0")
+        _write(f"{base}/cgroup.procs", b"0")
     except OSError:
         return False
     finally:
@@ -216,7 +236,7 @@ def _takes_us(base: Path) -> bool:
 def directories_of(life: str) -> list[Cgroup]:
     """The cgroups of a life of a node, wherever on this host it had them."""
     mount = mounted_at()
-    if mount is None:
+    if not mount:
         return []
-    name = life_directory(mount, life).name
-    return [Cgroup(Path(path) / name) for path, below, _ in os.walk(mount) if name in below]
+    name = life_directory("", life).lstrip("/")
+    return [Cgroup(f"{path}/{name}") for path, below, _ in os.walk(mount) if name in below]

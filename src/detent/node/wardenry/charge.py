@@ -2,12 +2,11 @@
 
 import math
 import os
-import signal
 from collections.abc import Callable
-from typing import NamedTuple
 
 from . import ending, kernel
 from .lanes import NO_LANE
+from .light import NamedTuple, signal
 from .output import Output, Pipe
 from .spawn import Failure, Order, Spawned, read_failure
 from .trees import CallTree, Tree
@@ -119,6 +118,7 @@ class CallOrder(NamedTuple):
     output_path: str
     lane: str
     places: int
+    messages: int = 0  # that it consists of, if of any
 
 
 class Answer(NamedTuple):
@@ -134,7 +134,13 @@ class Call(Charge):
 
     def __init__(self, order: CallOrder, tree: Tree) -> None:
         super().__init__(order.id, tree, terms_of(order), order.output_path)
+        self._timeout_s, self.messages = order.timeout_s, order.messages
         self._answer: Answer | None = None
+
+    def go_on(self, now: float) -> None:
+        """A part of it has ended in time."""
+        if self._timeout_s:
+            self._terms = self._terms._replace(timeout_by=now + self._timeout_s)
 
     def answered(self, answer: Answer, *, is_last: bool) -> None:
         """The function has ended.  Where it is the child's last, the call goes on until the child ends."""

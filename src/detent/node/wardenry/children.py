@@ -10,23 +10,22 @@
    anything unexpected is killed.
 """
 
+from __future__ import annotations
+
 import contextlib
-import json
 import math
 import os
 import selectors
-import signal
-import socket
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place
 from .charge import Answer, Call, CallOrder
 from .charges import Charges
-from .household import STALLED_S, Child, Household
+from .household import STALLED_S, Child, Household, Turns
 from .lanes import NO_LANE, holders, take
+from .light import Any, NamedTuple, loads, signal, socket
 from .spawn import NOT_RUNNABLE, Failure, Order, spawn, to_bytes
 from .trees import Brood, CallDescent, CallTree, Group, Strays, Tree
 
@@ -37,6 +36,7 @@ STARTING_MAX = max(2, os.cpu_count() or 2)
 FAREWELL_S = 5.0  # for an idle child to end in order
 ANSWER_MAX = 256 * 1024  # a result, a reason, and little else
 ERROR_MAX = 2000  # characters
+TAIL_MAX = 65_536  # of what one of several messages wrote
 RECEIVE = 64 * 1024
 LOOK_S = 1.0
 
@@ -49,7 +49,7 @@ class Means(NamedTuple):
     charges: Charges
     say: Callable[..., None]
     fail: Callable[[str, Failure], None]
-    cgroup: Path | None
+    cgroup: str  # "": there is none
     home: Home | None
     unremoved: list[Tree]  # whose cgroups are to be removed
 
@@ -72,7 +72,7 @@ class Children:
 
     def settle(self, message: dict[str, Any]) -> None:
         """These are the surroundings of a household."""
-        self._households[message["household"]] = Household(Order(**message["order"]))
+        self._households[message["household"]] = Household(Order(**message["order"]), message["most"])
 
     def dissolve(self, message: dict[str, Any]) -> None:
         """No more calls come for it: its children go when they are idle."""
@@ -94,6 +94,23 @@ class Children:
             for order in [order for order in household.waiting if order.id == id]:
                 household.waiting.remove(order)
                 self._means.say("refused", id=id)
+
+    def recall(self, message: dict[str, Any]) -> None:
+        """Of several messages those that are not begun are wanted back."""
+        id = message["id"]
+        if (child := self._by_call.get(id)) and child.call:
+            self._means.say("part", id=id, part=child.turns.recall(child.call.messages))
+        else:
+            self.drop(id)
+
+    def more(self, message: dict[str, Any]) -> None:
+        """Further messages for a call that is under way; where it is over, nobody begins them."""
+        child = self._by_call.get(message["id"])
+        if child and child.call and not child.call.is_answered:
+            child.call.messages += message["messages"]
+            child.turns.give(message["messages"])
+            child.outgoing += message["request"].encode() + b"\n"
+            self._tell(child)
 
     def hang_up(self) -> None:
         """The node is gone.  Calls that are under way end by their terms."""
@@ -164,13 +181,24 @@ class Children:
         self._means.charges.add(call, kernel.boottime())
         self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
-        request = order.request.encode() + b"\n"
-        try:
-            is_sent = child.wire.send(request) == len(request)
-        except OSError:  # it is dead, or about to be
-            is_sent = False
-        if not is_sent:
+        child.turns.give(order.messages)
+        child.outgoing = order.request.encode() + b"\n"
+        self._tell(child)
+
+    def _tell(self, child: Child) -> None:
+        """As much as it takes now; the rest when it can."""
+        if not child.send():
             child.tree.signal(signal.SIGKILL)
+        elif bool(child.outgoing) != child.is_full:
+            child.is_full = bool(child.outgoing)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.is_full else 0)
+            self._means.selector.modify(child.wire, events, partial(self._serve_child, child))
+
+    def _serve_child(self, child: Child, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._tell(child)
+        if mask & selectors.EVENT_READ:
+            self._hear(child)
 
     def free(self, call: Call) -> None:
         """Nothing of the call is left but, perhaps, its child."""
@@ -196,7 +224,7 @@ class Children:
         self._started += 1
         order = household.order._replace(id=f"child-{self._started}")
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.ExitStack() as undo:
+        with contextlib.closing(theirs), contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             try:
                 child = self._spawn(household, order, (ours, theirs.fileno()))
@@ -211,26 +239,27 @@ class Children:
         self._starting += 1
         self._children[child.pid] = child
         self._means.brood.mains.add(child.pid)
-        self._means.selector.register(ours, selectors.EVENT_READ, lambda _: self._hear(child))
+        self._means.selector.register(ours, selectors.EVENT_READ, partial(self._serve_child, child))
         self._means.selector.register(child.pipe.fd, selectors.EVENT_READ, lambda _: self._read(child))
 
     def _spawn(self, household: Household, order: Order, wire: tuple[socket.socket, int]) -> Child:
-        cgroup = self._make_cgroup(order)
-        home = self._means.home
+        cgroup, turns = self._make_cgroup(order), Turns()
+        place = Place(cgroup.path, self._means.home) if cgroup and self._means.home else None
         try:
-            spawned = spawn(order, Place(cgroup.path, home) if cgroup and home else None, input_fd=wire[1])
+            spawned = spawn(order, place, turns.fd, wire[1])
         except (Failure, OSError):
+            turns.close()
             if cgroup:
                 cgroup.remove()
             raise
-        child = Child(household, wire[0], spawned)
+        child = Child(household, wire[0], spawned, turns)
         child.cgroup, child.tree = cgroup, self._tree(child.pid, cgroup, frozenset())
         return child
 
     def _make_cgroup(self, order: Order) -> Cgroup | None:
-        if self._means.cgroup is None:
+        if not self._means.cgroup:
             return None
-        cgroup = Cgroup(self._means.cgroup / order.id)
+        cgroup = Cgroup(f"{self._means.cgroup}/{order.id}")
         try:
             cgroup.create()
         except OSError:
@@ -242,7 +271,7 @@ class Children:
             return Group(pid)
         if cgroup is None:
             return CallTree(pid, CallDescent(self._means.brood, pid, tag, leaves=False), None)
-        return CallTree(pid, Strays(self._means.brood, pid, tag, cgroup.path.parent.name), cgroup)
+        return CallTree(pid, Strays(self._means.brood, pid, tag, cgroup.parent), cgroup)
 
     def _read(self, child: Child) -> None:
         """What a child writes belongs to the call that is under way, and to nobody between calls."""
@@ -256,11 +285,9 @@ class Children:
         except OSError:
             data = b""
         child.incoming += data
-        line, found, rest = child.incoming.partition(b"\n")
-        if data and not found and len(child.incoming) < ANSWER_MAX:
-            return
-        child.incoming = rest
-        if not found or rest or not self._heed(child, line):
+        *lines, child.incoming = child.incoming.split(b"\n")
+        is_sane = data and len(child.incoming) < ANSWER_MAX
+        if not is_sane or not all(self._heed(child, line) for line in lines):
             self._break_with(child)
 
     def _heed(self, child: Child, line: bytes) -> bool:
@@ -270,16 +297,29 @@ class Children:
                 self._welcome(child)
             return is_greeting
         try:
-            said = json.loads(line)
+            said = loads(line)
+            if "part" in said:
+                return self._pass_on(child, said)
             answer = Answer(int(said["status"]), str(said["error"])[:ERROR_MAX], str(said["result"]))
             id, is_last, took_s = str(said["id"]), bool(said["last"]), float(said["took_s"])
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
         if child.call is None or child.call.id != id or child.call.status is not None:
             return False
+        child.turns.recall(child.call.messages)  # of what came too late for it
         if child.calls > 1:  # its first one is slow, as it has to import what it calls
             child.household.learn(took_s, kernel.boottime())
         child.call.answered(answer, is_last=is_last)
+        return True
+
+    def _pass_on(self, child: Child, said: dict[str, Any]) -> bool:
+        """Of several messages that it was given together one has ended: the next has all its time."""
+        place, status, error, result, took_s, tail = said["part"]
+        if child.call is None or child.call.id != said["id"] or child.call.status is not None:
+            return False
+        texts = str(error)[:ERROR_MAX], str(result), str(tail)[-TAIL_MAX:]
+        child.call.go_on(kernel.boottime())
+        self._means.say("part", id=child.call.id, part=[int(place), int(status), *texts, float(took_s)])
         return True
 
     def _break_with(self, child: Child) -> None:
@@ -317,6 +357,8 @@ class Children:
             return
         failure = child.read_failure()
         child.close_failure()
+        while child.is_ready and child.wire.fileno() >= 0:  # what it said before it died counts
+            self._hear(child)
         self._close_wire(child)
         child.household.children -= 1
         if not child.is_ready:
@@ -338,6 +380,7 @@ class Children:
 
     def _bury(self, child: Child) -> None:
         child.tree.signal(signal.SIGKILL)  # what it left, between calls
+        child.turns.close()
         if child.pipe.is_open:
             self._close_pipe(child)
         self._means.brood.mains.discard(child.pid)

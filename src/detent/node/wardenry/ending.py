@@ -7,7 +7,8 @@
 """
 
 import math
-from typing import Literal, NamedTuple
+
+from .light import Literal, NamedTuple
 
 Cause = Literal["", "timeout", "stop", "trust", "error"]
 ORPHAN_S = 1.0  # from SIGTERM to SIGKILL for work whose node is gone

@@ -4,19 +4,19 @@ Linux answers by prctl, pidfd and /proc.  Where there is no /proc, a process has
 and the warden falls back on process groups.
 """
 
+from __future__ import annotations
+
 import contextlib
-import functools
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
 
-PROC = Path("/proc")
+from .light import NamedTuple, signal
+
+PROC = "/proc"
 READ_MAX = 4096
-HAS_PROC = (PROC / "self/stat").exists()
+HAS_PROC = os.access(f"{PROC}/self/stat", os.F_OK)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -37,15 +37,21 @@ def boottime() -> float:
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        _libc().prctl(option, value, 0, 0, 0)
+        _call("prctl", (option, value, 0, 0, 0))
 
 
-@functools.cache
-def _libc() -> Any:
-    """Late, and so by the warden itself before it forks: who has no processes does without."""
-    import ctypes
+def _call(name: str, words: tuple[int, ...]) -> None:
+    """A function of the C library.  By the C code of ctypes alone, as the module around it loads slowly; and
+    that late, and so by the warden itself before it forks: who has no processes does without."""
+    try:
+        import _ctypes
 
-    return ctypes.CDLL(None, use_errno=True)
+        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+        _ctypes.call_function(_ctypes.dlsym(library, name), words)
+    except (ImportError, AttributeError):
+        import ctypes
+
+        getattr(ctypes.CDLL(None), name)(*words)
 
 
 def become_subreaper() -> None:
@@ -72,13 +78,13 @@ def read(path: str) -> bytes:
 
 def processes() -> Iterator[int]:
     """The id of every process that we can see."""
-    return (int(path.name) for path in PROC.iterdir() if path.name.isdecimal())
+    return (int(name) for name in os.listdir(PROC) if name.isdecimal())
 
 
 def stat(pid: int) -> Stat | None:
     """None: there is no such process."""
     try:
-        text = (PROC / str(pid) / "stat").read_bytes()
+        text = read(f"{PROC}/{pid}/stat")
     except OSError:
         return None
     fields = text.rpartition(b")")[2].split()  # the name before it may hold anything
@@ -95,7 +101,7 @@ def is_over(pid: int) -> bool:
 
 def _threads_at_work(pid: int) -> Iterator[int]:
     with contextlib.suppress(OSError):
-        yield from (int(task.name) for task in (PROC / str(pid) / "task").iterdir() if task.name != str(pid))
+        yield from (int(name) for name in os.listdir(f"{PROC}/{pid}/task") if name != str(pid))
 
 
 def ticks() -> int:
@@ -106,7 +112,7 @@ def ticks() -> int:
 def environ(pid: int) -> frozenset[bytes]:
     """The `NAME=value` entries that it was started with; none where we may not look, or of a zombie."""
     try:
-        return frozenset((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
+        return frozenset(read(f"{PROC}/{pid}/environ").split(b"\0"))
     except OSError:
         return frozenset()
 
@@ -114,7 +120,7 @@ def environ(pid: int) -> frozenset[bytes]:
 def cgroups(pid: int) -> bytes:
     """The lines that say which cgroups it is in."""
     try:
-        return (PROC / str(pid) / "cgroup").read_bytes()
+        return read(f"{PROC}/{pid}/cgroup")
     except OSError:
         return b""
 

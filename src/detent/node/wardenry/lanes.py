@@ -13,7 +13,6 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from . import kernel
 
@@ -76,13 +75,13 @@ def _path(lane: str, place: int) -> str:
 def _files(paths: Iterable[str]) -> Iterator[os.stat_result]:
     for path in paths:
         with contextlib.suppress(OSError):
-            yield Path(path).stat()
+            yield os.stat(path)
 
 
 def _open_files(pid: int) -> Iterator[tuple[int, int]]:
     """By device and inode."""
     with contextlib.suppress(OSError):
-        for fd in (kernel.PROC / str(pid) / "fd").iterdir():
+        for fd in os.listdir(folder := f"{kernel.PROC}/{pid}/fd"):
             with contextlib.suppress(OSError):
-                found = fd.stat()
+                found = os.stat(f"{folder}/{fd}")
                 yield found.st_dev, found.st_ino

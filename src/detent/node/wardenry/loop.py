@@ -8,25 +8,25 @@
 
 The wire: one JSON object a line.  From the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}`
-with before the first of its kind `{"do": "settle", "household", "order"}` and after the last `{"do":
+with before the first of its kind `{"do": "settle", "household", "order", "most"}` and after the last `{"do":
 "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`, `{"do":
-"extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "ping"}`,
-`{"do": "bye"}`.  To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
+"extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "recall",
+"id"}` (of several messages, what is not begun), `{"do": "more", "id", "request", "messages"}` (further
+ones), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
+To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
-`{"did": "gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
+`{"did": "part", "id", "part"}` (of several messages that were given together, one has ended or, with a
+number as part, so many of the last were recalled), `{"did":
+"gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
 """
 
-import base64
-import json
+from __future__ import annotations
+
 import os
 import selectors
-import signal
-import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place, Spares
@@ -34,8 +34,12 @@ from .charge import Call, Charge, Command, Guard, GuardOrder
 from .charges import Charges
 from .children import Children, Means
 from .lanes import NO_LANE, holders, let_go, take
+from .light import TYPE_CHECKING, Any, dumps, loads, signal, socket
 from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, env_of, spawn, to_bytes
 from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree
+
+if TYPE_CHECKING:
+    from .mourner import Mourner
 
 RECEIVE = 256 * 1024
 OBEYED_MAX = 32  # orders in one round
@@ -45,9 +49,9 @@ class Warden:
     """Everything in the care of one warden."""
 
     def __init__(self, node: socket.socket, cgroup: str) -> None:
-        self._node, self._cgroup = node, Path(cgroup) if cgroup else None
-        self._home = _home(self._cgroup.parent) if self._cgroup else None
-        self._spares = Spares(self._cgroup) if self._cgroup else None
+        self._node, self._cgroup = node, cgroup
+        self._home = _home(Cgroup(cgroup).above) if cgroup else None
+        self._spares = Spares(cgroup) if cgroup else None
         self._incoming, self._outgoing = b"", b""
         self._heard: deque[bytes] = deque()  # and not yet obeyed
         self._is_full = False  # the node does not take what we have to say: more when it can
@@ -71,6 +75,7 @@ class Warden:
                 unremoved=self._unremoved,
             )
         )
+        self._mourner: Mourner | None = None
         self._verbs = self._verbs_of_the_wire()
 
     def run(self) -> None:
@@ -86,6 +91,8 @@ class Warden:
         wakeups.close()
         if self._cgroup:
             Cgroup(self._cgroup).remove()
+        if self._mourner:
+            self._mourner.dismiss()
 
     def _wake_on_child_signals(self) -> socket.socket:
         reader, writer = socket.socketpair()
@@ -115,7 +122,7 @@ class Warden:
         """Not all at once: while a thousand are told to begin, others end."""
         for _ in range(min(OBEYED_MAX, len(self._heard))):
             if not self._is_alone:
-                message = json.loads(self._heard.popleft())
+                message = loads(self._heard.popleft())
                 self._verbs[message.pop("do")](message)
 
     def _receive(self) -> bool:
@@ -151,13 +158,16 @@ class Warden:
             "release": self._release,
             "extend": self._extend,
             "stop": self._stop,
+            "recall": self._children.recall,
+            "more": self._children.more,
+            "mourn": self._mourn,
             "ping": lambda _: self._say("hear"),
             "bye": lambda _: self._hang_up(),
         }
 
     def _say(self, did: str, **facts: object) -> None:
         if not self._is_alone:
-            self._outgoing += json.dumps({"did": did, **facts}).encode() + b"\n"
+            self._outgoing += dumps({"did": did, **facts}).encode() + b"\n"
 
     def _flush(self) -> None:
         try:
@@ -223,7 +233,7 @@ class Warden:
         if cgroup is None or self._spares is None:
             return Descent(self._brood, pid, tag, leaves=order.children == "leave")
         cgroup.main = pid
-        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.path.parent.name), self._spares)
+        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.parent), self._spares)
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():
@@ -262,6 +272,12 @@ class Warden:
         for id in message["ids"]:
             if isinstance(guard := self._charges.get(id), Guard):
                 guard.release()
+
+    def _mourn(self, message: dict[str, Any]) -> None:
+        from .mourner import mourn  # late: for work that is over in a moment nobody mourns
+
+        self._mourner = mourn(message["life"])
+        self._brood.mains.add(self._mourner.pid)  # it is nobody's orphan
 
     # Its charges.
 
@@ -317,7 +333,7 @@ class Warden:
             charge.error,
             cause=charge.cause(),
             took_s=kernel.boottime() - charge.started_at,
-            tail=base64.b64encode(charge.output.tail).decode(),
+            tail=_base64(charge.output.tail),
             result=charge.result,
         )
 
@@ -330,7 +346,7 @@ class Warden:
         self._unremoved.append(command.tree)
 
     def _say_failed(self, id: str, failure: Failure) -> None:
-        self._say_gone(id, failure.status, failure.text, tail=base64.b64encode(failure.line).decode())
+        self._say_gone(id, failure.status, failure.text, tail=_base64(failure.line))
 
     def _say_gone(self, id: str, status: int | None, error: str, **facts: object) -> None:
         known = {"cause": "error", "took_s": 0.0, "tail": "", "result": ""}
@@ -340,8 +356,16 @@ class Warden:
         self._unremoved[:] = [tree for tree in self._unremoved if not tree.remove()]
 
 
-def _home(cgroup: Path) -> Home:
-    return Home(os.open(cgroup / "cgroup.procs", os.O_WRONLY), os.open(".", os.O_RDONLY))
+def _base64(data: bytes) -> str:
+    if not data:
+        return ""
+    from binascii import b2a_base64  # late: many commands say nothing
+
+    return b2a_base64(data, newline=False).decode()
+
+
+def _home(cgroup: str) -> Home:
+    return Home(os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY), os.open(".", os.O_RDONLY))
 
 
 def _settle_signals() -> None:

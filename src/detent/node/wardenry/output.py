@@ -5,8 +5,8 @@ by its owner only, and neither an older file nor a link of that name is ever wri
 cannot be written (a full disk), the tail in memory goes on.
 """
 
+import contextlib
 import os
-from pathlib import Path
 
 CHUNK = 64 * 1024  # read at once, so that one talkative command does not starve the others
 PIPE_MAX = 1024 * 1024  # what a pipe may hold at the most
@@ -58,7 +58,7 @@ class Output:
 
     def __init__(self, path: str) -> None:
         self.tail = b""
-        self._path = Path(path) if path else None
+        self._path = path
         self._fd, self._size = -1, 0
         self._is_begun = False
 
@@ -82,10 +82,11 @@ class Output:
             self._fd = -1
 
     def _open(self) -> int:
-        if self._path is None:
+        if not self._path:
             return -1
         try:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
             return os.open(self._path, _FLAGS, 0o600)
         except OSError:
             return -1
@@ -101,10 +102,9 @@ class Output:
 
     def _turn(self) -> None:
         """Keep the full segment as PATH.1, and begin another."""
-        assert self._path is not None
         self.close()
         try:
-            self._path.replace(f"{self._path}.1")
+            os.replace(self._path, f"{self._path}.1")
         except OSError:
             return
         self._fd, self._size = self._open(), 0

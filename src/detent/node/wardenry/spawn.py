@@ -8,17 +8,18 @@
    a sentence for people.
 """
 
+from __future__ import annotations
+
 import errno
 import functools
 import os
 import pwd
-import signal
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
 
 from . import kernel
 from .cgroups import Place
 from .lanes import LANE_FD, NO_LANE
+from .light import Any, NamedTuple, NoReturn, signal
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # what a shell would exit with
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # the warden outlives them
@@ -128,7 +129,7 @@ class Pipes:
         self.readers: list[int] = []
         self._writers: list[int] = []
 
-    def __enter__(self) -> "Pipes":
+    def __enter__(self) -> Pipes:
         return self
 
     def __exit__(self, *_: object) -> None:

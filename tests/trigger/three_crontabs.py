@@ -1,0 +1,141 @@
+"""Three crontabs on three hosts, with one job and one Redis: each rings some seconds after the one before.
+
+`make crontabs` rings for 24 minutes, by a clock that jumps from one ring to the next: that of the store, and
+those of the hosts.  With `--real` nothing jumps: the job is due every ten seconds, and rings come when they
+come, whether the one before is over or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("e2e", "stores", "runners")]
+
+from redis_server import RedisServer
+from trigger_world import App, Asked, Host, Rung, Said
+from wall_clock import WallClock, build_skew
+
+OFFSETS_S = (0.0, 2.0, 5.0)  # when the crontabs ring, after the instant
+HANDLER_S = 0.05
+DOWN_EVERY = 5  # of so many instants there is one for which the first crontab does not ring
+JOB = {"concurrency_scope": "global", "timeout_seconds": 60}
+
+
+class Found(NamedTuple):
+    """What came of it."""
+
+    instants: list[int]  # for which the job was due
+    calls: Counter[int]  # of the app, by instant
+    said: list[Said]
+
+    def faults(self) -> list[str]:
+        told = [f"{at}: {self.calls[at]} calls" for at in self.instants if self.calls[at] != 1]
+        told += [f"{at}: called {n} times" for at, n in self.calls.items() if n > 1 or at < self.instants[0]]
+        names = Counter(one.names[-1] for one in self.said)
+        if names["success"] != len(
+            self.calls
+        ):  # a ring that is slow may be for the instant after the last one
+            told.append(f"{len(self.calls)} instants were called for: {dict(names)}")
+        return told + [str(one) for one in self.said if one.code not in (0, 4)]
+
+
+def jump(folder: Path, clock: WallClock, instants: int) -> Found:
+    """Minutes, by a clock that jumps; a ring is over before the next one comes."""
+    server = RedisServer(folder / "redis", env=clock.env)
+
+    def go_to(at: float) -> None:
+        clock.set(max(at - time.time(), clock.ahead_s))  # never back, however slow this machine is
+
+    first = int(time.time()) // 60 * 60 + 120
+    try:
+        return _ring(folder, server.url, "* * * * *", range(first, first + 60 * instants, 60), go_to, clock)
+    finally:
+        server.end()
+
+
+def wait(folder: Path, clock: WallClock, instants: int) -> Found:
+    """Every ten seconds, by the real clock."""
+    server = RedisServer(folder / "redis")
+
+    def go_to(at: float) -> None:
+        threading.Event().wait(max(0.0, at - time.time()))
+
+    first = int(time.time()) // 10 * 10 + 10
+    try:
+        return _ring(
+            folder, server.url, "*/10 * * * * *", range(first, first + 10 * instants, 10), go_to, None
+        )
+    finally:
+        server.end()
+
+
+def _ring(
+    folder: Path,
+    url: str,
+    schedule: str,
+    instants: Sequence[int],
+    go_to: Callable[[float], None],
+    clock: WallClock | None,
+) -> Found:
+    hosts = [Host(folder / name, url) for name in ("a", "b", "c")]
+    rings: list[Rung] = []
+
+    def answer(_: Asked) -> tuple[int, bytes]:
+        time.sleep(HANDLER_S)
+        return 200, b""
+
+    with App(answer) as app, _cleared(hosts):
+        for host in hosts:
+            host.write("three", schedules=[schedule], request={"url": app.url}, policy=JOB)
+        for place, instant in enumerate(instants):
+            for turn, offset_s in enumerate(OFFSETS_S):
+                if turn == 0 and place % DOWN_EVERY == DOWN_EVERY - 1:
+                    continue
+                go_to(instant + offset_s)
+                rings.append(hosts[(place + turn) % 3].start("three", **(clock.env if clock else {})))
+                if clock:
+                    rings[-1].over()
+        said = [rung.over() for rung in rings]
+    calls = Counter(int(asked.headers["x-cron-fire-time"]) for asked in app.requests)
+    return Found(list(instants), calls, said)
+
+
+@contextmanager
+def _cleared(hosts: Sequence[Host]):  # type: ignore[no-untyped-def]
+    try:
+        yield
+    finally:
+        for host in hosts:
+            host.clear_up()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--instants", type=int, default=24)
+    parser.add_argument("--real", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="detent-crontabs-") as directory:
+        folder = Path(directory)
+        clock = WallClock(build_skew(folder), folder / "skew")
+        found = (wait if given.real else jump)(folder, clock, given.instants)
+    for fault in found.faults():
+        print(fault)
+    ends = Counter(one.names[-1] for one in found.said)
+    print(
+        f"{len(found.instants)} instants, {len(found.said)} rings, {found.calls.total()} calls; {dict(ends)}"
+    )
+    return 1 if found.faults() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
