@@ -24,7 +24,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, world_type: type[World
     world = world_type(tmp_path, cgroup)
     yield world
     world.clear_up()
-    assert not cgroup or not life_directory(cgroup, world.life).exists()
+    assert not cgroup or not Path(life_directory(cgroup, world.life)).exists()
 
 
 @pytest.fixture

@@ -62,7 +62,9 @@ def test_a_life_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
     assert life.name.startswith("web-1-")
     lock = tmp_path / "nodes" / f"{life.name}.lock"
     assert stat.S_IMODE(lock.stat().st_mode) == 0o600
-    assert stat.S_IMODE(life.outputs.stat().st_mode) == stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(Path(life.outputs).stat().st_mode) == stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+    )
     life.end()
     assert [path.name for path in (tmp_path / "nodes").iterdir()] == [LANES]
 

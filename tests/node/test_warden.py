@@ -372,7 +372,7 @@ def test_an_empty_cgroup_is_used_again(world: World, tmp_path: Path) -> None:
     """Also one whose fire left a process behind, that was ended; and none that has cgroups below it."""
     if not world.cgroup:
         pytest.skip("this world has none")
-    life = life_directory(world.cgroup, world.life)
+    life = Path(life_directory(world.cgroup, world.life))
     nest = ("sh", "-c", f"mkdir {life}/fire-1/nested")
 
     async def main() -> None:

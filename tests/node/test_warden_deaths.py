@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from warden_world import PATIENCE_S, Node, World, begin, daemon, is_alive, pid_in, until, wait_until
@@ -27,7 +28,7 @@ def test_when_the_node_is_killed_nothing_of_the_fire_is_alive_within_two_seconds
         node.process.kill()
         wait_until(lambda: not any(map(is_alive, pids)), AT_ONCE_S)
         assert node.lock_is_free()
-        assert not world.cgroup or not life_directory(world.cgroup, world.life).exists()
+        assert not world.cgroup or not Path(life_directory(world.cgroup, world.life)).exists()
 
 
 def test_when_the_node_is_killed_work_that_ignores_sigterm_dies_too_and_the_lock_waits_for_it(

@@ -81,14 +81,12 @@ def answering(answer: bytes, host: str = "127.0.0.1") -> Iterator[Served]:
         yield served
 
 
-def make_certificate(folder: Path) -> Path:
-    """Key and certificate of 127.0.0.1, signed by itself, in one file."""
+def make_certificate(folder: Path, host: str = "IP:127.0.0.1") -> Path:
+    """Key and certificate of a host, signed by itself, in one file."""
     if not shutil.which("openssl"):
         pytest.skip("needs the program openssl to make a certificate")
     path = folder / "both.pem"
-    words = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
-    )
+    words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName={host}"
     subprocess.run([*words.split(), "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True)
     path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
     return path

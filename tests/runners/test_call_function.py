@@ -153,6 +153,7 @@ class Silent(Exception):
         (RuntimeError(), "RuntimeError"),
         (Silent(), "Silent"),
         (ValueError("x" * 1000), f"ValueError: {'x' * 1000}"[:REASON_MAX]),
+        (OSError("no redis://:hunter2@h, password=hunter2"), "OSError: no redis://:***@h, password=***"),
     ],
 )
 def test_an_exception_is_told_in_one_line(error: Exception, reason: str) -> None:

@@ -82,11 +82,8 @@ def margin_s(ttl_s: float) -> float:
     return max(MARGIN_LEAST_S, ttl_s / 10)
 
 
-def start(holding: Holding, job: Job, starter: Starter) -> Verdict | None:
-    """Have what the claim is for started.  A verdict: there is nothing to start."""
-    work = work_of(job, holding.claim)
-    if work is None:
-        return Verdict(Outcome("cancelled", "its job has no such hook any more"))
+def start(holding: Holding, work: Work, starter: Starter) -> Verdict | None:
+    """Have what the claim is for started.  A verdict: it was told to stop before."""
     if holding.told:
         return Verdict(holding.told)
     holding.running = starter.start(work, holding.claim, holding.trusted_by)

@@ -11,6 +11,7 @@ from detent.core.plan import AHEAD_S
 from detent.events import Emit
 from detent.model import Plan
 from detent.node.attempt import Starter
+from detent.node.desk import Desk
 from detent.stores.base import Store
 
 T = TypeVar("T")
@@ -34,12 +35,16 @@ class Edges(NamedTuple):
     emit: Emit
     rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
     planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
+    desk: Desk | None = None  # where messages are opened; None: it serves no tasks
+    stretch: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
+    recall: Callable[[], None] = lambda: None  # messages that are not begun are not to be any more
 
 
 class Pace(NamedTuple):
     """How a node spends its time and its room."""
 
     retry_s: float = 1.0  # after a call that failed
+    cooldown_s: float = 1.0  # between two asks, after some that failed
     least_s: float = 0.01  # the shortest sleep: no loop spins
     burst_s: float = 0.5  # so long, starts come before ends
     gather_s: float = 0.05  # so long after the last call, a small one can wait
@@ -51,3 +56,4 @@ class Pace(NamedTuple):
     report_max: int = 500  # verdicts in one call
     settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
     queues: tuple[str, ...] = ("default",)
+    plans: bool = True  # a worker does not

@@ -126,10 +126,10 @@ class Guarded:
         self._house.leave(self)
         if self._timer:
             self._timer.cancel()
+        self._guard.release()
         outcome = self._why or _judge(ended)
         took_s = clock.monotonic() - self._began
         self.gone.set_result(End(outcome, ended.status, took_s, ended.tail, result=ended.result))
-        self._guard.release()
 
 
 def _fire_of(claim: Claim) -> Fire:

@@ -8,51 +8,43 @@ bell rings: look for fires (plan, claim), renew what is held, judge what has end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from detent.clock import instant
-from detent.core.settle import admit, give_back, report
+from detent.core.after import Followers
+from detent.core.envelope import Refusal
+from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
-from detent.model import Ask, Chart, End, Fire, Grants, Job, Outcome, Plan, Report, Verdict
-from detent.node.attempt import Holding, Went, is_in_doubt, judge, start, without_work
+from detent.model import Ask, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
+from detent.node.attempt import Holding, Went, is_in_doubt, judge, start, without_work, work_of
 from detent.node.bell import Bell
 from detent.node.burst import Burst
-from detent.node.calls import Calls
 from detent.node.edges import Edges, Pace
-from detent.node.recollection import Recollection
+from detent.node.planning import Planning
 from detent.node.sharing import Share
 from detent.node.telling import Telling, fields_of
-from detent.node.timeline import Timeline, in_force
 from detent.stores.base import SENTENCES_MAX, is_hook
 
 TURN = 50  # attempts that are begun before others get their turn
 
 
-class Node:
+class Node(Planning):
     def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
-        self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
-        self.timeline, self.share = Timeline(pace.ahead_s), Share()
-        self.draining = False
+        super().__init__(life, app, jobs, edges, pace)
+        self.share, self.draining = Share(), False
         self._owes_hooks = self._is_closing = False  # while it drains
-        self._adopted = False
-        self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
         self._ask: Ask | None = None
-        self._asks = 0
-        self._read_at = 0.0  # when the request for the newest chart was sent
-        self._reading = asyncio.Lock()
+        self._asks = self.settled = 0
         self._dead: set[str] = set()
-        self._without: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, Holding] = {}  # by fence, until settled
         self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
         self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
         self._renew_now, self._burst = False, Burst(pace.burst_s)
-        self._call = Calls(edges, app, life, pace.retry_s)
         self._settled, self._hurried = Bell(), asyncio.Event()
-        self.tell, self._recollection = Telling(edges.emit), Recollection()
+        self.tell, self._call.back = Telling(edges.emit), self._look.ring
+        self._followers = Followers(jobs.values())
 
     # What others tell it.
 
@@ -67,6 +59,10 @@ class Node:
         self._dead.add(life)
         self._look.ring()
 
+    def pause_s(self) -> float:
+        """How long to leave a store alone that does not answer."""
+        return self._call.pause_s()
+
     def has_buried(self, life: str) -> bool:
         """Has the store been told?"""
         return life not in self._dead
@@ -77,7 +73,7 @@ class Node:
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""
-        self.jobs, self._adopted = jobs, False
+        self.jobs, self._followers, self._adopted = jobs, Followers(jobs.values()), False
         self._without.clear()
         self._look.ring()
 
@@ -101,7 +97,8 @@ class Node:
             try:
                 wait_s, has_failed = await step(), False
             except StoreUnavailable:
-                wait_s, has_failed = self.pace.retry_s if has_failed else 0.0, True
+                pause_s = self._call.pause_s() if bell is self._look else self.pace.retry_s
+                wait_s, has_failed = pause_s if has_failed else 0.0, True
             if bell is self._look:
                 self.edges.rounded()
             await bell.sleep(min(max(wait_s, self.pace.least_s), self.pace.idle_s))
@@ -111,9 +108,9 @@ class Node:
 
     def _is_worthwhile(self, bell: Bell) -> bool:
         """A call of the store costs as much for one fire as for ten: under load, some are gathered first."""
-        many = self.pace.max_running // 4
+        many = self._most() // 4
         if bell is self._look:
-            return self.draining or self.pace.max_running - len(self._held) >= many
+            return self.draining or self._most() - len(self._held) >= many
         return bell is not self._tell or len(self._done) >= many
 
     # Planning.
@@ -123,70 +120,12 @@ class Node:
             return await self._claim() if self._ask or self._owes_hooks else self.pace.idle_s
         if not self._adopted:
             await self._adopt()
-        await self._plan_ahead()
+        if self.pace.plans:
+            await self._plan_ahead()
         next_in_s = await self._claim()
         find = partial(self._call, "look", self.edges.store.find)
         await self._recollection.tell_forgotten(self.app, find, self.edges.emit)
-        return min(next_in_s, self.timeline.next_in_s(self.store_now()))
-
-    async def _adopt(self) -> None:
-        """Make our jobs the app's, over whatever generation we find in force."""
-        store, jobs = self.edges.store, self.jobs
-        chart = await self._call("look", store.adopt, self.app, -1, {})
-        ours = in_force(chart, jobs)
-        if ours != {name: mark.revision for name, mark in chart.marks.items()}:
-            chart = await self._call("look", store.adopt, self.app, chart.generation, ours)
-        if ours != {name: mark.revision for name, mark in chart.marks.items()}:
-            raise StoreUnavailable("another node adopted its jobs just now")
-        if jobs is self.jobs:  # else it was reloaded meanwhile, and has to adopt again
-            self._adopted = True
-        self._take(chart)
-
-    async def _read_chart(self) -> None:
-        """Somebody else's jobs are in force: plan what is the same in ours, stand back from the rest."""
-        sent = self.edges.monotonic()
-        chart = await self._call("look", self.edges.store.adopt, self.app, -1, {})
-        before = self.timeline.foreign
-        self._take(chart)
-        self._read_at = sent
-        self._without.clear()
-        if self.timeline.foreign - before:
-            foreign = sorted(self.timeline.foreign)
-            self.edges.emit("stood-back", app=self.app, node=self.life, jobs=foreign[:10])
-
-    async def _plan_ahead(self) -> None:
-        """Plan the jobs whose mark is near, in batches."""
-        if self.timeline.foreign and self.edges.monotonic() >= self._read_at + self.pace.idle_s:
-            await self._read_chart()
-        if self.timeline.has_lapsed(self.store_now()):
-            return await self._adopt()
-        for plans in self._plans():
-            chart = await self._call("look", self.edges.store.advance, self.app, plans)
-            self._learn(chart.now)
-            self.timeline.move(chart.marks)
-            self.edges.planned(plans)
-            if chart.era != self.timeline.era:
-                self._adopted = False  # the store may have forgotten whose jobs these are
-                return await self._adopt()
-            if chart.generation != self.timeline.generation:
-                return await self._read_chart()
-        return None
-
-    def _take(self, chart: Chart) -> None:
-        self._learn(chart.now)
-        if self.timeline.era not in ("", chart.era):
-            self.edges.emit("new-era", app=self.app, node=self.life)
-            self._recollection.doubt()
-        self.timeline.take(chart, self.jobs)
-
-    def _plans(self) -> Iterator[list[Plan]]:
-        return self.timeline.plans(self.jobs, self.store_now())
-
-    def _learn(self, now: datetime) -> None:
-        self._ahead_of_us_s = now.timestamp() - self.edges.monotonic()
-
-    def store_now(self) -> datetime:
-        return instant(self.edges.monotonic() + self._ahead_of_us_s)
+        return min(next_in_s, self.timeline.next_in_s(self.store_now()) if self.pace.plans else next_in_s)
 
     # Claiming.
 
@@ -226,8 +165,11 @@ class Node:
     def _room(self) -> tuple[int, int]:
         """For how much work, and for how many hooks."""
         hooks = sum(is_hook(holding.claim.fire) for holding in self._held.values())
-        work = 0 if self.draining else max(0, self.pace.max_running - len(self._held) + hooks)
+        work = 0 if self.draining else max(0, self._most() - len(self._held) + hooks)
         return work, max(0, self.pace.max_hooks - hooks)
+
+    def _most(self) -> int:
+        return self.pace.max_running * self.edges.stretch()
 
     def _when_to_ask_again(self, ask: Ask, grants: Grants) -> float:
         sentences = sum(claim.sentence is not None for claim in grants.claims)
@@ -266,16 +208,28 @@ class Node:
             return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
             return give_back("its node is shutting down")
-        job = await self._definition(claim.fire, holding.renewed)
-        if job is None:
-            self._without.add(claim.fire.job)
-            return give_back("its node does not hold its definition")
+        work = await self._work_of(holding)
+        if isinstance(work, Verdict):
+            return work
         self.tell.start(claim, self.store_now())
-        if verdict := start(holding, job, self.edges.starter):
+        if verdict := start(holding, work, self.edges.starter):
             return verdict
         if holding.running:
             holding.running.gone.add_done_callback(partial(self._note_end, holding))
         return None
+
+    async def _work_of(self, holding: Holding) -> Work | Verdict:
+        """What it is to carry out, or what becomes of it without that."""
+        fire, desk = holding.claim.fire, self.edges.desk
+        if fire.origin == "push" and desk:
+            opened = desk.open(fire)
+            return refuse(opened) if isinstance(opened, Refusal) else opened
+        job = await self._definition(fire, holding.renewed)
+        if job is None:
+            self._without.add(fire.job)
+            return give_back("its node does not hold its definition")
+        gone = Outcome("cancelled", "its job has no such hook any more")
+        return work_of(job, holding.claim) or Verdict(gone)
 
     def _note_end(self, holding: Holding, gone: asyncio.Future[Went]) -> None:
         self._ended.append((holding, gone))
@@ -302,23 +256,23 @@ class Node:
         return Verdict(Outcome("failed", "internal error"))
 
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
-        self._done.append(report(holding.claim, verdict, end, self.store_now()))
+        told = report(holding.claim, verdict, end, self.store_now())
+        if verdict.again_in_s is None:
+            told = told._replace(follow=told.follow + self._what_follows(holding, verdict.outcome))
+        self._done.append(told)
         holding.settled = True
         self._tell.ring()
 
-    async def _definition(self, fire: Fire, granted: float) -> Job | None:
-        """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
-        than the grant, as somebody may have adopted another one just before."""
-        job = self.jobs.get(fire.job)
-        if not is_in_doubt(fire, job):
-            return job
+    def _what_follows(self, holding: Holding, outcome: Outcome) -> tuple[Fire, ...]:
+        """The messages and the jobs that its end brings about."""
+        fire, desk = holding.claim.fire, self.edges.desk
         try:
-            async with self._reading:
-                if self._read_at < granted:
-                    await self._read_chart()
-        except StoreUnavailable:
-            return None
-        return job if job and self.timeline.is_in_force(job) else None
+            if fire.origin == "push":
+                return desk.follow(fire, outcome, self.store_now()) if desk else ()
+            return self._followers.fires(fire, outcome, self.store_now())
+        except Exception as error:  # it has ended all the same
+            self._broken(holding, error)
+            return ()
 
     # Keeping and settling.
 
@@ -352,6 +306,7 @@ class Node:
         if reports := self._done[: self.pace.report_max]:
             answers = await self._call("report", self.edges.store.finish, reports)
             del self._done[: len(reports)]
+            self.settled += len(reports)
             for one, stands in zip(reports, answers, strict=True):
                 del self._held[one.claim.fence]
                 self.tell.end(one, stands)
@@ -368,6 +323,7 @@ class Node:
     async def drain(self, seconds: float) -> None:
         """Take no more; let what runs end; end the rest; have it all settled."""
         self.draining = True
+        self.edges.recall()
         self._look.ring()
         if not await self._is_settled_within(seconds):
             self._is_closing, self._owes_hooks = True, False  # the next node calls the hooks of what we end

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from detent.node.wardenry.charge import CallOrder
-from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Base, Spec
+from detent.values import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from detent.runners.call import CallSpec, GuardSpec, Household
 
 Message = dict[str, object]
 
@@ -61,7 +63,8 @@ def settle(household: Household) -> Message:
         work_dir=household.work_dir,
         user=household.user,
     )
-    return {"do": "settle", "household": household.name, "order": _command(spec, 0.0, 0.0)}
+    order = _command(spec, 0.0, 0.0)
+    return {"do": "settle", "household": household.name, "order": order, "most": household.most}
 
 
 def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:
@@ -96,6 +99,7 @@ def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
         output_path=_wire_text(spec.output_path),
         lane=_wire_text(spec.lane),
         places=spec.places,
+        messages=spec.messages,
     )
 
 

@@ -55,6 +55,7 @@ class Work:
     def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float, begun: Begun) -> None:
         self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
         self.id, self.spec, self.begun = spec.id, spec, begun
+        self.parted: Callable[[Any], None] = lambda part: None  # of several messages one has ended
         self.pid = 0  # of the main process, once started
         self.trusted_by = trusted_by
         self._processes = processes
@@ -279,6 +280,8 @@ class Processes:
             case "started":
                 work.pid = message["pid"]
                 work.begun()
+            case "part":
+                work.parted(message["part"])
             case "refused":
                 del self._works[work.id]
                 work.resolve(None)
@@ -364,7 +367,7 @@ class Processes:
         """A fresh program and not a fork, as we may have threads; a session of its own, as Ctrl-C is
         for the node."""
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        cgroup = str(self._cgroup.path) if self._cgroup else ""
+        cgroup = self._cgroup.path if self._cgroup else ""
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(WARDEN), str(fd), str(self._lock_fd), cgroup],
             stdin=subprocess.DEVNULL,

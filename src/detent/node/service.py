@@ -26,11 +26,13 @@ from typing import Any, NamedTuple
 from detent import __version__, clock
 from detent.core.fingerprint import fingerprint
 from detent.core.manifest import Manifest, jobs_on
+from detent.core.rates import with_levels
 from detent.core.secrets import secret_variables
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
-from detent.model import Job, Note, Plan, Request
+from detent.model import Job, Note, Plan, Push, Request
 from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
+from detent.node.desk import Desk
 from detent.node.edges import Edges, Pace
 from detent.node.lives import Graveyard, Life, make_lanes
 from detent.node.node import Node
@@ -46,10 +48,20 @@ BEAT_TTL_S = 30.0
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
 SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
-PRUNE_S = 600.0
+PRUNE_S, PRUNE_AFTER, PRUNE_LOOK_S = 600.0, 20_000, 5.0
 STEP_S = 2.0  # the wall clock moved by more than this against the other: it was set
 SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # for us, not for our commands
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+class Serving(NamedTuple):
+    """How a node serves the messages of an app's tasks."""
+
+    desk: Desk
+    plans: bool = True  # a worker does not: others plan the app's jobs
+    concurrency: int = 0  # messages and fires at once; 0: as the manifest's `max_running` says
+    processes: int = 0  # that calls run in, at most; 0: as many as may run at once
+    cooldown_s: float = Pace().cooldown_s  # between two asks, after some that failed
 
 
 class Setting(NamedTuple):
@@ -63,12 +75,13 @@ class Setting(NamedTuple):
     emit: Emit
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
+    serving: Serving | None = None  # messages; None: none of them
 
 
 class Service:
     def __init__(self, setting: Setting, manifest: Manifest) -> None:
         self._setting, self._manifest = setting, manifest
-        self._emit, self._store = setting.emit, setting.store
+        self._emit, self._store, self._serving = setting.emit, setting.store, setting.serving
         self._host, self._began = socket.gethostname(), clock.wall()
         self._life = Life(setting.directory, manifest.node.id or self._host)
         self._graveyard = Graveyard(setting.directory, self._life.name)
@@ -78,14 +91,8 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen = _signature(setting.files)
         self._life.begin()
-        self._processes = Processes(
-            self._life.name,
-            cgroup=find_cgroup(),
-            lock_fd=self._life.lock_fd,
-            launched=self._life.tell,
-            died=lambda: self._emit("warden-died", **self._who()),
-        )
-        around = _surroundings(manifest, setting.env, self._life)
+        self._processes = self._new_processes()
+        around = self._surroundings(manifest)
         self._runners = Runners(self._processes, self._threads, around, self._emit)
         self._node = self._new_node()
         self._fingerprint = _fingerprint(self._node.jobs)
@@ -102,6 +109,25 @@ class Service:
             await self._leave()
         return self._code
 
+    def _max_running(self) -> int:
+        return (self._serving and self._serving.concurrency) or self._manifest.node.max_running
+
+    def _surroundings(self, manifest: Manifest) -> Surroundings:
+        around, most = _surroundings(manifest, self._setting.env, self._life), self._max_running()
+        if self._serving is None:
+            return around
+        shared_by = self._serving.processes or os.cpu_count() or 1  # async ones share what there is
+        return around._replace(processes=self._serving.processes or most, at_once=-(-most // shared_by))
+
+    def _new_processes(self) -> Processes:
+        return Processes(
+            self._life.name,
+            cgroup=find_cgroup(),
+            lock_fd=self._life.lock_fd,
+            launched=self._life.tell,
+            died=lambda: self._emit("warden-died", **self._who()),
+        )
+
     def _new_node(self) -> Node:
         edges = Edges(
             store=self._store,
@@ -113,13 +139,18 @@ class Service:
             emit=self._emit,
             rounded=self._feed_watchdog,
             planned=self._make_lanes,
+            desk=self._serving.desk if self._serving else None,
+            stretch=lambda: self._runners.batches.pacing.stretch() if self._serving else 1,
+            recall=lambda: self._runners.batches.recall_all(),
         )
         jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
         idle_s = self._notify.watchdog_s / 3 or Pace().idle_s
         pace = Pace(
-            max_running=self._manifest.node.max_running,
+            max_running=self._max_running(),
             idle_s=min(idle_s, Pace().idle_s),
-            queues=self._setting.queues,
+            queues=with_levels(self._setting.queues) if self._serving else self._setting.queues,
+            plans=self._serving is None or self._serving.plans,
+            cooldown_s=self._serving.cooldown_s if self._serving else Pace().cooldown_s,
         )
         return Node(self._life.name, self._manifest.app, jobs, edges, pace)
 
@@ -197,7 +228,7 @@ class Service:
                 if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
                     self._node.told()
             except DetentError:  # the node says so
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(self._node.pause_s())
 
     async def _boot(self) -> None:
         """Fire what is to be fired once a boot; however long the store is away."""
@@ -260,7 +291,7 @@ class Service:
 
     def _heartbeat(self, load: float) -> str:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
-        serves = {"queues": self._setting.queues, "outputs": str(self._life.outputs)}
+        serves = {"queues": self._setting.queues, "outputs": self._life.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return json.dumps(about | serves | now | {"load": round(load, 1)})
 
@@ -273,17 +304,21 @@ class Service:
     def _is_ours(self, name: str) -> bool:
         """Is it ours to run, and in processes of this host?"""
         job = self._node.jobs.get(name)
-        return job is not None and job.queue in self._setting.queues and not isinstance(job.work, Request)
+        is_ours = job is not None and job.queue in self._setting.queues
+        return is_ours and job is not None and not isinstance(job.work, Request | Push)
 
     async def _prune(self) -> None:
+        """From time to time, and sooner where much was settled: messages come in thousands a second."""
         while True:
-            node = self._manifest.node
+            node, settled = self._manifest.node, self._node.settled
             older_than_s = timedelta(days=node.keep_days).total_seconds()
             with suppress(DetentError):  # the node says so
                 await self._threads(
                     "prune", self._store.prune, self._manifest.app, older_than_s, node.keep_fires
                 )
-            await asyncio.sleep(PRUNE_S)
+            until = clock.monotonic() + PRUNE_S
+            while clock.monotonic() < until and self._node.settled < settled + PRUNE_AFTER:
+                await asyncio.sleep(PRUNE_LOOK_S)
 
     def _feed_watchdog(self) -> None:
         if self._notify.watchdog_s:
@@ -315,7 +350,7 @@ def reach(setting: Setting, app: str) -> None:
 
 def _surroundings(manifest: Manifest, env: Mapping[str, str], life: Life) -> Surroundings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
-    refs = {ref for work in works if isinstance(work, Request) for ref in work.secret_refs}
+    refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
     hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)
     return Surroundings(env, manifest.secrets, hidden, life.outputs, life.lanes)
 

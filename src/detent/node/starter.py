@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from detent import clock
+from detent.core.secrets import Secret
 from detent.events import Emit
-from detent.model import Call, Claim, Command, End, Outcome, Request, Work
+from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.attempt import Running, Went
 from detent.node.lives import forget_output, lane_path, output_path
 from detent.node.offload import Threads
@@ -26,6 +26,8 @@ from detent.runners.http import send
 from detent.runners.secrets import resolve
 
 if TYPE_CHECKING:
+    from detent.core.addresses import Reach
+    from detent.node.batches import Batches
     from detent.node.inside import House
 
 NOTHING = Command(words=())
@@ -37,8 +39,10 @@ class Surroundings(NamedTuple):
     env: Mapping[str, str]
     secrets: Mapping[str, str]  # the manifest's and the operator's table
     hidden: Collection[str]  # variables that hold secrets: no command sees them
-    outputs: Path  # the folder for the output of what runs
-    lanes: Path  # the folder for the locks of this host's lanes
+    outputs: str  # the folder for the output of what runs
+    lanes: str  # the folder for the locks of this host's lanes
+    processes: int = 1000  # for the calls of one kind of surroundings, at most
+    at_once: int = 16  # async messages in one of them
 
 
 class Sent:
@@ -81,7 +85,24 @@ class Runners:
                 return self._send(work, claim, trusted_by)
             case Call():
                 return self._call(work, claim, trusted_by)
+            case Push():
+                return self._push(work, claim, trusted_by)
         assert_never(work)
+
+    def _push(self, work: Push, claim: Claim, trusted_by: float) -> Running:
+        """Nothing runs here: what it puts is put when it is settled."""
+        from detent.runners.push import push
+
+        found = self._resolve(work.secret_refs, claim)
+        gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        gone.set_result(push(work, claim, found))
+        return Sent(gone, Lifeline(trusted_by))
+
+    def _resolve(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
+        found = resolve(refs, self.around.secrets, self.around.env)
+        for warning in found.warnings:
+            self._emit("secret-unresolved", **fields_of(claim), reason=warning)
+        return found.secrets
 
     def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
@@ -105,9 +126,18 @@ class Runners:
         lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
             return self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
+        household = self._household(call, claim)
+        if claim.fire.origin == "push" and not lane:
+            return self.batches.add(call, claim, household, trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        spec = call_spec(claim, call, self._household(call, claim), command_env({}, claim, NOTHING))
+        spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
         return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
+
+    @functools.cached_property
+    def batches(self) -> Batches:
+        from detent.node.batches import Batches  # late: only workers have messages
+
+        return Batches(self._processes, self.around.at_once, self.around.processes)
 
     @functools.cached_property
     def _house(self) -> House:
@@ -120,7 +150,8 @@ class Runners:
         if key not in self._households:
             like = NOTHING._replace(env=call.env, user=call.user)
             env = command_env(self.around.env, claim, like, self.around.hidden)
-            self._households[key] = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+            household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+            self._households[key] = household._replace(most=self.around.processes)
         return self._households[key]
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
@@ -134,11 +165,18 @@ class Runners:
     def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> Went:
         if lifeline.ended(clock.boottime()):
             return None
-        found = resolve(request.secret_refs, self.around.secrets, self.around.env)
-        for warning in found.warnings:
-            self._emit("secret-unresolved", **fields_of(claim), reason=warning)
-        timeout_s = claim.fire.policy.timeout_s
-        return send(request, claim, secrets=found.secrets, timeout_s=timeout_s, lifeline=lifeline)
+        secrets = self._resolve(request.secret_refs, claim)
+        timeout_s, reach = claim.fire.policy.timeout_s, _reach(request)
+        return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline, reach=reach)
+
+
+def _reach(request: Request) -> Reach | None:
+    """Where a request that a message describes may lead; `*` is every public host."""
+    if request.hosts is None:
+        return None
+    from detent.core.addresses import Reach
+
+    return Reach(tuple(host for host in request.hosts if host != "*"))
 
 
 def _forget_output(path: str, gone: asyncio.Future[Went]) -> None:

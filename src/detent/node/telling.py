@@ -7,12 +7,12 @@ tells it.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from detent.core.lanes import LATE_S, is_contended
 from detent.core.plan import rfc3339
 from detent.events import Emit, end_event
 from detent.model import Claim, Report, Verdict
+from detent.values import Any
 
 _LATE = timedelta(seconds=LATE_S)
 EXCERPT_MAX = 200  # bytes of a failed attempt's output in its event
@@ -24,7 +24,7 @@ class Telling:
 
     def start(self, claim: Claim, now: datetime) -> None:
         fire = claim.fire
-        if fire.origin == "hook":
+        if fire.origin in ("hook", "push"):
             return
         fields = fields_of(claim)
         if fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + _LATE < now:
@@ -36,6 +36,8 @@ class Telling:
         if stands is None:
             self._emit("fenced", **fields_of(claim), outcome_reported=report.verdict.outcome.kind)
             return
+        if claim.fire.origin == "push" and stands.outcome.kind == "succeeded":
+            return  # there may be thousands a second: history has them
         event = end_event(claim, stands, is_contended(stands.outcome))
         if event:
             self._emit(event, **fields_of(claim), **_details(report, stands))

@@ -6,9 +6,9 @@
   its environment, and what they say in a `detent.Fire` if it asks for one.
 """
 
-import json
 from collections.abc import Mapping
 
+from detent import jsontext as json
 from detent.model import Call, Claim
 from detent.values import NamedTuple
 
@@ -25,6 +25,7 @@ class Household(NamedTuple):
     env: Mapping[str, str]
     work_dir: str = ""
     user: str = ""
+    most: int = 1000  # children
 
 
 class CallSpec(NamedTuple):
@@ -40,6 +41,7 @@ class CallSpec(NamedTuple):
     output_path: str = ""  # "": only the tail is kept
     lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
     places: int = 1
+    messages: int = 0  # that it consists of, if of any
 
 
 class GuardSpec(NamedTuple):

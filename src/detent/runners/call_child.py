@@ -3,6 +3,7 @@
 1. The wire is descriptor 0, a socket to the warden; the function finds /dev/null there.  A line of JSON
    each way: `{"id", "function", "args", "env", "previous_success"}`, then `{"id", "status", "error",
    "result", "last", "took_s"}`.  The first line is ours, `{}`: ready.  When the wire ends, so do we.
+   Messages of a queue come several at once, as `calls`: `call_batch` has them.
 2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
    the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
    and up goes to stderr, unless the app configured it otherwise.
@@ -35,17 +36,18 @@ if TYPE_CHECKING:
 
 RECEIVE = 256 * 1024
 PR_SET_PDEATHSIG = 1
+TURNS_FD = 99  # as in the warden's `lanes.LANE_FD`
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Child:
     def __init__(self, wire: int) -> None:
-        self._wire, self._incoming = wire, b""
+        self.wire, self._incoming = wire, b""
         self._pid, self._home, self._env = os.getpid(), os.open(".", os.O_RDONLY), dict(os.environ)
         self._umask, self._streams, self._path = _umask(), (sys.stdout, sys.stderr), [*sys.path]
         self._interrupt: Callable[[], object] | None = None  # stops the call that is under way
         self._is_idle = self._is_told_to_end = False
-        self._c = _c_library()
+        self._c, self._turns = _c_library(), _turns()
         self._die_with_parent()
         signal.signal(signal.SIGTERM, self._terminated)
 
@@ -53,7 +55,9 @@ class Child:
         self._send(b"{}\n")
         while line := self._next_line():
             request, began = json.loads(line), monotonic()
-            answer = self._answer(request)
+            if "more" in request:  # for a call that is over: nobody begins it
+                continue
+            answer = self._answer_all(request) if "calls" in request else self._answer(request)
             took_s = monotonic() - began
             self._put_back(request["env"])
             self._flush()
@@ -63,13 +67,20 @@ class Child:
             if answer["last"]:
                 return
 
+    def may_begin(self) -> bool:
+        """Take a turn: is the next message of several still ours?"""
+        try:
+            return self._turns < 0 or bool(os.read(self._turns, 8))
+        except OSError:  # there is none left; or a message closed what is not its own
+            return False
+
     # The wire.
 
     def _next_line(self) -> bytes:
         self._is_idle = True
         self._die_if_told()
         while b"\n" not in self._incoming:
-            data = os.read(self._wire, RECEIVE)
+            data = os.read(self.wire, RECEIVE)
             if not data:
                 return b""
             self._incoming += data
@@ -77,9 +88,17 @@ class Child:
         self._is_idle = False
         return line
 
+    def hear_more(self, *, is_said: bool) -> list[Any] | None:
+        """Further messages for the call that is under way.  None: nobody speaks to us any more."""
+        data = os.read(self.wire, RECEIVE) if is_said else b""
+        if is_said and not data:
+            return None
+        *lines, self._incoming = (self._incoming + data).split(b"\n")
+        return [call for line in lines for call in json.loads(line)["more"]]
+
     def _send(self, data: bytes) -> None:
         while data:
-            data = data[os.write(self._wire, data) :]
+            data = data[os.write(self.wire, data) :]
 
     # A call.
 
@@ -102,15 +121,30 @@ class Child:
         answer["last"] = threads is None or bool(set(threading.enumerate()) - threads)
         return answer
 
+    def _answer_all(self, request: dict[str, Any]) -> dict[str, Any]:
+        from detent.runners.call_batch import ANSWERED, Batch
+
+        self._reap()
+        os.environ.update(request["env"])
+        threads = set(threading.enumerate())
+        batch = Batch(self, request["calls"])
+        for part in batch.carry_out():
+            self._die_if_told()  # of what was interrupted nothing is said
+            if os.getpid() != self._pid:
+                os._exit(1)
+            self._send(json.dumps({"id": request["id"], "part": part}).encode() + b"\n")
+        is_last = batch.has_broken or bool(set(threading.enumerate()) - threads)
+        return _judged(0, result=ANSWERED) | {"last": is_last}
+
     def _find(self, function: str) -> Callable[..., Any]:
-        with self._interrupted_by(_exit):
+        with self.interrupted_by(interrupt):
             found = find(function)
-        _set_up_logging()
+        set_up_logging()
         return found
 
     def _call(self, function: Callable[..., Any], request: dict[str, Any]) -> object:
         args, named = bind(function, request["args"], lambda: _fire(request))
-        with self._interrupted_by(_exit):
+        with self.interrupted_by(interrupt):
             value = function(*args, **named)
         return self._await(value) if hasattr(value, "__await__") else value
 
@@ -119,7 +153,7 @@ class Child:
 
         async def main() -> object:
             loop, task = asyncio.get_running_loop(), asyncio.ensure_future(value)
-            with self._interrupted_by(lambda: loop.call_soon_threadsafe(task.cancel)):
+            with self.interrupted_by(lambda: loop.call_soon_threadsafe(task.cancel)):
                 return await task
 
         return asyncio.run(main())
@@ -168,14 +202,14 @@ class Child:
             self._c.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
     @contextmanager
-    def _interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        self._interrupt = interrupt
+    def interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        before, self._interrupt = self._interrupt, interrupt
         try:
             if self._is_told_to_end:
                 interrupt()
             yield
         finally:
-            self._interrupt = None
+            self._interrupt = before
 
     def _terminated(self, *_: object) -> None:
         is_first, self._is_told_to_end = not self._is_told_to_end, True
@@ -191,6 +225,16 @@ class Child:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _turns() -> int:
+    """Where turns are taken; -1: everything is ours.  Nothing that we start has it."""
+    try:
+        turns = os.dup(TURNS_FD)
+    except OSError:
+        return -1
+    os.close(TURNS_FD)
+    return turns
+
+
 def _umask() -> int:
     """To read it, it has to be set."""
     mask = os.umask(0o077)
@@ -198,7 +242,7 @@ def _umask() -> int:
     return mask
 
 
-def _exit() -> None:
+def interrupt() -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
@@ -229,14 +273,13 @@ def _say(text: str) -> None:
         sys.stderr.write(text)
 
 
-def _set_up_logging() -> None:
+def set_up_logging() -> None:
     """By what logging falls back on: whoever configures it, before or in a call, has it so."""
     import logging
 
-    if logging.root.level == logging.WARNING and not logging.root.handlers:
-        fallback = logging.StreamHandler()
-        fallback.setFormatter(logging.Formatter(LOG_FORMAT))
-        logging.lastResort = fallback
+    if logging.root.level == logging.WARNING and not logging.root.handlers and logging.lastResort:
+        logging.lastResort.setFormatter(logging.Formatter(LOG_FORMAT))
+        logging.lastResort.setLevel(logging.INFO)
         logging.root.setLevel(logging.INFO)
 
 

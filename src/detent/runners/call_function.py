@@ -27,6 +27,7 @@ RESULT_MAX = 65_536  # characters of JSON
 REASON_MAX = 500  # characters of an exception
 MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # `__main__` starts the child
 FIRE = "detent.runners.call_fire"
+ERRORS = "detent.errors"
 _ASKS = ("Fire", "detent.Fire")  # an annotation that is text may name what is only imported for types
 
 
@@ -54,6 +55,13 @@ def find(function: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def is_async(function: Callable[..., Any]) -> bool:
+    """Also where it is a task, which calls its function."""
+    import inspect
+
+    return inspect.iscoroutinefunction(getattr(function, "task_function", function))
+
+
 # Its arguments.
 
 
@@ -63,11 +71,11 @@ def bind(
     """Positional and named arguments, with the fire among them where the function asks for it: by a
     parameter that is annotated so, or by one that is named `fire` and that the arguments leave open."""
     given, named = ([*args], {}) if isinstance(args, list) else ([], dict(args))
-    found = _asking(function)
+    found = asking(function)
     if found is None or found[0].name in named:
         return given, named
     parameter, position = found
-    if _is_fire(parameter.annotation) and position <= len(given):
+    if is_fire(parameter.annotation) and position <= len(given):
         given.insert(position, fire())
     elif parameter.kind != parameter.POSITIONAL_ONLY and position >= len(given):
         named[parameter.name] = fire()
@@ -75,7 +83,7 @@ def bind(
 
 
 @lru_cache(maxsize=1024)
-def _asking(function: Callable[..., Any]) -> tuple[inspect.Parameter, int] | None:
+def asking(function: Callable[..., Any]) -> tuple[inspect.Parameter, int] | None:
     """The parameter that asks for the fire, and its position; one that is given by name has none."""
     if not _may_ask(function):
         return None
@@ -85,13 +93,13 @@ def _asking(function: Callable[..., Any]) -> tuple[inspect.Parameter, int] | Non
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):  # some built-in functions have none
         return None
-    asking = [one for one in parameters if _is_fire(one.annotation)]
-    asking += [one for one in parameters if one.name == "fire"]
+    those = [one for one in parameters if is_fire(one.annotation)]
+    those += [one for one in parameters if one.name == "fire"]
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if not asking or asking[0].kind in many:
+    if not those or those[0].kind in many:
         return None
-    by_name = asking[0].kind == inspect.Parameter.KEYWORD_ONLY
-    return asking[0], sys.maxsize if by_name else parameters.index(asking[0])
+    by_name = those[0].kind == inspect.Parameter.KEYWORD_ONLY
+    return those[0], sys.maxsize if by_name else parameters.index(those[0])
 
 
 def _may_ask(function: Callable[..., Any]) -> bool:
@@ -99,10 +107,10 @@ def _may_ask(function: Callable[..., Any]) -> bool:
     code = getattr(function, "__code__", None)
     if code is None or hasattr(function, "__wrapped__"):
         return True
-    return "fire" in code.co_varnames or any(map(_is_fire, function.__annotations__.values()))
+    return "fire" in code.co_varnames or any(map(is_fire, function.__annotations__.values()))
 
 
-def _is_fire(annotation: object) -> bool:
+def is_fire(annotation: object) -> bool:
     if isinstance(annotation, str):
         return annotation in _ASKS
     return FIRE in sys.modules and annotation is sys.modules[FIRE].Fire
@@ -125,14 +133,26 @@ def returned(value: object) -> tuple[str, str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """`ValueError: no such customer`, on one line."""
+    """`ValueError: no such customer`, on one line; a driver's error may tell the password that it used."""
     if isinstance(error, CannotCall):
         return str(error)[:REASON_MAX]
     try:
         text = " ".join(str(error).split())
     except Exception:  # an exception whose own __str__ fails
         text = ""
-    return f"{type(error).__qualname__}: {text}"[:REASON_MAX].removesuffix(": ")
+    told = f"{type(error).__qualname__}: {text}".removesuffix(": ")
+    if _is_of_backend(error):
+        from detent.core.breakers import BACKEND
+
+        told = BACKEND + told.removeprefix("BackendError: ")
+    from detent.core.masking import Mask  # late: few calls fail
+
+    return Mask().text(told[:REASON_MAX])[:REASON_MAX]
+
+
+def _is_of_backend(error: BaseException) -> bool:
+    """Does it count for a circuit breaker?"""
+    return ERRORS in sys.modules and isinstance(error, sys.modules[ERRORS].BackendError)
 
 
 def traceback_of(error: BaseException) -> str:
@@ -153,7 +173,8 @@ def _outermost_of_theirs(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _is_machinery(module: str) -> bool:
-    return module.startswith("detent.runners.call_") or module.partition(".")[0] in MACHINERY
+    ours = ("detent.runners.call_", "detent.queueing.")  # the latter's, where the function is a task
+    return module.startswith(ours) or module.partition(".")[0] in MACHINERY
 
 
 def exit_status(error: SystemExit) -> tuple[int, str]:

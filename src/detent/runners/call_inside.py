@@ -17,6 +17,7 @@ import functools
 import inspect
 import json
 import logging
+import os
 import sys
 import threading
 from collections import deque
@@ -33,6 +34,7 @@ from detent.runners.call_function import (
     bind,
     exit_status,
     find,
+    is_async,
     reason_of,
     returned,
     traceback_of,
@@ -72,7 +74,7 @@ class Inside:
         _search_here()
         context = contextvars.copy_context()
         context.run(_LOG.set, self._log)
-        _listen_to_logging()
+        listen_to_logging()
         if self._call.isolation == "loop":
             _shared_loop().put(partial(self._create_task, ended, context))
         else:
@@ -127,7 +129,7 @@ class Inside:
 
     def _function(self) -> Callable[[], Any]:
         found = find(self._call.function)
-        if self._call.isolation == "loop" and not inspect.iscoroutinefunction(found):
+        if self._call.isolation == "loop" and not is_async(found):
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
         args, named = bind(found, json.loads(self._call.args), self._fire)
         return partial(found, *args, **named)
@@ -180,12 +182,13 @@ def _listener() -> _Listener:
     return listener
 
 
-def _listen_to_logging() -> None:
+def listen_to_logging(is_guest: bool = False) -> None:
+    """In a process that is not the node's own, what is logged at all is for others to say."""
     root, listener = logging.getLogger(), _listener()
     if listener in root.handlers:
         return
     root.addHandler(listener)
-    if root.level == logging.WARNING:  # what it is if nobody set it
+    if root.level == logging.WARNING and not is_guest:  # what it is if nobody set it
         root.setLevel(logging.INFO)
 
 
@@ -201,7 +204,10 @@ class Mailbox:
 
     def put(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
-        if not self._is_rung:
+        if self._loop.is_closed():  # who outlived it still has to let go of what it holds
+            with contextlib.suppress(RuntimeError):  # nobody there is told any more
+                self._empty()
+        elif not self._is_rung:
             self._is_rung = True
             self._loop.call_soon_threadsafe(self._empty)
 
@@ -216,6 +222,9 @@ def _shared_loop() -> Mailbox:
     loop = asyncio.new_event_loop()
     threading.Thread(target=_run, args=(loop,), name="detent-calls", daemon=True).start()
     return Mailbox(loop)
+
+
+os.register_at_fork(after_in_child=_shared_loop.cache_clear)  # its thread stayed with the parent
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

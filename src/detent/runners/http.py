@@ -4,6 +4,7 @@
   sent again.  Path and query leave exactly as they were given; only what no request line can carry is
   percent-encoded.
 - The deadline is hard and covers everything, from the look-up of the name to the last byte of the answer.
+- Where the URL is somebody else's, `reach` says where it may lead; see `http_addresses`.
 - Signed afresh, after connecting, with the first secret.  Our headers win over the manifest's.
 - How it ended is a value; nothing is raised.  Neither a secret nor the URL's user name and password
   appears in it.
@@ -17,7 +18,6 @@ import socket
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from detent import clock
 from detent.core.secrets import Secret, shown
@@ -28,10 +28,12 @@ from detent.model import Claim, End, Outcome, Request
 from detent.runners.base import LOST, TAIL_MAX, Lifeline
 from detent.runners.http_answer import Answer, BrokenOff, NotHttp, Silent, read_answer
 from detent.runners.http_wire import Interrupted, TlsFailed, Watch, Wire, connect
-from detent.values import NamedTuple
+from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import ssl
+
+    from detent.core.addresses import Reach
 
 BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
 LABEL_MAX = 63  # characters between two dots of a host's name
@@ -83,13 +85,19 @@ class _Answer:
 
 
 def send(
-    request: Request, claim: Claim, *, secrets: Sequence[Secret], timeout_s: float, lifeline: Lifeline
+    request: Request,
+    claim: Claim,
+    *,
+    secrets: Sequence[Secret],
+    timeout_s: float,
+    lifeline: Lifeline,
+    reach: Reach | None = None,
 ) -> End:
     """Make one attempt, in at most `timeout_s` (0: as long as the lifeline lets it), and say how it ended."""
     began = clock.boottime()
     answer = _Answer()
     watch = Watch(lifeline, timeout_s)
-    outcome = _attempt(_Sending(request, claim, tuple(secrets)), watch, answer)
+    outcome = _attempt(_Sending(request, claim, tuple(secrets), reach), watch, answer)
     return End(
         outcome,
         status=answer.status,
@@ -103,6 +111,7 @@ class _Sending(NamedTuple):
     request: Request
     claim: Claim
     secrets: tuple[Secret, ...]
+    reach: Reach | None  # None: anywhere
 
 
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
@@ -122,7 +131,7 @@ def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
 
 
 def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answer) -> Outcome:
-    wire = connect(endpoint.host, endpoint.port, watch)
+    wire = _connect(endpoint, sending.reach, watch)
     try:
         if endpoint.secure:
             wire.start_tls(trusted_roots(), endpoint.host)
@@ -139,6 +148,14 @@ def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answ
         return judge(response.status)
     finally:
         wire.close()
+
+
+def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> Wire:
+    if reach is None:
+        return connect(endpoint.host, endpoint.port, watch)
+    from detent.runners.http_addresses import connect_within  # late: most URLs are the operator's own
+
+    return connect_within(reach, endpoint.host, endpoint.port, watch)
 
 
 # What is sent.

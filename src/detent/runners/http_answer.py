@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+
+from detent.values import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import io

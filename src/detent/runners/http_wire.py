@@ -16,11 +16,11 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent import clock
 from detent.model import Outcome
 from detent.runners.base import Lifeline
+from detent.values import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import ssl
@@ -106,6 +106,11 @@ class Wire(io.RawIOBase):
         """The one reader, also for the second response after an interim one: it may hold its bytes."""
         return self.reader
 
+    def peer(self) -> str:
+        """The address at the other end."""
+        address: str = self._sock.getpeername()[0]
+        return address
+
     def close(self) -> None:
         self._sock.close()
         super().close()
@@ -134,7 +139,7 @@ def wait(sock: socket.socket, event: int, seconds: float) -> bool:
 def connect(host: str, port: int, watch: Watch) -> Wire:
     """Connect to this host."""
     watch.patience_s()  # an attempt that is over does not even connect
-    return reach(_addresses(host, port, watch), watch)
+    return reach(look_up(host, port, watch), watch)
 
 
 def reach(addresses: list[Address], watch: Watch) -> Wire:
@@ -174,17 +179,18 @@ def _connected(sock: socket.socket, watch: Watch, give_up_by: float) -> int:
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
-def _addresses(host: str, port: int, watch: Watch) -> list[Address]:
+def look_up(host: str, port: int, watch: Watch) -> list[Address]:
+    """All addresses of a host."""
     # As bytes: given a text, getaddrinfo loads the tables of international names, for plain names too.
     name = host.encode("ascii")
     try:
         return list(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     except socket.gaierror:
-        return _look_up(name, port, watch)
+        return _ask_resolver(name, port, watch)
 
 
-def _look_up(name: bytes, port: int, watch: Watch) -> list[Address]:
-    """Ask the resolver, which cannot be interrupted: in a thread that may be left behind."""
+def _ask_resolver(name: bytes, port: int, watch: Watch) -> list[Address]:
+    """The resolver cannot be interrupted: it is asked in a thread that may be left behind."""
     found: list[Address] = []
     problems: list[OSError] = []
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from typing import assert_never
 
 from detent.core.secrets import File, Nowhere, Secret, Variable, locate, shown, unfit
 from detent.core.text import quote
-from detent.values import NamedTuple
+from detent.values import NamedTuple, assert_never
 
 FILE_MAX = 65_536  # bytes: no secret is longer, and a wrong path may name anything
 

@@ -1,0 +1,60 @@
+"""`detent worker`: a node that runs the tasks of an app in code, as messages ask for them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from detent.core.text import quote
+from detent.daemon import Order, run, style_of
+from detent.errors import UsageError
+from detent.module_apps import is_app, load_app
+from detent.node.desk import Desk
+from detent.node.service import Serving
+from detent.sources import read_once
+
+EXAMPLE = "detent worker shop:app mail --concurrency 8 --processes 2"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("app", metavar="MODULE:APP", help="the app whose tasks to run")
+    which = "serve these, the first one first (default: those of its tasks, and of app.allow)"
+    parser.add_argument("queues", nargs="*", metavar="QUEUE", help=which)
+    parser.add_argument("--store", metavar="URL", help="where messages are kept (default: the app's)")
+    most: dict[str, Any] = {"type": _count, "default": os.cpu_count() or 1, "metavar": "N"}
+    parser.add_argument("--concurrency", help="messages at once (default: %(default)s)", **most)
+    most |= {"default": 0, "metavar": "P"}
+    parser.add_argument("--processes", help="processes to run them in (default: as many as messages)", **most)
+    cooldown = "seconds between two asks of a store that failed 5 times in a row (default: %(default)s)"
+    parser.add_argument("--cooldown", type=_count, default=60, metavar="S", help=cooldown)
+    parser.add_argument("--no-wait", action="store_true", help="fail at once if the store does not answer")
+
+
+def main(given: argparse.Namespace) -> int:
+    if not is_app(given.app):
+        raise UsageError(f"{quote(given.app)} is no app: name one as module:name, as in `{EXAMPLE}`")
+    env, app = dict(os.environ), load_app(given.app)
+    tasks = app.tasks()
+    if not tasks and not app.allowed():
+        raise UsageError(f"{quote(given.app)} has no tasks: declare one with `@app.task()`")
+    own = [*(task.queue for task in tasks.values()), *app.allowed()]
+    queues = tuple(given.queues) or tuple(dict.fromkeys(own))
+    desk = Desk(tasks, app.signing(), app.allowed())
+    serving = Serving(desk, False, given.concurrency, given.processes, given.cooldown)
+    order = Order(
+        name=given.app,
+        load=read_once(given.app, env),
+        env=env,
+        store=given.store,
+        queues=queues,
+        waits=not given.no_wait,
+        serving=serving,
+    )
+    return run(order, style_of(given.output, env))
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{quote(text)} is no number from 1 up")
+    return int(text)

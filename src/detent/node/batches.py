@@ -1,0 +1,399 @@
+"""Messages that are given to a warm child together: to tell a child of one costs more than many take to run.
+
+1. As many go together as are done in a moment, by what their function took before (`pacing`): one that may
+   be long keeps nobody waiting.
+2. A success counts when its child says so.  All else counts when the batch is gone, with every process that
+   it left: a retry must not meet them.  (What an async one left cannot be told from what others use.)
+3. A child carries out its messages in order.  So where it dies, the first without an answer was under way,
+   and the rest were never begun: they are given back.
+4. The batch is trusted no longer than any of its messages that has no answer yet.
+5. Where nothing was heard of it for `SLOW_S`, or its node ends, those that are not begun are recalled and
+   given back: somebody else may have time for them.
+6. Async ones run at once, and those that come later join them, unless others wait for a child: then that
+   child takes no more, and is free when the last has ended.  Their child sees to their time; one that blocks
+   it is ended from here, with its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from detent import jsontext as json
+from detent.clock import boottime
+from detent.model import Call, Claim, End, Outcome
+from detent.node.attempt import Went
+from detent.node.pacing import TOGETHER_MAX, Pacing
+from detent.node.processes import Work
+from detent.runners.base import LOST
+from detent.runners.call import TAGS, CallSpec, Household, previous_success
+from detent.runners.call_batch import ANSWERED, TIMED_OUT
+
+BLOCKED = "another message blocked its process"
+JOIN_MAX = 1000  # async ones in one batch, in its life: what leaks in a child goes with it
+TOGETHER_LONG = 100_000  # characters of arguments: what is larger goes with few
+SLOW_S = 1.0
+
+
+class Member:
+    """One message of a batch."""
+
+    def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
+        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        self.call, self.claim, self.trusted_by = call, claim, trusted_by
+        self.batch: Batch | None = None  # until it is begun
+        self.end: End | None = None  # what its child said
+        self.told: tuple[Outcome, float | None] | None = None  # to stop
+        self.timer: asyncio.TimerHandle | None = None
+
+    def extend(self, trusted_by: float) -> None:
+        self.trusted_by = max(self.trusted_by, trusted_by)
+        if self.batch:
+            self.batch.extend_soon()
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        self.told = why, kill_after_s
+        if self.batch:
+            self.batch.stop_soon(self)
+        else:
+            self.resolve(None)
+
+    def is_wanted(self) -> bool:
+        """May it still be begun?  If not, it is over."""
+        if boottime() >= self.trusted_by:
+            self.resolve(None)
+        return not self.gone.done()
+
+    def resolve(self, went: Went) -> None:
+        if not self.gone.done():
+            self.gone.set_result(went)
+
+
+class Kind(NamedTuple):
+    """Only messages of one kind go together."""
+
+    household: str
+    ttl_s: float
+    timeout_s: float  # of async ones each has its own
+    kill_after_s: float
+    is_async: bool
+
+
+class Warden(Protocol):
+    """Who starts batches."""
+
+    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> Work: ...
+
+    def extend(self, work: Work) -> None: ...
+
+    def send(self, message: dict[str, Any]) -> None: ...
+
+
+class Batches:
+    def __init__(self, warden: Warden, at_once: int, processes: int) -> None:
+        self.warden, self.pacing = warden, Pacing(at_once)
+        self._at_once, self._processes = at_once, processes
+        self._waiting: dict[
+            Kind, list[Member]
+        ] = {}  # to be begun in this turn of the loop or, async, with room
+        self._is_beginning = False
+        self._begun: set[Batch] = set()
+        self._households: dict[str, Household] = {}
+        self._numbers = itertools.count(1)
+        self._is_looking = False
+
+    def add(self, call: Call, claim: Claim, household: Household, trusted_by: float) -> Member:
+        """It begins with those that are added in the same turn of the loop."""
+        member = Member(call, claim, trusted_by)
+        self._households[household.name] = household
+        timeout_s = 0.0 if call.is_async else claim.fire.policy.timeout_s
+        kind = Kind(household.name, claim.ttl_s, timeout_s, call.kill_after_s, call.is_async)
+        self.add_again(kind, member)
+        return member
+
+    def add_again(self, kind: Kind, member: Member) -> None:
+        self._waiting.setdefault(kind, []).append(member)
+        self.begin_soon()
+
+    def begin_soon(self) -> None:
+        if self._waiting and not self._is_beginning:
+            self._is_beginning = True
+            asyncio.get_running_loop().call_soon(self._begin_all)
+
+    def _begin_all(self) -> None:
+        self._is_beginning = False
+        waiting, self._waiting = self._waiting, {}
+        for kind, those in waiting.items():
+            members = [member for member in those if member.is_wanted()]
+            if kind.is_async:
+                self._join(kind, members)
+                if members:
+                    self._waiting[kind] = members  # until one of those that run has ended
+                continue
+            while members:
+                size = _short(members[: min(self.pacing.size(one.call) for one in members[:TOGETHER_MAX])])
+                Batch(self, kind, members[:size])
+                del members[:size]
+
+    def _join(self, kind: Kind, members: list[Member]) -> None:
+        """Where there is room, in the child that has least; in a fresh one, while there are few."""
+        beside = [batch for batch in self._begun if batch.kind == kind]
+        few = min(self._processes, os.cpu_count() or 1)
+        while members:
+            rooms = [batch for batch in beside if batch.room(self._at_once)]
+            if len(beside) < (self._processes if not rooms else few):
+                size = _short(members[: self._at_once])
+                beside.append(Batch(self, kind, members[:size]))
+            elif rooms and not self._has_others_waiting():
+                least = max(rooms, key=lambda batch: batch.room(self._at_once))
+                size = _short(members[: least.room(self._at_once)])
+                least.join(members[:size])
+            else:
+                return
+            del members[:size]
+
+    def _has_others_waiting(self) -> bool:
+        return any(not batch.kind.is_async and not batch.is_begun for batch in self._begun)
+
+    def recall_all(self) -> None:
+        """Whatever is not begun is given back."""
+        waiting, self._waiting = self._waiting, {}
+        for member in itertools.chain.from_iterable(waiting.values()):
+            member.resolve(None)
+        for batch in self._begun:
+            batch.recall()
+
+    def _look(self) -> None:
+        """Is one of them slow?"""
+        loop = asyncio.get_running_loop()
+        for batch in self._begun:
+            batch.check(loop.time() - SLOW_S)
+        self._is_looking = bool(self._begun)
+        if self._is_looking:
+            loop.call_later(SLOW_S / 4, self._look)
+
+    def forget(self, batch: Batch) -> None:
+        self._begun.discard(batch)
+        self.begin_soon()
+
+    def begin(self, kind: Kind, batch: Batch, members: Sequence[Member]) -> Work:
+        first = members[0].claim
+        env = dict(zip(TAGS, (first.fire.run_id, str(first.attempt)), strict=True))
+        id = f"{first.fire.run_id}.{first.fence}.{next(self._numbers)}"
+        calls = ",".join(map(_request, members))
+        spec = CallSpec(
+            id=id,
+            household=self._households[kind.household],
+            request=f'{{"id": {json.dumps(id)}, "env": {json.dumps(env)}, "calls": [{calls}]}}',
+            tags=tuple(f"{name}={value}" for name, value in env.items()),
+            ttl_s=kind.ttl_s,
+            timeout_s=kind.timeout_s,
+            kill_after_s=kind.kill_after_s,
+            messages=len(members),
+        )
+        self._begun.add(batch)
+        if not self._is_looking:
+            self._look()
+        return self.warden.begin(spec, min(member.trusted_by for member in members), batch.begin)
+
+
+class Batch:
+    def __init__(self, batches: Batches, kind: Kind, members: Sequence[Member]) -> None:
+        self.kind, self.is_begun = kind, False
+        self._batches, self._is_alone = batches, len(members) == 1
+        self._open = dict(enumerate(members))  # those without an answer, by their places
+        self._ended: list[Member] = []  # those whose answer counts when all are gone
+        self._places = itertools.count(len(members))
+        self._is_extending = self._is_closed = self._is_blocked = False
+        self._heard_at = asyncio.get_running_loop().time()
+        for member in members:
+            member.batch = self
+        self._work = batches.begin(kind, self, members)
+        self._work.parted = self._hear
+        self._work.gone.add_done_callback(self._end)
+
+    # What it is told.
+
+    def begin(self) -> None:
+        """It has a child."""
+        self.is_begun = True
+        if self.kind.is_async:
+            for place, member in self._open.items():
+                self._limit(place, member, member.claim.fire.policy.timeout_s)
+        self._batches.begin_soon()
+
+    def room(self, at_once: int) -> int:
+        """For how many more."""
+        is_open = self.is_begun and not self._is_closed
+        return max(0, at_once - len(self._open)) if is_open else 0
+
+    def join(self, members: Sequence[Member]) -> None:
+        """Further async ones, which are trusted no longer than the others are."""
+        for member in members:
+            place, member.batch = next(self._places), self
+            self._open[place] = member
+            self._is_closed |= place >= JOIN_MAX
+            self._limit(place, member, member.claim.fire.policy.timeout_s)
+        self._work.trusted_by = min(member.trusted_by for member in self._open.values())
+        self._batches.warden.extend(self._work)
+        self._say(",".join(map(_request, members)), len(members))
+
+    def _say(self, more: str, messages: int) -> None:
+        """Messages, or the places of those that are to be cancelled."""
+        request = f'{{"id": {json.dumps(self._work.id)}, "more": [{more}]}}'
+        self._batches.warden.send(
+            {"do": "more", "id": self._work.id, "request": request, "messages": messages}
+        )
+
+    def extend_soon(self) -> None:
+        """Once for all that are extended in one turn of the loop."""
+        if not self._is_extending:
+            self._is_extending = True
+            asyncio.get_running_loop().call_soon(self._extend)
+
+    def _extend(self) -> None:
+        self._is_extending = False
+        if self._open:
+            self._work.extend(min(member.trusted_by for member in self._open.values()))
+
+    def stop_soon(self, member: Member) -> None:
+        """At once, if it is under way or somebody else may have it; else when it would begin."""
+        if member.told is None or member.end is not None:
+            return
+        why, kill_after_s = member.told
+        if self.kind.is_async and self.is_begun and kill_after_s is None:
+            place = next(place for place, one in self._open.items() if one is member)
+            self._say(str(place), 0)
+            self._limit(place, member, 0.001)
+        elif why.kind == "lost" or self.kind.is_async or member is self._first():
+            self._work.stop(why, kill_after_s)
+
+    def _first(self) -> Member | None:
+        """Of those that run one after the other, the one under way."""
+        return next(iter(self._open.values()), None)
+
+    def _limit(self, place: int, member: Member, timeout_s: float) -> None:
+        """Its child sees to it; where it cannot, we do."""
+        if member.timer:
+            member.timer.cancel()
+        if timeout_s:
+            limit_s = timeout_s + self.kind.kill_after_s
+            member.timer = asyncio.get_running_loop().call_later(limit_s, self._end_blocked, place)
+
+    def _end_blocked(self, place: int) -> None:
+        if member := self._open.get(place):
+            timeout_s = member.claim.fire.policy.timeout_s
+            member.told = member.told or (Outcome("timed-out", f"after {timeout_s:g} s"), None)
+            self._is_blocked = self._is_closed = True
+            self._work.stop(Outcome("lost", BLOCKED), 0.0)
+
+    def check(self, heard_by: float) -> None:
+        """It is slow, if it was not heard of since then."""
+        first = self._first()
+        is_slow = first and len(self._open) > 1 and self._heard_at < heard_by
+        if first and is_slow and not self._is_closed and not self.kind.is_async:
+            self._batches.pacing.learn(first.call.function, SLOW_S)
+            self.recall()
+
+    def recall(self) -> None:
+        self._is_closed = True
+        self._batches.warden.send({"do": "recall", "id": self._work.id})
+
+    # What becomes of it.
+
+    def _hear(self, part: list[Any] | int) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        if isinstance(part, int):
+            return self._take_back(part)
+        place, status, error, result, tail, took_s = part
+        member = self._open.pop(place, None)
+        if member is None:  # a child is a stranger: it may say anything
+            return None
+        outcome = _outcome(status, error, member.claim.fire.policy.timeout_s)
+        if self.kind.is_async and member.told:
+            outcome = member.told[0]
+        member.end = End(outcome, status, took_s, tail.encode("utf-8", "backslashreplace"), result=result)
+        self._batches.pacing.learn(member.call.function, took_s)
+        if self.kind.is_async:
+            self._limit(place, member, 0.0)
+            self._batches.begin_soon()
+            member.resolve(member.end)
+        elif outcome.kind == "succeeded" and not self._is_alone:
+            member.resolve(member.end)
+        else:
+            self._ended.append(member)
+        if not self.kind.is_async and (following := self._first()) and following.told:
+            self.stop_soon(following)
+        return None
+
+    def _take_back(self, count: int) -> None:
+        """So many of the last were recalled."""
+        for place in [*self._open][len(self._open) - count :]:
+            self._open.pop(place).resolve(None)
+
+    def _end(self, gone: asyncio.Future[Went]) -> None:
+        self._batches.forget(self)
+        went, left = gone.result(), [*self._open.items()]
+        for member in self._ended:
+            assert member.end is not None
+            member.resolve(self._with_output(member.end, went))
+        is_answered = isinstance(went, End) and went.result == ANSWERED
+        for number, (place, member) in enumerate(left):
+            self._limit(place, member, 0.0)
+            if is_answered and self.kind.is_async and not self._is_closed:  # it came too late
+                member.batch = None
+                self._batches.add_again(self.kind, member)
+            elif is_answered or (number and not self.kind.is_async):
+                member.resolve(None)
+            else:
+                member.resolve(self._cut_short(member, went))
+
+    def _with_output(self, end: End, went: Went) -> End:
+        """What it wrote past Python can be told to be its own where it was alone."""
+        if not self._is_alone or not isinstance(went, End) or not went.tail:
+            return end
+        return end._replace(tail=went.tail + end.tail)
+
+    def _cut_short(self, member: Member, went: Went) -> Went:
+        """Its child died, or was ended, while this was under way."""
+        if not isinstance(went, End):
+            return None
+        if member.told and went.outcome.kind != "timed-out":
+            return went._replace(outcome=member.told[0])
+        if self._is_blocked:
+            return went._replace(outcome=Outcome("lost", BLOCKED))
+        if went.outcome.kind == "succeeded":
+            return went._replace(outcome=Outcome("lost", LOST))
+        return went
+
+
+def _short(members: Sequence[Member]) -> int:
+    """How many of them are not too much together."""
+    length = 0
+    for number, member in enumerate(members):
+        length += len(member.call.args)
+        if length > TOGETHER_LONG:
+            return max(1, number)
+    return len(members)
+
+
+def _request(member: Member) -> str:
+    """As `call_batch.Message` has it, its arguments last: they are JSON already."""
+    claim = member.claim
+    fire, policy = claim.fire, claim.fire.policy
+    known = (
+        member.call.function, not policy.drop_result, policy.timeout_s, fire.job, fire.key, fire.run_id,
+        fire.due_at.timestamp(), claim.attempt, claim.fence, claim.node, previous_success(claim),
+    )  # fmt: skip
+    return f"{json.dumps(known)[:-1]}, {member.call.args}]"
+
+
+def _outcome(status: int, error: str, timeout_s: float) -> Outcome:
+    if status == TIMED_OUT:
+        return Outcome("timed-out", f"after {timeout_s:g} s")
+    if error:
+        return Outcome("failed", error)
+    return Outcome("succeeded") if status == 0 else Outcome("failed", f"exit {status}")

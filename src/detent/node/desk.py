@@ -1,0 +1,56 @@
+"""Where messages are opened: what one asks for, whether it may have it, and what follows from its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from detent.core.envelope import Letter, Refusal, open_envelope
+from detent.core.generic import Allowed, allowed_from, generic_work
+from detent.core.messages import Stamp, Task, Wish, follow, links_fault, message, rules_of
+from detent.core.secrets import Secret
+from detent.model import Call, Fire, Outcome, Work
+
+NOTHING: Mapping[str, Allowed] = {}
+
+
+class Desk:
+    """The tasks that a worker serves, and what else its queues allow."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        secrets: Sequence[Secret] = (),
+        allowed: Mapping[str, Allowed] = NOTHING,
+    ) -> None:
+        self._tasks, self._secrets, self._allowed = tasks, secrets, allowed
+        rules = rules_of(tasks, secrets)
+        self._rules = rules._replace(tasks={**rules.tasks, **allowed_from(allowed)})
+
+    def open(self, fire: Fire) -> Work | Refusal:
+        """What this message is to carry out."""
+        letter = self._read(fire)
+        if isinstance(letter, Refusal):
+            return letter
+        if letter.task.startswith("!"):
+            return generic_work(fire.queue, letter, self._allowed)
+        task = self._tasks[letter.task]
+        return task.call._replace(args=letter.args)
+
+    def follow(self, fire: Fire, outcome: Outcome, now: datetime) -> tuple[Fire, ...]:
+        """The messages that the end of this one brings about."""
+        if '"links"' not in fire.payload:
+            return ()
+        letter = self._read(fire)
+        return () if isinstance(letter, Refusal) else follow(fire, letter, (outcome, now), self._make)
+
+    def _read(self, fire: Fire) -> Letter | Refusal:
+        letter = open_envelope(fire, self._rules)
+        fault = links_fault(letter.links) if isinstance(letter, Letter) and letter.links else ""
+        said = f"what should follow from the message cannot be read: {fault}"
+        return Refusal("malformed", said) if fault else letter
+
+    def _make(self, name: str, args: str, wish: Wish, stamp: Stamp) -> Fire:
+        """A task that is not known here may be another node's: who gets the message says so."""
+        task = self._tasks.get(name) or Task(name, Call(""))
+        return message(task, args, wish, stamp, self._secrets)

@@ -1,0 +1,100 @@
+"""A node as a guest in a process that is not its own: a web server's, say.
+
+It takes part as any other node does, but it has no warden, and so nobody who could end its work:
+
+1. Its calls run in threads of the process, as with `isolation: thread`.  One whose claim is lost is asked to
+   end (an async one is cancelled); if it does not, it goes on.
+2. Each holds its lane's lock of this host until it has really ended: no other node of the host starts the
+   next fire of that lane before.
+3. When the process dies, so do its calls: its life's lock is free, and the others take over at once.
+4. It leaves signals, systemd and the children of the process alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+
+from detent.clock import boottime
+from detent.core.manifest import Manifest
+from detent.model import Call, End, Outcome
+from detent.node.attempt import LaneHeld
+from detent.node.processes import AnySpec, Begun, Processes, Work
+from detent.node.service import Service
+from detent.node.wardenry import lanes
+from detent.runners.call import GuardSpec
+
+GIVEN_UP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
+
+
+class Guest(Service):
+    def _new_processes(self) -> Processes:
+        return Unguarded(self._life.name)
+
+    async def run(self) -> int:
+        working = asyncio.create_task(self._work())
+        working.add_done_callback(lambda _: self._stop.set())
+        try:
+            await self._stop.wait()
+            await asyncio.wait([working], timeout=self._manifest.node.drain_s + GIVEN_UP_S)
+        finally:
+            working.cancel()
+            await self._leave()
+        return self._code
+
+    def leave(self) -> None:
+        """Its host ends."""
+        self._stop.set()
+
+    def _heartbeat(self, load: float) -> str:
+        return json.dumps({**json.loads(super()._heartbeat(load)), "embedded": True})
+
+
+class Unguarded(Processes):
+    """The warden's place, empty: what runs in this process is begun, and nobody ends it."""
+
+    def __init__(self, life: str) -> None:
+        super().__init__(life)
+        self._lanes: dict[str, int] = {}  # work -> the descriptor of its place in its lane
+
+    async def start(self) -> None:
+        """There is nobody to start."""
+
+    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = lambda: None) -> Work:
+        work = Work(self, spec, trusted_by, begun)
+        if not isinstance(spec, GuardSpec):
+            work.resolve(End(Outcome("failed", "no process is started from within another program")))
+            return work
+        fd = lanes.take(spec.lane, spec.places) if spec.lane else lanes.NO_LANE
+        if fd is None:
+            work.resolve(LaneHeld(lanes.holders(spec.lane, spec.places)))
+        else:
+            self._lanes[work.id] = fd
+            asyncio.get_running_loop().call_soon(partial(self._begin, work))
+        return work
+
+    def _begin(self, work: Work) -> None:
+        if self.is_closing or boottime() >= work.trusted_by:
+            self.release(work)
+            work.resolve(None)
+        else:
+            work.begun()
+
+    def extend(self, work: Work) -> None:
+        """Nobody has to know."""
+
+    def release(self, work: Work) -> None:
+        lanes.let_go(self._lanes.pop(work.id, lanes.NO_LANE))
+
+
+def within(manifest: Manifest) -> Manifest:
+    """The manifest as a guest runs it: the same jobs, of the same revisions, in threads."""
+    return manifest._replace(
+        jobs=tuple(
+            job._replace(work=job.work._replace(isolation="thread"))
+            if isinstance(job.work, Call) and job.work.isolation == "process"
+            else job
+            for job in manifest.jobs
+        )
+    )

@@ -1,0 +1,326 @@
+"""Messages of a queue that a warm child is given together: one after the other or, if async, all at once.
+
+1. Each is answered when it has ended, before the next begins: so it is always known which one a child that
+   died was at.  An answer is `[place, status, error, result, took_s, tail]`.
+2. What a message prints or logs is its tail.  What C code or a process of its own writes belongs to all.
+3. Async messages share one loop, which stays from batch to batch, with whatever the app keeps on it.
+   Others may join them while they run.
+4. Surroundings are put back after the last one.
+5. Before each a turn is taken: where there is none left, those that follow were recalled.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from detent.clock import monotonic
+from detent.runners.call_function import bind, exit_status, find, is_async, reason_of, returned, traceback_of
+from detent.values import NamedTuple
+
+TYPE_CHECKING = False  # as in `call_child`
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import Any, Protocol
+
+    class Carrier(Protocol):
+        """Who hears of SIGTERM, and of messages that are wanted back."""
+
+        def interrupted_by(self, interrupt: Callable[[], object]) -> AbstractContextManager[None]: ...
+
+        def may_begin(self) -> bool: ...
+
+        @property
+        def wire(self) -> int: ...
+
+        def hear_more(self, *, is_said: bool) -> list[Any] | None: ...
+
+    Part = tuple[int, int, str, str, float, str]
+
+ANSWERED = "answered"  # the result of it all: what has no answer was not begun
+TIMED_OUT = -1  # instead of a status: an async message took too long
+TAIL_MAX = 65_536  # characters
+
+
+class Message(NamedTuple):
+    """A call as the node has it."""
+
+    function: str
+    keeps: bool  # what it returns is kept
+    timeout_s: float  # 0: none
+    job: str
+    key: str
+    run_id: str
+    due: float
+    attempt: int
+    fence: int
+    node: str
+    previous_success: float | None
+    args: Any
+
+    def fire(self) -> Any:
+        """For a function that asks for it."""
+        from datetime import UTC, datetime
+
+        from detent.runners.call_fire import Fire
+
+        app, _, job = self.job.partition(".")
+        due_at = datetime.fromtimestamp(self.due, UTC)
+        before = self.previous_success
+        success_at = None if before is None else datetime.fromtimestamp(before, UTC)
+        told = self.attempt, self.fence, self.node, success_at
+        return Fire(self.key, app, job, self.run_id, due_at, *told)
+
+
+class _Later:
+    """What is to be awaited with others."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Batch:
+    def __init__(self, child: Carrier, calls: list[list[Any]]) -> None:
+        self._child, self._messages = child, [Message(*call) for call in calls]
+        self.has_broken = False  # an import that failed may leave anything behind
+        self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
+        self._tasks: dict[int, asyncio.Task[Part]] = {}  # by place
+        self._ended: list[Part] = []  # and not yet answered
+        self._waiting: asyncio.Future[None] | None = None  # for one to end
+
+    def carry_out(self) -> Iterator[Part]:
+        """Run them all, and answer for each."""
+        sys.stdout, sys.stderr = _switched(sys.stdout), _switched(sys.stderr)
+        later: list[tuple[int, Any]] = []
+        for place in range(len(self._messages)):
+            if not self._child.may_begin():
+                break
+            begun = self._begin_at(place)
+            if isinstance(begun, tuple):
+                yield begun
+            else:
+                later.append((place, begun.value))
+        if later:
+            yield from self._carry_out_at_once(later)
+
+    def _begin_at(self, place: int) -> Part | _Later:
+        """Carry it out, or have what it gives awaited with others."""
+        message, began = self._messages[place], monotonic()
+        with _taped() as tape:
+            try:
+                value = self._begin(message)
+                if isinstance(value, _Later):
+                    return value
+                answer = _succeeded(value, message)
+            except BaseException as error:
+                answer = self._failed(error)
+        return (place, *answer, monotonic() - began, tape.text())
+
+    def _begin(self, message: Message) -> Any:
+        """What it gives.  What is not declared as async is awaited at once: one of those who follow may end
+        us."""
+        from detent.runners.call_child import interrupt, set_up_logging
+
+        with self._child.interrupted_by(interrupt):
+            try:
+                function = find(message.function)
+            except BaseException:
+                self.has_broken = True
+                raise
+            set_up_logging()
+            args, named = bind(function, message.args, message.fire)
+            value = function(*args, **named)
+            if not hasattr(value, "__await__"):
+                return value
+            return _Later(value) if is_async(function) else _runner().run(_awaited(value))
+
+    def _failed(self, error: BaseException) -> tuple[int, str, str]:
+        if isinstance(error, SystemExit):
+            status, said = exit_status(error)
+            sys.stderr.write(f"{said}\n" if said else "")
+            return status, "", ""
+        reason = reason_of(error)
+        sys.stderr.write(traceback_of(error) or f"detent: {reason}\n")
+        return 1, reason, ""
+
+    # Async ones.
+
+    def _carry_out_at_once(self, later: list[tuple[int, Any]]) -> Iterator[Part]:
+        """Answers go out, and further messages come in, while others go on: the loop is run until something
+        has ended, again and again."""
+        runner = _runner()
+        self._loop = loop = runner.get_loop()
+        for place, value in later:
+            self._add(place, value)
+        self._take(self._child.hear_more(is_said=False))
+        loop.add_reader(self._child.wire, lambda: self._take(self._child.hear_more(is_said=True)))
+        try:
+            with self._child.interrupted_by(self._cancel_all):
+                while self._tasks or self._ended:
+                    if not self._ended:
+                        runner.run(self._next_end())
+                    ended, self._ended = self._ended, []
+                    yield from ended
+        finally:
+            loop.remove_reader(self._child.wire)
+
+    def _add(self, place: int, value: Any) -> None:
+        assert self._loop is not None
+        self._tasks[place] = task = self._loop.create_task(self._await(place, value))
+        task.add_done_callback(self._note_end)
+
+    def _take(self, calls: list[Any] | None) -> None:
+        """Further messages join those that run; one whose place is named is cancelled."""
+        if calls is None and self._loop:
+            self._loop.remove_reader(self._child.wire)
+        for call in calls or ():
+            if isinstance(call, int):
+                self._cancel(call)
+                continue
+            self._messages.append(Message(*call))
+            if not self._child.may_begin():
+                continue
+            place = len(self._messages) - 1
+            begun = self._begin_at(place)
+            if isinstance(begun, tuple):
+                self._ended.append(begun)
+                self._wake()
+            else:
+                self._add(place, begun.value)
+
+    def _note_end(self, task: asyncio.Task[Part]) -> None:
+        part = task.result()
+        del self._tasks[part[0]]
+        self._ended.append(part)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def _next_end(self) -> None:
+        assert self._loop is not None
+        self._waiting = self._loop.create_future()
+        if not self._ended:
+            await self._waiting
+
+    def _cancel_all(self) -> None:
+        assert self._loop is not None
+        for task in self._tasks.values():
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def _cancel(self, place: int) -> None:
+        if task := self._tasks.get(place):
+            task.cancel()
+
+    async def _await(self, place: int, value: Any) -> Part:
+        import asyncio
+
+        message, began = self._messages[place], monotonic()
+        with _taped() as tape:
+            try:
+                async with asyncio.timeout(message.timeout_s or None) as limit:
+                    answer = _succeeded(await value, message)
+            except BaseException as error:
+                answer = self._failed(error)
+                if limit.expired():
+                    answer = TIMED_OUT, "", ""
+        return (place, *answer, monotonic() - began, tape.text())
+
+
+def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
+    if value is None or not message.keeps:
+        return 0, "", ""
+    text, why_not = returned(value)
+    sys.stderr.write(f"detent: {why_not}\n" if why_not else "")
+    return 0, "", text
+
+
+# The loop.
+
+_RUNNERS: list[asyncio.Runner] = []
+
+
+def _runner() -> asyncio.Runner:
+    """Made when the first async message comes."""
+    import asyncio
+
+    if not _RUNNERS:
+        _RUNNERS.append(asyncio.Runner())
+    return _RUNNERS[0]
+
+
+async def _awaited(value: Any) -> object:
+    return await value
+
+
+# What they write.
+
+
+class _Tape:
+    """What one message writes; of much the last."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._length = 0
+
+    def write(self, text: str) -> int:
+        self._texts.append(text)
+        self._length += len(text)
+        if self._length > 2 * TAIL_MAX:
+            self._texts = [self.text()]
+            self._length = TAIL_MAX
+        return len(text)
+
+    def text(self) -> str:
+        return "".join(self._texts)[-TAIL_MAX:]
+
+
+_TAPE: ContextVar[_Tape | None] = ContextVar("detent-tape", default=None)
+
+
+@contextmanager
+def _taped() -> Iterator[_Tape]:
+    tape = _Tape()
+    token = _TAPE.set(tape)
+    try:
+        yield tape
+    finally:
+        _TAPE.reset(token)
+
+
+def _switched(real: Any) -> _Switch:
+    """In its place, also for an app that was imported, and set up its logging, before."""
+    switch = _Switch(real)
+    if logging := sys.modules.get("logging"):
+        for handler in logging.root.handlers:
+            if getattr(handler, "stream", None) is real:
+                handler.stream = switch
+    return switch
+
+
+class _Switch(io.TextIOBase):
+    """Stands in for stdout or stderr: what is written goes to the tape of the message that writes."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def write(self, text: str) -> int:
+        return int((_TAPE.get() or self._real).write(text))
+
+    def flush(self) -> None:
+        self._real.flush()
+
+    def fileno(self) -> int:
+        return int(self._real.fileno())
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"

@@ -1,0 +1,43 @@
+"""A job whose work is a message: made here, and put by the step that settles its fire.
+
+Its key comes from the fire's run id: whoever settles the fire, and however often, puts the same message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from detent.core.messages import Stamp, Task, Wish, message
+from detent.core.secrets import Secret, shown
+from detent.errors import UsageError
+from detent.model import Call, Claim, End, Outcome, Policy, Push
+
+
+def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
+    """The message, as what follows from the fire."""
+    fire, granted_at = claim.fire, claim.expires_at - timedelta(seconds=claim.ttl_s)
+    app = fire.job.partition(".")[0]
+    lane = "" if fire.policy.concurrency == "Allow" else fire.job.partition(".")[2]
+    task = Task(work.task, Call(""), queue=work.queue, policy=_policy(fire.policy), lane=lane)
+    wish = Wish(priority=work.priority, expires_s=work.expires_s)
+    if work.secret_refs and not secrets:
+        return End(Outcome("failed", f"no secret resolves: {', '.join(map(shown, work.secret_refs))}"))
+    try:
+        made = message(task, work.args, wish, Stamp(app, granted_at, fire.run_id), secrets)
+    except UsageError as error:
+        return End(Outcome("failed", str(error)))
+    return End(Outcome("succeeded"), follow=(made,))
+
+
+def _policy(policy: Policy) -> Policy:
+    """What the job says of its runs is meant for the message's: the fire itself only puts it."""
+    return Policy(
+        concurrency="Queue" if policy.concurrency == "Replace" else policy.concurrency,
+        max_running=policy.max_running,
+        timeout_s=policy.timeout_s,
+        retries=policy.retries,
+        on_lost="rerun" if policy.retries.max_attempts > 1 else policy.on_lost,
+        claim_s=policy.claim_s,
+        drop_result=True,
+    )

@@ -1,0 +1,51 @@
+"""Where tests of workers keep messages: in a file, in a Redis and in a PostgreSQL of their own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.stores.postgres_server import shared_server
+from tests.stores.redis_server import RedisServer
+from worker_world import Works
+
+
+@pytest.fixture(scope="session")
+def worker_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.end()
+
+
+def _url(kind: str, request: pytest.FixtureRequest, directory: Path) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{directory / 'shop.db'}"
+    return str(shared_server().url if kind == "postgresql" else request.getfixturevalue("worker_redis").url)
+
+
+def _works(directory: Path, url: str) -> Iterator[Works]:
+    works = Works(directory, url, f"shop-{secrets.token_hex(4)}")
+    try:
+        yield works
+    finally:
+        works.clear_up()
+    works.assert_quiet()
+
+
+@pytest.fixture
+def works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
+    """Where the store makes no difference."""
+    yield from _works(tmp_path, _url("redis", request, tmp_path))
+
+
+@pytest.fixture(params=["redis", "postgresql"])
+def served_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
+    """On a server: a process that is stopped within a transaction holds the lock of SQLite's file."""
+    yield from _works(tmp_path, _url(request.param, request, tmp_path))
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+def any_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
+    yield from _works(tmp_path, _url(request.param, request, tmp_path))
