@@ -2,16 +2,51 @@
 
 TYPE_CHECKING = False  # typing's own would cost every start of ours what typing costs
 if TYPE_CHECKING:
+    from detent.app import Detent
+    from detent.errors import BackendError, DetentError, StoreUnavailable, UsageError
+    from detent.locks import LockLost, LockTimeout
+    from detent.queueing.deliveries import ClaimLost
+    from detent.queueing.handles import ResultTimeout, TaskFailed
+    from detent.queueing.rates import RateLimited
     from detent.runners.call_fire import Fire
 
-__all__ = ["Fire", "__version__"]
+__all__ = [
+    "BackendError",
+    "ClaimLost",
+    "Detent",
+    "DetentError",
+    "Fire",
+    "LockLost",
+    "LockTimeout",
+    "RateLimited",
+    "ResultTimeout",
+    "StoreUnavailable",
+    "TaskFailed",
+    "UsageError",
+    "__version__",
+]
 __version__ = "0.1.0"
+
+_PLACES = {
+    "BackendError": "errors",
+    "ClaimLost": "queueing.deliveries",
+    "Detent": "app",
+    "DetentError": "errors",
+    "Fire": "runners.call_fire",
+    "LockLost": "locks",
+    "LockTimeout": "locks",
+    "RateLimited": "queueing.rates",
+    "ResultTimeout": "queueing.handles",
+    "StoreUnavailable": "errors",
+    "TaskFailed": "queueing.handles",
+    "UsageError": "errors",
+}
 
 
 def __getattr__(name: str) -> object:
     """Late, as most of what imports this needs only the version."""
-    if name == "Fire":
-        from detent.runners.call_fire import Fire
+    if name in _PLACES:
+        from importlib import import_module
 
-        return Fire
+        return getattr(import_module(f"detent.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
 from detent.core.text import listed
 from detent.errors import UsageError
+from detent.values import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from detent.foreign_files import Source
 
 MACHINE_FILE = "/etc/detent/detent.yaml"
@@ -27,6 +28,8 @@ ROOT_STATE = "/var/lib/detent"
 
 def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
     """The file that was given, or the manifest in the working directory."""
+    from pathlib import Path  # late, here and below: a trigger has no time for it
+
     if given:
         return given if isinstance(given, Path) else Path(given)  # which may be one of crontabs
     found = next((Path(name) for name in MANIFEST_NAMES if Path(name).is_file()), None)
@@ -37,6 +40,8 @@ def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
 
 def load_manifest(path: str | os.PathLike[str], env: Mapping[str, str]) -> Manifest:
     """The manifest in a file, with the machine's settings under its own."""
+    from pathlib import Path
+
     from detent.foreign_files import read_source  # late: a trigger does without other schedulers' files
 
     machine = load_machine(env)
@@ -50,25 +55,30 @@ def load_manifest(path: str | os.PathLike[str], env: Mapping[str, str]) -> Manif
 def check_source(source: Source, name: str, env: Mapping[str, str], machine: Machine) -> Manifest:
     """The manifest of a document that came from a file or an address of this name."""
     try:
-        manifest = check_manifest(source.document, lines=source.lines, variables=env, machine=machine)
+        manifest = check_manifest(
+            source.document, lines=source.lines, variables=env, machine=machine, least=source.least
+        )
     except ManifestError as error:
-        raise ManifestError(error.problems, error.file or name) from None
+        found = source.locate(error)
+        raise ManifestError(found.problems, found.file or name) from None
     return manifest._replace(warnings=source.warnings + manifest.warnings)
 
 
 def load_machine(env: Mapping[str, str]) -> Machine:
     """The settings of this machine; none where there is no such file."""
     named = env.get("DETENT_CONFIG", "")
-    path = Path(named or MACHINE_FILE)
-    if not named and not path.is_file():
+    path = named or MACHINE_FILE
+    if not named and not os.path.isfile(path):
         return Machine()
+    from pathlib import Path
+
     from detent.files import read_document
 
-    document, lines = read_document(path)
+    document, lines = read_document(Path(path))
     try:
         return check_machine(document, lines=lines, variables=env)
     except ManifestError as error:
-        raise ManifestError(error.problems, str(path)) from None
+        raise ManifestError(error.problems, path) from None
 
 
 def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str]) -> str:
@@ -77,7 +87,7 @@ def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str
     if said:
         return said
     settled = manifest.store.url if manifest else load_machine(env).store.get("url", "")
-    return settled or f"sqlite:///{state_directory(env) / DATABASE}"
+    return settled or f"sqlite:///{state_path(env)}/{DATABASE}"
 
 
 def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str, Any]:
@@ -91,16 +101,25 @@ def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str
 
 def state_directory(env: Mapping[str, str]) -> Path:
     """Where this user's nodes keep what must outlive them."""
+    from pathlib import Path
+
+    return Path(state_path(env))
+
+
+def state_path(env: Mapping[str, str]) -> str:
+    """As `state_directory`, for who has no time for a Path."""
     state = env.get("XDG_STATE_HOME", "")
     if state.startswith("/"):  # one that is not absolute is to be ignored, says the XDG specification
-        return Path(state) / "detent"
+        return f"{state.rstrip('/')}/detent"
     if os.geteuid() == 0:
-        return Path(ROOT_STATE)
-    return Path(env.get("HOME") or "~").expanduser() / ".local/state/detent"
+        return ROOT_STATE
+    return f"{os.path.expanduser(env.get('HOME') or '~')}/.local/state/detent"
 
 
 def nodes_directory(url: str, env: Mapping[str, str]) -> Path:
     """Where the nodes of this host that share a store find each other's locks."""
+    from pathlib import Path
+
     if url.startswith("sqlite:"):
         return Path(url.removeprefix("sqlite:///") + ".nodes")
     return state_directory(env) / "nodes"

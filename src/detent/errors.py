@@ -23,3 +23,7 @@ class HostError(DetentError):
 
 class SignatureError(DetentError):
     """A signed request that is not what it says."""
+
+
+class BackendError(DetentError):
+    """For tasks to raise, or to derive from: what they depend on is down.  Circuit breakers count it."""

@@ -1,10 +1,9 @@
 """The closed list of events.  Code emits them; `observe` words them; a listener cannot break a job."""
 
 from collections.abc import Callable
-from typing import Literal
 
 from detent.model import Claim, Outcome, Verdict
-from detent.values import NamedTuple
+from detent.values import Literal, NamedTuple
 
 Level = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 Emit = Callable[..., None]  # emit(event, **fields)
@@ -56,6 +55,7 @@ EVENTS: dict[str, Event] = {
     "forgotten": Event("WARN", "the store forgot this launch: it may be made again, with a higher fence"),
     "manifest-warning": Event("WARN", "something in the manifest that may not do what it seems to"),
     "secret-unresolved": Event("WARN", "a secret reference leads nowhere; the next one is tried"),
+    "traces-unsent": Event("WARN", "the collector of traces did not take them; nothing else is touched"),
     "log-dropped": Event("WARN", "nobody read the log for a while; says how many lines are missing here"),
     "internal-error": Event(
         "ERROR", "a bug of ours; a fire ends as failed, and a node whose loop broke ends with exit code 1"

@@ -66,6 +66,8 @@ class Source(NamedTuple):
     document: Any
     lines: Mapping[str, int]
     warnings: tuple[Problem, ...] = ()
+    locate: Callable[[ManifestError], ManifestError] = lambda error: error  # where it is of several files
+    least: int = 1  # jobs: an app in code may have tasks only
 
 
 def read_source(path: Path, env: Mapping[str, str]) -> Source:

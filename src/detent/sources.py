@@ -1,4 +1,5 @@
-"""Where manifests come from: a file, a directory of files, or the address at which an app serves its own.
+"""Where manifests come from: a file, a directory of files, an app in code (`module:name`), or the address at
+which an app serves its own.
 
 - A directory's files (`.yaml`, `.yml`, `.toml`, `.json`, none hidden, no folders below) are each a manifest
   of their own.  Files of one app are one manifest together: their jobs in the order of the files' names,
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from detent.errors import UsageError
 from detent.files import PARSERS
 from detent.foreign_files import CrontabPath, Source
 from detent.foreign_files import read_source as read_file
+from detent.module_apps import is_app, load_app
 
 FETCH_S = 10.0  # from the look-up of the name to the last byte
 FETCH_MAX = 8 * 2**20  # bytes; 256 jobs have far less
@@ -33,7 +35,7 @@ SETTINGS = ("store", "node", "secrets")
 _URL = re.compile("https?://", re.IGNORECASE)
 _HERE = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
 
-Place = str | os.PathLike[str]  # a file, a directory or a URL
+Place = str | os.PathLike[str]  # a file, a directory, an app in code or a URL
 
 
 class _Part(NamedTuple):
@@ -46,7 +48,7 @@ class _Part(NamedTuple):
 
 def find_place(given: Place | None = None) -> Place:
     """What was given, or the manifest in the working directory."""
-    return given if given and is_url(given) else find_manifest(given)
+    return given if given and (is_url(given) or is_app(given)) else find_manifest(given)
 
 
 def read_manifest(place: Place, env: Mapping[str, str], secret_ref: str = "") -> Manifest:
@@ -69,18 +71,38 @@ def read_manifests(place: Place, env: Mapping[str, str], secret_ref: str = "") -
     return tuple(_manifest(apps[app], env, machine) for app in sorted(apps))
 
 
+def read_once(place: str, env: Mapping[str, str]) -> Callable[[], Manifest]:
+    """For an app in code, which does not change while it runs."""
+    return only_once(read_manifest(place, env), place)
+
+
+def only_once(manifest: Manifest, place: str) -> Callable[[], Manifest]:
+    """Gives the manifest, and refuses to read it again."""
+    left = [manifest]
+
+    def load() -> Manifest:
+        if not left:
+            raise UsageError(f"the jobs of {place} are code, which is read once: restart the node")
+        return left.pop()
+
+    return load
+
+
 def read_source(place: Place, env: Mapping[str, str], secret_ref: str = "") -> Source:
     """The document in one file, or at one address."""
     if is_url(place):
         return _fetch(str(place), env, secret_ref)
     if secret_ref:
-        raise UsageError(f"--secret-ref signs what is asked of an app, and {quote(str(place))} is a file")
+        what = "is code" if is_app(place) else "is a file"
+        raise UsageError(f"--secret-ref signs what is asked of an app, and {quote(str(place))} {what}")
+    if is_app(place):
+        return load_app(str(place)).source()
     return read_file(place if isinstance(place, Path) else Path(place), env)
 
 
 def places_of(place: Place) -> tuple[Place, ...]:
     """The files of a directory; anything else is one place."""
-    if is_url(place) or not _is_folder(place):
+    if is_url(place) or is_app(place) or not _is_folder(place):
         return (place,)
     found = sorted(one for one in Path(place).iterdir() if _is_manifest(one))
     if not found:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from detent.cli.functions import missing_part
 from detent.core.findings import Problem
 from detent.core.text import quote
-from detent.model import Call, Command, Job, Request
+from detent.model import Call, Command, Job, Push, Request
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
 NOT_PROGRAMS = frozenset((  # a shell does these itself
@@ -46,7 +46,7 @@ def check_job(job: Job, host: Host) -> Iterator[Problem]:
     match job.work:
         case Command():
             yield from _check_command(job.work, "command", host)
-        case Request():
+        case Request() | Push():
             yield from _check_secrets(job.work.secret_refs, host)
         case Call():
             yield from _check_call(job.work, host)

@@ -43,14 +43,14 @@ class Context(NamedTuple):
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    about = "the manifest: a file, a directory or a URL (default: ./detent.yaml)"
+    about = "the manifest: a file, a directory, module:app or a URL (default: ./detent.yaml)"
     parser.add_argument("--file", metavar="FILE", action=_Named, help=about)
     _add_others(parser)
 
 
 def add_named_file(
     parser: argparse.ArgumentParser,
-    about: str = "the manifest: a file, a directory or a URL (default: ./detent.yaml)",
+    about: str = "the manifest: a file, a directory, module:app or a URL (default: ./detent.yaml)",
 ) -> None:
     """For verbs that a file is what they are about; `default`: the option's is not to be overwritten."""
     parser.add_argument(
@@ -126,11 +126,11 @@ def with_store(manifest: Manifest | None, flag: str | None = None) -> Context:
     """The store is not opened before it is asked something."""
     env = dict(os.environ)
     url = store_url(manifest, flag, env)
-    store = open_store(url, **store_options(manifest, env)) if _exists(url) else None
+    store = open_store(url, **store_options(manifest, env)) if exists(url) else None
     return Context(manifest, store, url)
 
 
-def _exists(url: str) -> bool:
+def exists(url: str) -> bool:
     if not url.startswith(_SQLITE):
         return True
     try:

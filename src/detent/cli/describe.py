@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from detent.core.manifest import Manifest
+from detent.core.text import listed
 
 SHORT_MAX = 60  # characters of a command in a table
-_SHOWN_APART = ("name", "description", "schedules", "timezone", "at", "request", "command", "call", "enabled")
+_TIMES, _WORKS = ("schedules", "timezone", "at", "after"), ("request", "call", "enqueue", "command")
+_SHOWN_APART = ("name", "description", *_TIMES, *_WORKS, "enabled")
 
 
 def canonical(manifest: Manifest, name: str) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def _unescaped(value: Any) -> Any:
 def schedule_text(job: dict[str, Any]) -> str:
     """`0 2 * * *, @hourly Europe/Berlin`."""
     times = [*job.get("schedules", ()), *([f"at {job['at']}"] if "at" in job else [])]
+    times += [f"after {listed(job['after'])}"] if "after" in job else []
     zone = "" if job["timezone"] == "UTC" else f" {job['timezone']}"
     return ", ".join(times) + zone
 
@@ -42,6 +45,8 @@ def work_text(job: dict[str, Any]) -> str:
         return f"{job['request']['method']} {job['request']['url']}"
     if "call" in job:
         return f"call {job['call']}"
+    if "enqueue" in job:
+        return f"enqueue {job['enqueue']['task']} on {job['enqueue'].get('queue', 'default')}"
     command = job.get("command", "")
     return command if isinstance(command, str) else shlex.join(command)
 
@@ -57,11 +62,14 @@ def lines_of(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if job.get("description"):
         yield "description", job["description"]
     yield "schedule", schedule_text(job)
-    work = next(work for work in ("request", "call", "command") if work in job)
-    yield work, work_text(job).removeprefix("call ")
+    work = next(work for work in _WORKS if work in job)
+    yield work, work_text(job).removeprefix(f"{work} ")
     for name, value in job.get("request", {}).items():
         if name in ("headers", "body") and value:
             yield f"request.{name}", _value(value)
+    for name, value in job.get("enqueue", {}).items():
+        if name not in ("task", "queue"):
+            yield f"enqueue.{name}", _value(value)
     for name, value in job.items():
         if name not in _SHOWN_APART:
             yield from _flat(name, value)

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from detent import clock
-from detent.cli.context import Context, add_context, with_store
+from detent.cli.context import Context, add_context, read_manifest, with_store
 from detent.cli.doctor_files import manifest_modes, room, same_disk, store_modes
 from detent.cli.doctor_host import clock_offset, host_rows
 from detent.cli.heartbeats import Heartbeat, living
@@ -29,6 +29,7 @@ from detent.core.text import listed, plural, quote
 from detent.errors import DetentError, UsageError
 from detent.foreign_files import files_behind, read_source
 from detent.model import Call, Command, Job
+from detent.module_apps import is_app
 from detent.stores.base import Diagnosis, Store
 from detent.stores.opening import promise_of, upkeep_of
 
@@ -89,7 +90,9 @@ def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
     if manifest:
         yield from _jobs(manifest.jobs)
     if context.store and manifest and all(row.state != "bad" for row in store_rows):
-        yield _nodes(living(context.store, manifest.app), manifest)
+        nodes = living(context.store, manifest.app)
+        yield _nodes(nodes, manifest)
+        yield from _guests(nodes)
 
 
 def _read_manifest(named: str | None) -> tuple[Manifest | None, list[Diagnosis]]:
@@ -99,6 +102,8 @@ def _read_manifest(named: str | None) -> tuple[Manifest | None, list[Diagnosis]]
     except UsageError:
         return None, []
     try:
+        if named and is_app(named):
+            return read_manifest(named), []
         manifest = load_manifest(file, dict(os.environ))
     except UsageError as error:
         found = plain(str(error).splitlines()[0])
@@ -190,3 +195,11 @@ def _nodes(nodes: list[Heartbeat], manifest: Manifest) -> Diagnosis:
         advice = "upgrade the rest; `detent nodes` tells which"
         return Diagnosis("nodes", "weak", f"{found}, of more than one version", consequence, advice)
     return Diagnosis("nodes", "ok", f"{found}, with the jobs of this manifest")
+
+
+def _guests(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
+    if guests := [node.life for node in nodes if node.is_guest]:
+        found = f"{_named(guests)} run within other programs"
+        consequence = "nobody can end their work: what loses its claim and does not end goes on"
+        advice = "let `detent run module:app` run what must never run twice at once"
+        yield Diagnosis("embedded nodes", "weak", found, consequence, advice)

@@ -26,6 +26,7 @@ class Heartbeat(NamedTuple):
     fingerprint: str = ""  # of its jobs
     began_at: datetime | None = None  # by its own clock
     clock_s: float | None = None  # its clock less the store's
+    is_guest: bool = False  # within a process that is not its own
 
 
 def living(store: Store, app: str) -> list[Heartbeat]:
@@ -50,6 +51,7 @@ def _read(note: Note) -> Heartbeat:
         fingerprint=str(said.get("fingerprint", "")),
         began_at=None if began is None else clock.instant(began),
         clock_s=None if wall is None else wall - note.written_at.timestamp(),
+        is_guest=said.get("embedded") is True,
     )
 
 

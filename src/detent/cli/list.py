@@ -87,6 +87,7 @@ def _record(row: Listed) -> dict[str, Any]:
         "job": job,
         "schedules": row.canonical.get("schedules", []),
         "at": row.canonical.get("at"),
+        "after": row.canonical.get("after", []),
         "timezone": row.canonical["timezone"],
         "next_due_at": iso(row.next_at),
         "enabled": row.enabled,
@@ -121,10 +122,11 @@ def _last(row: Row | None, now: datetime) -> str:
 
 
 def _state(row: Listed) -> str:
+    follows = "after" in row.canonical
     states = [
         f"running {row.running}" if row.running > 1 else "running" if row.running else "",
         "paused" if row.pause else "",
         "" if row.enabled else "disabled",
-        "ended" if row.enabled and row.next_at is None and not row.at_boot else "",
+        "ended" if row.enabled and row.next_at is None and not row.at_boot and not follows else "",
     ]
     return ", ".join(state for state in states if state)

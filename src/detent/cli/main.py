@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VERBS = {  # verb -> what it does
     "run": "run the jobs of a manifest until told to stop",
+    "worker": "run the tasks of an app in code, as messages ask for them",
     "status": "on one screen: what runs, what is next, what failed, what is late",
     "why": "why a job did or did not run at a time",
     "init": "write a manifest to start from",
@@ -40,6 +41,7 @@ VERBS = {  # verb -> what it does
     "kill": "end a fire",
     "pause": "keep jobs from firing for a while",
     "resume": "let paused jobs fire again",
+    "queue": "what is on the queues of an app in code, and what died there",
     "nodes": "which nodes are alive",
     "prune": "forget old history now",
     "completion": "a script that completes verbs, options and jobs in a shell",
@@ -80,6 +82,9 @@ def _run_trigger(words: list[str]) -> int | None:
     import gc
 
     gc.disable()
+    from detent.cli import shortcut
+
+    shortcut.take()
     from detent.cli.trigger import run
 
     return run(words)

@@ -63,7 +63,10 @@ def main(given: argparse.Namespace) -> int:
     at_boot = [job.name.partition("/")[0] for job in jobs if fires_at_boot(job.schedule, since)]
     if at_boot:
         say(f"at boot, when a node first starts: {listed(at_boot, 'and')}")
-    elif not coming:
+    for job in jobs:
+        if job.after:
+            say(f"after {listed(job.after)} succeeded: {job.name.partition('/')[0]}")
+    if not coming and not at_boot and not any(job.after for job in jobs):
         say("nothing is due any more")
     return 0
 

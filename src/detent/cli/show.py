@@ -20,6 +20,7 @@ from detent.core.canonical import without_password
 from detent.core.manifest import Manifest, canonical_text
 from detent.core.text import plural
 from detent.errors import UsageError
+from detent.module_apps import is_app
 
 EXAMPLE = "detent show backup, detent show detent.yaml --canonical"
 NEXT_SHOWN = 3
@@ -55,7 +56,8 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _is_file(what: str) -> bool:
-    return what.endswith(_ENDINGS) or what.startswith(("/", "./", "../", "http://", "https://"))
+    is_path = what.endswith(_ENDINGS) or what.startswith(("/", "./", "../", "http://", "https://"))
+    return is_path or is_app(what)
 
 
 def _show_job(manifest: Manifest, name: str) -> None:

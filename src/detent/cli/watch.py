@@ -34,7 +34,7 @@ def find_output(store: Store, row: Row) -> Segments | None:
 
     for node in living(store, app_of(row.fire.job)):
         if node.life == row.node and node.host == socket.gethostname():
-            return Segments(Path(output_path(node.outputs, row.fire.run_id, row.attempt)))
+            return Segments(Path(output_path(str(node.outputs), row.fire.run_id, row.attempt)))
     return None
 
 

@@ -23,6 +23,7 @@ from detent.cli.records import attempt_took_s, fire_record
 from detent.cli.tables import plain, write_json, write_table
 from detent.cli.times import ALLOWED, read_time
 from detent.cli.words import duration, iso
+from detent.core.after import put_after
 from detent.core.explain import Answer, Reading, explain, explain_skipped, read_wall_clock
 from detent.core.text import listed
 from detent.core.zones import open_zone
@@ -81,7 +82,7 @@ def _tell_of_fire(context: Context, given: argparse.Namespace, now: datetime) ->
     if "@" not in given.job:
         raise UsageError(f"at what time? {ALLOWED}")
     row = find_fire(context, given.job)
-    account = Account(row.fire.due_at, [row], (), fate(row, now))
+    account = Account(row.fire.due_at, [row], (), [*_put_by(row), *fate(row, now)])
     subject = _subject_of(context, row.fire.job)
     if given.output == "json":
         write_json(_record(subject, given.job, [], [account]))
@@ -159,6 +160,8 @@ def _account(
         return Account(instant, (), answers, why_absent(context, subject.name, subject.job, instant))
     said = "it is not due then" if instant > now else "it was not due then"
     reasons = [f"{said}:", *(f"  {answer.schedule}: {answer.words}" for answer in answers)]
+    if after := subject.job.after:
+        reasons.append(f"  after {listed(after)}: it is put when one of these succeeded; none was put then")
     return Account(instant, (), answers, reasons, _nearest(subject.job, instant))
 
 
@@ -179,12 +182,17 @@ def _find(context: Context, subject: Subject, instant: datetime, width: timedelt
 def _of(row: Row, rows: Sequence[Row], subject: Subject, now: datetime) -> list[str]:
     named = [f"{row.fire.key}:"] if len(rows) > 1 else []
     origin = {"manual": "it was fired by hand", "push": "it was pushed"}.get(row.fire.origin)
-    said = [*named, *([origin] if origin else []), *fate(row, now)]
+    said = [*named, *([origin] if origin else _put_by(row)), *fate(row, now)]
     if subject.is_disabled:
         said.append("the job is disabled in the manifest by now")
     elif subject.job and row.fire.revision not in ("", subject.job.revision):
         said.append("the job was changed since: the manifest here is not the one it ran by")
     return said
+
+
+def _put_by(row: Row) -> list[str]:
+    before = put_after(row.fire)
+    return [f"it was put by the success of {before}"] if before else []
 
 
 def _undefined(subject: Subject) -> str:

@@ -75,7 +75,7 @@ def open_receipts(url: str) -> Receipts:
         from detent.receive.receipts_postgres import PostgresReceipts
 
         return PostgresReceipts(url)
-    if colon and REDIS.fullmatch(scheme):
+    if colon and scheme in REDIS:
         from detent.receive.receipts_redis import RedisReceipts
 
         return RedisReceipts(url)

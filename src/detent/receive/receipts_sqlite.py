@@ -17,8 +17,8 @@ from detent import clock
 from detent.core.text import quote
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.receive.receipts import PRUNE_EVERY, PRUNE_MAX, Arrival, Standing, Terms
-from detent.stores.sqlite_call import boot_id
 from detent.stores.sqlite_file import refuse_network_disk
+from detent.stores.sqlite_world import boot_id
 
 BUSY_S = 5.0
 TABLES = (

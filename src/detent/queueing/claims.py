@@ -1,0 +1,107 @@
+"""Claims of messages by a process that is no worker: asked for, opened, settled as a worker would."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from operator import attrgetter
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from detent import clock
+from detent.core.envelope import Refusal
+from detent.core.generic import Allowed
+from detent.core.messages import Task
+from detent.core.secrets import Secret
+from detent.core.settle import admit, give_back, refuse, report
+from detent.errors import StoreUnavailable
+from detent.model import Ask, Call, Claim, End, Grants, Verdict
+from detent.node.desk import Desk
+
+if TYPE_CHECKING:
+    from detent.app import Detent
+
+T = TypeVar("T")
+_NOTHING: Mapping[str, Task] = {}
+
+
+class Granted(NamedTuple):
+    """A message that may run."""
+
+    claim: Claim
+    call: Call
+    sent: float  # when it was asked for: from then on it is trusted
+
+
+class Taken(NamedTuple):
+    """What came of one ask."""
+
+    granted: list[Granted]
+    settled: list[tuple[Claim, Verdict]]  # those that may not run, or whose worker is gone
+    next_in_s: float  # when asking again may pay
+
+
+class Claims:
+    """Those of one app, by this process."""
+
+    def __init__(self, app: Detent) -> None:
+        self._app, self.rng = app, Random()
+        self._pid, self._life, self._numbers = 0, "", count(1)
+        self._made, self._made_of = Desk({}), (_NOTHING.keys(), tuple[Secret, ...](), dict[str, Allowed]())
+
+    def take(self, queues: Sequence[str], limit: int, ttl_s: float = 0.0) -> Taken:
+        """Claim what is due on these queues, at most so many; what may not run is settled."""
+        sent, desk = clock.boottime(), self._desk()
+        grants = self._ask(tuple(queues), limit, ttl_s)
+        taken = Taken([], [], grants.next_in_s)
+        for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
+            verdict, call = admit(claim, self.rng), None
+            if verdict is None:
+                opened = desk.open(claim.fire)
+                call = opened if isinstance(opened, Call) else None
+                if isinstance(opened, Refusal):
+                    verdict = refuse(opened)
+                elif call is None:
+                    verdict = give_back("what it describes is run by workers only")
+            if verdict:
+                self.finish(claim, verdict, End(verdict.outcome))
+                taken.settled.append((claim, verdict))
+            elif call:
+                taken.granted.append(Granted(claim, call, sent))
+        return taken
+
+    def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
+        """Tell the store, with what follows; the verdict that stands, or None: another has it."""
+        now = self._app.post.now()
+        told = report(claim, verdict, end, now)
+        if verdict.again_in_s is None:
+            told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now))
+        store = self._app.open_store()
+        return repeated(lambda: store.finish([told]))[0]
+
+    def _desk(self) -> Desk:
+        """Another one where a task came, a queue allows more, or the secrets were read anew."""
+        tasks, secrets, allowed = self._app.tasks(), self._app.post.secrets(), dict(self._app.allowed())
+        if self._made_of != (tasks.keys(), secrets, allowed):
+            self._made_of, self._made = (tasks.keys(), secrets, allowed), Desk(tasks, secrets, allowed)
+        return self._made
+
+    def _ask(self, queues: tuple[str, ...], limit: int, ttl_s: float) -> Grants:
+        if self._pid != os.getpid():
+            host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
+            self._pid, self._life = os.getpid(), f"{host}.hand-{secrets.token_hex(4)}"
+        ask = Ask(self._app.name, self._life, next(self._numbers), limit, queues, ttl_s, hooks=0)
+        store = self._app.open_store()
+        return repeated(lambda: store.claim(ask))
+
+
+def repeated(call: Callable[[], T]) -> T:
+    """Once more where the store did not answer: it may have done it, and says then what it said."""
+    try:
+        return call()
+    except StoreUnavailable:
+        return call()

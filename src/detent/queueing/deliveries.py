@@ -1,0 +1,145 @@
+"""A message that was claimed by hand: what it asks for, and the answers that its holder can give.
+
+- Every answer carries the fence: one that comes too late, when another has the message, is refused.
+- `with delivery:` renews the claim in a thread, and answers at the end: done, or failed by what was raised.
+"""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from detent import clock
+from detent.core.settle import settle
+from detent.core.text import quote
+from detent.errors import DetentError, UsageError
+from detent.model import End, Outcome, Verdict
+from detent.node.attempt import margin_s
+from detent.queueing.claims import Claims, Granted
+from detent.runners.call_function import exit_status, reason_of, returned
+from detent.trigger.keeper import Keeper
+
+if TYPE_CHECKING:
+    from detent.stores.base import Store
+
+
+_LOST = "lost"  # the answer that another gave for us
+
+
+class ClaimLost(DetentError):
+    """The message is no longer ours: another may have it by now."""
+
+
+class Delivery:
+    """Made by `Queue.claim`."""
+
+    def __init__(self, claims: Claims, store: Store, granted: Granted) -> None:
+        self._claims, self._store, self._granted = claims, store, granted
+        claim = granted.claim
+        self._claim, self._began = claim, clock.monotonic()
+        self._trusted_by = granted.sent + claim.ttl_s - margin_s(claim.ttl_s)
+        self._told: Outcome | None = None  # to stop, and why
+        self._keeper: Keeper | None = None
+        self._answer = ""
+        self.key, self.fence, self.attempt = claim.fire.key, claim.fence, claim.attempt
+        self.run_id, self.queue = claim.fire.run_id, claim.fire.queue
+        self.task: str = json.loads(claim.fire.payload)["task"]
+        self.args: list[Any] | dict[str, Any] = json.loads(granted.call.args)
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.key!r}, attempt={self.attempt}{self._answer and ', ' + self._answer})"
+
+    # Answers.
+
+    def ack(self, result: Any = None) -> None:
+        """It is done.  A result, as JSON, is kept where the task says so."""
+        text, why_not = returned(result)
+        if why_not:
+            raise UsageError(f"{self.key}: {why_not}")
+        self._finish("acked", Verdict(Outcome("succeeded")), text)
+
+    def nack(self, delay: float = 0.0, reason: str = "nacked") -> None:
+        """It failed: due again in `delay` seconds or, where no attempt is left, dead."""
+        if not 0 <= delay <= 366 * 86_400:
+            raise UsageError(f"bad delay {delay:g}: allowed are 0 seconds to a year")
+        outcome = Outcome("failed", reason)
+        is_last = self.attempt >= self._claim.fire.policy.retries.max_attempts
+        self._finish("nacked", Verdict(outcome, again_in_s=None if is_last else delay))
+
+    def abandon(self, reason: str) -> None:
+        """It is not worth another attempt: dead at once."""
+        self._finish("abandoned", Verdict(Outcome("rejected", reason)))
+
+    def renew(self) -> None:
+        """It takes longer: the claim lives for another ttl from now.  Raises `ClaimLost`: stop."""
+        self._refuse_answered("renewed")
+        sent = clock.boottime()
+        told = self._store.renew([self._claim])[0]
+        if told is None:
+            self.extend(sent + self._claim.ttl_s - margin_s(self._claim.ttl_s))
+            return
+        self._told = told
+        raise ClaimLost(
+            f"{self.key} is not ours any more: {told.kind}{': ' + told.reason if told.reason else ''}"
+        )
+
+    @property
+    def is_lost(self) -> bool:
+        """Was it told to stop, or may another have it by now?"""
+        return self._told is not None or clock.boottime() >= self._trusted_by
+
+    # For who keeps it.
+
+    def extend(self, trusted_by: float) -> None:
+        self._trusted_by = max(self._trusted_by, trusted_by)
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        self._told = why
+
+    def __enter__(self) -> Self:
+        self._refuse_answered("entered")
+        ttl_s = self._claim.ttl_s
+        self._keeper = Keeper(self._store, self._claim, self, margin_s(ttl_s), ttl_s / 6)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._close()
+        if self._answer:
+            return
+        if self._told and self._told.kind != "lost":  # somebody cancelled it
+            self._finish("stopped", Verdict(self._told))
+        elif error is None:
+            self.ack()
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        status = exit_status(error)[0] if isinstance(error, SystemExit) else 1
+        outcome = Outcome("failed", reason_of(error)) if status else Outcome("succeeded")
+        verdict = settle(End(outcome, status), self._claim, self._claims.rng)
+        try:
+            self._finish("failed", verdict)
+        except ClaimLost:  # what was raised tells more
+            return
+
+    def _finish(self, answer: str, verdict: Verdict, result: str = "") -> None:
+        self._refuse_answered(answer)
+        took_s = clock.monotonic() - self._began
+        stands = self._claims.finish(self._claim, verdict, End(verdict.outcome, took_s=took_s, result=result))
+        self._answer = answer if stands else _LOST
+        self._close()
+        if stands is None:
+            self._refuse_answered(answer)
+
+    def _close(self) -> None:
+        if self._keeper:
+            self._keeper.close()
+
+    def _refuse_answered(self, wanted: str) -> None:
+        if self._answer == _LOST:
+            raise ClaimLost(f"{self.key} cannot be {wanted}: another has it by now")
+        if self._answer:
+            raise UsageError(f"{quote(self.key)} cannot be {wanted}: it was {self._answer} before")
