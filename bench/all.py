@@ -12,12 +12,24 @@ import fleet
 import load
 import memory
 import next_instant
+import queues
 import store_size
 from report import arguments, show
 
 BENCHES = {
     module.BENCH.name: module.BENCH
-    for module in (next_instant, cold_start, commands, callables, claims, fleet, load, memory, store_size)
+    for module in (
+        next_instant,
+        cold_start,
+        commands,
+        callables,
+        claims,
+        fleet,
+        load,
+        memory,
+        queues,
+        store_size,
+    )
 }
 
 

@@ -23,9 +23,16 @@ OURS = {  # a row of ours, and a budget, of each bench
     "fleet": ("PostgreSQL, 4 nodes", "Redis: calls for a fire, 4 nodes"),
     "load": ("yearly, all alike", "peak memory, yearly, all alike"),
     "memory": (10, "memory after 20 ÷ after 10 fires"),
+    "queues": ("detent", "tasks run twice, Redis, appendfsync everysec"),
     "store_size": ("Redis", "PostgreSQL: 40 ÷ 20 fires"),
 }
-AT_ANY_SPEED = ("commands lost", "commands run twice", "calls dropped, or made twice")
+AT_ANY_SPEED = (
+    "commands lost",
+    "commands run twice",
+    "calls dropped, or made twice",
+    "tasks run twice, Redis, appendfsync everysec",
+    "tasks run twice, PostgreSQL, fsync",
+)
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -63,6 +63,23 @@ def test_it_can_be_sent_copied_and_matched() -> None:
             raise AssertionError("it does not match")
 
 
+def test_it_stays_the_same_when_it_is_used_often() -> None:
+    """Then its constructor is compiled."""
+
+    class Used(NamedTuple):
+        first: str
+        second: int = 2
+
+    class Heir(Used):
+        pass
+
+    for _ in range(200):
+        assert Used("a") == Used(first="a") == Used("a", second=2) == ("a", 2)
+        assert type(Heir("b", 1)) is Heir
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'first'"):
+            Used(second=1)
+
+
 def test_what_was_never_made_can_be_made_of_values_and_sent() -> None:
     assert pickle.loads(pickle.dumps(Never._make([1, 2]))) == (1, 2)
 

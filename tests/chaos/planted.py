@@ -66,10 +66,7 @@ def finish_is_not_fenced() -> None:
 
 def a_known_key_is_recorded_again() -> None:
     _change_script(
-        (
-            'if redis.call("HSETNX", name("texts"), given.key, text) == 0 then\n    return false\n  end',
-            'redis.call("HSET", name("texts"), given.key, text)',
-        ),
+        ('not cache[key] and (absent[key] or redis.call("HEXISTS", name("texts"), key) == 0)', "true"),
         ('math.max(wall, tonumber(redis.call("HGET", name("reached"), job)) or wall)', "wall"),
     )
 

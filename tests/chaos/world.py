@@ -100,7 +100,7 @@ class Member:
 
     def _prefix(self) -> list[str]:
         mount = mounted_at()
-        if self.name != "b" or mount is None or os.geteuid() or not shutil.which("unshare"):
+        if self.name != "b" or not mount or os.geteuid() or not shutil.which("unshare"):
             return []
         return ["unshare", "--mount", "sh", "-c", f'umount "{mount}" && exec "$@"', "sh"]
 
@@ -182,7 +182,7 @@ def send(pids: Iterable[int], signum: int) -> None:
 
 def _command(pid: int) -> bytes:
     try:
-        return (kernel.PROC / str(pid) / "cmdline").read_bytes()
+        return kernel.read(f"{kernel.PROC}/{pid}/cmdline")
     except OSError:
         return b""
 

@@ -120,9 +120,7 @@ def test_a_manifest_that_others_can_read_should_hold_no_secret(detent: Detent, m
     assert rows(detent)["manifest"]["state"] == "ok"
 
 
-def test_the_machine_file_is_looked_at(
-    detent: Detent, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_machine_file_is_looked_at(detent: Detent, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = folder / "machine.yaml"
     machine.write_text("secrets: {pay: hunter2}\n")
     machine.chmod(0o644)
@@ -133,9 +131,7 @@ def test_the_machine_file_is_looked_at(
 
 
 @pytest.mark.parametrize(("limit", "state"), [("ROOM_ADVISED", "weak"), ("ROOM_LOW", "bad")])
-def test_little_room_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str, state: str
-) -> None:
+def test_little_room_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str, state: str) -> None:
     assert doctor_files.room("disk space", folder / "not" / "yet").state == "ok"
     monkeypatch.setattr(doctor_files, limit, 1 << 80)
     row = doctor_files.room("disk space", folder / "not" / "yet")

@@ -27,13 +27,23 @@ jobs:
      command: 'echo done; while test -e held; do sleep 0.05; done'}
   - {name: report-daily, schedule: "0 9 * * MON-FRI", command: 'true'}
 """
+SHOP = """
+import detent
+
+app = detent.Detent("shop", store="sqlite:///shop.db")
+
+
+@app.task(queue="mail")
+def send(to: str) -> None: ...
+"""
 FILES = {
     "detent.yaml": MANIFEST,
+    "shop.py": SHOP,
     "crontab": "30 2 * * * echo done\n",
     "system.crontab": "0 9 * * 1-5 root true\n",
     "cronlock.yaml": "jobs:\n  - {name: backup, schedule: '30 2 * * *', command: echo done}\n",
 }
-ENDLESS = ("run",)  # they go on until they are told to stop
+ENDLESS = ("run", "worker")  # they go on until they are told to stop
 
 
 def examples(verb: str) -> list[str]:

@@ -27,9 +27,9 @@ sys.exit(subprocess.call(sys.argv[2:]))
 
 def test_a_lane_is_not_free_while_work_runs_that_left_its_cgroup(fleet: Fleet) -> None:
     mount = mounted_at()
-    if mount is None or not find_cgroup():
+    if not mount or not find_cgroup():
         pytest.skip("needs a cgroup (v2) that this user may write to")
-    words = [sys.executable, "-I", "-c", _ELSEWHERE, str(mount / "cgroup.procs")]
+    words = [sys.executable, "-I", "-c", _ELSEWHERE, f"{mount}/cgroup.procs"]
     job = fleet.job("su", "deaf", "30", kill_after_seconds=1, policy={"timeout_seconds": 1})
     fleet.write(job | {"command": words + job["command"]})
     fleet.start()

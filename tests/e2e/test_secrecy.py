@@ -39,6 +39,21 @@ def test_a_secret_is_found_nowhere(fleet: Fleet) -> None:
         assert [name for name, content in places.items() if secret.encode() in content] == []
 
 
+def test_the_log_masks_a_secret_that_the_work_itself_tells(fleet: Fleet) -> None:
+    file = fleet.directory / "key"
+    file.write_text(SECOND)
+    says = f"cat {file}; echo; echo password=sesame; exit 3"
+    fleet.write(
+        {"name": "says", "schedule": NEVER, "command": says},
+        {"name": "other", "schedule": NEVER, "command": "true"},
+        secrets={"KEY": f"file:{file}"},
+    )
+    node = fleet.start()
+    fleet.wait_over(fleet.fire("says"))
+    told = node.wait("retries-exhausted")
+    assert told["body_excerpt"].splitlines() == ["***", "password=***"]
+
+
 def test_files_are_their_owners_alone(fleet: Fleet) -> None:
     fleet.write({"name": "job", "schedule": NEVER, "command": "echo hello; sleep 60"})
     fleet.start()

@@ -3,8 +3,11 @@
 import io
 import json
 
+import pytest
+
+from detent.core.masking import Mask
 from detent.events import EVENTS
-from detent.observe.logs import log_to
+from detent.observe.logs import Style, log_to
 
 
 class Gone(io.StringIO):
@@ -51,3 +54,32 @@ def test_every_event_can_be_worded() -> None:
 
 def test_a_reader_that_went_away_breaks_nothing() -> None:
     log_to(Gone(), "json")("started", app="a")
+
+
+@pytest.mark.parametrize("style", ["json", "plain", "coloured"])
+def test_a_secret_is_masked_by_its_name_and_by_its_value(style: Style) -> None:
+    stream = io.StringIO()
+    emit = log_to(stream, style, mask=Mask(["hunter2"]))
+    emit("attempt-failed", fire="a.b@1", reason="at redis://:sesame@h", error="it said aHVudGVyMg==, hunter2")
+    emit("attempt-failed", fire="a.b@1", reason="password=sesame", detail={"api_key": "sesame"})
+    told = stream.getvalue()
+    assert "sesame" not in told and "hunter2" not in told and "aHVudGVy" not in told
+    assert told.count("a.b@1") == 2 and "redis://:***@h" in told and "password=***" in told
+
+
+def test_a_mask_leaves_lines_without_secrets_as_they_are() -> None:
+    lines = []
+    for mask in (None, Mask(["hunter2"])):
+        stream = io.StringIO()
+        log_to(stream, "json", mask=mask)("attempt-failed", fire="a.token@1", key="secret", status=3)
+        lines.append({**json.loads(stream.getvalue()), "time": ""})
+    assert lines[0] == lines[1]
+    assert (lines[0]["fire"], lines[0]["key"], lines[0]["status"]) == ("a.token@1", "secret", 3)
+
+
+def test_whatever_a_mask_finds_by_name_is_seen_before_it_is_asked() -> None:
+    """The quick look at a line must not miss what the mask would have found."""
+    for text in ("pwd=x1", "JWT: x1", "apiKey=x1", "Bearer x1x1x1x1x1", "Basic eDE6eDE=", "redis://u:x1@h"):
+        stream = io.StringIO()
+        log_to(stream, "json")("attempt-failed", error=text)
+        assert "***" in stream.getvalue(), text

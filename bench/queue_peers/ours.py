@@ -1,0 +1,61 @@
+"""detent: a worker with two processes; as variants, two workers with threads or a loop of their own, and two
+processes that claim and acknowledge one message at a time by hand."""
+
+import os
+
+from queue_peers.tally import tally, url, variant
+
+from detent import Detent
+
+PACKAGE = "detent"
+ROOM = 8
+WORKER = ["python", "-m", "detent", "worker", "queue_peers.ours:app", "--concurrency", str(ROOM)]
+WAYS = {
+    "": ([[*WORKER, "--processes", "2"]], f"1 worker, --processes 2 --concurrency {ROOM}"),
+    "thread": (2 * [WORKER], f"2 workers, isolation thread, --concurrency {ROOM}"),
+    "loop": (2 * [WORKER], f"2 workers, isolation loop, --concurrency {ROOM}"),
+    "singly": (
+        2 * [["python", "-c", "from queue_peers.ours import work_singly; work_singly()"]],
+        "2 processes that claim 1, run it and acknowledge it, by hand",
+    ),
+}
+LINES, SETTINGS = WAYS[variant()]
+LOSES = "nothing: what was claimed is claimed again when its claim has expired, which counts as an attempt"
+WAIT_S = 5.0
+app = Detent("bench", store=url())
+
+
+def count() -> None:
+    tally(os.getpid())
+
+
+async def count_in_loop() -> None:
+    tally(os.getpid())
+
+
+options = {"name": "noop", "max_retries": 3}
+if variant() == "loop":
+    noop = app.task(isolation="loop", **options)(count_in_loop)
+else:
+    noop = app.task(isolation="thread" if variant() == "thread" else "process", **options)(count)
+count = count_in_loop = noop  # as a decorator would leave them
+
+
+def open() -> None:
+    app.queue("default").size()
+
+
+def push() -> None:
+    noop.push()
+
+
+def push_many(n: int) -> None:
+    noop.push_many([()] * n)
+
+
+def work_singly() -> None:
+    queue = app.queue("default")
+    while True:
+        for delivery in queue.claim(1, wait_seconds=WAIT_S):
+            noop()
+            delivery.ack()

@@ -1,0 +1,30 @@
+"""What every no-op task does, whoever runs it: one note of when it was called, in the bench's file.
+
+One write of eight bytes, the same for everybody; the bench counts them.  The first call in a process also
+leaves a file with its name, so that the bench knows who is warm.
+"""
+
+import os
+from pathlib import Path
+
+from noted import VARIABLE, note
+
+URL, VARIANT = "BENCH_URL", "BENCH_VARIANT"
+is_known = False
+
+
+def tally(who: int) -> None:
+    global is_known
+    if not is_known:
+        Path(f"{os.environ[VARIABLE]}.{who}").touch()
+        is_known = True
+    note()
+
+
+def url() -> str:
+    return os.environ[URL]
+
+
+def variant() -> str:
+    """Which way of using the peer is measured, where there are several."""
+    return os.environ[VARIANT]

@@ -1,0 +1,284 @@
+"""No-op tasks through two worker processes, beside the queues that people use, on one server and machine.
+
+How completion is counted: each task appends eight bytes to one file in memory, the same for everybody, and
+the bench counts them; no peer's own counters, and no results, are involved.  Workers are warm, and stopped
+while their queue is filled: a rate is from the instant when they may go on until the last task was called.
+Start is what passes from just before a push until the task runs, on workers that have nothing else to do.
+Everybody acknowledges as it does by default.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, NamedTuple
+
+import noted
+from queue_peers.workers import Peer, Stuck, Workers, cpu_s, site, tree, workers
+from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
+from servers import postgres_server, redis_server
+
+OURS, SINGLY = "detent", "detent, one at a time by hand"
+DRAMATIQ, PROCRASTINATE = "Dramatiq", "Procrastinate"
+OF_OURS = {
+    OURS: Peer("ours"),
+    "detent, threads": Peer("ours", "thread"),
+    "detent, loop": Peer("ours", "loop"),
+    SINGLY: Peer("ours", "singly"),
+}
+ON_REDIS = OF_OURS | {
+    DRAMATIQ: Peer("dramatiq"),
+    "Huey": Peer("huey"),
+    "taskiq, stream": Peer("taskiq"),
+    "taskiq, list": Peer("taskiq", "list"),
+    "Celery": Peer("celery"),
+    "SAQ": Peer("saq"),
+    "arq": Peer("arq"),
+    "RQ, no fork": Peer("rq", "simple"),
+    "RQ": Peer("rq"),
+}
+ON_POSTGRES = OF_OURS | {PROCRASTINATE: Peer("procrastinate")}
+COMPARED = 100  # with fewer tasks it is only seen to work: ours, and the one that is the measure
+PUSHES = 200  # of which the time until the start is taken
+SETTLE_S = 0.5  # after which the last acknowledgement is surely written
+numbers = count(1)
+
+
+class Bed(NamedTuple):
+    """A server, emptied for each turn."""
+
+    title: str
+    peers: Mapping[str, Peer]
+    measure: str  # whose rates are 1
+    empty: Callable[[], str]  # gives the address
+    pids: Callable[[], list[int]]
+
+
+class Fill(NamedTuple):
+    """A queue that was filled and worked off."""
+
+    pushed: float  # a second
+    done: float  # a second
+    worker_us: float  # CPU for a task, of all processes of the workers
+    server_us: float
+
+
+class Turn(NamedTuple):
+    """What one of them did in one round."""
+
+    singly: Fill
+    batch: Fill | None
+    late_s: list[float]
+    idle: float | None  # % of a core
+    again: int  # tasks that ran once more than they were pushed
+
+
+# Measuring.
+
+
+def fill_and_go(hands: Workers, verb: str, n: int, server: Callable[[], list[int]]) -> Fill:
+    at = hands.site
+    before = at.count()
+    with hands.stopped():
+        pushed_s = at.ask(verb, n)["took_s"]
+        spent, served = cpu_s(hands.pids()), cpu_s(server())
+        began = time.time()
+    hands.wait_count(before + n)
+    took_s = sorted(noted.read_notes(at.notes)[before:])[n - 1] - began
+    time.sleep(SETTLE_S)
+    spent, served = cpu_s(hands.pids()) - spent, cpu_s(server()) - served
+    return Fill(n / pushed_s, n / took_s, spent / n * 1e6, served / n * 1e6)
+
+
+def watch_idle(hands: Workers, seconds: float) -> float:
+    time.sleep(min(2.0, seconds))
+    before, began = cpu_s(hands.pids()), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_s(hands.pids()) - before) / (time.monotonic() - began) * 100
+
+
+def take_turn(bed: Bed, peer: Peer, effort: Effort) -> tuple[Turn, dict[str, Any]]:
+    """With what the peer says of itself."""
+    with site(peer, bed.empty()) as at:
+        facts = at.ask("facts")
+        if facts["prepares"]:
+            at.ask("prepare")
+        with workers(at, facts["lines"]) as hands:
+            idle = watch_idle(hands, effort.seconds) if effort.seconds else None
+            late_s = at.ask("latency", min(PUSHES, effort.n))["late_s"]
+            due = at.count() + effort.n * (1 + facts["has_batch"])
+            singly = fill_and_go(hands, "push", effort.n, bed.pids)
+            batch = fill_and_go(hands, "push_many", effort.n, bed.pids) if facts["has_batch"] else None
+            return Turn(singly, batch, late_s, idle, at.count() - due), facts
+
+
+class Found(NamedTuple):
+    turns: dict[str, list[Turn]]
+    facts: dict[str, dict[str, Any]]
+    notes: list[str]
+
+
+def take_turns(bed: Bed, effort: Effort) -> Found:
+    """Everybody in every round; who cannot be measured is left out with a word."""
+    found, out = Found({}, {}, []), set[str]()
+    if effort.n < COMPARED:
+        out |= bed.peers.keys() - {OURS, bed.measure}
+    for name, peer in bed.peers.items():
+        if name not in out and not peer.is_there:
+            out.add(name)
+            found.notes.append(f"{name} is not installed and was left out: make bench BENCH=queues")
+    for number in range(effort.rounds):
+        once = effort if number == 0 else effort._replace(seconds=0.0)  # an idle one is watched once
+        for name, peer in bed.peers.items():
+            if name in out:
+                continue
+            try:
+                turn, found.facts[name] = take_turn(bed, peer, once)
+                found.turns.setdefault(name, []).append(turn)
+            except Stuck as why:
+                out.add(name)
+                found.notes.append(f"{name} was left out from round {number + 1} on: {_last_line(str(why))}")
+    return found
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), text)
+
+
+# Servers.
+
+
+@contextmanager
+def on_redis(fsync: str) -> Iterator[Bed]:
+    with redis_server("--appendfsync", fsync) as server:
+
+        def empty() -> str:
+            server.call("FLUSHALL")
+            return server.url
+
+        title = f"Redis, appendfsync {fsync}"
+        yield Bed(title, ON_REDIS, DRAMATIQ, empty, lambda: [server.process.pid])
+
+
+@contextmanager
+def on_postgres() -> Iterator[Bed]:
+    with postgres_server() as server:
+
+        def empty() -> str:
+            name = f"bench_{next(numbers)}"
+            server.sql(f"CREATE DATABASE {name}")
+            return server.url.replace("/postgres?", f"/{name}?")
+
+        yield Bed("PostgreSQL, fsync", ON_POSTGRES, PROCRASTINATE, empty, lambda: tree([server.pid]))
+
+
+# What is shown.
+
+
+def compare(effort: Effort) -> Result:
+    tables: list[Table] = []
+    budgets: list[Budget] = []
+    facts: dict[str, dict[str, Any]] = {}
+    for place in (on_redis("everysec"), on_redis("always"), on_postgres()):
+        with place as bed:
+            found = take_turns(bed, effort)
+        tables += _tables(bed, found, effort)
+        budgets += _budgets(bed, found.turns)
+        facts |= found.facts
+    return Result((*tables, _settings(facts)), tuple(budgets))
+
+
+def _tables(bed: Bed, found: Found, effort: Effort) -> Iterator[Table]:
+    beside = found.turns.get(bed.measure)
+    rates = tuple(_rates(name, turns, beside) for name, turns in found.turns.items())
+    headings = ("who", "push/s", "÷", "batch/s", "÷", "processed/s", "÷", "CPU µs, workers", "server")
+    notes = [
+        f"{effort.n} tasks, medians of {effort.rounds} rounds; ÷: of {bed.measure}'s, a batch of its batch or"
+        " else of its single pushes",
+        "a task is counted by eight bytes that it appends to a file in memory, whoever runs it",
+        *(f"{name}: {extra} tasks ran twice" for name, extra in _again(found.turns)),
+        *found.notes,
+    ]
+    yield Table(f"Queues on {bed.title}", headings, rates, tuple(notes))
+    starts = tuple(_starts(name, turns) for name, turns in found.turns.items())
+    yield Table(
+        f"On idle workers, {bed.title}",
+        ("who", "start p50 ms", "p99 ms", "idle % of a core"),
+        starts,
+        (f"{effort.seconds:g} s of idling, all processes of the two workers together",),
+    )
+
+
+def _rates(name: str, turns: Sequence[Turn], beside: Sequence[Turn] | None) -> tuple[Cell, ...]:
+    fills = [fill for turn in turns for fill in (turn.singly, turn.batch) if fill]
+    cells: list[Cell] = [name]
+    for rate in (pushed, batched, done):
+        ours, theirs = rate(turns), rate(beside) if beside else None
+        if rate is batched and beside:
+            theirs = theirs or pushed(beside)
+        cells += [ours, ours / theirs if ours and theirs else None]
+    return (*cells, median(fill.worker_us for fill in fills), median(fill.server_us for fill in fills))
+
+
+def pushed(turns: Iterable[Turn]) -> float | None:
+    return median(turn.singly.pushed for turn in turns)
+
+
+def batched(turns: Iterable[Turn]) -> float | None:
+    batches = [turn.batch.pushed for turn in turns if turn.batch]
+    return median(batches) if batches else None
+
+
+def done(turns: Iterable[Turn]) -> float | None:
+    return median(fill.done for turn in turns for fill in (turn.singly, turn.batch) if fill)
+
+
+def _starts(name: str, turns: Sequence[Turn]) -> tuple[Cell, ...]:
+    idle = [turn.idle for turn in turns if turn.idle is not None]
+    return name, _start_ms(turns, 0.5), _start_ms(turns, 0.99), idle[0] if idle else None
+
+
+def _start_ms(turns: Iterable[Turn], share: float) -> float:
+    return quantile([late_s for turn in turns for late_s in turn.late_s], share) * 1000
+
+
+def _again(turns: Mapping[str, Sequence[Turn]]) -> Iterator[tuple[str, int]]:
+    for name, found in turns.items():
+        if extra := sum(turn.again for turn in found):
+            yield name, extra
+
+
+def _settings(facts: Mapping[str, dict[str, Any]]) -> Table:
+    rows = tuple((name, one["version"], one["settings"], one["loses"]) for name, one in facts.items())
+    return Table("Who, and how", ("who", "version", "settings", "what a kill -9 loses"), rows)
+
+
+def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
+    ours, singly, peer = turns.get(OURS), turns.get(SINGLY), turns.get(bed.measure)
+    if ours:
+        yield Budget(f"tasks run twice, {bed.title}", sum(abs(turn.again) for turn in ours), "", floor=0)
+        yield Budget(f"start p50, {bed.title}", _start_ms(ours, 0.5), "ms", 5.0)
+        if ours[0].idle is not None:
+            yield Budget(f"idle, {bed.title}", ours[0].idle, "%", 1.0)
+    if not ours or not peer:
+        return
+    is_redis = bed.measure == DRAMATIQ
+    wanted = [
+        ("processed", done(ours), done(peer), (4.0, 10.0) if is_redis else (5.0, None)),
+        ("batch", batched(ours), batched(peer) or pushed(peer), (10.0 if is_redis else 2.0, None)),
+    ]
+    if is_redis and singly:
+        wanted.append(("processed one at a time", done(singly), done(peer), (1.5, None)))
+    for what, mine, theirs, (floor, aim) in wanted:
+        ratio = (mine or 0.0) / (theirs or 1.0)
+        yield Budget(f"{what} ÷ {bed.measure}'s, {bed.title}", ratio, "×", floor, aim, more_is_better=True)
+
+
+EFFORTS = {"tiny": Effort(20, 1, 0.2), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 3, 20.0)}
+BENCH = Bench("queues", EFFORTS, compare)
+
+if __name__ == "__main__":
+    sys.exit(main(BENCH, __doc__ or ""))

@@ -1,0 +1,12 @@
+"""The jobs of the shop within a Flask app: gunicorn -w 4 flask_web:web (from this folder)."""
+
+from flask import Flask
+from shop import app
+
+web = Flask(__name__)
+app.start()  # each worker takes part; every instant fires once
+
+
+@web.get("/")
+def home() -> str:
+    return "a web app like any other"

@@ -1,0 +1,9 @@
+"""What a web request would do: push, and look what became of it."""
+
+from shop import audit, send
+
+handle = send.options(then=audit.message("sent"), unique="order-7").push(
+    "a@example.org", subject="your order"
+)
+print(handle.key, "is new" if handle.is_new else "was there already")
+print("returned", handle.get(timeout=30))

@@ -1,0 +1,35 @@
+"""Where tests of apps keep fires: a file, a Redis and a PostgreSQL of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from app_world import World
+from tests.stores.postgres_server import shared_server
+from tests.stores.redis_server import RedisServer
+
+
+@pytest.fixture(scope="session")
+def app_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, f"sqlite:///{tmp_path / 'shop.db'}")
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """One on each store; what tests share there is told apart by the names of locks and apps."""
+    if request.param == "sqlite":
+        return World(tmp_path, f"sqlite:///{tmp_path / 'shop.db'}")
+    if request.param == "redis":
+        server = request.getfixturevalue("app_redis")
+        server.call("FLUSHALL")
+        return World(tmp_path, str(server.url))
+    return World(tmp_path, shared_server().url)

@@ -1,0 +1,117 @@
+"""What follows from messages, with real workers that die, and with links that somebody else wrote."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.fleet import wait_for
+from tests.worker.worker_world import Works
+
+from detent import Detent
+from detent.core.messages import DEPTH_MAX, LINKS, Stamp, Task, Wish, link, links_fault, message
+from detent.model import Call, Query
+
+LINK = {"task": "note", "args": []}
+
+
+@pytest.fixture
+def works(tmp_path: Path) -> Iterator[Works]:
+    works = Works(tmp_path, f"sqlite:///{tmp_path / 'shop.db'}", f"shop-{secrets.token_hex(4)}")
+    try:
+        yield works
+    finally:
+        works.clear_up()
+    works.assert_quiet()
+
+
+def test_workers_that_are_killed_leave_what_follows_once(works: Works) -> None:
+    quick, once = works.tasks.quick, works.tasks.once
+    follow = {
+        "then": once.message("give", "then"),
+        "catch": once.message("give", "catch"),
+        "finally_": [once.message("give", "finally")],
+    }
+    handles = [quick.options(**follow).push("sleep", 0.05) for _ in range(12)]
+    handles += [quick.options(**follow).push("fail") for _ in range(3)]
+    for count in (3, 8, 13):
+        worker = works.start(concurrency=2)
+        wait_for(lambda least=count: len(works.seen("start")) >= least, what=f"start {count}")  # type: ignore[misc]
+        worker.kill()
+    works.start(concurrency=2)
+    rows = works.wait_over(handles)
+    put = Counter(row.fire.key.partition("#")[2] for row in works.rows() if ".once#" in row.fire.key)
+    wanted = Counter[str]()
+    for row in rows:
+        assert row.outcome
+        links = [name for name, kinds in LINKS.items() if row.outcome.kind in kinds]
+        wanted.update(f"{row.fire.run_id}.{name}.0" for name in [*links, "finally"])
+    assert put == wanted and {row.outcome.kind for row in rows if row.outcome} == {"succeeded", "failed"}
+
+
+# Links of others: an app that signs nothing takes what anybody writes.
+
+
+WRONG: dict[str, Any] = {
+    "no list": {"then": LINK},
+    "another word": {"later": [LINK]},
+    "a text": {"then": ["note"]},
+    "no task": {"then": [{"args": []}]},
+    "a number as task": {"catch": [{"task": 5, "args": []}]},
+    "no arguments": {"then": [{"task": "note"}]},
+    "a text as arguments": {"then": [{"task": "note", "args": "x"}]},
+    "what cannot be said": {"then": [{**LINK, "policy": {}}]},
+    "a priority of its own": {"then": [{**LINK, "priority": "top"}]},
+    "a text as delay": {"then": [{**LINK, "delay_s": "soon"}]},
+    "a delay without end": {"then": [{**LINK, "delay_s": 1e300}]},
+    "true as expiry": {"then": [{**LINK, "expires_s": True}]},
+    "links that are none": {"then": [{**LINK, "links": [1]}]},
+    "wrong further down": {"then": [{**LINK, "links": {"finally": [{}]}}]},
+}
+
+
+def chained(depth: int) -> dict[str, Any]:
+    return {"then": [{**LINK, "links": chained(depth - 1)} if depth > 1 else LINK]}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_message_whose_links_cannot_be_read_is_refused_and_nothing_breaks(
+    name: str, detent_app: Detent
+) -> None:
+    began: list[str] = []
+
+    def note(*what: str) -> None:
+        began.append("note")
+
+    detent_app.task(note)
+    stamp = Stamp(detent_app.name, detent_app.open_store().adopt(detent_app.name, -1, {}).now, "forged")
+    task = Task("note", Call(""))
+    detent_app.open_store().put([message(task, "[]", Wish(links=WRONG[name]), stamp, ())])
+    (drained,) = detent_app.drain()
+    assert (drained.outcome, began) == ("rejected", []) and drained.reason.startswith(
+        "malformed: what should"
+    )
+
+
+def test_a_worker_outlives_links_that_cannot_be_read(works: Works) -> None:
+    stamp = Stamp(works.name, datetime.now(UTC), secrets.token_hex(4))
+    wish, sealed = Wish(links=WRONG["no list"]), works.app.signing()
+    wrong = message(works.app.tasks()["quick"], '["nothing"]', wish, stamp, sealed)
+    works.app.open_store().put([wrong])
+    works.start()
+    works.wait_over([works.tasks.quick.push()])
+    (row,) = works.app.open_store().find(Query(key=wrong.key))
+    assert row.outcome and row.outcome.reason.startswith("malformed") and row.attempt == 0
+
+
+def test_sound_links_are_no_fault() -> None:
+    wish = Wish("mail", "high", 1.5, "7", 60, 5.0, "k", {"finally": [LINK]})
+    assert links_fault({"then": [link("note", "[1]", wish), LINK], "catch": [], "finally": [LINK]}) == ""
+    assert links_fault(json.loads(json.dumps(chained(DEPTH_MAX - 1)))) == ""
+    assert "more than 20" in links_fault(chained(DEPTH_MAX))

@@ -1,0 +1,46 @@
+"""Which secrets a node's log leaves out."""
+
+from pathlib import Path
+
+from detent.core.manifest import Manifest, check_manifest
+from detent.core.masking import Mask
+from detent.observe.secrecy import learning, password_of, secrets_of
+
+
+def manifest(*refs: str, **secrets: str) -> Manifest:
+    job = {
+        "name": "j",
+        "schedule": "@daily",
+        "request": {"url": "http://h"},
+        "auth": {"secret_refs": [*refs]},
+    }
+    hook = {"name": "k", "schedule": "@daily", "command": "true"}
+    document = {"version": 2, "app": "a", "jobs": [job, hook], "secrets": secrets}
+    return check_manifest(document | {"store": "redis://:from-the-store@h/0"})
+
+
+def test_all_secrets_that_a_manifest_refers_to_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from-a-file\n")
+    found = manifest(
+        "env:ONE", f"file:{tmp_path}/key", "TABLED", "env:ABSENT", TABLED="env:TWO", SPARE="literal"
+    )
+    env = {"ONE": "from-env", "TWO": "from-table", "DETENT_STORE": "postgresql://u:from%40env@h/d"}
+    mask = Mask(secrets_of(found, env))
+    told = ("from-env", "from-a-file", "from-table", "literal", "from-the-store", "from@env", "from%40env")
+    assert [text for text in told if not mask.knows(f"<{text}>")] == []
+    assert not mask.knows("nothing of it")
+
+
+def test_a_manifest_that_is_loaded_again_has_its_new_secrets_left_out() -> None:
+    mask, env = Mask(), {"ONE": "the-first"}
+    load = learning(lambda: manifest("env:ONE"), mask, env)
+    load()
+    env["ONE"] = "the-second"
+    load()
+    assert mask.text("the-first, the-second, the-third") == "***, ***, the-third"
+
+
+def test_a_url_without_a_password_has_none() -> None:
+    for url in ("", "sqlite:///x", "redis://h/0", "redis://user@h", "http://[broken"):
+        assert password_of(url) == []
+    assert password_of("redis://:p%20w@h/0") == ["p w"]
