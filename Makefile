@@ -10,7 +10,7 @@ FIRST ?= 1000
 # Tests and benches start thousands of interpreters: each would compile detent again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults model calendar bench docs clean
+.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
 	@$(BIN)/detent run examples/detent.yaml --store sqlite:///.detent/example.db
@@ -45,11 +45,17 @@ chaos: $(VENV)/dev ## faults by the second on real nodes and stores: make chaos 
 chaos-faults: $(VENV)/dev ## planted faults that the judge of chaos runs must find
 	$(BIN)/python -m tests.chaos.find_planted $(PLANTED)
 
+storm: $(VENV)/dev ## messages through workers that are killed: make storm STORM='postgres --messages 20000'
+	$(BIN)/python -m tests.worker.storm $(STORM)
+
 model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
 	@$(PYTHON) model/check.py $(MODEL)
 
 calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a brute-force oracle
 	$(BIN)/python tests/campaigns/offset_changes.py
+
+crontabs: $(VENV)/dev ## three hosts' crontabs, one store, one call an instant: make crontabs CRONTABS='--instants 24 --real'
+	$(BIN)/python tests/trigger/three_crontabs.py $(CRONTABS)
 
 bench: $(VENV)/bench ## speed, beside the peers: make bench BENCH='commands --full'
 	$(BIN)/python bench/all.py $(BENCH)
@@ -76,4 +82,8 @@ $(VENV)/dev: $(VENV)/ready
 
 $(VENV)/bench: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@for extra in bench-queues bench-queues-older; do \
+	  $(BIN)/python -m venv $(VENV)/$$extra && \
+	  $(VENV)/$$extra/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" || exit 1; \
+	done
 	@touch $@

@@ -29,7 +29,6 @@ from detent.core.shapes import (
     ListOf,
     MapOf,
     Moment,
-    NotYet,
     Number,
     Record,
     Shape,
@@ -90,7 +89,7 @@ def _inner(record: Record, prefix: str = "") -> Iterator[tuple[str, Record]]:
 
 def field_table(record: Record, version: int) -> str:
     rows = (
-        (f"`{field.name}`", allowed(field.shape), _default(field, record, version), _about(field))
+        (f"`{field.name}`", allowed(field.shape), _default(field, record, version), field.about)
         for field in record.fields
     )
     return table(("field", "allowed", "default", "meaning"), rows)
@@ -111,8 +110,6 @@ def allowed(shape: Shape) -> str:
             return f"a text of at most {high:,} characters" if shape.allowed == "a text" else shape.allowed
         case Moment():
             return "an instant with its offset, to the second"
-        case NotYet():
-            return "not in this release"
         case Checked():
             return allowed(shape.shape)
     return _composed(shape)
@@ -158,10 +155,6 @@ def _default(field: Field, record: Record, version: int) -> str:
     return _code(field.default) + (f"; for a command {_code(other)}" if other is not None else "")
 
 
-def _about(field: Field) -> str:
-    return field.shape.about if isinstance(field.shape, NotYet) else field.about
-
-
 def limits() -> str:
     """Every figure that a user may run into, from the file that enforces it."""
     kib, mib = 1024, 2**20
@@ -201,10 +194,24 @@ def _verb(name: str) -> str:
     actions = [action for action in parser._actions if "--help" not in action.option_strings]
     actions.sort(key=lambda action: (bool(action.option_strings), "--output" in action.option_strings))
     usage = " ".join(["detent", name, *(_usage(action) for action in actions if not action.option_strings)])
-    rows = ((_given(action), action.help or "") for action in actions)
+    rows = (row for action in actions for row in _rows(action))
     examples = "".join(f"$ {example}\n" for example in _examples(parser.epilog or ""))
     arguments = table(("argument", "meaning"), rows)
     return f"### `{usage}`\n\n{parser.description}\n\n{arguments}\n```console\n{examples}```\n"
+
+
+def _rows(action: argparse.Action) -> Iterator[tuple[str, str]]:
+    """An argument; or, where it chooses what is done, each of these with its own arguments."""
+    if not isinstance(action, argparse._SubParsersAction):
+        yield _given(action), action.help or ""
+        return
+    about = {choice.dest: choice.help or "" for choice in action._choices_actions}
+    for name, parser in action.choices.items():
+        own = [one for one in parser._actions if not {"--help", "--output"} & {*one.option_strings}]
+        given = " ".join(_usage(one) for one in own if not one.option_strings)
+        yield f"`{f'{name} {given}'.strip()}`", about[name]
+        for one in own:
+            yield f"`{name}`: {_given(one)}", one.help or ""
 
 
 def verb_parser(verb: str) -> argparse.ArgumentParser:
