@@ -68,6 +68,9 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def last_minute(ago: int = 1) -> datetime:
+    """Of a minute that is young: when it turns, this is not the last one any more."""
+    while datetime.now(UTC).second > 40:
+        time.sleep(0.2)
     return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 

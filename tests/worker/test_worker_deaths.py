@@ -34,8 +34,8 @@ def test_what_a_killed_worker_had_is_redelivered(any_works: Works, whom: str) ->
 
 
 @pytest.mark.parametrize("poison", ["kill-worker", "kill-both"])
-def test_a_poison_message_ends_dead_after_its_retries(any_works: Works, poison: str) -> None:
-    works = any_works
+def test_a_poison_message_ends_dead_after_its_retries(served_works: Works, poison: str) -> None:
+    works = served_works
     handle = works.tasks.short.push(poison)
     for attempt in (1, 2, 3):
         worker = works.start()

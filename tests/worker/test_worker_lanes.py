@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from worker_world import Works, assert_once, is_alive, outcomes, wait_for
 
-MESSAGES = 200
+MESSAGES = 80
 
 
 def test_messages_of_one_name_never_run_at_once(any_works: Works) -> None:

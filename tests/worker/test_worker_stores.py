@@ -11,8 +11,8 @@ from tests.stores.redis_server import RedisServer
 from worker_world import Works, is_alive, outcomes
 
 
-def test_long_work_is_renewed_and_delivered_once(any_works: Works) -> None:
-    works = any_works
+def test_long_work_is_renewed_and_delivered_once(served_works: Works) -> None:
+    works = served_works
     for _ in range(2):
         works.start(concurrency=2, processes=2)
     handles = works.tasks.short.push_many([["sleep", 8]] * 3)

@@ -15,12 +15,12 @@ DONE, LOST = Outcome("succeeded"), Outcome("lost")
 
 
 @pytest.mark.parametrize("messages", [3000])
-def test_no_message_is_lost_nor_done_twice(any_works: Works, messages: int) -> None:
-    storm = Storm(any_works, Plan(messages, every_s=2.0, kills=5))
+def test_no_message_is_lost_nor_done_twice(served_works: Works, messages: int) -> None:
+    storm = Storm(served_works, Plan(messages, every_s=2.0, kills=5))
     assert storm.run() == []
     assert storm.kills >= 5
-    kinds = {row.outcome.kind for row in any_works.rows() if row.outcome}
-    assert kinds - {"lost"} == {"succeeded", "failed"} and len(any_works.rows()) == messages
+    kinds = {row.outcome.kind for row in served_works.rows() if row.outcome}
+    assert kinds - {"lost"} == {"succeeded", "failed"} and len(served_works.rows()) == messages
 
 
 def row(*outcomes: Outcome, state: str = "over") -> Row:

@@ -1,0 +1,66 @@
+"""A store that does not answer is said to be away once, and a worker lets it cool down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from detent.errors import StoreUnavailable
+from detent.node.calls import ERRORS_MAX, Calls
+from detent.node.edges import Edges, Pace
+from detent.stores.memory import MemoryStore
+
+PACE = Pace(retry_s=1.0, cooldown_s=60.0)
+
+
+class World:
+    def __init__(self) -> None:
+        self.now, self.events, self.is_away = 100.0, list[str](), False
+        self.calls = Calls(self.edges(), "a", "n1", PACE)
+
+    def edges(self) -> Edges:
+        def emit(event: str, **fields: Any) -> None:
+            self.events.append(event)
+
+        def nothing(*_: Any) -> Any:
+            raise AssertionError("nothing is started here")
+
+        return Edges(MemoryStore(), nothing, self.offload, nothing, lambda: self.now, Random(), emit)  # type: ignore[arg-type]
+
+    async def offload(self, line: str, call: Callable[..., Any], *args: Any) -> Any:
+        self.now += 1
+        if self.is_away:
+            raise StoreUnavailable("it is away")
+        return call(*args)
+
+    def ask(self) -> None:
+        asyncio.run(self.calls("look", lambda: None))
+
+
+def test_a_worker_asks_a_store_that_failed_often_only_once_in_a_while() -> None:
+    world = World()
+    world.is_away = True
+    for _ in range(ERRORS_MAX):
+        assert world.calls.pause_s() == PACE.retry_s
+        with pytest.raises(StoreUnavailable):
+            world.ask()
+    assert world.calls.pause_s() == PACE.cooldown_s
+    assert world.events == ["store-unavailable"]
+
+
+def test_one_answer_closes_it_and_work_is_looked_for_at_once() -> None:
+    world, rung = World(), list[bool]()
+    world.calls.back = lambda: rung.append(True)
+    world.is_away = True
+    for _ in range(ERRORS_MAX + 1):
+        with pytest.raises(StoreUnavailable):
+            world.ask()
+    world.is_away = False
+    world.ask()
+    assert world.calls.pause_s() == PACE.retry_s
+    assert rung == [True]
+    assert world.events == ["store-unavailable", "store-back"]
