@@ -114,7 +114,7 @@ def test_it_is_off(detent_app: Detent) -> None:
             Stamp("test", detent_app.open_store().adopt("test", -1, {}).now, kind),
             (),
         )
-        opened = desk.open(fire)
+        opened = desk.open(fire, fire.due_at)
         assert isinstance(opened, Refusal) and opened.reason in ("not-allowed", "unknown-task")
 
 
@@ -143,7 +143,7 @@ def test_what_is_allowed_is_pushed_with_how_it_is_run(detent_app: Detent) -> Non
     ]
     desk = Desk({}, (), detent_app.allowed())
     rows = [detent_app.open_store().find(Query(key=one.key))[0].fire for one in handles]
-    assert [desk.open(fire) for fire in rows] == [
+    assert [desk.open(fire, fire.due_at) for fire in rows] == [
         Command(("ls", "-l")),
         Call("shop:build", "[1]"),
         Request("https://example.org/", "PUT", (("A", "b"),), "x", hosts=("*",)),

@@ -156,3 +156,9 @@ def test_what_is_asked_wrongly_is_told_in_a_sentence(shop: World) -> None:
     for said, (words, code, told) in zip(say(shop, *(words for words, _, _ in WRONG)), WRONG, strict=True):
         assert (said.code, said.out) == (code, ""), words
         assert told in said.err and "Traceback" not in said.err, words
+
+
+def test_a_worker_is_not_started_for_a_queue_that_nobody_uses(shop: World) -> None:
+    told = shop.run("detent", "worker", "shop:app", "mail", "blk")
+    assert told.returncode == 1
+    assert told.stderr == 'detent: no task and no job of "shop" uses queue "blk"; did you mean "bulk"?\n'

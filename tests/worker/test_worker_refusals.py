@@ -8,7 +8,7 @@ import os
 import pickle
 import secrets
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from worker_world import Works, wait_for
@@ -72,6 +72,12 @@ def truncated(works: Works) -> Fire:
     return fire._replace(payload=fire.payload[:-20])
 
 
+def stale(works: Works) -> Fire:
+    """Genuine, and put back after its row was pruned."""
+    stamp = Stamp(works.name, datetime.now(UTC) - timedelta(days=31), secrets.token_hex(8))
+    return message(works.app.tasks()["quick"], json.dumps(["give", MARK]), Wish(), stamp, SIGNED)
+
+
 def pickled(works: Works) -> Fire:
     return make(works)._replace(payload=base64.b64encode(pickle.dumps(Bomb())).decode())
 
@@ -81,6 +87,7 @@ BAD: dict[str, Callable[[Works], Fire]] = {
     "forged: ": altered,
     "unsigned": unsigned,
     "misdirected": replayed,
+    "stale": stale,
     "unknown-task": unknown,
     "not-allowed": misplaced,
     "oversized": oversized,

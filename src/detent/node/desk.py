@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from detent.core.envelope import Letter, Refusal, open_envelope
+from detent.core.envelope import Letter, Refusal, Rules, open_envelope
 from detent.core.generic import Allowed, allowed_from, generic_work
-from detent.core.messages import Stamp, Task, Wish, follow, links_fault, message, rules_of
+from detent.core.messages import MAX_AGE_S, Stamp, Task, Wish, follow, links_fault, message, rules_of
 from detent.core.secrets import Secret
 from detent.model import Call, Fire, Outcome, Work
 
@@ -27,9 +27,9 @@ class Desk:
         rules = rules_of(tasks, secrets)
         self._rules = rules._replace(tasks={**rules.tasks, **allowed_from(allowed)})
 
-    def open(self, fire: Fire) -> Work | Refusal:
-        """What this message is to carry out."""
-        letter = self._read(fire)
+    def open(self, fire: Fire, now: datetime) -> Work | Refusal:
+        """What this message is to carry out; `now` by the store's clock."""
+        letter = self._read(fire, self._rules._replace(max_age_s=MAX_AGE_S, now=now.timestamp()))
         if isinstance(letter, Refusal):
             return letter
         if letter.task.startswith("!"):
@@ -41,11 +41,11 @@ class Desk:
         """The messages that the end of this one brings about."""
         if '"links"' not in fire.payload:
             return ()
-        letter = self._read(fire)
+        letter = self._read(fire, self._rules)  # it has run: its age does not matter any more
         return () if isinstance(letter, Refusal) else follow(fire, letter, (outcome, now), self._make)
 
-    def _read(self, fire: Fire) -> Letter | Refusal:
-        letter = open_envelope(fire, self._rules)
+    def _read(self, fire: Fire, rules: Rules) -> Letter | Refusal:
+        letter = open_envelope(fire, rules)
         fault = links_fault(letter.links) if isinstance(letter, Letter) and letter.links else ""
         said = f"what should follow from the message cannot be read: {fault}"
         return Refusal("malformed", said) if fault else letter

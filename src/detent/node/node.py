@@ -222,7 +222,7 @@ class Node(Planning):
         """What it is to carry out, or what becomes of it without that."""
         fire, desk = holding.claim.fire, self.edges.desk
         if fire.origin == "push" and desk:
-            opened = desk.open(fire)
+            opened = desk.open(fire, self.store_now())
             return refuse(opened) if isinstance(opened, Refusal) else opened
         job = await self._definition(fire, holding.renewed)
         if job is None:

@@ -155,7 +155,8 @@ class Service:
         return Node(self._life.name, self._manifest.app, jobs, edges, pace)
 
     async def _work(self) -> None:
-        self._emit("started", **self._who(), jobs=len(self._node.jobs), version=__version__)
+        served = {"queues": [*self._setting.queues]} if self._serving else {}
+        self._emit("started", **self._who(), jobs=len(self._node.jobs), version=__version__, **served)
         steps = (self._node.run, self._listen, self._watch, self._beat, self._prune, self._boot)
         for step in steps:
             self._spawn(step())

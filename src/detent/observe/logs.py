@@ -46,6 +46,7 @@ _ON_TERMINAL: tuple[str, ...] = (
     "late_s",
     "instants",
     "jobs",
+    "queues",
 )
 _ON_TERMINAL += ("lines", "error", "added", "changed", "removed")
 _HINTS: tuple[str, ...] = (
@@ -158,6 +159,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "attempt": lambda n: f"attempt {n}" if n > 1 else "",
     "instants": lambda n: f"{n} instants",
     "lines": lambda n: f"{n} lines",
+    "queues": lambda queues: f"serves {', '.join(queues)}",
     "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
     "added": lambda jobs: f"added {', '.join(jobs)}",
     "changed": lambda jobs: f"changed {', '.join(jobs)}",

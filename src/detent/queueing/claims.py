@@ -61,7 +61,7 @@ class Claims:
         for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
-                opened = desk.open(claim.fire)
+                opened = desk.open(claim.fire, grants.now)
                 call = opened if isinstance(opened, Call) else None
                 if isinstance(opened, Refusal):
                     verdict = refuse(opened)
