@@ -1,0 +1,83 @@
+"""A disk whose power can be cut: what was not written through to it is gone.
+
+It is an ext4 file system in a file.  The kernel can be told to stop it without another write, as when the
+machine loses its power; mounted again, it has what its journal says.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.stores.postgres_server import wait_until
+
+SHUT_DOWN, WITHOUT_A_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN
+SIZE = 256 * 1024 * 1024
+
+
+class PowerDisk:
+    def __init__(self, image: Path, folder: Path) -> None:
+        self._image, self.folder = image, folder
+
+    def mount(self) -> None:
+        done = _run("mount", "-o", "loop", str(self._image), str(self.folder))
+        assert done.returncode == 0, done.stderr
+
+    def write_through(self) -> None:
+        """All that is there so far."""
+        done = _run("sync", "--file-system", str(self.folder))
+        assert done.returncode == 0, done.stderr
+
+    def cut_power(self) -> None:
+        at = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(at, SHUT_DOWN, struct.pack("I", WITHOUT_A_FLUSH))
+        finally:
+            os.close(at)
+
+    def unmount(self) -> None:
+        """As soon as nobody has a file open there: a server's children may outlive it for a moment."""
+        wait_until(lambda: not _run("umount", str(self.folder)).returncode)
+
+
+@contextmanager
+def power_disk() -> Iterator[PowerDisk]:
+    """Such a disk, in a folder that every user can reach."""
+    if os.geteuid():
+        pytest.skip("needs root, to mount a disk whose power can be cut")
+    with tempfile.TemporaryDirectory(prefix="detent-power-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with _mounted(folder / "image", folder / "disk") as disk:
+            yield disk
+
+
+@contextmanager
+def _mounted(image: Path, disk: Path) -> Iterator[PowerDisk]:
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+    try:
+        made = _run("mkfs.ext4", "-q", "-F", str(image))
+    except FileNotFoundError:
+        pytest.skip("needs mkfs.ext4: apt install e2fsprogs")
+    assert made.returncode == 0, made.stderr
+    found = PowerDisk(image, disk)
+    mounted = _run("mount", "-o", "loop", str(image), str(disk))
+    if mounted.returncode:
+        pytest.skip(f"needs to mount a file as a disk: {mounted.stderr.strip()}")
+    try:
+        yield found
+    finally:
+        _run("umount", "--lazy", str(disk))
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True)
