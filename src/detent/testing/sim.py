@@ -369,7 +369,7 @@ class Sim:
         for task in filter(asyncio.Task.done, lives):
             task.result()
         end = START + timedelta(seconds=self.loop.time() + self.ahead_s, hours=1)
-        self.witness.check(self.store.shadow, self.now() - timedelta(seconds=SETTLED_S), end)
+        self.witness.check(self.store, self.now() - timedelta(seconds=SETTLED_S), end)
         self.check_in_force()
         self.witness.check_none(INEXCUSABLE.get(self.mood, set()), self.store.shadow)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
