@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "src" / "detent"
@@ -133,11 +134,14 @@ def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
         yield f"{name_of(path)} does not say what it is for"
 
 
-TREES = {path: ast.parse(path.read_text()) for path in sources()}
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Read where they are asked for: every process of the tests imports this file."""
+    return {path: ast.parse(path.read_text()) for path in sources()}
 
 
 def problems(check: Callable[[Path, ast.Module], Iterator[str]]) -> list[str]:
-    return [problem for path, tree in TREES.items() for problem in check(path, tree)]
+    return [problem for path, tree in trees().items() for problem in check(path, tree)]
 
 
 def test_imports_point_downwards_only() -> None:

@@ -7,6 +7,7 @@ every minute tried instead of found.
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -92,14 +93,17 @@ def skipped(reached: datetime, shown: datetime) -> Iterator[datetime]:
         reached += MINUTE
 
 
+@cache
 def changes(zone: str, year: int) -> list[Change]:
     """The changes of a zone's offset in a year, found by asking every hour and then every minute."""
     place, found = ZoneInfo(zone), []
     at, hour = datetime(year, 1, 1, tzinfo=UTC), timedelta(hours=1)
+    offset = at.astimezone(place).utcoffset()
     while at.year == year:
-        if at.astimezone(place).utcoffset() != (at + hour).astimezone(place).utcoffset():
+        before, offset = offset, (at + hour).astimezone(place).utcoffset()
+        if before != offset:
             minute = at
-            while minute.astimezone(place).utcoffset() == at.astimezone(place).utcoffset():
+            while minute.astimezone(place).utcoffset() == before:
                 minute += MINUTE
             found.append(Change(zone, minute))
         at += hour

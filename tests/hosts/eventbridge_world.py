@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 from eventbridge_oracle import parse_cron
 from hosts_world import settings
-from moto.server import ThreadedMotoServer
 
 from detent.hosts.base import Host
 from detent.hosts.eventbridge_schedules import said_part
@@ -31,6 +29,8 @@ CREDENTIALS = {
 
 @contextmanager
 def moto_server() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer  # late: every process of the tests imports this file
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -44,6 +44,8 @@ class Group:
     """As somebody with the AWS tools sees it."""
 
     def __init__(self, url: str, name: str) -> None:
+        import boto3  # late: as above
+
         self.url, self.name = url, name
         self.client: Any = boto3.client("scheduler", endpoint_url=url)
         self.client.create_schedule_group(Name=name)

@@ -19,10 +19,9 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
-import pytest
 
 from detent.clock import monotonic
 from detent.stores.postgres import PostgresStore
@@ -166,7 +165,7 @@ def _binaries() -> Path:
     for one in (*installed, on_path and Path(on_path).resolve(), shipped):
         if one and one.exists():
             return one.parent
-    pytest.skip("needs a PostgreSQL server: install one, or `pip install pgserver`")
+    return _skip("needs a PostgreSQL server: install one, or `pip install pgserver`")
 
 
 def server_user() -> dict[str, Any]:
@@ -178,7 +177,13 @@ def server_user() -> dict[str, Any]:
         except KeyError:
             continue
         return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": ()}
-    pytest.skip("PostgreSQL does not run as root, and there is no user `postgres` or `nobody`")
+    return _skip("PostgreSQL does not run as root, and there is no user `postgres` or `nobody`")
+
+
+def _skip(why: str) -> NoReturn:
+    import pytest  # late: so are processes of a race that never start a server quick
+
+    pytest.skip(why)
 
 
 # Stores whose clock a test moves.

@@ -111,7 +111,8 @@ def judge_launches(launches: list[Launch]) -> None:
 def run_race(part: Part, opener: Opener, path: Path, processes: int = PROCESSES) -> list[list[Any]]:
     """Let so many processes play this part on the store at `path`; what each of them saw."""
     opener(path).close()  # whatever it takes to make a store is not raced here
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # each would import all of this for itself
+    context.set_forkserver_preload([__name__, "psycopg", "redis"])
     gate, saw = context.Barrier(processes), [path.with_name(f"saw-{n}.json") for n in range(processes)]
     players = [
         context.Process(target=_play, args=(part, (opener, path), number, gate, saw[number]), daemon=True)

@@ -1,0 +1,35 @@
+"""What each process of a race on a queue does; apart from the tests, so that it starts with few imports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detent.clock import monotonic
+from detent.core.rates import with_levels
+from detent.model import Ask, Query, Report
+from detent.stores.base import Store
+from detent.testing.store_checks_world import DONE
+
+QUEUES = with_levels(["mail"])
+PROBED_S, TURNS_MIN = 1.0, 30  # a breaker is asked for so long, and so often on a machine that is busy
+LOOK_EVERY = 10  # turns: is anything left?
+
+
+def claim_on(store: Store, number: int) -> list[Any]:
+    """Ask without a pause until nothing is left; when each attempt began, by the store's clock."""
+    began, turn = list[float](), 0
+    while turn % LOOK_EVERY or store.find(Query(state="pending", limit=1)):
+        turn += 1
+        claims = store.claim(Ask("a", f"n{number}", turn, 1 + number % 3, QUEUES)).claims
+        began += [claim.expires_at.timestamp() - claim.ttl_s for claim in claims]
+        store.finish([Report(claim, DONE) for claim in claims])
+    return began
+
+
+def probe(store: Store, number: int) -> list[Any]:
+    """Ask without a pause, and keep what is granted."""
+    probes, turn, until = list[str](), 0, monotonic() + PROBED_S
+    while turn < TURNS_MIN or monotonic() < until:
+        turn += 1
+        probes += [claim.fire.key for claim in store.claim(Ask("a", f"n{number}", turn, 1, QUEUES)).claims]
+    return probes
