@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,9 +82,9 @@ class World:
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE_S)
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):  # those that it forked, too: they may outlive it
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(PATIENCE_S)
+            process.wait(PATIENCE_S)
 
 
 def _words(words: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ from detent.model import Ask, Claim, Fire, Outcome, Report, Verdict
 from detent.stores.sqlite import SqliteStore
 
 SOURCES = Path(__file__).parents[2] / "src"
-WAIT_MAX_S = 30.0
+WAIT_MAX_S = 60.0
 
 MANIFEST = """
 version: 2

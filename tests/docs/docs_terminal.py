@@ -29,7 +29,7 @@ from pathlib import Path
 from docs_pages import ROOT
 from tests.stores.redis_server import free_port, server_binary
 
-WAIT_MAX_S = 30.0  # for a command, or for what is shown to come
+WAIT_MAX_S = 60.0  # for a command, or for what is shown to come
 COLUMNS, ROWS = 140, 60
 LOOK_S, LOOK_AGAIN_S = 0.02, 0.2  # between two looks at a terminal; before a command is repeated
 HURRY_S = 0.3  # between two signals: a second one makes a node hurry

@@ -22,7 +22,7 @@ class Systemd:
         self.socket.bind(str(path))
         self.env = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
 
-    def wait(self, word: str, within_s: float = 20.0) -> list[str]:
+    def wait(self, word: str, within_s: float = 60.0) -> list[str]:
         """The lines of the next message that has this word."""
         self.socket.settimeout(within_s)
         while word not in (lines := self.socket.recv(4096).decode().split("\n")):

@@ -79,7 +79,7 @@ def begin(function: str, isolation: Isolation, *args: Any) -> tuple[Inside, "que
 
 
 def run(function: str, isolation: Isolation, *args: Any) -> Ended:
-    return begin(function, isolation, *args)[1].get(timeout=20)
+    return begin(function, isolation, *args)[1].get(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_how_a_call_in_this_process_ends(
 def test_what_calls_log_beside_each_other_is_told_apart() -> None:
     under_way = [begin("double", "loop" if n % 2 else "thread", n) for n in range(20)]
     for n, (_, ends) in enumerate(under_way):
-        lines = ends.get(timeout=20).tail.decode().splitlines()
+        lines = ends.get(timeout=60).tail.decode().splitlines()
         assert [line.partition("billing: ")[2] for line in lines] == [f"doubling {n}", f"doubled {n}"]
 
 
@@ -126,7 +126,7 @@ def test_an_async_call_can_be_cancelled_and_clears_up(isolation: Isolation) -> N
     inside, ends = begin("forever", isolation)
     assert GO.wait(20)
     inside.cancel()
-    ended = ends.get(timeout=20)
+    ended = ends.get(timeout=60)
     assert (ended.status, ended.error) == (1, "CancelledError")
     assert "INFO billing: cleared up\n" in ended.tail.decode()
     inside.cancel()  # too late, and harmless

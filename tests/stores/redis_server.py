@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from detent.stores.redis import RedisStore
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 # What a user must be allowed, as docs/reference/stores.md tells it.
 RIGHTS = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info", "+time", "+wait"]
 

@@ -20,7 +20,7 @@ from detent.stores.redis_health import refusal
 from detent.stores.redis_link import parse
 from detent.testing.store_checks_world import Asker, fire, found, keys
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SLOTS = 16384
 
 

@@ -12,8 +12,13 @@ sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("e2e", "stor
 
 from fleet import Witness
 from redis_server import RedisServer
-from trigger_world import Host
+from trigger_world import Host, this_minute
 from wall_clock import WallClock, build_skew
+
+
+@pytest.fixture(autouse=True)
+def a_minute_of_its_own() -> None:
+    this_minute.cache_clear()
 
 
 @pytest.fixture

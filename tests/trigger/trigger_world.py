@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,10 +107,15 @@ def set_mark_back(host: Host, at: datetime) -> None:
         assert db.execute("UPDATE marks SET at = ?", (at.timestamp(),)).rowcount == 1
 
 
+@cache
+def this_minute() -> datetime:
+    """The one in which a test began: it names the same instants however long it takes."""
+    return datetime.now(UTC).replace(second=0, microsecond=0)
+
+
 def minute(ago: int) -> str:
     """A minute of the past, as `--due` takes it."""
-    now = datetime.now(UTC).replace(second=0, microsecond=0)
-    return f"{now - timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{this_minute() - timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Asked(NamedTuple):
