@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from detent.model import Ask, Claim, End, Grants, Outcome
 from detent.node import attempt, node, processes
 from detent.stores import redis as redis_store
 from detent.stores.redis import RedisStore
+from detent.stores.redis_script import PARTS, Script
 
 WARDEN = """
 import sys
@@ -44,17 +46,19 @@ class Planted(NamedTuple):
 
 
 def _change_script(*changes: tuple[str, str]) -> None:
-    whole = redis_store._script
+    whole = redis_store.script_of
 
-    def changed(verb: str) -> str:
-        text = whole(verb)
+    @cache
+    def changed(verb: str) -> Script:
+        script = whole(verb)
+        text = script.text
         for old, new in changes:
             text = text.replace(old, new)
-        return text
+        return Script(text, script.is_kept)
 
-    every = "".join(whole(verbs[0]) for verbs in redis_store.PARTS)
+    every = "".join(whole(verbs[0]).text for verbs in PARTS)
     assert all(old in every for old, _ in changes), "the script does not say that any more"
-    redis_store._script = changed  # type: ignore[assignment]
+    redis_store.script_of = changed  # type: ignore[assignment]
 
 
 # Of the store.

@@ -106,6 +106,11 @@ class RedisServer:
         with redis.Redis(port=self.port, socket_timeout=PATIENCE_S) as client:
             return client.execute_command(*command)
 
+    def url_without_functions(self) -> str:
+        """For a user to whom the server is as one of version 6.2: it keeps no functions."""
+        self.call("ACL", "SETUSER", "older", "on", ">old", "allkeys", "+@all", "-fcall", "-function")
+        return self.url.replace("//", "//older:old@")
+
     def new_era(self) -> None:
         """Another replication id, as a server has that was promoted."""
         self.call("REPLICAOF", "127.0.0.1", "1")

@@ -31,16 +31,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server.end()
 
 
-def _opened(server: RedisServer, clock: FakeClock) -> RedisStore:
+def _opened(url: str, clock: FakeClock) -> RedisStore:
     """An empty store that lives by this clock."""
-    return RedisStore(server.url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
+    return RedisStore(url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_redis_store_keeps_the_rule(
-    check: Check, server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detent.stores.redis.PASSED_OVER", 0)  # the quick way is tried at every ask
+def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> None:
     clock = FakeClock()
 
     def reopen(store: Store) -> Store:
@@ -51,16 +48,14 @@ def test_the_redis_store_keeps_the_rule(
         server.new_era()
         return store
 
-    opener = partial(_opened, server, clock)
+    opener = partial(_opened, server.url, clock)
     run_check(check, World(opener, clock.pass_time, clock.step_wall, reopen, forget))
 
 
-@pytest.mark.parametrize("passed_over", [0, 1000], ids=["always_quickly", "never_quickly"])
-def test_the_redis_store_answers_as_the_reference_does(
-    server: RedisServer, passed_over: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detent.stores.redis.PASSED_OVER", passed_over)
-    check_against_reference(partial(_opened, server), examples=EXAMPLES, fixed=not CAMPAIGN)
+@pytest.mark.parametrize("form", ["functions", "scripts"])
+def test_the_redis_store_answers_as_the_reference_does(server: RedisServer, form: str) -> None:
+    url = server.url if form == "functions" else server.url_without_functions()
+    check_against_reference(partial(_opened, url), examples=EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)

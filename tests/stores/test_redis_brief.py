@@ -11,6 +11,9 @@ from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Fire, Query
 from detent.stores.opening import open_store
 from detent.stores.redis_brief import BriefLink, parse
+from detent.stores.redis_script import Script
+
+ONE = Script("local function answer() return {'1'} end", is_kept=False)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,6 @@ def test_who_waits_for_replicas_is_told_that_there_are_none(server: RedisServer)
     assert address is not None
     link = BriefLink(address, 1)
     with pytest.raises(StoreUnavailable, match="0 of 1 replicas have it"):
-        link.run("return {'1'}", "k", (), True)
-    assert link.run("return {'1'}", "k", (), False) == [b"1"]
+        link.run(ONE, "k", (), True)
+    assert link.run(ONE, "k", (), False) == [b"1"]
     link.close()

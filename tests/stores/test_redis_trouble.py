@@ -46,14 +46,6 @@ def opened(server: RedisServer, clock: FakeClock, **options: Any) -> RedisStore:
 # It forgets.
 
 
-def test_scripts_that_the_server_forgot_are_told_again(server: RedisServer) -> None:
-    store = RedisStore(server.url)
-    store.put([fire("a.b@1")])
-    server.call("SCRIPT", "FLUSH")
-    assert keys(Asker(store).claim()) == ["a.b@1"]
-    assert server.call("INFO", "memory")["number_of_cached_scripts"] == 2, "of an ask that is not usual"
-
-
 def test_a_restart_with_its_data_is_a_new_era(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
     store.put([fire("a.b@1"), fire("a.c@1")])

@@ -13,6 +13,7 @@ from detent.errors import StoreMismatch
 from detent.receive.receipts import Arrival, Standing, Terms
 from detent.stores.redis_health import refusal
 from detent.stores.redis_link import Link
+from detent.stores.redis_script import Script
 
 
 class RedisReceipts:
@@ -66,5 +67,6 @@ def _milliseconds(seconds: float) -> str:
 
 
 @cache
-def _script() -> str:
-    return (files("detent.receive") / "receipts_redis.lua").read_text(encoding="utf-8")
+def _script() -> Script:
+    text = (files("detent.receive") / "receipts_redis.lua").read_text(encoding="utf-8")
+    return Script(f"local function answer()\n{text}\nend", is_kept=False)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from heapq import merge
 from itertools import islice
 
@@ -38,6 +37,7 @@ from detent.model import (
 )
 from detent.stores.base import app_of
 from detent.stores.redis_health import refusal
+from detent.stores.redis_script import script_of
 from detent.stores.redis_values import (
     ask_values,
     claims_of,
@@ -59,16 +59,6 @@ if TYPE_CHECKING:
     from detent.stores.redis_brief import BriefLink
     from detent.stores.redis_link import Link
 
-PARTS = {  # a script holds only what its verbs need: the server sets all of it up at each call
-    ("claim", "bury"): ("lives", "lanes", "gates", "told", "claim"),
-    ("renew", "finish", "cancel"): ("records", "gates", "settle"),
-    ("adopt", "advance", "put"): ("records", "plan"),
-    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("book",),
-    ("charge", "reset", "forget"): ("gates", "queues"),
-}
-QUICK = ("world", "messages", "told", "quick")  # a script of its own, for the usual ask
-PASSED_OVER = 20  # asks after one that was not usual
-LATE_PARTS = ("general", "steps", "records", "lives", "lanes", "gates")  # which most calls do without
 BLOCK_S = 2.0  # one blocking read; less than the client's patience
 READS = ("find",)
 
@@ -108,11 +98,9 @@ class RedisStore:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
         self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
         self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
-        self._is_brief = link is not None
         self._seen: dict[str, Seen] = {}
         self._met: set[tuple[str, str]] = set()  # apps and eras of servers that we may use
         self._heard: dict[str, bytes] = {}  # app -> the newest ring
-        self._unusual: dict[str, int] = {}  # app -> how many asks need not try to be quick
         self._closing = threading.Event()
 
     # Planning.
@@ -143,7 +131,7 @@ class RedisStore:
         if ask.dead:  # a life may have claims of other apps
             for app in self._apps() - {ask.app}:
                 self._call(app, "bury", list(ask.dead))
-        answer = self._claim_quickly(ask) or self._call(ask.app, "claim", ask_values(ask))
+        answer = self._call(ask.app, "claim", ask_values(ask))
         next_in_s = float((answer.value or {}).get("next_in_s", math.inf))
         claims = claims_of(answer.texts, answer.now, ask.node)
         return Grants(claims, instant(answer.now), next_in_s, answer.era)
@@ -230,15 +218,6 @@ class RedisStore:
 
     # One call.
 
-    def _claim_quickly(self, ask: Ask) -> Answer | None:
-        """None: there is more to this ask than usual, and nothing has been done."""
-        if self._is_brief:  # it asks once
-            return None
-        left = self._unusual.get(ask.app, 0)
-        told = self._run(ask.app, "quick", ask_values(ask), ()) if not left else []
-        self._unusual[ask.app] = max(left - 1, 0) if left or told else PASSED_OVER
-        return self._answer(ask.app, told) if told else None
-
     def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Chart:
         answer = self._call(app, verb, asked, texts)
         marks = marks_of(answer.value["marks"])
@@ -259,7 +238,7 @@ class RedisStore:
         arguments = (verb, to_json(asked), *self._known(app), *words)
         if not self._met:
             self._check(app)
-        return self._link.run(_script(verb), self._key(app, "world"), arguments, verb not in READS)
+        return self._link.run(script_of(verb), self._key(app, "world"), arguments, verb not in READS)
 
     def _known(self, app: str) -> tuple[bytes | str, ...]:
         """What we know that the server may not: how long ago it told which time, and what it may forget."""
@@ -316,20 +295,6 @@ class RedisStore:
     @property
     def _registry(self) -> str:
         return f"{self._prefix}detent:apps"
-
-
-@cache
-def _script(verb: str) -> str:
-    if verb == "quick":
-        return "\n".join(map(_text_of, QUICK))
-    parts = next(parts for verbs, parts in PARTS.items() if verb in verbs)
-    return "\n".join(map(_text_of, ("world", "messages", "general", "fires", "steps", *parts, "call")))
-
-
-def _text_of(part: str) -> str:
-    with open(f"{__file__.rpartition('/')[0]}/redis_{part}.lua", encoding="utf-8") as file:  # noqa: PTH123
-        text = file.read()
-    return f"local function set_up_{part}()\n{text}\nreturn {part}\nend" if part in LATE_PARTS else text
 
 
 def _usual_link(url: str, wait_replicas: int) -> Link:

@@ -13,11 +13,14 @@ import threading
 from collections.abc import Sequence
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
-from detent.values import Any, NamedTuple
+from detent.stores.redis_wire import Refused, Wire
+from detent.values import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from detent.stores.redis_script import Script
 
 TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one answer, and for a connection
 ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of an answer
-RECEIVE = 65_536
 PORT = 6379
 _URL = re.compile(
     r"redis://(?:(?P<user>[^:/@%]*)(?::(?P<password>[^/@%]*))?@)?"
@@ -31,10 +34,6 @@ class Address(NamedTuple):
     db: int
     user: str
     password: str
-
-
-class Refused(Exception):
-    """The server answered with an error."""
 
 
 def parse(url: str) -> Address | None:
@@ -53,7 +52,7 @@ class Connection:
         self._socket = socket.create_connection((address.host, address.port), CONNECT_S)
         self._socket.settimeout(TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = b""
+        self._wire = Wire(self._socket)
         if address.password:
             self.call("AUTH", *([address.user] if address.user else []), address.password)
         if address.db:
@@ -64,53 +63,10 @@ class Connection:
         return self.call_all(command)[0]
 
     def call_all(self, *commands: Sequence[Any]) -> list[Any]:
-        self._socket.sendall(b"".join(map(_encoded, commands)))
-        answers = [self._answer() for _ in commands]
-        for answer in answers:
-            if isinstance(answer, Refused):
-                raise answer
-        return answers
+        return self._wire.call_all(commands)
 
     def close(self) -> None:
         self._socket.close()
-
-    def _answer(self) -> Any:
-        kind, rest = (line := self._line())[:1], line[1:]
-        match kind:
-            case b"+":
-                return rest
-            case b"-":
-                return Refused(rest.decode("utf-8", "replace"))
-            case b":":
-                return int(rest)
-            case b"$":
-                return self._exactly(int(rest) + 2)[:-2] if rest != b"-1" else None
-            case b"*":
-                return [self._answer() for _ in range(int(rest))] if rest != b"-1" else None
-        raise ConnectionError("it does not speak RESP")
-
-    def _line(self) -> bytes:
-        while b"\r\n" not in self._buffer:
-            self._receive()
-        line, _, self._buffer = self._buffer.partition(b"\r\n")
-        return line
-
-    def _exactly(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            self._receive()
-        content, self._buffer = self._buffer[:size], self._buffer[size:]
-        return content
-
-    def _receive(self) -> None:
-        data = self._socket.recv(RECEIVE)
-        if not data:
-            raise ConnectionError("it closed the connection")
-        self._buffer += data
-
-
-def _encoded(command: Sequence[Any]) -> bytes:
-    parts = [part if isinstance(part, bytes) else str(part).encode() for part in command]
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 class BriefLink:
@@ -127,9 +83,9 @@ class BriefLink:
         """What messages call it."""
         return f"the Redis at {self._address.host}:{self._address.port}"
 
-    def run(self, script: str, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
+    def run(self, script: Script, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
         """Have the script carried out once.  It is sent whole: to know its hash would take longer."""
-        commands: list[tuple[Any, ...]] = [("EVAL", script, 1, key, *arguments)]
+        commands: list[tuple[Any, ...]] = [("EVAL", script.whole, 1, key, *arguments)]
         if is_write and self._wait_replicas:
             commands.append(("WAIT", self._wait_replicas, ACKNOWLEDGE_MS))
         answer, *replicas = self._call_all(*commands)

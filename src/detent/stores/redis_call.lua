@@ -1,14 +1,13 @@
 -- The end of every script: the verb that the call names, and its answer.
 
-local asked = cjson.decode(ARGV[2])
-if ARGV[1] == "find" then -- it changes nothing, and needs no clock
+local function find(asked) -- it changes nothing, and needs no clock
   local answer, words = verbs.find(asked)
   table.insert(words, 1, cjson.encode(answer))
   return words
 end
-local step, moved, leapt = arrive()
-if step ~= 0 or moved > 0 then
-  local steps = set_up_steps()
+
+local function move_along(step, moved, leapt)
+  local steps = the_steps()
   if step == 0 then
     steps.doubt(moved)
   else
@@ -19,6 +18,20 @@ if step ~= 0 or moved > 0 then
   end
   fires.save()
 end
-local answer, words = verbs[ARGV[1]](asked)
-fires.save()
-return reply(answer, words or {})
+
+local function answer()
+  for place = 1, #beginnings do
+    beginnings[place]()
+  end
+  local asked = cjson.decode(ARGV[2])
+  if ARGV[1] == "find" then
+    return find(asked)
+  end
+  local step, moved, leapt = arrive()
+  if step ~= 0 or moved > 0 then
+    move_along(step, moved, leapt)
+  end
+  local told, words = verbs[ARGV[1]](asked)
+  fires.save()
+  return reply(told, words or {})
+end

@@ -10,25 +10,28 @@ local CHUNK_MIN, CHUNK_MAX = 2, 128
 local LOOK_EVERY_S = 0.1
 local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
 
-local lanes, gates -- set up when they are needed
-
-local function the_lanes()
-  lanes = lanes or set_up_lanes()
-  return lanes
-end
-
-local function the_gates()
-  gates = gates or set_up_gates()
-  return gates
-end
-
 local function before(one, other)
   return one.run_at < other.run_at or one.run_at == other.run_at and one.key < other.key
+end
+
+-- Is there nothing but messages that only wait for room?  Then there is much that need not be read.
+local function is_bare(round)
+  local others = { name("graces"), name("scans") }
+  for place, queue in ipairs(round.ask.queues) do
+    if round.has_fires[place] == 1 then
+      return false
+    elseif round.has_messages[place] == 1 then
+      others[#others + 1] = messages.box(queue).waiting
+    end
+  end
+  return redis.call("EXISTS", unpack(others)) == 0
 end
 
 -- What one call knows of its ask: which of its queues have fires or messages, and their rates.
 local function round_of(ask)
   local round = { ask = ask, rates = {}, bases = {}, closed = {}, granted = {}, scans = {} }
+  round.first = {} -- index of claims -> when the first of them expires
+  round.comes = {} -- index of messages -> when the next is due, of those that were read to their end
   round.left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX }
   round.budget, round.looks, round.put_off = SCAN_MAX, LOOK_MAX, 0
   local queues = ask.queues
@@ -46,6 +49,7 @@ local function round_of(ask)
     local text = note_of(packed)
     round.rates[round.bases[queues[place]]] = text and cjson.decode(text) or nil
   end
+  round.is_bare = is_bare(round)
   return round
 end
 
@@ -63,6 +67,7 @@ end
 local function peek(source)
   if source.place > #source.chunk then
     if source.size == 0 then
+      source.comes[source.index] = math.huge
       return nil
     end
     local keys = redis.call("ZRANGE", source.index, source.next, source.next + source.size - 1)
@@ -72,7 +77,11 @@ local function peek(source)
     source.size = #keys < source.size and 0 or math.min(source.size * 2, CHUNK_MAX) -- 0: there are no more
   end
   local fire = source.chunk[source.place]
-  return fire and fire.run_at <= wall and fire or nil
+  if fire and fire.run_at <= wall then
+    return fire
+  end
+  source.comes[source.index] = fire and fire.run_at or math.huge
+  return nil
 end
 
 local function leap_to(source, rank)
@@ -96,7 +105,12 @@ local function first_of(sources)
   return first
 end
 
-local function add_expired(gone, index, hash)
+local function add_expired(gone, round, index, hash)
+  local first = redis.call("ZRANGE", index, 0, 0, "WITHSCORES")[2]
+  round.first[index] = first and tonumber(first) or math.huge
+  if round.first[index] > mono then
+    return
+  end
   local keys = redis.call("ZRANGEBYSCORE", index, "-inf", exact(mono), "LIMIT", 0, EXPIRED_MAX)
   if #keys > 0 then
     for _, fire in ipairs(fires.fetch(keys, hash)) do
@@ -112,10 +126,10 @@ local function expired_of(round)
   local gone = {}
   for place, queue in ipairs(round.ask.queues) do
     if round.has_fires[place] == 1 then
-      add_expired(gone, name("claimed", queue), "states")
+      add_expired(gone, round, name("claimed", queue), "states")
     end
     if round.has_messages[place] == 1 then
-      add_expired(gone, messages.box(queue).taken, "messages")
+      add_expired(gone, round, messages.box(queue).taken, "messages")
     end
   end
   table.sort(gone, before)
@@ -134,7 +148,7 @@ local function add_source(sources, round, kind, queue, hash)
   local of, left = kind .. " " .. queue, math.min(round.left.runs, CHUNK_MAX)
   local source = {
     of = of, index = name(kind, queue), hash = hash, is_plain = kind == "plain" or kind == "ready",
-    chunk = {}, place = 1, next = 0, rank = 0, size = math.max(left, kind == "ready" and 1 or CHUNK_MIN),
+    comes = round.comes, chunk = {}, place = 1, next = 0, rank = 0, size = math.max(left, kind == "ready" and 1 or CHUNK_MIN),
     run = round.scans["run " .. of] or 0, look = round.scans["look " .. of] or 0,
   }
   leap_to(source, source.run)
@@ -148,7 +162,9 @@ local function sources_of(round, place)
     add_source(sources, round, "plain", queue, "states")
   end
   if round.has_messages[place] == 1 then
-    add_source(sources, round, "waiting", queue, "messages")
+    if not round.is_bare then
+      add_source(sources, round, "waiting", queue, "messages")
+    end
     add_source(sources, round, "ready", queue, "messages")
   end
   return sources
@@ -317,7 +333,9 @@ local function grant_due(round)
   for _, fire in ipairs(expired_of(round)) do
     carry_out(fire, round)
   end
-  read_scans(round)
+  if not round.is_bare then
+    read_scans(round)
+  end
   for place in ipairs(round.ask.queues) do
     if round.budget == 0 or round.put_off >= PUT_OFF_MAX then
       break
@@ -327,23 +345,40 @@ local function grant_due(round)
   end
 end
 
+-- How long until the first claim of an index expires; of those that were granted now, by `next_in_s`.
+local function expires_in_s(round, index)
+  local first = round.first[index]
+  return first and first > mono and first - mono or least(index, mono)
+end
+
 local function next_in_s(round)
   if mono < world.calm_until then
     return world.calm_until - mono
   end
-  local soonest = math.min(least(name("graces"), mono), round.is_cut and LOOK_AGAIN_S or math.huge)
+  local soonest = round.is_cut and LOOK_AGAIN_S or math.huge
+  if not round.is_bare then
+    soonest = math.min(soonest, least(name("graces"), mono))
+  end
   if round.put_off >= PUT_OFF_MAX then
     soonest = math.min(soonest, PUT_OFF_AGAIN_S)
   end
   for place, queue in ipairs(round.ask.queues) do
     if round.has_fires[place] == 1 then
       local comes, plain = least(name("pending", queue), wall), least(name("plain", queue), wall)
-      soonest = math.min(soonest, comes, plain, least(name("claimed", queue), mono))
+      soonest = math.min(soonest, comes, plain, expires_in_s(round, name("claimed", queue)))
     end
     if round.has_messages[place] == 1 then
       local box = messages.box(queue)
-      soonest = math.min(soonest, least(box.ready, wall), least(box.waiting, wall), least(box.taken, mono))
+      local comes = round.is_bare and round.put_off == 0 and round.comes[box.ready]
+      comes = comes and comes - wall or least(box.ready, wall)
+      soonest = math.min(soonest, comes, expires_in_s(round, box.taken))
+      if not round.is_bare then
+        soonest = math.min(soonest, least(box.waiting, wall))
+      end
     end
+  end
+  for _, fire in ipairs(round.granted) do
+    soonest = math.min(soonest, fire.expires - mono)
   end
   for base in pairs(round.rates) do
     local opens = closed_s(round, base)
@@ -356,11 +391,11 @@ local function claim(ask)
   local packed, round = redis.call("HGET", name("asks"), ask.node), round_of(ask)
   local granted = round.granted
   if mono < world.calm_until or ask.number <= (packed and cmsgpack.unpack(packed).number or 0) then
-    granted = set_up_lives().granted_before(ask)
+    granted = the_lives().granted_before(ask)
   else
     redis.call("HSET", name("asks"), ask.node, cmsgpack.pack({ number = ask.number, at = mono }))
     if ask.dead then
-      set_up_lives().bury(ask.dead)
+      the_lives().bury(ask.dead)
     end
     grant_due(round)
     fires.save()
@@ -371,6 +406,6 @@ end
 
 verbs.claim = claim
 function verbs.bury(lives)
-  set_up_lives().bury(lives)
+  the_lives().bury(lives)
   return true
 end

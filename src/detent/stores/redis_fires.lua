@@ -10,10 +10,15 @@
 -- open, open:JOB  not over, by their nominal instant; done, done:JOB over; over: by when that was
 -- tails, results  what an attempt left, by key and number
 
-local cache, dirty, changed, marks, fires = {}, {}, {}, {}, {} -- `changed`: messages, in order
-local absent, texts = {}, {} -- keys that nobody has, and the texts of those that are recorded now
-local met = { queues = {}, mailboxes = {}, tasks = {}, jobs = {} } -- to be added to the sets of these names
-local succeeded, general = {}, nil
+local fires = {}
+local cache, dirty, changed, marks -- `changed`: messages, in order
+local absent, texts -- keys that nobody has, and the texts of those that are recorded now
+local met, succeeded -- names to be added to the sets of these names; jobs
+
+each_call(function()
+  cache, dirty, changed, marks, absent, texts, succeeded = {}, {}, {}, {}, {}, {}, {}
+  met = { queues = {}, mailboxes = {}, tasks = {}, jobs = {} }
+end)
 
 local function known(key, packed, kind)
   local fire = false
@@ -85,9 +90,8 @@ function fires.touch(fire)
       changed[#changed + 1] = fire
     end
   elseif not dirty[fire.key] then
-    general = general or set_up_general()
     local shelf = fire.state == "over" and "done" or "open"
-    dirty[fire.key] = { fire = fire, was = general.places(fire), shelf = shelf }
+    dirty[fire.key] = { fire = fire, was = the_general().places(fire), shelf = shelf }
   end
   return fire
 end
@@ -191,8 +195,7 @@ function fires.save()
   end
   local batches = { states = {}, gone = {}, adds = {}, removes = {} }
   for key, change in pairs(dirty) do
-    general = general or set_up_general()
-    general.write(key, change, batches)
+    the_general().write(key, change, batches)
   end
   for place = 1, #changed do
     messages.write(changed[place], batches)

@@ -6,7 +6,9 @@
 
 local MARGIN_S, PROBING_S, BACKEND = 0.25, 1, "failed backend: "
 local LOOK_BACK_S, CHARGES_MAX = 3600, 10000 -- another rate may look back further; so many are enough for any
-local gates, trimmed, circuits = {}, {}, {}
+local gates, trimmed, circuits = {}, nil, nil
+
+each_call(function() trimmed, circuits = {}, {} end)
 
 local function span_of(rate)
   return rate.window_s + MARGIN_S

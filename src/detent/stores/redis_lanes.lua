@@ -2,7 +2,9 @@
 -- Of most messages nobody has to ask that: this part is set up at its first use in a call.
 
 local LATE_S = 60
-local lanes = { seen = {}, facts = {} }
+local lanes = {}
+
+each_call(function() lanes.seen, lanes.facts = {}, {} end)
 
 -- Read once a call.
 local function fact(kind, of, read)

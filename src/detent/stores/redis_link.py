@@ -22,7 +22,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from detent.core.text import quote
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
+from detent.stores.redis_lines import Lines
+from detent.stores.redis_script import Script
 from detent.stores.redis_sentinel import Host, Sentinels, sentinel_options
+from detent.stores.redis_wire import Refused
 
 Client = Any  # redis-py's own types do not say enough
 TIMEOUT_S = 5.0  # for one answer; a server may be slow for 2 s and more
@@ -30,6 +33,8 @@ CONNECT_S = 3.0
 ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of an answer
 PORT, SENTINEL_PORT = 6379, 26379
 REDIRECTS_MAX = 5  # an app's slot moves rarely
+_NOT_FOUND = "ERR Function not found"
+_NO_FUNCTIONS = ("ERR unknown command", "NOPERM")  # Redis 6.2; a user that has no right to them
 READ_ONLY = "is a read-only replica: name its master"
 AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 
@@ -54,10 +59,8 @@ class Link:
         self._master: Host | None = None  # whose client that is, if the Sentinels named it
         self._sentinels: Sentinels | None = None
         self._cluster: Client = None
-        self._idle: dict[
-            Client, list[Client]
-        ] = {}  # connections of a client that ran a script and may run more
-        self._scripts: dict[str, str] = {}
+        self._lines = Lines()
+        self._keeps_functions = True
 
     @property
     def where(self) -> str:
@@ -69,76 +72,64 @@ class Link:
         kinds = {"sentinel": f"the Redis {quote(address.service)} of the Sentinels at"}
         return f"{kinds.get(address.kind, 'the Redis at')} {hosts}"
 
-    def run(self, script: str, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
+    def run(self, script: Script, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
         """Have the script carried out once, on the server that has the key."""
         acknowledged = self._wait_replicas if is_write else 0
         with self._translated():
             for _ in range(REDIRECTS_MAX):
                 try:
                     return self._run(self.client(key), script, (1, key, *arguments), acknowledged)
-                except _redis().exceptions.MovedError:
+                except Refused as refused:
+                    if not str(refused).startswith("MOVED"):
+                        raise
                     self._forget()  # it was not carried out there
         raise StoreUnavailable(f"{self.where}: the slot of {quote(key)} moves from server to server")
 
-    def _run(self, client: Client, script: str, arguments: tuple[Any, ...], acknowledged: int) -> list[bytes]:
+    def _run(
+        self, client: Client, script: Script, arguments: tuple[Any, ...], acknowledged: int
+    ) -> list[bytes]:
+        if script.is_kept and self._keeps_functions:
+            try:
+                return self._call_function(client, script, arguments, acknowledged)
+            except Refused as refused:
+                if not str(refused).startswith(_NO_FUNCTIONS):
+                    raise
+                self._keeps_functions = False
         try:
-            return self._send(client, ("EVALSHA", self._sha(script), *arguments), acknowledged)
-        except _redis().exceptions.NoScriptError:  # a server that was restarted, or another one
-            return self._send(client, ("EVAL", script, *arguments), acknowledged)
+            return self._send(client, ("EVALSHA", script.sha, *arguments), acknowledged)
+        except Refused as refused:
+            if not str(refused).startswith("NOSCRIPT"):
+                raise
+        # A server that was restarted, or another one.
+        return self._send(client, ("EVAL", script.whole, *arguments), acknowledged)
+
+    def _call_function(
+        self, client: Client, script: Script, arguments: tuple[Any, ...], acknowledged: int
+    ) -> list[bytes]:
+        command = ("FCALL", script.function, *arguments)
+        try:
+            return self._send(client, command, acknowledged)
+        except Refused as refused:
+            if not str(refused).startswith(_NOT_FOUND):
+                raise
+        try:
+            self._lines.exchange(client, ("FUNCTION", "LOAD", script.library))
+        except Refused as refused:
+            if "already exists" not in str(refused):  # another was quicker
+                raise
+        return self._send(client, command, acknowledged)
 
     def _send(self, client: Client, command: tuple[Any, ...], acknowledged: int) -> list[bytes]:
         answer: list[bytes]
         if not acknowledged:
-            (answer,) = self._exchange(client, command)
+            (answer,) = self._lines.exchange(client, command)
             return answer
         wait = ("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
-        answer, replicas = self._exchange(client, command, wait)
+        answer, replicas = self._lines.exchange(client, command, wait)
         if replicas < acknowledged:
             have = f"{replicas} of {acknowledged} replicas have it"
             raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
         return answer
-
-    def _exchange(self, client: Client, *commands: tuple[Any, ...]) -> list[Any]:
-        """Send these, and have their answers.  The client would take as long again for its own affairs."""
-        connection = self._take(client)
-        try:
-            packed = [part for command in commands for part in connection.pack_command(*command)]
-            connection.send_packed_command(packed, check_health=False)
-            answers = [_answer(connection) for _ in commands]
-        except BaseException:
-            connection.disconnect()  # what comes next on it may be the answer to this
-            client.connection_pool.release(connection)
-            raise
-        with self._lock:
-            self._idle.setdefault(client, []).append(connection)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        return answers
-
-    def _take(self, client: Client) -> Client:
-        """A connection that nobody uses, and that the server has not closed."""
-        with self._lock:
-            idle = self._idle.get(client)
-            connection = idle.pop() if idle else None
-        if connection is None:
-            return client.connection_pool.get_connection()
-        try:
-            is_odd = connection.can_read(0)
-        except (_redis().exceptions.ConnectionError, OSError):
-            is_odd = True
-        if is_odd:
-            connection.disconnect()  # it connects again by itself
-        return connection
-
-    def _let_go(self) -> None:
-        """Of the connections that nobody uses."""
-        with self._lock:
-            idle, self._idle = self._idle, {}
-        for client, connections in idle.items():
-            for connection in connections:
-                connection.disconnect()
-                client.connection_pool.release(connection)
 
     def call(self, key: str, *command: Any) -> Any:
         """One command that needs no script, on the server that has the key."""
@@ -180,7 +171,7 @@ class Link:
 
     def close(self) -> None:
         """Let go of all connections, also of those that somebody waits on."""
-        self._let_go()
+        self._lines.let_go()
         with self._lock:
             client, sentinels, cluster = self._client, self._sentinels, self._cluster
             self._client = self._sentinels = self._master = self._cluster = None
@@ -194,7 +185,7 @@ class Link:
     def _forget(self) -> None:
         """Who is the master, and where the slots are, is asked again.  Calls under way may go on; connections
         that nobody uses go, as they may be dead too."""
-        self._let_go()
+        self._lines.let_go()
         if self._address.kind == "plain":
             if (client := self._client) is not None:
                 client.connection_pool.disconnect(inuse_connections=False)
@@ -203,13 +194,6 @@ class Link:
                 self._client = self._master = self._cluster = None
                 if self._sentinels is not None:
                     self._sentinels.forget()
-
-    def _sha(self, script: str) -> str:
-        if script not in self._scripts:
-            from hashlib import sha1
-
-            self._scripts[script] = sha1(script.encode(), usedforsecurity=False).hexdigest()
-        return self._scripts[script]
 
     def _translated(self) -> _Translated:
         return _Translated(self)
@@ -226,7 +210,7 @@ class Link:
             return StoreMismatch(f"{self.where} forbids what a store needs: {said}; {_RIGHTS}")
         if isinstance(error, errors.ReadOnlyError) or "READONLY" in said:
             return self.refused(READ_ONLY)
-        if isinstance(error, errors.OutOfMemoryError) or "OOM command" in said:
+        if isinstance(error, errors.OutOfMemoryError) or said.startswith("OOM") or "OOM command" in said:
             return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
         is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError | ValueError)
         if is_away or said.startswith(AWAY) or isinstance(error, errors.RedisClusterException):
@@ -255,18 +239,10 @@ class _Translated:
         if error is None or isinstance(error, DetentError):
             return
         errors = _redis().exceptions
-        told = errors.RedisError | errors.RedisClusterException | OSError
+        told = Refused | errors.RedisError | errors.RedisClusterException | OSError
         if isinstance(error, told) or _is_cut(error):
             assert isinstance(error, Exception)
             raise self._link.explain(error) from error
-
-
-def _answer(connection: Client) -> Any:
-    """An error of the server is an answer, too: others may follow it."""
-    try:
-        return connection.read_response()
-    except _redis().exceptions.ResponseError as error:
-        return error
 
 
 def _is_cut(error: BaseException | None) -> bool:
@@ -321,6 +297,7 @@ def _options(url: str) -> dict[str, Any]:
         "socket_timeout": TIMEOUT_S,
         "socket_connect_timeout": CONNECT_S,
         "health_check_interval": 0,
+        "protocol": 2,  # which `redis_wire` speaks
     }
     if not url.startswith("unix:"):
         settings["socket_keepalive"] = True

@@ -14,8 +14,9 @@ local RARE = { -- what most do not have
 }
 
 local CHUNK = 500 -- Lua passes no more than some thousand values at once
-local messages, boxes, shelves = {}, {}, {}
-local KEPT = name("messages")
+local messages, boxes, shelves, KEPT = {}, nil, nil, nil
+
+each_call(function() boxes, shelves, KEPT = {}, {}, name("messages") end)
 
 function messages.box(queue)
   local box = boxes[queue]

@@ -1,7 +1,5 @@
 -- How an app's jobs and their fires come to be recorded: one unbroken chain of plans for each job.
 
-local records = set_up_records()
-
 local function chart(marks)
   local flat = {}
   for job, mark in pairs(marks) do
@@ -102,7 +100,7 @@ local function advance(plans)
     if mark and continues(plan, mark) then
       for _, planned in ipairs(plan.fires) do
         if planned.first > mark.at then
-          records.put(ARGV[planned.text], planned.due)
+          the_records().put(ARGV[planned.text], planned.due)
         end
       end
       marks[plan.job] = { at = plan["until"], revision = mark.revision }
@@ -119,14 +117,14 @@ local function put(asked)
   for place = FIRST_TEXT, #ARGV, 4 do
     keys[#keys + 1] = ARGV[place]
   end
-  records.look_up(keys)
+  the_records().look_up(keys)
   for place, key in ipairs(keys) do
     local at = FIRST_TEXT + 4 * (place - 1)
     local rules, text, is_fresh = asked.rules[tonumber(ARGV[at + 2])], ARGV[at + 3], nil
     if rules then
-      is_fresh = records.put_light(key, tonumber(ARGV[at + 1]), rules, text, run_at)
+      is_fresh = the_records().put_light(key, tonumber(ARGV[at + 1]), rules, text, run_at)
     else
-      is_fresh = records.put(text, run_at)
+      is_fresh = the_records().put(text, run_at)
     end
     fresh[place], is_any = is_fresh and 1 or 0, is_any or is_fresh
   end

@@ -1,7 +1,7 @@
 -- What queues need besides: charges by hand, and messages that are forgotten by name.
 
 local function charge(asked)
-  local gates = set_up_gates()
+  local gates = the_gates()
   local used, free_in_s = gates.usage(asked.name, asked.rate)
   if asked.count > 0 and free_in_s == 0 then
     world.recorded = world.recorded + 1

@@ -1,7 +1,5 @@
 -- What becomes of a claim: it is renewed, its fire is settled, or its node is told to stop.
 
-local gates -- set up when they are needed
-
 local function renew(claims)
   local answers, keys = {}, {}
   for place, claimed in ipairs(claims) do
@@ -53,17 +51,15 @@ local function add_attempt(fire, report)
 end
 
 local function put_follow(report)
-  local records = report.follow and set_up_records()
   for _, place in ipairs(report.follow or {}) do
-    records.put(ARGV[place], wall)
+    the_records().put(ARGV[place], wall)
   end
 end
 
 local function settle(fire, report)
   fires.touch(fire)
   if fire.breaker then
-    gates = gates or set_up_gates()
-    gates.leave(fire, report.outcome)
+    the_gates().leave(fire, report.outcome)
   end
   if report.counts and fire.attempt > #(fire.attempts or {}) then
     add_attempt(fire, report)

@@ -9,7 +9,8 @@
 -- or less, is a step.  A client that never called before cannot tell a step from a time in which nobody
 -- called: then each claim gets a fresh ttl, once, so that work which goes on is not given away.
 
-if redis.replicate_commands then redis.replicate_commands() end -- before 7 they are not the default
+-- The parts of a script are read once where the server keeps them as a function, and at each call where it does
+-- not (`redis_script.py`).  So nothing here may outlive a call: whatever changes is set anew by `each_call`.
 
 local SCHEMA = 1
 local FIRST_TEXT = 9
@@ -17,16 +18,28 @@ local STEP_S = 1 -- less is the network, or drift
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
 local TOUCH_S = 0.25 -- that the store was called is written down no more often than this
 
-local prefix = string.sub(KEYS[1], 1, -6)
-local said = { -- nil: nobody knows
-  waits = ARGV[3] ~= "", wall = tonumber(ARGV[4]), era = ARGV[5] ~= "" and ARGV[5] or nil,
-  mono = tonumber(ARGV[6]), longest = tonumber(ARGV[7]), elapsed = tonumber(ARGV[8]),
-}
-local world, found, wall, mono = {}, {}, 0, 0
 local verbs = {} -- of the parts that this script is made of
+local beginnings, prefix = {}, nil
+local said, world, found, wall, mono, exacts, is_ringing
+
+-- What a part has to set anew before each call.
+local function each_call(begin)
+  beginnings[#beginnings + 1] = begin
+  if prefix then -- it is set up in the middle of one
+    begin()
+  end
+end
+
+each_call(function()
+  prefix = string.sub(KEYS[1], 1, -6)
+  said = { -- nil: nobody knows
+    waits = ARGV[3] ~= "", wall = tonumber(ARGV[4]), era = ARGV[5] ~= "" and ARGV[5] or nil,
+    mono = tonumber(ARGV[6]), longest = tonumber(ARGV[7]), elapsed = tonumber(ARGV[8]),
+  }
+  world, found, wall, mono, exacts, is_ringing = {}, {}, 0, 0, {}, false
+end)
 
 -- cjson and Redis would round a number.  The same few come again and again.
-local exacts = {}
 local function exact(number)
   local text = exacts[number]
   if not text then
@@ -51,7 +64,6 @@ local function note_of(packed)
 end
 
 -- Wake those who wait, when the call is over.
-local is_ringing = false
 local function ring()
   is_ringing = true
 end
