@@ -15,42 +15,55 @@ local function before(one, other)
 end
 
 -- Is there nothing but messages that only wait for room?  Then there is much that need not be read.
-local function is_bare(round)
-  local others = { name("graces"), name("scans") }
-  for place, queue in ipairs(round.ask.queues) do
-    if round.has_fires[place] == 1 then
-      return false
-    elseif round.has_messages[place] == 1 then
-      others[#others + 1] = messages.box(queue).waiting
-    end
+local function is_bare(queues)
+  local others = { name("graces"), name("scans"), nil, nil, nil, nil }
+  for place = 1, #queues do
+    local queue, last = queues[place], 4 * place - 2
+    others[last + 1], others[last + 2] = name("pending", queue), name("plain", queue)
+    others[last + 3], others[last + 4] = name("claimed", queue), messages.box(queue).waiting
   end
   return redis.call("EXISTS", unpack(others)) == 0
 end
 
+-- The rates of these queues, and what each is called there: priorities share one.
+local function rates_of(queues)
+  local asked, bases, rates = {}, {}, {}
+  for place = 1, #queues do
+    local base = string.match(queues[place], "^[^^]*")
+    bases[queues[place]], asked[place] = base, "rate/" .. base
+  end
+  for place, packed in ipairs(fields("notes", asked)) do
+    local text = note_of(packed)
+    rates[bases[queues[place]]] = text and cjson.decode(text) or nil
+  end
+  return rates, bases
+end
+
 -- What one call knows of its ask: which of its queues have fires or messages, and their rates.
 local function round_of(ask)
-  local round = { ask = ask, rates = {}, bases = {}, closed = {}, granted = {}, scans = {} }
-  round.first = {} -- index of claims -> when the first of them expires
-  round.comes = {} -- index of messages -> when the next is due, of those that were read to their end
-  round.left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX }
-  round.budget, round.looks, round.put_off = SCAN_MAX, LOOK_MAX, 0
   local queues = ask.queues
-  if #queues == 0 then
-    return round
+  local rates, bases = rates_of(queues)
+  local round = {
+    ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, scans = {},
+    left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
+    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, is_bare = is_bare(queues),
+    first = {}, -- index of claims -> when the first of them expires
+    comes = {}, -- index of messages -> when the next is due, of those that were read to their end
+    has_fires = nil, has_messages = nil, without = nil, is_cut = nil,
+  }
+  if #queues > 0 and not round.is_bare then
+    round.has_fires = redis.call("SMISMEMBER", name("queues"), unpack(queues))
+    round.has_messages = redis.call("SMISMEMBER", name("mailboxes"), unpack(queues))
   end
-  round.has_fires = redis.call("SMISMEMBER", name("queues"), unpack(queues))
-  round.has_messages = redis.call("SMISMEMBER", name("mailboxes"), unpack(queues))
-  local asked = {}
-  for place, queue in ipairs(queues) do
-    local base = string.match(queue, "^[^^]*")
-    round.bases[queue], asked[place] = base, "rate/" .. base
-  end
-  for place, packed in ipairs(redis.call("HMGET", name("notes"), unpack(asked))) do
-    local text = note_of(packed)
-    round.rates[round.bases[queues[place]]] = text and cjson.decode(text) or nil
-  end
-  round.is_bare = is_bare(round)
   return round
+end
+
+local function has_fires(round, place)
+  return not round.is_bare and round.has_fires[place] == 1
+end
+
+local function has_messages(round, place)
+  return round.is_bare or round.has_messages[place] == 1
 end
 
 -- How long a queue's rate lets nobody in.
@@ -125,10 +138,10 @@ end
 local function expired_of(round)
   local gone = {}
   for place, queue in ipairs(round.ask.queues) do
-    if round.has_fires[place] == 1 then
+    if has_fires(round, place) then
       add_expired(gone, round, name("claimed", queue), "states")
     end
-    if round.has_messages[place] == 1 then
+    if has_messages(round, place) then
       add_expired(gone, round, messages.box(queue).taken, "messages")
     end
   end
@@ -157,11 +170,11 @@ end
 
 local function sources_of(round, place)
   local sources, queue = {}, round.ask.queues[place]
-  if round.has_fires[place] == 1 then
+  if has_fires(round, place) then
     add_source(sources, round, "pending", queue, "states")
     add_source(sources, round, "plain", queue, "states")
   end
-  if round.has_messages[place] == 1 then
+  if has_messages(round, place) then
     if not round.is_bare then
       add_source(sources, round, "waiting", queue, "messages")
     end
@@ -339,7 +352,7 @@ local function grant_due(round)
   for place in ipairs(round.ask.queues) do
     if round.budget == 0 or round.put_off >= PUT_OFF_MAX then
       break
-    elseif round.has_fires[place] == 1 or round.has_messages[place] == 1 then
+    elseif has_fires(round, place) or has_messages(round, place) then
       serve(place, round)
     end
   end
@@ -363,11 +376,11 @@ local function next_in_s(round)
     soonest = math.min(soonest, PUT_OFF_AGAIN_S)
   end
   for place, queue in ipairs(round.ask.queues) do
-    if round.has_fires[place] == 1 then
+    if has_fires(round, place) then
       local comes, plain = least(name("pending", queue), wall), least(name("plain", queue), wall)
       soonest = math.min(soonest, comes, plain, expires_in_s(round, name("claimed", queue)))
     end
-    if round.has_messages[place] == 1 then
+    if has_messages(round, place) then
       local box = messages.box(queue)
       local comes = round.is_bare and round.put_off == 0 and round.comes[box.ready]
       comes = comes and comes - wall or least(box.ready, wall)

@@ -11,14 +11,20 @@
 -- tails, results  what an attempt left, by key and number
 
 local fires = {}
-local cache, dirty, changed, marks -- `changed`: messages, in order
-local absent, texts -- keys that nobody has, and the texts of those that are recorded now
-local met, succeeded -- names to be added to the sets of these names; jobs
+local cache, dirty, changed, marks = {}, {}, {}, {} -- `changed`: messages, in order
+local absent, texts = {}, {} -- keys that nobody has, and the texts of those that are recorded now
+local met, succeeded = {}, {} -- set -> names to be added to it; jobs
 
 each_call(function()
-  cache, dirty, changed, marks, absent, texts, succeeded = {}, {}, {}, {}, {}, {}, {}
-  met = { queues = {}, mailboxes = {}, tasks = {}, jobs = {} }
+  cache, dirty, changed, marks = emptied(cache), emptied(dirty), emptied(changed), emptied(marks)
+  absent, texts, met, succeeded = emptied(absent), emptied(texts), emptied(met), emptied(succeeded)
 end)
+
+-- A name to be added to the set that knows all such.
+local function meet(set, one)
+  met[set] = met[set] or {}
+  met[set][one] = true
+end
 
 local function known(key, packed, kind)
   local fire = false
@@ -45,36 +51,32 @@ function fires.open(key)
   return fire and fire.state ~= "over" and fire or nil
 end
 
+-- Answers those that there are none of, of this kind; nil: there are all.
 local function read(keys, kind)
-  local missing = {}
-  for _, key in ipairs(keys) do
-    if not cache[key] then
-      missing[#missing + 1] = key
+  local missing
+  for place, packed in ipairs(fields(kind, keys)) do
+    if not known(keys[place], packed, kind) then
+      missing = missing or {}
+      missing[#missing + 1] = keys[place]
     end
   end
-  if #missing > 0 then
-    for place, packed in ipairs(fields(kind, missing)) do
-      known(missing[place], packed, kind)
-    end
-  end
-  return #missing > 0
+  return missing
 end
 
 -- Read these at once, which are mostly of this kind; answers those that there are, in order.
 function fires.fetch(keys, kind)
   local there, fresh = {}, {}
-  for _, key in ipairs(keys) do
-    if cache[key] == nil then
-      fresh[#fresh + 1] = key
+  for place = 1, #keys do
+    if cache[keys[place]] == nil then
+      fresh[#fresh + 1] = keys[place]
     end
   end
-  if read(fresh, kind or "states") then
-    read(fresh, kind == "messages" and "states" or "messages")
+  local missing = #fresh > 0 and read(fresh, kind or "states")
+  if missing then
+    read(missing, kind == "messages" and "states" or "messages")
   end
-  for _, key in ipairs(keys) do
-    if cache[key] then
-      there[#there + 1] = cache[key]
-    end
+  for place = 1, #keys do
+    there[#there + 1] = cache[keys[place]] or nil
   end
   return there
 end
@@ -156,52 +158,53 @@ function fires.finish(fire, outcome)
   if fire.origin ~= "hook" and is_success(outcome) then
     succeeded[fire.job] = true
   end
-  met.jobs[fire.job] = true
+  meet("jobs", fire.job)
   fires.drop_late_hooks(fire)
 end
 
 -- A call of the server costs more than what it does here: values for one key are given to it together.
 local function give(command, batches)
   for index, values in pairs(batches) do
-    for first = 1, #values, CHUNK do
-      redis.call(command, index, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+    if #values <= CHUNK then
+      redis.call(command, index, unpack(values))
+    else
+      for first = 1, #values, CHUNK do
+        redis.call(command, index, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+      end
     end
   end
 end
 
 -- What is written whatever became of the fires: sets of names, texts, when a job succeeded last.
-local function save_names()
-  local sets, hashes, now = {}, {}, exact(wall)
+local function save_names(sets, hashes)
   for set, names in pairs(met) do
     for one in pairs(names) do
       add(sets, name(set), one)
     end
-    met[set] = {}
   end
   for job in pairs(succeeded) do
-    add(hashes, name("succeeded"), job, now)
+    add(hashes, name("succeeded"), job, exact(wall))
   end
   for key, text in pairs(texts) do
     add(hashes, name("texts"), key, text)
   end
-  succeeded, texts = {}, {}
-  give("SADD", sets)
-  give("HSET", hashes)
+  met, succeeded, texts = emptied(met), emptied(succeeded), emptied(texts)
 end
 
 function fires.save()
   if #changed == 0 and not next(dirty) then
     return
   end
-  local batches = { states = {}, gone = {}, adds = {}, removes = {} }
+  local batches = { states = {}, gone = {}, adds = {}, removes = {}, names = {} }
   for key, change in pairs(dirty) do
     the_general().write(key, change, batches)
   end
   for place = 1, #changed do
     messages.write(changed[place], batches)
   end
-  dirty, changed = {}, {}
-  save_names()
+  dirty, changed = emptied(dirty), emptied(changed)
+  save_names(batches.names, batches.states)
+  give("SADD", batches.names)
   give("HDEL", batches.gone)
   give("HSET", batches.states)
   give("ZREM", batches.removes)

@@ -14,9 +14,9 @@ local RARE = { -- what most do not have
 }
 
 local CHUNK = 500 -- Lua passes no more than some thousand values at once
-local messages, boxes, shelves, KEPT = {}, nil, nil, nil
+local messages, boxes, shelves, KEPT = {}, {}, {}, nil
 
-each_call(function() boxes, shelves, KEPT = {}, {}, name("messages") end)
+each_call(function() boxes, shelves, KEPT = emptied(boxes), emptied(shelves), name("messages") end)
 
 function messages.box(queue)
   local box = boxes[queue]
@@ -56,12 +56,18 @@ end
 -- What a newer version keeps with it stays.
 local function rare_of(fire)
   local rare = fire.rare
+  local is_plain = not (fire.sentence or fire.stop or fire.verdict or fire.again or fire.uncounted or fire.doubted)
+  if is_plain and not rare then
+    return nil
+  end
   for place = 1, #RARE do
     local field = RARE[place]
     local value = fire[field]
-    if value ~= nil or rare and rare[field] ~= nil then
+    if value ~= nil then
       rare = rare or {}
       rare[field] = value
+    elseif rare then
+      rare[field] = nil
     end
   end
   return rare
@@ -93,6 +99,7 @@ function messages.made(key, due, rules, run_at)
     unique_s = rules.unique_s,
   }
   if rules.rare then
+    fire.rare = {}
     for field, value in pairs(rules.rare) do
       fire[field] = value
     end
@@ -103,12 +110,13 @@ end
 local function add(batches, index, one, other)
   local values = batches[index]
   if not values then
-    values = {}
-    batches[index] = values
+    batches[index] = other and { one, other } or { one }
+    return
   end
-  values[#values + 1] = one
+  local last = #values
+  values[last + 1] = one
   if other then
-    values[#values + 1] = other
+    values[last + 2] = other
   end
 end
 
@@ -153,6 +161,9 @@ end
 
 -- The values of many fields of a hash; false where there is none.
 local function fields(hash, wanted)
+  if #wanted <= CHUNK then
+    return #wanted > 0 and redis.call("HMGET", name(hash), unpack(wanted)) or {}
+  end
   local values = {}
   for first = 1, #wanted, CHUNK do
     local last = math.min(first + CHUNK - 1, #wanted)

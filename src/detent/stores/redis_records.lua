@@ -30,7 +30,8 @@ function records.put_light(key, due, rules, text, run_at)
   end
   local fire = messages.made(key, due, rules, run_at)
   cache[key], texts[key] = fire, text
-  met.mailboxes[rules.queue], met.tasks[rules.job] = true, true
+  meet("mailboxes", rules.queue)
+  meet("tasks", rules.job)
   fires.touch(fire)
   return true
 end
@@ -49,9 +50,10 @@ function records.put(text, run_at)
   fire.due, fire.origin, fire.start_by, fire.first = given.due, given.origin, given.start_by, given.first
   fire.is_apart = fire.origin == "push" or nil
   if fire.is_apart then
-    met.mailboxes[fire.queue], met.tasks[fire.job] = true, true
+    meet("mailboxes", fire.queue)
+    meet("tasks", fire.job)
   else
-    met.queues[fire.queue] = true
+    meet("queues", fire.queue)
   end
   cache[key], texts[key] = fire, text
   dirty[key] = { fire = fire, was = {} }

@@ -23,9 +23,9 @@ local function told_of(granted)
     local known_as = not fire.sentence and fire.job .. " " .. exact(fire.ttl)
     local rest = rests[known_as]
     if not rest then
-      rest = cjson.encode({
-        ttl_s = exact(fire.ttl), sentence = fire.sentence, success = successes[places[fire.job]] or nil,
-      })
+      local success = successes[places[fire.job]]
+      rest = '{"ttl_s":"' .. exact(fire.ttl) .. (success and '","success":"' .. success or "")
+      rest = rest .. (fire.sentence and '","sentence":' .. cjson.encode(fire.sentence) or '"') .. "}"
       if known_as then
         rests[known_as] = rest
       end

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import socket
 
 RECEIVE = 65_536
+_TEXT, _NUMBER, _LIST, _WORD, _ERROR = b"$:*+-"
 
 
 class Refused(Exception):
@@ -42,17 +43,17 @@ class Wire:
 
     def _answer(self) -> Any:
         line = self._line()
-        match line[:1]:
-            case b"$":
-                return self._exactly(int(line[1:])) if line != b"$-1" else None
-            case b":":
-                return int(line[1:])
-            case b"*":
-                return [self._answer() for _ in range(int(line[1:]))] if line != b"*-1" else None
-            case b"+":
-                return line[1:]
-            case b"-":
-                return Refused(line[1:].decode("utf-8", "replace"))
+        kind = line[0] if line else 0
+        if kind == _TEXT:
+            return self._exactly(int(line[1:])) if line != b"$-1" else None
+        if kind == _NUMBER:
+            return int(line[1:])
+        if kind == _LIST:
+            return [self._answer() for _ in range(int(line[1:]))] if line != b"*-1" else None
+        if kind == _WORD:
+            return line[1:]
+        if kind == _ERROR:
+            return Refused(line[1:].decode("utf-8", "replace"))
         raise ConnectionError("it does not speak RESP")
 
     def _line(self) -> bytes:

@@ -16,11 +16,14 @@ local SCHEMA = 1
 local FIRST_TEXT = 9
 local STEP_S = 1 -- less is the network, or drift
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
+local NAMES_MAX = 2000 -- that are kept
 local TOUCH_S = 0.25 -- that the store was called is written down no more often than this
 
 local verbs = {} -- of the parts that this script is made of
-local beginnings, prefix = {}, nil
-local said, world, found, wall, mono, exacts, is_ringing
+local beginnings, prefix, places = {}, nil, nil
+local said, world, found, wall, mono, is_ringing
+local exacts = {}
+local names, named = {}, 0 -- of keys: those of one app are used again by the next call
 
 -- What a part has to set anew before each call.
 local function each_call(begin)
@@ -30,13 +33,20 @@ local function each_call(begin)
   end
 end
 
+-- A table for the next call: a new one only where the last has left something in it.
+local function emptied(used)
+  return next(used) == nil and used or {}
+end
+
 each_call(function()
-  prefix = string.sub(KEYS[1], 1, -6)
+  if places ~= KEYS[1] or named > NAMES_MAX then
+    places, prefix, names, named = KEYS[1], string.sub(KEYS[1], 1, -6), {}, 0
+  end
   said = { -- nil: nobody knows
     waits = ARGV[3] ~= "", wall = tonumber(ARGV[4]), era = ARGV[5] ~= "" and ARGV[5] or nil,
     mono = tonumber(ARGV[6]), longest = tonumber(ARGV[7]), elapsed = tonumber(ARGV[8]),
   }
-  world, found, wall, mono, exacts, is_ringing = {}, {}, 0, 0, {}, false
+  wall, mono, exacts, is_ringing = 0, 0, emptied(exacts), false
 end)
 
 -- cjson and Redis would round a number.  The same few come again and again.
@@ -54,7 +64,18 @@ local function is_success(outcome)
 end
 
 local function name(kind, of)
-  return of and prefix .. kind .. ":" .. of or prefix .. kind
+  local some = names[kind]
+  if not some then
+    some = {}
+    names[kind] = some
+  end
+  local key = some[of or 0]
+  if not key then
+    key = of and prefix .. kind .. ":" .. of or prefix .. kind
+    some[of or 0] = key
+    named = named + 1
+  end
+  return key
 end
 
 -- The text of a note, as it is kept; false: there is none.
@@ -68,12 +89,18 @@ local function ring()
   is_ringing = true
 end
 
+-- The text of `world` as the last call left it: where it is the same, it need not be read again.
+local kept
+
 local function read_world()
   local packed = redis.call("GET", name("world"))
-  world = packed and cmsgpack.unpack(packed) or {}
+  if not packed or packed ~= kept then
+    world = packed and cmsgpack.unpack(packed) or {}
+  end
+  kept = nil -- until this call is over
   found = {
     last = world.last, era = world.era, ahead = world.ahead, calm_until = world.calm_until, fence = world.fence,
-    longest = world.longest, generation = world.generation, recorded = world.recorded,
+    longest = world.longest, generation = world.generation, recorded = world.recorded, packed = packed,
   }
 end
 
@@ -84,7 +111,11 @@ local function save_world()
   local is_grown = world.fence ~= found.fence or world.longest ~= found.longest
   local is_more = world.generation ~= found.generation or world.recorded ~= found.recorded
   if is_told or is_timed or is_grown or is_more then
-    redis.call("SET", name("world"), cmsgpack.pack(world))
+    local packed = cmsgpack.pack(world)
+    redis.call("SET", name("world"), packed)
+    kept = packed
+  else
+    world.last, kept = found.last, found.packed
   end
 end
 
@@ -167,7 +198,7 @@ end
 local function reply(answer, words)
   save_world()
   if is_ringing then
-    redis.call("XADD", name("bell"), "MAXLEN", 1, "*", "rang", 1)
+    redis.call("XADD", name("bell"), "MAXLEN", "~", 1, "*", "rang", 1)
   end
   local told = { exact(wall), exact(mono), world.era, exact(world.longest), cjson.encode(answer) }
   for place = 1, #words do
