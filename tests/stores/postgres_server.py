@@ -1,7 +1,7 @@
 """A PostgreSQL server that the tests own: on a socket in a directory of its own, gone when they end.
 
-Its binaries are those of the system or of the package `pgserver`.  PostgreSQL refuses to run as root, so
-root starts it as another user.
+Its binaries are those in DETENT_POSTGRES_BIN, of the system, or of the package `pgserver`.  PostgreSQL refuses
+to run as root, so root starts it as another user.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from detent.stores.postgres import PostgresStore
 from detent.testing.store_checks_world import FakeClock
 
 PATIENCE_S = 30.0
+CHOSEN = "DETENT_POSTGRES_BIN"  # a directory with the programs of a PostgreSQL server: these and no others
 QUICK = (
     "fsync=off",
     "shared_buffers=32MB",
@@ -153,11 +154,16 @@ def has_tls() -> bool:
 
 
 def _binary(name: str) -> str:
-    return str(_binaries() / name)
+    binary = _binaries() / name
+    if not binary.exists():
+        pytest.skip(f"needs {name} beside the server in {binary.parent}")
+    return str(binary)
 
 
 @cache
 def _binaries() -> Path:
+    if chosen := os.environ.get(CHOSEN):
+        return Path(chosen).resolve(strict=True)
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)
     on_path = shutil.which("postgres")
     package = importlib.util.find_spec("pgserver")
