@@ -1,7 +1,7 @@
 """A PostgreSQL server that the tests own: on a socket in a directory of its own, gone when they end.
 
-Its binaries are those in DETENT_POSTGRES_BIN, of the system, or of the package `pgserver`.  PostgreSQL refuses
-to run as root, so root starts it as another user.
+Its binaries are those in DETENT_POSTGRES_BIN, of the system, or of the package `pgserver`.  PostgreSQL
+refuses to run as root, so root starts it as another user.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class Session:
     def call(self, verb: str, document: dict[str, Any], wall: float | None = None) -> Any:
         if wall is not None:
             self.db.execute(f"SET detent.wall TO '{wall!r}'")
-        text = json.dumps(document | {"memory": {}})
+        text = json.dumps({"memory": {}} | document)
         answer = self.db.execute(f"SELECT {self._schema}.{verb}(%s)", (text,)).fetchone()
         assert answer is not None
         return answer[0]

@@ -1,6 +1,6 @@
-"""The store's tests on every major version of PostgreSQL that it promises to work with: `make postgres-versions`.
+"""The store's tests on every PostgreSQL that it promises to work with: `make postgres-versions`.
 
-The servers come from npm, as that has binaries of all of them; their oldest is the oldest that the store takes.
+The servers come from npm, which has binaries of all of them; the oldest is the oldest that the store takes.
 """
 
 from __future__ import annotations

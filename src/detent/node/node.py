@@ -131,6 +131,7 @@ class Node(Planning):
 
     async def _claim(self) -> float:
         """Ask for as much as we have room for; repeat an ask until it is answered."""
+        is_new = self._ask is None
         if self._ask is None:
             await asyncio.sleep(self.share.delay_s)
             self._ask = self._new_ask()
@@ -146,7 +147,8 @@ class Node(Planning):
         if fresh:
             self.edges.spawn(self._begin(fresh))
         self._keep.ring()
-        return self._when_to_ask_again(ask, grants)
+        wait_s = self._when_to_ask_again(ask, grants)
+        return wait_s if is_new else 0.0  # what became due since it was first sent is for the next one
 
     def _new_ask(self) -> Ask:
         self._asks, self._owes_hooks = self._asks + 1, False

@@ -68,20 +68,25 @@ END $$;
 
 CREATE FUNCTION arrive(memory jsonb) RETURNS moment LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    it   world;
-    wall float8 := clock();
-    mono float8;
+    it    world;
+    wall  float8 := clock();
+    mono  float8;
+    alone boolean;
 BEGIN
     SELECT * INTO STRICT it FROM world;
     -- While a call goes by the clock as it found it, nobody sets it right: what that call writes is not seen yet,
     -- and could not be moved along.
-    IF ahead(it, memory, wall - it.steps) <> 0 THEN
+    alone := ahead(it, memory, wall - it.steps) <> 0;
+    IF alone THEN
         PERFORM pg_advisory_xact_lock(1685352052, 'world'::regclass::oid::integer);
     ELSE
         PERFORM pg_advisory_xact_lock_shared(1685352052, 'world'::regclass::oid::integer);
     END IF;
     SELECT * INTO STRICT it FROM world;
     mono := wall - it.steps;
+    IF NOT alone AND ahead(it, memory, mono) <> 0 THEN
+        RAISE serialization_failure USING MESSAGE = 'the clock was set while this call waited';  -- it is sent again
+    END IF;
     IF it.system <> system_now() OR ahead(it, memory, mono) <> 0 OR has_orphans(it, memory, mono)
        OR NOT memory ? 'era' AND mono > it.seen + 1 AND mono > it.seen + longest_ttl() / 2 THEN
         SELECT * INTO STRICT it FROM world FOR UPDATE;

@@ -1,0 +1,51 @@
+"""An ask that is repeated, as its answer was lost: it gets what it was granted, and nothing since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from detent.errors import StoreUnavailable
+from detent.model import Fire, Policy, Query
+from detent.testing.sim import APP, Fleet, Sim
+
+KEY = f"{APP}.skip+1"
+DEAF_S, DUE_S, HEARS_S = 100.0, 115.0, 130.3
+SOON_S = 2.0
+
+
+class HalfDeaf(Sim):
+    """For a while its one node hears no answer to an ask; all requests arrive."""
+
+    def offload(self, life: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        way = super().offload(life)
+
+        async def call(line: str, method: Callable[..., Any], *args: Any) -> Any:
+            answer = await way(line, method, *args)
+            if line == "look" and DEAF_S < self.loop.time() < HEARS_S:
+                raise StoreUnavailable("the answer is lost")
+            return answer
+
+        return call
+
+    def put(self) -> None:
+        fire = Fire(KEY, f"{APP}.skip", self.now(), origin="manual", policy=Policy("Allow"))
+        self.store.put([fire], delay_s=DUE_S - self.loop.time())
+        self.store.shadow.pushed.add(KEY)
+
+    def call_otherwise(self) -> None:
+        """Another call than an ask is the first to be answered, and says that the store is back."""
+        self.loop.create_task(self.nodes["m0"]._call("report", self.store.notes, APP))
+
+
+def test_what_became_due_between_an_ask_and_its_repetition_is_asked_for_at_once() -> None:
+    sim = HalfDeaf(1, "calm", hours=0.2, fleet=Fleet((1, 1), jobs=0, room=8))
+    sim.define("skip", 86_400)
+    sim.witness.is_punctual = False
+    sim.loop.call_later(DEAF_S + 1, sim.put)
+    sim.loop.call_later(HEARS_S, sim.call_otherwise)
+    assert sim.run().broken == []
+    [row] = sim.store.find(Query(key=KEY))
+    assert row.claimed_at is not None
+    late_s = (row.claimed_at - row.fire.due_at).total_seconds() - (HEARS_S - DEAF_S - 1)
+    assert 0 < late_s < SOON_S, f"claimed {late_s:.1f} s after the store was heard again"
