@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
-from typing import NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
 
 from report import Bench, Budget, Cell, Effort, Result, Table, main
 from servers import Server, postgres_server, redis_server
 
+from detent.errors import StoreUnavailable
 from detent.model import Ask, Fire, Outcome, Plan, Policy, Report, Verdict
 from detent.stores.base import Store
 from detent.stores.postgres import PostgresStore
@@ -29,10 +32,15 @@ KEEP_FIRES = 10
 KEEP_S = timedelta(days=30).total_seconds()
 PRUNE_EVERY = 20  # rounds: fires of a job; a node prunes by the minute
 GROWTH = 1.1
+SAY_EVERY = 50_000
+TRIES = 10
 DONE = Verdict(Outcome("succeeded"))
 TAIL = b"one line of output, as a job may have it\n" * 4
 SCHEMA = "detent"
 VACUUM = "autovacuum_naptime=2s"  # the default is a minute
+
+
+T = TypeVar("T")
 
 
 class State(NamedTuple):
@@ -45,8 +53,11 @@ class State(NamedTuple):
 
 def states(store: Store, n: int, size_mb: Callable[[], float]) -> list[State]:
     """After a tenth, as a beginning; after n; after 2 n."""
-    found, wanted = [], [n // 10, n, 2 * n]
+    found, wanted, began, said = [], [n // 10, n, 2 * n], monotonic(), 0
     for done in fire_on(store, min(JOBS_MAX, n)):
+        if done - said >= SAY_EVERY:
+            said = done
+            print(f"{done:,} fires in {monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         if done >= wanted[0]:
             found.append(State(wanted.pop(0), done, size_mb()))
         if not wanted:
@@ -60,14 +71,23 @@ def fire_on(store: Store, jobs: int) -> Iterator[int]:
     chart = store.adopt(APP, store.adopt(APP, -1, {}).generation, dict.fromkeys(names, "1"))
     asks, done = count(1), 0
     for turn in count(1):
-        store.advance(APP, [plan_of(name, chart.marks[name].at, chart.now) for name in names])
-        while claims := store.claim(Ask(APP, "node", next(asks), limit=jobs)).claims:
-            store.finish([Report(claim, DONE, tail=TAIL) for claim in claims])
+        plans = [plan_of(name, chart.marks[name].at, chart.now) for name in names]
+        patiently(store.advance, APP, plans)
+        while claims := patiently(store.claim, Ask(APP, "node", next(asks), limit=jobs)).claims:
+            patiently(store.finish, [Report(claim, DONE, tail=TAIL) for claim in claims])
             done += len(claims)
         if turn % PRUNE_EVERY == 0:
-            store.prune(APP, KEEP_S, KEEP_FIRES)
+            patiently(store.prune, APP, KEEP_S, KEEP_FIRES)
             yield done
-        chart = store.adopt(APP, -1, {})
+        chart = patiently(store.adopt, APP, -1, {})
+
+
+def patiently(call: Callable[..., T], *given: Any) -> T:
+    """Again, where a busy machine held it up: every call may be repeated."""
+    for _ in range(TRIES - 1):
+        with suppress(StoreUnavailable):
+            return call(*given)
+    return call(*given)
 
 
 def plan_of(job: str, since: datetime, until: datetime) -> Plan:

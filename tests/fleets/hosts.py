@@ -62,6 +62,7 @@ class ServedPostgres:
 
     def __init__(self, name: str, server: PostgresServer) -> None:
         self.server, self.name = server, name.replace("-", "_")
+        self.standby: PostgresServer | None = None
         server.sql(f"CREATE ROLE {self.name} LOGIN")
         self.create()
 

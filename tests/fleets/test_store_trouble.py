@@ -5,6 +5,7 @@ All troubles of a kind of store happen at the same time, each to a fleet of its 
 
 from __future__ import annotations
 
+import shutil
 import time
 import traceback
 from collections.abc import Iterator
@@ -17,8 +18,8 @@ from tests.e2e.fleet import NEVER, PATIENCE_S, wait_for
 from tests.e2e.small_disk import mounted
 from tests.fleets.hosts import Hosts, ServedPostgres, hosts_on, watched
 from tests.fleets.once import once
-from tests.fleets.troubles import TROUBLES, Trouble
-from tests.stores.postgres_server import new_server, shared_server
+from tests.fleets.troubles import LOG, TROUBLES, Trouble
+from tests.stores.postgres_server import Server, new_server, server_user, shared_server
 
 from detent.clock import instant
 
@@ -118,16 +119,39 @@ def _assert_all_is_accounted_for(hosts: Hosts, interrupted: str, ended: float) -
 def _hosts_for(kind: str, trouble: Trouble, directory: Path) -> Iterator[Hosts]:
     """On a server that others share, or on one of their own where it has to suffer as a whole."""
     with ExitStack() as stack:
-        if trouble.needs == "own":
-            server = new_server()
-            stack.callback(server.remove)
-            server.make()
-            server.start()
-            yield stack.enter_context(watched(Hosts(directory, ServedPostgres(directory.name, server))))
+        if trouble.needs and kind == "postgres":
+            served = ServedPostgres(directory.name, _own_server(stack, trouble))
+            if trouble.needs == "standby":
+                served.standby = _standby_of(stack, served.server)
+            yield stack.enter_context(watched(Hosts(directory, served)))
         else:
             if trouble.needs == "small disk":
                 stack.enter_context(mounted(directory / "redis", "2m"))
             yield stack.enter_context(hosts_on(kind, directory))
+
+
+def _own_server(stack: ExitStack, trouble: Trouble) -> Server:
+    if trouble.needs != "small disk":
+        server, options = new_server(), list[str]()
+        stack.callback(server.remove)
+    else:
+        server = new_server("restart_after_crash=off", "max_wal_size=4MB", "min_wal_size=2MB")
+        stack.callback(server.remove)
+        log = stack.enter_context(mounted(server.directory / LOG, "32m"))
+        if user := server_user().get("user"):
+            shutil.chown(log, user)
+        options = ["--wal-segsize=1", f"--waldir={log}"]
+    server.make(*options)
+    server.start()
+    return server
+
+
+def _standby_of(stack: ExitStack, primary: Server) -> Server:
+    standby = new_server()
+    stack.callback(standby.remove)
+    standby.copy(primary)
+    standby.start()
+    return standby
 
 
 def test_a_slow_store_is_waited_for(hosts: Hosts) -> None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psycopg
 import redis
 from tests.e2e.small_disk import fill
 from tests.fleets.hosts import Hosts, ServedPostgres, ServedRedis
 
 SECRET = "another-one"
+LOG = "log-disk"  # where a PostgreSQL with a small disk has its write-ahead log
 
 
 class Trouble(NamedTuple):
     begin: Callable[[Hosts], object]
     mend: Callable[[Hosts], object]
     forgets: bool = False  # the store comes back with nothing
-    needs: str = ""  # a server of its "own", or a "small disk" for it
+    needs: str = ""  # a server of its "own", a "small disk" for it, a "standby"
 
 
 def _redis(hosts: Hosts) -> ServedRedis:
@@ -117,11 +120,38 @@ def _trust_again(hosts: Hosts) -> None:
     served.server.sql("SELECT pg_reload_conf()")
 
 
+def _follow_standby(hosts: Hosts) -> None:
+    """Whatever leads to the primary leads to its standby, as after a failover that went wrong."""
+    standby = _postgres(hosts).standby
+    assert standby is not None
+    hosts.proxy.lead_to(standby.socket)
+
+
+def _fill_disk(hosts: Hosts) -> None:
+    """That of its log, without which it cannot write at all: it ends with its next file."""
+    server = _postgres(hosts).server
+    fill(server.directory / LOG / "filler")
+    with suppress(psycopg.OperationalError):
+        while True:
+            server.sql("SELECT pg_switch_wal(), txid_current()")
+
+
+def _make_room_for_log(hosts: Hosts) -> None:
+    server = _postgres(hosts).server
+    server.wait_end()
+    (server.directory / LOG / "filler").unlink()
+    server.start()
+
+
 ON_POSTGRES = ON_THE_WAY | {
     "read-only": Trouble(
         _alter("DATABASE {name} SET default_transaction_read_only TO on"),
         _alter("DATABASE {name} RESET default_transaction_read_only"),
     ),
+    "a standby": Trouble(
+        _follow_standby, lambda hosts: hosts.proxy.lead_to(hosts.served.target), needs="standby"
+    ),
+    "a full disk": Trouble(_fill_disk, _make_room_for_log, needs="small disk"),
     "no room for a connection": Trouble(
         _alter("ROLE {name} CONNECTION LIMIT 0"), _alter("ROLE {name} CONNECTION LIMIT -1")
     ),

@@ -56,8 +56,14 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
-    def make(self) -> None:
-        self._run("initdb", "-A", "trust", "--no-sync", "-U", "postgres", "-E", "UTF8", "-D", str(self.data))
+    def make(self, *options: str) -> None:
+        words = ["-A", "trust", "--no-sync", "-U", "postgres", "-E", "UTF8", "-D", str(self.data), *options]
+        self._run("initdb", *words)
+
+    def wait_end(self) -> None:
+        """Of its own accord."""
+        assert self._process is not None
+        self._process.wait(PATIENCE_S)
 
     @property
     def socket(self) -> str:

@@ -47,6 +47,11 @@ class Proxy:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTED)
                 end.shutdown(socket.SHUT_RD)  # wakes who reads from it, and who then closes it
 
+    def lead_to(self, target: int | str) -> None:
+        """To another server from now on."""
+        self._target = target
+        self.cut()
+
     def reset(self) -> None:
         """Every connection is reset, also those to come."""
         self._resets = True
