@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -43,6 +44,33 @@ def store(server: Server) -> Iterator[PostgresStore]:
 def message(key: str, queue: str = "default", **policy: Any) -> Fire:
     whole: dict[str, Any] = {"concurrency": "Allow", "claim_s": TTL_S} | policy
     return fire(key, origin="push", queue=queue, policy=Policy(**whole))
+
+
+# In one push.
+
+
+def test_of_many_alike_each_key_is_new_once(server: Server, store: PostgresStore) -> None:
+    store.put([message("a.b@2"), message("a.b@5")])
+    many = [message(f"a.b@{n}") for n in (3, 2, 1, 3, 4)]
+    assert store.put(many) == [True, False, True, False, True]
+    with psycopg.connect(server.url) as db:
+        assert store.put_in(db, [message(f"a.b@{n}") for n in (6, 5, 6)]) == [True, False, False]
+    assert keys(Asker(store).claim()) == ["a.b@2", "a.b@5", *(f"a.b@{n}" for n in (1, 3, 4)), "a.b@6"]
+
+
+def test_messages_that_differ_in_one_thing_keep_it(store: PostgresStore) -> None:
+    plain = message("a.b@1")
+    others = [
+        plain._replace(key="a.b@2", queue="mail"),
+        plain._replace(key="a.b@3", policy=Policy("Allow", claim_s=7.0)),
+        plain._replace(key="a.b@4", payload="4", run_id="r4"),
+        plain._replace(key="a.b@5", due_at=plain.due_at + timedelta(seconds=1)),
+    ]
+    store.put([plain, *others])
+    store.put([plain._replace(key=f"a.b@{n}", payload=str(n), run_id=f"r{n}") for n in (6, 7)])
+    rows = {row.fire.key: row.fire for row in store.find(Query())}
+    assert [rows[one.key] for one in (plain, *others)] == [plain, *others]
+    assert [(rows[f"a.b@{n}"].payload, rows[f"a.b@{n}"].run_id) for n in (6, 7)] == [("6", "r6"), ("7", "r7")]
 
 
 # In a transaction of the user's.

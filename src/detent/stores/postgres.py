@@ -37,7 +37,6 @@ from detent.stores.postgres_values import (
     chart_of,
     claim_json,
     fire_json,
-    fires_json,
     first_of,
     fresh_of,
     grants_of,
@@ -45,6 +44,7 @@ from detent.stores.postgres_values import (
     outcome_text,
     plain,
     plan_json,
+    put_json,
     query_json,
     report_json,
     row_of,
@@ -89,9 +89,7 @@ class PostgresStore:
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         within_s = SOON_S if len(fires) <= SOON_MAX else LATER_S
-        return fresh_of(
-            self._call("put", {"fires": fires_json(fires), "delay": delay_s}, within_s), len(fires)
-        )
+        return fresh_of(self._call("put", put_json(fires, delay_s), within_s), fires)
 
     def put_in(self, connection: Connection[Any], fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         """The same by a connection of the caller's, in the transaction that it is in: recorded and told when
@@ -99,7 +97,7 @@ class PostgresStore:
         self._see_to_schema()
         with connection.cursor(row_factory=first_of) as cursor:
             cursor.execute(*self._putting(fires, delay_s))
-            return fresh_of(cursor.fetchone(), len(fires))
+            return fresh_of(cursor.fetchone(), fires)
 
     async def aput_in(
         self, connection: AsyncConnection[Any], fires: Sequence[Fire], delay_s: float = 0
@@ -110,7 +108,7 @@ class PostgresStore:
         await asyncio.to_thread(self._see_to_schema)
         async with connection.cursor(row_factory=first_of) as cursor:
             await cursor.execute(*self._putting(fires, delay_s))
-            return fresh_of(await cursor.fetchone(), len(fires))
+            return fresh_of(await cursor.fetchone(), fires)
 
     # Running.
 
@@ -180,7 +178,7 @@ class PostgresStore:
             self._links.open().close()
 
     def _putting(self, fires: Sequence[Fire], delay_s: float) -> tuple[bytes, tuple[str]]:
-        text = json.dumps({"fires": fires_json(fires), "delay": delay_s}, separators=(",", ":"))
+        text = json.dumps(put_json(fires, delay_s), separators=(",", ":"))
         return f'SELECT "{self._links.schema}".put_in(%s::jsonb)::text'.encode(), (text,)
 
     def _call(self, verb: str, document: Json, within_s: float = SOON_S) -> Any:

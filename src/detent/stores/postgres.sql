@@ -192,3 +192,7 @@ ALTER TABLE attempts DROP CONSTRAINT attempts_fire_fkey;
 CREATE TABLE bells (
     app text NOT NULL
 );
+
+-- version 3
+
+-- Its functions are others: messages that are alike are told by what they share, and the clock is set right alone.

@@ -64,13 +64,62 @@ BEGIN
     RETURN done;
 END $$;
 
+-- Record messages that differ in nothing but key, run id and payload: what they share is read once.  None has a lane
+-- or takes the place of another.  The keys that were new.
+CREATE FUNCTION insert_alike(given jsonb, now float8, run_at float8) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    owner text := split_part(given->'same'->>'job', '.', 1);
+    done  text[];
+BEGIN
+    WITH fresh AS (
+        INSERT INTO fires (id, key, app, job, due, run_id, queue, lane, start_by, policy, concurrency, width,
+                           claim_s, grace_s, catch_up, late_hooks, origin, revision, payload, first, instants,
+                           breaker, run_at)
+        SELECT nextval('fire_ids'), one.key, owner, job, due, one.run_id, queue, '', start_by, policy,
+               concurrency, coalesce(width, 1), claim_s, coalesce(grace_s, 0), coalesce(catch_up, 'latest'),
+               '{}', origin, coalesce(revision, ''), one.payload, first, coalesce(instants, 1),
+               coalesce(breaker, ''), insert_alike.run_at
+        FROM jsonb_to_record(given->'same') AS same(
+            job text, due float8, queue text, start_by float8, policy text, concurrency text, width integer,
+            claim_s float8, grace_s float8, catch_up text, origin text, revision text, first float8,
+            instants integer, breaker text
+        ) CROSS JOIN ROWS FROM (
+            jsonb_array_elements_text(given->'keys'), jsonb_array_elements_text(given->'run_ids'),
+            jsonb_array_elements_text(given->'payloads')
+        ) WITH ORDINALITY AS one(key, run_id, payload, place)
+        ORDER BY one.key COLLATE "C", one.place  -- two calls that put the same keys must not cross
+        ON CONFLICT (key) DO NOTHING RETURNING key
+    )
+    SELECT coalesce(array_agg(key), '{}') INTO done FROM fresh;
+    RETURN done;
+END $$;
+
 CREATE FUNCTION put(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     here moment := arrive(given->'memory');
-    done recorded := record(given->'fires', here.wall, here.wall + (given->>'delay')::float8);
+    due  float8 := here.wall + (given->>'delay')::float8;
+    keys text[];
+    done recorded;
 BEGIN
+    IF given ? 'alike' THEN
+        keys := insert_alike(given->'alike', here.wall, due);
+        IF keys <> '{}' THEN
+            PERFORM ring(split_part(given->'alike'->'same'->>'job', '.', 1));
+        END IF;
+        RETURN answer(here, alike_answer(given, keys));
+    END IF;
+    done := record(given->'fires', here.wall, due);
     PERFORM ring(app) FROM unnest(done.apps) AS app;
     RETURN answer(here, jsonb_build_object('fresh', done.places));
+END $$;
+
+-- Most often all were new.
+CREATE FUNCTION alike_answer(given jsonb, keys text[]) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF cardinality(keys) = jsonb_array_length(given->'alike'->'keys') THEN
+        RETURN '{"all": true}';
+    END IF;
+    RETURN jsonb_build_object('keys', keys);
 END $$;
 
 -- The same in a transaction of the caller's, who needs no right on the tables.  It may last: no lock is kept that
@@ -79,8 +128,15 @@ CREATE FUNCTION put_in(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SECU
 SET search_path FROM CURRENT AS $$
 DECLARE
     now  float8 := clock();
-    done recorded := insert_fires(given->'fires', now, now + (given->>'delay')::float8);
+    keys text[];
+    done recorded;
 BEGIN
+    IF given ? 'alike' THEN
+        keys := insert_alike(given->'alike', now, now + (given->>'delay')::float8);
+        INSERT INTO bells SELECT split_part(given->'alike'->'same'->>'job', '.', 1) WHERE keys <> '{}';
+        RETURN alike_answer(given, keys);
+    END IF;
+    done := insert_fires(given->'fires', now, now + (given->>'delay')::float8);
     INSERT INTO bells SELECT unnest(done.apps);
     RETURN jsonb_build_object('fresh', done.places);
 END $$;

@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from detent.clock import instant
@@ -81,6 +82,34 @@ def _policy_json(policy: Policy) -> Json:
 
 def fires_json(fires: Iterable[Fire]) -> list[Json]:
     return [fire_json(fire, place) for place, fire in enumerate(fires)]
+
+
+def put_json(fires: Sequence[Fire], delay_s: float) -> Json:
+    """Messages of one push differ in little: what they share is said once."""
+    if len(fires) > 1 and _are_alike(fires):
+        same = fire_json(fires[0], 0)
+        for name in ("place", "key", "run_id", "payload"):
+            same.pop(name, None)
+        alike = {
+            "same": same,
+            "keys": [fire.key for fire in fires],
+            "run_ids": [fire.run_id for fire in fires],
+            "payloads": [plain(fire.payload) for fire in fires],
+        }
+        return {"alike": alike, "delay": delay_s}
+    return {"fires": fires_json(fires), "delay": delay_s}
+
+
+def _are_alike(fires: Sequence[Fire]) -> bool:
+    """In all but key, run id and payload; and nothing else needs to be looked at for them."""
+    first = fires[0]
+    if first.lane or first.policy.unique_s or any(hook.startswith("on_late") for hook in first.policy.hooks):
+        return False
+    shared = _shared(first)
+    return all(_shared(fire) == shared for fire in fires)
+
+
+_shared = itemgetter(*(n for n, name in enumerate(Fire._fields) if name not in ("key", "run_id", "payload")))
 
 
 def plan_json(plan: Plan, place: int) -> Json:
@@ -161,9 +190,20 @@ def first_of(_: object) -> Callable[[Sequence[Any]], Json]:
     return lambda values: json.loads(values[0])
 
 
-def fresh_of(said: Mapping[str, Any] | None, count: int) -> list[bool]:
-    fresh = set(said["fresh"]) if said else set()
-    return [place in fresh for place in range(count)]
+def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool]:
+    """Which were new; of two with one key it is the first."""
+    if not said:
+        return [False] * len(fires)
+    if "all" in said:
+        return [True] * len(fires)
+    if "keys" in said:
+        left, fresh = set(said["keys"]), list[bool]()
+        for fire in fires:
+            fresh.append(fire.key in left)
+            left.discard(fire.key)
+        return fresh
+    places = set(said["fresh"])
+    return [place in places for place in range(len(fires))]
 
 
 def chart_of(said: Mapping[str, Any]) -> Chart:
