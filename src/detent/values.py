@@ -72,10 +72,14 @@ else:
             return made
 
         def _replace(self, /, **changes):
-            made = self._make(map(changes.pop, self._fields, self))
-            if changes:
-                raise ValueError(f"got unexpected field names: {list(changes)!r}")
-            return made
+            fields, values = self._fields, [*self]
+            for field, value in changes.items():
+                if field not in fields:
+                    raise ValueError(
+                        f"got unexpected field names: {[one for one in changes if one not in fields]!r}"
+                    )
+                values[fields.index(field)] = value
+            return tuple.__new__(type(self), values)
 
         def _asdict(self):
             return dict(zip(self._fields, self, strict=True))

@@ -284,7 +284,18 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant).decode
+_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+
+
+def _decode(text: str) -> Any:
+    """Most have nothing around their JSON, and need not be searched for where it begins and ends."""
+    if text[:1] in _OPENING and text[-1:] in _CLOSING:
+        value, end = _decoder.raw_decode(text)
+        if end == len(text):
+            return value
+    return _decoder.decode(text)
+
+
 _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _encode_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -340,6 +351,7 @@ def _sizes(size: int, most: int) -> str:
     return f"{plural(size, 'byte')}, {most:,} are allowed"
 
 
+_OPENING, _CLOSING = frozenset("{["), frozenset("}]")
 _SIG = ',"sig":"'
 _SMALLER = "keep large data elsewhere and send its name"
 _TASK_MAX = 200  # characters of a name that are compared with those of the tasks there are

@@ -78,8 +78,7 @@ def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
     """What to tell the store, with the hooks that follow if this is the end of the fire."""
     follow = () if verdict.again_in_s is not None else _follow(claim, verdict.outcome, end, now) + end.follow
     result = "" if claim.fire.policy.drop_result else end.result
-    ended = Report(claim, verdict, status=end.status, took_s=end.took_s, tail=end.tail, result=result)
-    return ended._replace(follow=follow)
+    return Report(claim, verdict, end.status, end.took_s, end.tail, follow, result)
 
 
 def backoff_s(attempt: int, retries: Retries, rng: Random) -> float:
@@ -115,7 +114,7 @@ def _wait_s(end: End, attempt: int, retries: Retries, rng: Random) -> float:
 
 def _follow(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fire, ...]:
     fire, event = claim.fire, _HOOKS.get(outcome.kind, "")
-    if fire.origin == "hook" or not event:
+    if fire.origin == "hook" or not event or not fire.policy.hooks:
         return ()
     told: dict[str, object] = {
         "outcome": outcome.kind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
@@ -15,6 +16,8 @@ from detent.node.edges import Edges, Pace
 from detent.node.recollection import Recollection
 from detent.node.timeline import Timeline, in_force
 
+SAME_S = 0.001
+
 
 class Planning:
     def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
@@ -22,6 +25,7 @@ class Planning:
         self.timeline = Timeline(pace.ahead_s)
         self._adopted = False
         self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
+        self._reckoned_at, self._reckoned = -math.inf, instant(0.0)  # when, and the store's now of then
         self._read_at = 0.0  # when the request for the newest chart was sent
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
@@ -85,9 +89,14 @@ class Planning:
 
     def _learn(self, now: datetime) -> None:
         self._ahead_of_us_s = now.timestamp() - self.edges.monotonic()
+        self._reckoned_at = -math.inf
 
     def store_now(self) -> datetime:
-        return instant(self.edges.monotonic() + self._ahead_of_us_s)
+        """To a millisecond: it is asked for several times for each of thousands of fires."""
+        at = self.edges.monotonic()
+        if not 0 <= at - self._reckoned_at < SAME_S:
+            self._reckoned_at, self._reckoned = at, instant(at + self._ahead_of_us_s)
+        return self._reckoned
 
     async def _definition(self, fire: Fire, granted: float) -> Job | None:
         """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
