@@ -12,7 +12,8 @@ import pytest
 
 from detent.clock import boottime
 from detent.model import Call, Claim, End, Fire, Outcome, Policy
-from detent.node.batches import BLOCKED, TOGETHER_LONG, Batches, Member
+from detent.node.batches import BLOCKED, Batches
+from detent.node.members import TOGETHER_LONG, Member
 from detent.node.pacing import TOGETHER_MAX, TOGETHER_S, Pacing
 from detent.node.processes import Work
 from detent.runners.call import CallSpec, Household
@@ -72,8 +73,8 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def part(place: int, error: str = "") -> list[Any]:
-    return [place, 1 if error else 0, error, "", "", 0.001]
+def part(place: int, error: str = "") -> str:
+    return json.dumps([[place, 1, error, "", "", 0.001] if error else [place, 0.001]])
 
 
 def kinds(members: list[Member]) -> list[str]:
@@ -166,12 +167,34 @@ def test_a_success_counts_at_once_and_a_failure_when_all_is_gone() -> None:
 
 
 @pytest.mark.parametrize("end", ["failed", "timed-out", "lost"])
-def test_where_a_child_dies_the_first_without_an_answer_is_blamed(end: Any) -> None:
+def test_where_a_child_dies_the_last_that_it_had_begun_is_blamed(end: Any) -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
+        work.parted(1)
         work.resolve(End(Outcome(end)))
         await turns()
-        assert kinds(members) == ["succeeded", "failed", end, "-", "-"]
+        assert kinds(members) == ["succeeded", "failed", "succeeded", end, "-"]
+
+    play(scene)
+
+
+def test_where_nobody_knows_what_was_begun_all_are_lost() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.lose("its warden died")
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "lost", "lost", "lost"]
+
+    play(scene)
+
+
+def test_where_no_child_was_found_for_them_the_first_is_blamed() -> None:
+    async def scene(world: World) -> None:
+        world.learn_quick(QUICK)
+        members = await world.add_many(3, QUICK)
+        world.warden.works[0].resolve(End(Outcome("failed", "the Python process for it did not come up")))
+        await turns()
+        assert kinds(members) == ["failed", "-", "-"]
 
     play(scene)
 
@@ -179,6 +202,7 @@ def test_where_a_child_dies_the_first_without_an_answer_is_blamed(end: Any) -> N
 def test_one_that_ends_its_child_as_if_all_were_well_is_lost() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
+        work.parted(2)
         work.resolve(End(Outcome("succeeded"), status=0))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "lost", "-", "-"]
@@ -201,11 +225,36 @@ def test_what_was_recalled_is_given_back_and_not_blamed() -> None:
     play(scene)
 
 
+def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_recalled() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.parted(0)
+        assert kinds(members) == ["succeeded", "?", "succeeded", "succeeded", "?"]
+        work.parted(json.dumps([[2, 0.1], [3, 0.1], [4, 0.1]]))
+        assert kinds(members) == ["succeeded", "?", "succeeded", "succeeded", "succeeded"]
+
+    play(scene)
+
+
 def test_a_child_that_says_what_nobody_asked_harms_nobody() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work.parted(part(0, "again"))
         work.parted(part(77))
+        assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "said", ["[", "[7]", "[[]]", "[[2]]", '[[2, "x"]]', "[[2, 1, 2, 3]]", "[{}]", "[" * 9999]
+)
+def test_a_child_whose_words_cannot_be_read_is_ended(said: str) -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work._processes = world.warden  # type: ignore[assignment]
+        work.parted(said)
+        assert [one["do"] for one in world.warden.said] == ["stop"]
         assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
 
     play(scene)
@@ -219,6 +268,7 @@ def test_one_that_is_told_to_stop_before_its_turn_does_not_stop_the_others() -> 
         work._processes = world.warden  # type: ignore[assignment]
         work.parted(part(2))
         assert [one["do"] for one in world.warden.said] == ["stop"], "when it would begin"
+        work.parted(1)
         work.resolve(End(Outcome("cancelled")))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "succeeded", "cancelled", "-"]

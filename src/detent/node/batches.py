@@ -4,8 +4,9 @@
    be long keeps nobody waiting.
 2. A success counts when its child says so.  All else counts when the batch is gone, with every process that
    it left: a retry must not meet them.  (What an async one left cannot be told from what others use.)
-3. A child carries out its messages in order.  So where it dies, the first without an answer was under way,
-   and the rest were never begun: they are given back.
+3. A child carries out its messages in order, and takes a turn before each.  So where it dies, the last that
+   it had begun was under way; those before it have an answer, or nothing to tell but success; the rest are
+   given back.  Where the turns are not known, as the warden died too, all without an answer are lost.
 4. The batch is trusted no longer than any of its messages that has no answer yet.
 5. Where nothing was heard of it for `SLOW_S`, or its node ends, those that are not begun are recalled and
    given back: somebody else may have time for them.
@@ -20,66 +21,22 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from detent import jsontext as json
-from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
+from detent.node.members import SUCCEEDED, Kind, Member, end_of, requests, short
 from detent.node.pacing import TOGETHER_MAX, Pacing
 from detent.node.processes import Work
 from detent.runners.base import LOST
-from detent.runners.call import TAGS, CallSpec, Household, previous_success
-from detent.runners.call_batch import ANSWERED, TIMED_OUT
+from detent.runners.call import TAGS, CallSpec, Household
+from detent.runners.call_batch import ANSWERED
 
 BLOCKED = "another message blocked its process"
+UNREADABLE = "what its process said of it cannot be read"
 JOIN_MAX = 1000  # async ones in one batch, in its life: what leaks in a child goes with it
-TOGETHER_LONG = 100_000  # characters of arguments: what is larger goes with few
 SLOW_S = 1.0
-
-
-class Member:
-    """One message of a batch."""
-
-    def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
-        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
-        self.call, self.claim, self.trusted_by = call, claim, trusted_by
-        self.batch: Batch | None = None  # until it is begun
-        self.end: End | None = None  # what its child said
-        self.told: tuple[Outcome, float | None] | None = None  # to stop
-        self.timer: asyncio.TimerHandle | None = None
-
-    def extend(self, trusted_by: float) -> None:
-        self.trusted_by = max(self.trusted_by, trusted_by)
-        if self.batch:
-            self.batch.extend_soon()
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self.told = why, kill_after_s
-        if self.batch:
-            self.batch.stop_soon(self)
-        else:
-            self.resolve(None)
-
-    def is_wanted(self) -> bool:
-        """May it still be begun?  If not, it is over."""
-        if boottime() >= self.trusted_by:
-            self.resolve(None)
-        return not self.gone.done()
-
-    def resolve(self, went: Went) -> None:
-        if not self.gone.done():
-            self.gone.set_result(went)
-
-
-class Kind(NamedTuple):
-    """Only messages of one kind go together."""
-
-    household: str
-    ttl_s: float
-    timeout_s: float  # of async ones each has its own
-    kill_after_s: float
-    is_async: bool
 
 
 class Warden(Protocol):
@@ -96,17 +53,15 @@ class Batches:
     def __init__(self, warden: Warden, at_once: int, processes: int) -> None:
         self.warden, self.pacing = warden, Pacing(at_once)
         self._at_once, self._processes = at_once, processes
-        self._waiting: dict[
-            Kind, list[Member]
-        ] = {}  # to be begun in this turn of the loop or, async, with room
-        self._is_beginning = False
+        self._waiting: dict[Kind, list[Member]] = {}  # to be begun when no more come or, async, with room
+        self._is_beginning = self._has_more = False
         self._begun: set[Batch] = set()
         self._households: dict[str, Household] = {}
         self._numbers = itertools.count(1)
         self._is_looking = False
 
     def add(self, call: Call, claim: Claim, household: Household, trusted_by: float) -> Member:
-        """It begins with those that are added in the same turn of the loop."""
+        """It begins with those that are added before the loop has had a turn without any."""
         member = Member(call, claim, trusted_by)
         self._households[household.name] = household
         timeout_s = 0.0 if call.is_async else claim.fire.policy.timeout_s
@@ -116,6 +71,7 @@ class Batches:
 
     def add_again(self, kind: Kind, member: Member) -> None:
         self._waiting.setdefault(kind, []).append(member)
+        self._has_more = True
         self.begin_soon()
 
     def begin_soon(self) -> None:
@@ -124,19 +80,32 @@ class Batches:
             asyncio.get_running_loop().call_soon(self._begin_all)
 
     def _begin_all(self) -> None:
-        self._is_beginning = False
+        self._is_beginning, is_more, self._has_more = False, self._has_more, False
         waiting, self._waiting = self._waiting, {}
         for kind, those in waiting.items():
             members = [member for member in those if member.is_wanted()]
             if kind.is_async:
                 self._join(kind, members)
-                if members:
-                    self._waiting[kind] = members  # until one of those that run has ended
-                continue
-            while members:
-                size = _short(members[: min(self.pacing.size(one.call) for one in members[:TOGETHER_MAX])])
-                Batch(self, kind, members[:size])
-                del members[:size]
+            else:
+                self._give_away(kind, members, is_more)
+            if members:
+                self._waiting[kind] = members  # until others come or, async, one of those that run has ended
+        if is_more:
+            self.begin_soon()
+
+    def _give_away(self, kind: Kind, members: list[Member], is_more: bool) -> None:
+        """While more come, only as many as go together."""
+        while members:
+            most = min(
+                map(
+                    self.pacing.size, {one.call.function: one.call for one in members[:TOGETHER_MAX]}.values()
+                )
+            )
+            size = short(members[:most])
+            if is_more and size == len(members) < most:
+                return
+            Batch(self, kind, members[:size])
+            del members[:size]
 
     def _join(self, kind: Kind, members: list[Member]) -> None:
         """Where there is room, in the child that has least; in a fresh one, while there are few."""
@@ -145,11 +114,11 @@ class Batches:
         while members:
             rooms = [batch for batch in beside if batch.room(self._at_once)]
             if len(beside) < (self._processes if not rooms else few):
-                size = _short(members[: self._at_once])
+                size = short(members[: self._at_once])
                 beside.append(Batch(self, kind, members[:size]))
             elif rooms and not self._has_others_waiting():
                 least = max(rooms, key=lambda batch: batch.room(self._at_once))
-                size = _short(members[: least.room(self._at_once)])
+                size = short(members[: least.room(self._at_once)])
                 least.join(members[:size])
             else:
                 return
@@ -183,11 +152,11 @@ class Batches:
         first = members[0].claim
         env = dict(zip(TAGS, (first.fire.run_id, str(first.attempt)), strict=True))
         id = f"{first.fire.run_id}.{first.fence}.{next(self._numbers)}"
-        calls = ",".join(map(_request, members))
         spec = CallSpec(
             id=id,
             household=self._households[kind.household],
-            request=f'{{"id": {json.dumps(id)}, "env": {json.dumps(env)}, "calls": [{calls}]}}',
+            request=f'{{"id": {json.dumps(id)}, "env": {json.dumps(env)}, '
+            f'"at_once": {json.dumps(kind.is_async)}, "calls": [{requests(members)}]}}',
             tags=tuple(f"{name}={value}" for name, value in env.items()),
             ttl_s=kind.ttl_s,
             timeout_s=kind.timeout_s,
@@ -207,7 +176,7 @@ class Batch:
         self._open = dict(enumerate(members))  # those without an answer, by their places
         self._ended: list[Member] = []  # those whose answer counts when all are gone
         self._places = itertools.count(len(members))
-        self._is_extending = self._is_closed = self._is_blocked = False
+        self._is_extending = self._is_closed = self._is_blocked = self._is_counted = False
         self._heard_at = asyncio.get_running_loop().time()
         for member in members:
             member.batch = self
@@ -239,7 +208,7 @@ class Batch:
             self._limit(place, member, member.claim.fire.policy.timeout_s)
         self._work.trusted_by = min(member.trusted_by for member in self._open.values())
         self._batches.warden.extend(self._work)
-        self._say(",".join(map(_request, members)), len(members))
+        self._say(requests(members), len(members))
 
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
@@ -304,35 +273,51 @@ class Batch:
 
     # What becomes of it.
 
-    def _hear(self, part: list[Any] | int) -> None:
+    def _hear(self, part: str | int) -> None:
+        """Its child's answers or, with a number, so many of the last were not begun, and will not be."""
         self._heard_at = asyncio.get_running_loop().time()
         if isinstance(part, int):
-            return self._take_back(part)
-        place, status, error, result, tail, took_s = part
-        member = self._open.pop(place, None)
-        if member is None:  # a child is a stranger: it may say anything
-            return None
-        outcome = _outcome(status, error, member.claim.fire.policy.timeout_s)
-        if self.kind.is_async and member.told:
-            outcome = member.told[0]
-        member.end = End(outcome, status, took_s, tail.encode("utf-8", "backslashreplace"), result=result)
-        self._batches.pacing.learn(member.call.function, took_s)
+            self._take_back(part)
+        else:
+            try:
+                self._take(json.loads(part))
+            except (ValueError, TypeError, LookupError, RecursionError):  # it may say anything
+                self._work.stop(Outcome("lost", UNREADABLE), 0.0)
+        if not self.kind.is_async and (following := self._first()) and following.told:
+            self.stop_soon(following)
+
+    def _take(self, answers: list[list[Any]]) -> None:
+        pacing = self._batches.pacing
+        for said in answers:
+            if member := self._open.get(said[0]):
+                end = end_of(said, member.claim.fire.policy.timeout_s)
+                del self._open[said[0]]
+                pacing.learn(member.call.function, end.took_s)
+                self._note(said[0], member, end)
+
+    def _note(self, place: int, member: Member, end: End) -> None:
         if self.kind.is_async:
+            member.end = end._replace(outcome=member.told[0]) if member.told else end
             self._limit(place, member, 0.0)
             self._batches.begin_soon()
             member.resolve(member.end)
-        elif outcome.kind == "succeeded" and not self._is_alone:
-            member.resolve(member.end)
+            return
+        member.end = end
+        if end.outcome.kind == "succeeded" and not self._is_alone:
+            member.resolve(end)
         else:
             self._ended.append(member)
-        if not self.kind.is_async and (following := self._first()) and following.told:
-            self.stop_soon(following)
-        return None
 
     def _take_back(self, count: int) -> None:
-        """So many of the last were recalled."""
-        for place in [*self._open][len(self._open) - count :]:
+        """So many of the last were recalled.  Of the others each but the last has ended, and if it had more
+        to tell than success, that was heard by now."""
+        places = [*self._open]
+        for place in places[len(places) - count :] if count else ():
             self._open.pop(place).resolve(None)
+        self._is_counted = True
+        if not self.kind.is_async:
+            for place in places[: max(0, len(places) - count - 1)]:
+                self._note(place, self._open.pop(place), End(SUCCEEDED, 0))
 
     def _end(self, gone: asyncio.Future[Went]) -> None:
         self._batches.forget(self)
@@ -341,15 +326,16 @@ class Batch:
             assert member.end is not None
             member.resolve(self._with_output(member.end, went))
         is_answered = isinstance(went, End) and went.result == ANSWERED
+        is_known = self._is_counted or not self.is_begun
         for number, (place, member) in enumerate(left):
             self._limit(place, member, 0.0)
             if is_answered and self.kind.is_async and not self._is_closed:  # it came too late
                 member.batch = None
                 self._batches.add_again(self.kind, member)
-            elif is_answered or (number and not self.kind.is_async):
+            elif is_answered or (number and is_known and not self.kind.is_async):
                 member.resolve(None)
             else:
-                member.resolve(self._cut_short(member, went))
+                member.resolve(self._cutshort(member, went))
 
     def _with_output(self, end: End, went: Went) -> End:
         """What it wrote past Python can be told to be its own where it was alone."""
@@ -357,7 +343,7 @@ class Batch:
             return end
         return end._replace(tail=went.tail + end.tail)
 
-    def _cut_short(self, member: Member, went: Went) -> Went:
+    def _cutshort(self, member: Member, went: Went) -> Went:
         """Its child died, or was ended, while this was under way."""
         if not isinstance(went, End):
             return None
@@ -368,32 +354,3 @@ class Batch:
         if went.outcome.kind == "succeeded":
             return went._replace(outcome=Outcome("lost", LOST))
         return went
-
-
-def _short(members: Sequence[Member]) -> int:
-    """How many of them are not too much together."""
-    length = 0
-    for number, member in enumerate(members):
-        length += len(member.call.args)
-        if length > TOGETHER_LONG:
-            return max(1, number)
-    return len(members)
-
-
-def _request(member: Member) -> str:
-    """As `call_batch.Message` has it, its arguments last: they are JSON already."""
-    claim = member.claim
-    fire, policy = claim.fire, claim.fire.policy
-    known = (
-        member.call.function, not policy.drop_result, policy.timeout_s, fire.job, fire.key, fire.run_id,
-        fire.due_at.timestamp(), claim.attempt, claim.fence, claim.node, previous_success(claim),
-    )  # fmt: skip
-    return f"{json.dumps(known)[:-1]}, {member.call.args}]"
-
-
-def _outcome(status: int, error: str, timeout_s: float) -> Outcome:
-    if status == TIMED_OUT:
-        return Outcome("timed-out", f"after {timeout_s:g} s")
-    if error:
-        return Outcome("failed", error)
-    return Outcome("succeeded") if status == 0 else Outcome("failed", f"exit {status}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from binascii import b2a_base64
 from collections.abc import Iterable, Mapping
 
 from detent.node.wardenry.charge import CallOrder
@@ -90,7 +91,7 @@ def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
     return CallOrder(
         id=spec.id,
         household=spec.household.name,
-        request=spec.request,
+        request=b2a_base64(spec.request.encode(), newline=False).decode() if spec.messages else spec.request,
         tags=[*spec.tags],
         trusted_by=trusted_by,
         term_by=term_by,

@@ -1,7 +1,9 @@
 """Messages of a queue that a warm child is given together: one after the other or, if async, all at once.
 
 1. Each is answered when it has ended, before the next begins: so it is always known which one a child that
-   died was at.  An answer is `[place, status, error, result, took_s, tail]`.
+   died was at.  An answer is `[place, status, error, result, tail, took_s]`, or `[place, took_s]` where
+   there is nothing to tell but success.  That may wait a moment for others, unless they run at once: the
+   turn that is taken for the next one proves it.
 2. What a message prints or logs is its tail.  What C code or a process of its own writes belongs to all.
 3. Async messages share one loop, which stays from batch to batch, with whatever the app keeps on it.
    Others may join them while they run.
@@ -12,9 +14,10 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
-from contextlib import contextmanager
 from contextvars import ContextVar
+from signal import SIGTERM
 
 from detent.clock import monotonic
 from detent.runners.call_function import bind, exit_status, find, is_async, reason_of, returned, traceback_of
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 ANSWERED = "answered"  # the result of it all: what has no answer was not begun
 TIMED_OUT = -1  # instead of a status: an async message took too long
 TAIL_MAX = 65_536  # characters
+WAIT_S = 0.005  # so long a success may wait to be told with others
 
 
 class Message(NamedTuple):
@@ -83,9 +87,35 @@ class _Later:
         self.value = value
 
 
+class Answers:
+    """Gathers them, so that who hears them is not woken for each."""
+
+    def __init__(self, send: Callable[[bytes], object], *, may_wait: bool) -> None:
+        self._send, self._may_wait = send, may_wait
+        self._texts: list[str] = []
+        self._tell_by = 0.0
+
+    def add(self, part: Part) -> None:
+        place, status, error, result, took_s, tail = part
+        is_plain = status == 0 and not (error or result or tail)
+        full = place, status, error, result, tail, took_s
+        self._texts.append(f"[{place},{took_s:.6f}]" if is_plain else json.dumps(full))
+        now = monotonic()
+        if len(self._texts) == 1:
+            self._tell_by = now + WAIT_S
+        if not is_plain or not self._may_wait or now >= self._tell_by:
+            self._send(self.take())
+
+    def take(self) -> bytes:
+        """A line with those that were not sent."""
+        texts, self._texts = self._texts, []
+        return f"[{','.join(texts)}]\n".encode() if texts else b""
+
+
 class Batch:
-    def __init__(self, child: Carrier, calls: list[list[Any]]) -> None:
-        self._child, self._messages = child, [Message(*call) for call in calls]
+    def __init__(self, child: Carrier, calls: list[list[Any]], *, at_once: bool = True) -> None:
+        self._child, self._messages, self._at_once = child, [Message(*call) for call in calls], at_once
+        self._found: dict[str, Callable[..., Any]] = {}
         self.has_broken = False  # an import that failed may leave anything behind
         self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
         self._tasks: dict[int, asyncio.Task[Part]] = {}  # by place
@@ -109,34 +139,42 @@ class Batch:
 
     def _begin_at(self, place: int) -> Part | _Later:
         """Carry it out, or have what it gives awaited with others."""
-        message, began = self._messages[place], monotonic()
-        with _taped() as tape:
-            try:
-                value = self._begin(message)
-                if isinstance(value, _Later):
-                    return value
-                answer = _succeeded(value, message)
-            except BaseException as error:
-                answer = self._failed(error)
+        message, began, tape = self._messages[place], monotonic(), _Tape()
+        token = _TAPE.set(tape)
+        try:
+            value = self._begin(message)
+            if isinstance(value, _Later):
+                return value
+            answer = _succeeded(value, message)
+        except BaseException as error:
+            answer = self._failed(error)
+        finally:
+            _TAPE.reset(token)
         return (place, *answer, monotonic() - began, tape.text())
 
     def _begin(self, message: Message) -> Any:
         """What it gives.  What is not declared as async is awaited at once: one of those who follow may end
         us."""
-        from detent.runners.call_child import interrupt, set_up_logging
-
-        with self._child.interrupted_by(interrupt):
-            try:
-                function = find(message.function)
-            except BaseException:
-                self.has_broken = True
-                raise
-            set_up_logging()
+        with self._child.interrupted_by(_interrupt):
+            function = self._found.get(message.function) or self._find(message.function)
             args, named = bind(function, message.args, message.fire)
             value = function(*args, **named)
             if not hasattr(value, "__await__"):
                 return value
-            return _Later(value) if is_async(function) else _runner().run(_awaited(value))
+            is_later = self._at_once and is_async(function)
+            return _Later(value) if is_later else _runner().run(_awaited(value))
+
+    def _find(self, name: str) -> Callable[..., Any]:
+        """Once for the batch."""
+        from detent.runners.call_child import set_up_logging
+
+        try:
+            function = self._found[name] = find(name)
+        except BaseException:
+            self.has_broken = True
+            raise
+        set_up_logging()
+        return function
 
     def _failed(self, error: BaseException) -> tuple[int, str, str]:
         if isinstance(error, SystemExit):
@@ -220,16 +258,20 @@ class Batch:
     async def _await(self, place: int, value: Any) -> Part:
         import asyncio
 
-        message, began = self._messages[place], monotonic()
-        with _taped() as tape:
-            try:
-                async with asyncio.timeout(message.timeout_s or None) as limit:
-                    answer = _succeeded(await value, message)
-            except BaseException as error:
-                answer = self._failed(error)
-                if limit.expired():
-                    answer = TIMED_OUT, "", ""
+        message, began, tape = self._messages[place], monotonic(), _Tape()
+        _TAPE.set(tape)  # in a context of its own
+        try:
+            async with asyncio.timeout(message.timeout_s or None) as limit:
+                answer = _succeeded(await value, message)
+        except BaseException as error:
+            answer = self._failed(error)
+            if limit.expired():
+                answer = TIMED_OUT, "", ""
         return (place, *answer, monotonic() - began, tape.text())
+
+
+def _interrupt() -> None:
+    raise SystemExit(128 + SIGTERM)
 
 
 def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
@@ -264,6 +306,8 @@ async def _awaited(value: Any) -> object:
 class _Tape:
     """What one message writes; of much the last."""
 
+    __slots__ = ("_length", "_texts")
+
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._length = 0
@@ -277,20 +321,10 @@ class _Tape:
         return len(text)
 
     def text(self) -> str:
-        return "".join(self._texts)[-TAIL_MAX:]
+        return "".join(self._texts)[-TAIL_MAX:] if self._texts else ""
 
 
 _TAPE: ContextVar[_Tape | None] = ContextVar("detent-tape", default=None)
-
-
-@contextmanager
-def _taped() -> Iterator[_Tape]:
-    tape = _Tape()
-    token = _TAPE.set(tape)
-    try:
-        yield tape
-    finally:
-        _TAPE.reset(token)
 
 
 def _switched(real: Any) -> _Switch:

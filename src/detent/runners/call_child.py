@@ -3,7 +3,8 @@
 1. The wire is descriptor 0, a socket to the warden; the function finds /dev/null there.  A line of JSON
    each way: `{"id", "function", "args", "env", "previous_success"}`, then `{"id", "status", "error",
    "result", "last", "took_s"}`.  The first line is ours, `{}`: ready.  When the wire ends, so do we.
-   Messages of a queue come several at once, as `calls`: `call_batch` has them.
+   Messages of a queue come several at once, as `calls`: `call_batch` has them.  What is said of them are
+   lines that begin with `[`.
 2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
    the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
    and up goes to stderr, unless the app configured it otherwise.
@@ -24,14 +25,14 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from detent.clock import monotonic
 from detent.runners.call_function import bind, exit_status, find, reason_of, returned, traceback_of
 
 TYPE_CHECKING = False  # see rule 6
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 RECEIVE = 256 * 1024
@@ -48,6 +49,7 @@ class Child:
         self._interrupt: Callable[[], object] | None = None  # stops the call that is under way
         self._is_idle = self._is_told_to_end = False
         self._c, self._turns = _c_library(), _turns()
+        self._unsaid = b""  # what goes with the next answer
         self._die_with_parent()
         signal.signal(signal.SIGTERM, self._terminated)
 
@@ -63,7 +65,8 @@ class Child:
             self._flush()
             self._die_if_told()
             said = {"id": request["id"], "took_s": took_s, **answer}
-            self._send(json.dumps(said).encode() + b"\n")
+            unsaid, self._unsaid = self._unsaid, b""
+            self._send(unsaid + json.dumps(said).encode() + b"\n")
             if answer["last"]:
                 return
 
@@ -122,17 +125,20 @@ class Child:
         return answer
 
     def _answer_all(self, request: dict[str, Any]) -> dict[str, Any]:
-        from detent.runners.call_batch import ANSWERED, Batch
+        from detent.runners.call_batch import ANSWERED, Answers, Batch
 
         self._reap()
         os.environ.update(request["env"])
         threads = set(threading.enumerate())
-        batch = Batch(self, request["calls"])
+        at_once = request["at_once"]
+        batch = Batch(self, request["calls"], at_once=at_once)
+        answers = Answers(self._send, may_wait=self._turns >= 0 and not at_once)
         for part in batch.carry_out():
             self._die_if_told()  # of what was interrupted nothing is said
             if os.getpid() != self._pid:
                 os._exit(1)
-            self._send(json.dumps({"id": request["id"], "part": part}).encode() + b"\n")
+            answers.add(part)
+        self._unsaid = answers.take()
         is_last = batch.has_broken or bool(set(threading.enumerate()) - threads)
         return _judged(0, result=ANSWERED) | {"last": is_last}
 
@@ -201,15 +207,17 @@ class Child:
         if self._c and sys.platform == "linux":
             self._c.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
-    @contextmanager
-    def interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
+    def interrupted_by(self, interrupt: Callable[[], object]) -> _Interruption:
+        return _Interruption(self, interrupt)
+
+    def swap_interrupt(self, interrupt: Callable[[], object] | None) -> Callable[[], object] | None:
+        """Gives the one before."""
         before, self._interrupt = self._interrupt, interrupt
-        try:
-            if self._is_told_to_end:
-                interrupt()
-            yield
-        finally:
-            self._interrupt = before
+        return before
+
+    @property
+    def is_told_to_end(self) -> bool:
+        return self._is_told_to_end
 
     def _terminated(self, *_: object) -> None:
         is_first, self._is_told_to_end = not self._is_told_to_end, True
@@ -223,6 +231,24 @@ class Child:
         if self._is_told_to_end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Interruption:
+    """Within it, this is how a call is stopped.  A class, as it is made for each of thousands."""
+
+    __slots__ = ("_before", "_child", "_interrupt")
+
+    def __init__(self, child: Child, interrupt: Callable[[], object]) -> None:
+        self._child, self._interrupt = child, interrupt
+
+    def __enter__(self) -> None:
+        self._before = self._child.swap_interrupt(self._interrupt)
+        if self._child.is_told_to_end:
+            self._child.swap_interrupt(self._before)
+            self._interrupt()
+
+    def __exit__(self, *_: object) -> None:
+        self._child.swap_interrupt(self._before)
 
 
 def _turns() -> int:

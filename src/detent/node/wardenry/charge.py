@@ -12,6 +12,7 @@ from .spawn import Failure, Order, Spawned, read_failure
 from .trees import CallTree, Tree
 
 Terms = ending.Terms
+SLACK_S = 0.01  # a child may say so much later that one of several messages has ended, and the next began
 
 
 class Charge:
@@ -109,7 +110,7 @@ class CallOrder(NamedTuple):
 
     id: str
     household: str  # the name of the surroundings
-    request: str  # for the child, which alone reads it
+    request: str  # for the child, which alone reads it; of messages in base 64: no quotes to be escaped
     tags: list[str]  # `NAME=value` in the environment of what the call starts
     trusted_by: float
     term_by: float
@@ -119,6 +120,13 @@ class CallOrder(NamedTuple):
     lane: str
     places: int
     messages: int = 0  # that it consists of, if of any
+
+    def text(self) -> bytes:
+        if not self.messages:
+            return self.request.encode()
+        from binascii import a2b_base64  # late: only workers have messages
+
+        return a2b_base64(self.request)
 
 
 class Answer(NamedTuple):
@@ -134,13 +142,20 @@ class Call(Charge):
 
     def __init__(self, order: CallOrder, tree: Tree) -> None:
         super().__init__(order.id, tree, terms_of(order), order.output_path)
-        self._timeout_s, self.messages = order.timeout_s, order.messages
+        self._timeout_s, self.messages, self._heard = order.timeout_s, order.messages, 0
         self._answer: Answer | None = None
+        self.go_on(self.started_at, heard=0)
 
-    def go_on(self, now: float) -> None:
-        """A part of it has ended in time."""
+    def go_on(self, now: float, heard: int = 1) -> None:
+        """A part of it has ended in time.  What was under way since then may have ended without a word."""
+        self._heard += heard
         if self._timeout_s:
-            self._terms = self._terms._replace(timeout_by=now + self._timeout_s)
+            slack_s = SLACK_S if self.messages > 1 else 0.0
+            self._terms = self._terms._replace(timeout_by=now + slack_s + self._timeout_s)
+
+    def unheard_of(self) -> int:
+        """How many messages it has not begun, if it says a word for each."""
+        return max(0, self.messages - self._heard - 1)
 
     def answered(self, answer: Answer, *, is_last: bool) -> None:
         """The function has ended.  Where it is the child's last, the call goes on until the child ends."""

@@ -34,10 +34,7 @@ CALLS_MAX = 1000  # of one child: what leaks in it goes with it
 CHILDREN_MAX = 1000
 STARTING_MAX = max(2, os.cpu_count() or 2)
 FAREWELL_S = 5.0  # for an idle child to end in order
-ANSWER_MAX = 256 * 1024  # a result, a reason, and little else
 ERROR_MAX = 2000  # characters
-TAIL_MAX = 65_536  # of what one of several messages wrote
-RECEIVE = 64 * 1024
 LOOK_S = 1.0
 
 
@@ -99,9 +96,16 @@ class Children:
         """Of several messages those that are not begun are wanted back."""
         id = message["id"]
         if (child := self._by_call.get(id)) and child.call:
-            self._means.say("part", id=id, part=child.turns.recall(child.call.messages))
+            self._tell_left(child, child.call)
         else:
             self.drop(id)
+
+    def _tell_left(self, child: Child, call: Call) -> None:
+        """How many messages it had not begun, and will not: after all that it said of those before."""
+        left = child.turns.recall(call.messages)
+        while child.wire.fileno() >= 0 and self._hear(child):
+            pass
+        self._means.say("part", id=call.id, part=left if child.turns.fd >= 0 else call.unheard_of())
 
     def more(self, message: dict[str, Any]) -> None:
         """Further messages for a call that is under way; where it is over, nobody begins them."""
@@ -182,7 +186,7 @@ class Children:
         self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
         child.turns.give(order.messages)
-        child.outgoing = order.request.encode() + b"\n"
+        child.outgoing = order.text() + b"\n"
         self._tell(child)
 
     def _tell(self, child: Child) -> None:
@@ -203,6 +207,8 @@ class Children:
     def free(self, call: Call) -> None:
         """Nothing of the call is left but, perhaps, its child."""
         child = self._by_call.pop(call.id)
+        if call.messages and not call.is_answered:
+            self._tell_left(child, call)
         child.call = None
         if child.pipe.is_open:
             child.pipe.drain(call.output)
@@ -279,16 +285,12 @@ class Children:
             self._close_pipe(child)
             child.is_fit = False  # nobody would see what the next call writes
 
-    def _hear(self, child: Child) -> None:
-        try:
-            data = child.wire.recv(RECEIVE)
-        except OSError:
-            data = b""
-        child.incoming += data
-        *lines, child.incoming = child.incoming.split(b"\n")
-        is_sane = data and len(child.incoming) < ANSWER_MAX
-        if not is_sane or not all(self._heed(child, line) for line in lines):
+    def _hear(self, child: Child) -> bool:
+        """False: it has nothing to say now."""
+        lines = child.receive()
+        if lines is None or not all(self._heed(child, line) for line in lines):
             self._break_with(child)
+        return bool(lines)
 
     def _heed(self, child: Child, line: bytes) -> bool:
         """False: that is not what a child says."""
@@ -296,10 +298,10 @@ class Children:
             if is_greeting := line == b"{}":
                 self._welcome(child)
             return is_greeting
+        if line.startswith(b"["):
+            return self._pass_on(child, line)
         try:
             said = loads(line)
-            if "part" in said:
-                return self._pass_on(child, said)
             answer = Answer(int(said["status"]), str(said["error"])[:ERROR_MAX], str(said["result"]))
             id, is_last, took_s = str(said["id"]), bool(said["last"]), float(said["took_s"])
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -312,14 +314,14 @@ class Children:
         child.call.answered(answer, is_last=is_last)
         return True
 
-    def _pass_on(self, child: Child, said: dict[str, Any]) -> bool:
-        """Of several messages that it was given together one has ended: the next has all its time."""
-        place, status, error, result, took_s, tail = said["part"]
-        if child.call is None or child.call.id != said["id"] or child.call.status is not None:
+    def _pass_on(self, child: Child, line: bytes) -> bool:
+        """Of several messages that it was given together some have ended: the next has all its time.  What it
+        says of them the node reads."""
+        call = child.call
+        if call is None or not call.messages or call.is_answered or call.status is not None:
             return False
-        texts = str(error)[:ERROR_MAX], str(result), str(tail)[-TAIL_MAX:]
-        child.call.go_on(kernel.boottime())
-        self._means.say("part", id=child.call.id, part=[int(place), int(status), *texts, float(took_s)])
+        call.go_on(kernel.boottime())
+        self._means.say("part", id=call.id, part=line.decode("utf-8", "replace"))
         return True
 
     def _break_with(self, child: Child) -> None:
@@ -357,8 +359,8 @@ class Children:
             return
         failure = child.read_failure()
         child.close_failure()
-        while child.is_ready and child.wire.fileno() >= 0:  # what it said before it died counts
-            self._hear(child)
+        while child.is_ready and child.wire.fileno() >= 0 and self._hear(child):
+            pass  # what it said before it died counts
         self._close_wire(child)
         child.household.children -= 1
         if not child.is_ready:

@@ -20,6 +20,8 @@ from .spawn import Failure, Order, Spawned, read_failure
 from .trees import Tree
 
 START_S = 15.0  # a child that is not ready by then will not be
+RECEIVE = 64 * 1024
+ANSWER_MAX = 256 * 1024  # a result, a reason, and little else
 START_COST_S = 0.05
 STALLED_S = 0.05  # without an answer for so long, those who are at work will not be free soon
 
@@ -80,6 +82,22 @@ class Child:
             self.outgoing = b""
             return False
         return True
+
+    def receive(self) -> list[bytes] | None:
+        """Lines that it said.  None: it has ended, or says too much."""
+        data = b""
+        try:
+            while b"\n" not in data and len(self.incoming) < ANSWER_MAX:
+                data = self.wire.recv(RECEIVE)
+                if not data:
+                    return None
+                self.incoming += data
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        *lines, self.incoming = self.incoming.split(b"\n")
+        return lines or None
 
     def read_failure(self) -> Failure | None:
         return read_failure(self._failure_fd)
