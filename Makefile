@@ -85,7 +85,7 @@ $(VENV)/dev: $(VENV)/ready
 	@touch $@
 
 $(VENV)/bench: $(VENV)/dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench,redis,postgres]'
 	@for extra in bench-queues bench-queues-older; do \
 	  $(BIN)/python -m venv $(VENV)/$$extra && \
 	  $(VENV)/$$extra/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" || exit 1; \

@@ -1,4 +1,4 @@
-"""All benches, or those that are named: `python bench/all.py [NAME …] [--full | --tiny] [-o json]`."""
+"""All benches, or those that are named: `python bench/all.py [NAME …] [--full | --tiny] [--on SERVER]`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def main() -> int:
     if unknown := [name for name in given.names if name not in BENCHES]:
         parser.error(f"no bench is called {unknown[0]}; there are {', '.join(BENCHES)}")
     chosen = [BENCHES[name] for name in given.names or BENCHES]
-    return show([(bench, bench.efforts[given.size]) for bench in chosen], given.output)
+    on = tuple(given.on)
+    return show([(bench, bench.efforts[given.size]._replace(on=on)) for bench in chosen], given.output)
 
 
 if __name__ == "__main__":

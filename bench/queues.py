@@ -4,7 +4,7 @@ How completion is counted: each task appends eight bytes to one file in memory, 
 the bench counts them; no peer's own counters, and no results, are involved.  Workers are warm, and stopped
 while their queue is filled: a rate is from the instant when they may go on until the last task was called.
 Start is what passes from just before a push until the task runs, on workers that have nothing else to do.
-Everybody acknowledges as it does by default.
+Everybody acknowledges as it does by default.  Who would take too long for all tasks gets fewer of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -42,7 +43,10 @@ ON_REDIS = OF_OURS | {
 }
 ON_POSTGRES = OF_OURS | {PROCRASTINATE: Peer("procrastinate")}
 COMPARED = 100  # with fewer tasks it is only seen to work: ours, and the one that is the measure
-PUSHES = 200  # of which the time until the start is taken
+PUSHES = 100  # of which the time until the start is taken
+PROBES = (200, 2_000)  # tasks, to see how many are done in the time that one turn may take
+PUSH_S, DONE_S = 8.0, 5.0
+SINGLY_MAX = 4_000  # pushed one by one, where a batch follows
 SETTLE_S = 0.5  # after which the last acknowledgement is surely written
 numbers = count(1)
 
@@ -69,6 +73,7 @@ class Fill(NamedTuple):
 class Turn(NamedTuple):
     """What one of them did in one round."""
 
+    size: int  # tasks
     singly: Fill
     batch: Fill | None
     late_s: list[float]
@@ -100,8 +105,20 @@ def watch_idle(hands: Workers, seconds: float) -> float:
     return (cpu_s(hands.pids()) - before) / (time.monotonic() - began) * 100
 
 
-def take_turn(bed: Bed, peer: Peer, effort: Effort) -> tuple[Turn, dict[str, Any]]:
-    """With what the peer says of itself."""
+def size_for(hands: Workers, most: int, bed: Bed, has_batch: bool) -> int:
+    """As many tasks as are pushed and done in the time that there is."""
+    for size in PROBES:
+        if size >= most:
+            break
+        fill = fill_and_go(hands, "push", size, bed.pids)
+        within = DONE_S * fill.done if has_batch else min(PUSH_S * fill.pushed, DONE_S * fill.done)
+        if within < 10 * size and within < most:
+            return max(int(within), size)
+    return most
+
+
+def take_turn(bed: Bed, peer: Peer, effort: Effort, size: int) -> tuple[Turn, dict[str, Any]]:
+    """With what the peer says of itself.  A size of 0: as many tasks as there is time for."""
     with site(peer, bed.empty()) as at:
         facts = at.ask("facts")
         if facts["prepares"]:
@@ -109,10 +126,13 @@ def take_turn(bed: Bed, peer: Peer, effort: Effort) -> tuple[Turn, dict[str, Any
         with workers(at, facts["lines"]) as hands:
             idle = watch_idle(hands, effort.seconds) if effort.seconds else None
             late_s = at.ask("latency", min(PUSHES, effort.n))["late_s"]
-            due = at.count() + effort.n * (1 + facts["has_batch"])
-            singly = fill_and_go(hands, "push", effort.n, bed.pids)
-            batch = fill_and_go(hands, "push_many", effort.n, bed.pids) if facts["has_batch"] else None
-            return Turn(singly, batch, late_s, idle, at.count() - due), facts
+            has_batch = facts["has_batch"]
+            size = size or size_for(hands, effort.n, bed, has_batch)
+            few = min(size, SINGLY_MAX) if has_batch else size
+            due = at.count() + few + (size if has_batch else 0)
+            singly = fill_and_go(hands, "push", few, bed.pids)
+            batch = fill_and_go(hands, "push_many", size, bed.pids) if has_batch else None
+            return Turn(size, singly, batch, late_s, idle, at.count() - due), facts
 
 
 class Found(NamedTuple):
@@ -136,12 +156,22 @@ def take_turns(bed: Bed, effort: Effort) -> Found:
             if name in out:
                 continue
             try:
-                turn, found.facts[name] = take_turn(bed, peer, once)
+                before = found.turns.get(name)
+                turn, found.facts[name] = take_turn(bed, peer, once, before[0].size if before else 0)
                 found.turns.setdefault(name, []).append(turn)
+                say(bed, name, number, turn)
             except Stuck as why:
                 out.add(name)
                 found.notes.append(f"{name} was left out from round {number + 1} on: {_last_line(str(why))}")
     return found
+
+
+def say(bed: Bed, name: str, number: int, turn: Turn) -> None:
+    """While it goes on: what it says in the end takes a while."""
+    last = turn.batch or turn.singly
+    figures = f"{last.done:,.0f}/s, {last.worker_us:.0f} + {last.server_us:.0f} µs of CPU a task"
+    told = f"{bed.title}, round {number + 1}: {name}: {turn.size:,} tasks, {figures}"
+    print(f"{told}; start p50 {_start_ms([turn], 0.5):.1f} ms", file=sys.stderr, flush=True)
 
 
 def _last_line(text: str) -> str:
@@ -178,14 +208,25 @@ def on_postgres() -> Iterator[Bed]:
 # What is shown.
 
 
+PLACES: Mapping[str, Callable[[], AbstractContextManager[Bed]]] = {
+    "redis-everysec": partial(on_redis, "everysec"),
+    "redis-always": partial(on_redis, "always"),
+    "postgres": on_postgres,
+}
+ONCE = ("redis-always",)  # to see how much its fsync costs everybody
+
+
 def compare(effort: Effort) -> Result:
+    if unknown := [name for name in effort.on if name not in PLACES]:
+        raise SystemExit(f"no server is called {unknown[0]}; there are {', '.join(PLACES)}")
     tables: list[Table] = []
     budgets: list[Budget] = []
     facts: dict[str, dict[str, Any]] = {}
-    for place in (on_redis("everysec"), on_redis("always"), on_postgres()):
-        with place as bed:
-            found = take_turns(bed, effort)
-        tables += _tables(bed, found, effort)
+    for name in effort.on or PLACES:
+        here = effort._replace(rounds=1, seconds=0.0) if name in ONCE else effort
+        with PLACES[name]() as bed:
+            found = take_turns(bed, here)
+        tables += _tables(bed, found, here)
         budgets += _budgets(bed, found.turns)
         facts |= found.facts
     return Result((*tables, _settings(facts)), tuple(budgets))
@@ -196,8 +237,13 @@ def _tables(bed: Bed, found: Found, effort: Effort) -> Iterator[Table]:
     rates = tuple(_rates(name, turns, beside) for name, turns in found.turns.items())
     headings = ("who", "push/s", "÷", "batch/s", "÷", "processed/s", "÷", "CPU µs, workers", "server")
     notes = [
-        f"{effort.n} tasks, medians of {effort.rounds} rounds; ÷: of {bed.measure}'s, a batch of its batch or"
-        " else of its single pushes",
+        f"{effort.n:,} tasks, medians of {effort.rounds} rounds; ÷: of {bed.measure}'s, a batch of its batch"
+        " or else of its single pushes",
+        *(
+            f"{name}: {turns[0].size:,} tasks"
+            for name, turns in found.turns.items()
+            if turns[0].size < effort.n
+        ),
         "a task is counted by eight bytes that it appends to a file in memory, whoever runs it",
         *(f"{name}: {extra} tasks ran twice" for name, extra in _again(found.turns)),
         *found.notes,
@@ -233,7 +279,7 @@ def batched(turns: Iterable[Turn]) -> float | None:
 
 
 def done(turns: Iterable[Turn]) -> float | None:
-    return median(fill.done for turn in turns for fill in (turn.singly, turn.batch) if fill)
+    return median((turn.batch or turn.singly).done for turn in turns)
 
 
 def _starts(name: str, turns: Sequence[Turn]) -> tuple[Cell, ...]:
@@ -277,7 +323,7 @@ def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
         yield Budget(f"{what} ÷ {bed.measure}'s, {bed.title}", ratio, "×", floor, aim, more_is_better=True)
 
 
-EFFORTS = {"tiny": Effort(20, 1, 0.2), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 3, 20.0)}
+EFFORTS = {"tiny": Effort(20, 1, 0.2), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 2, 5.0)}
 BENCH = Bench("queues", EFFORTS, compare)
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ class Effort(NamedTuple):
     n: int
     rounds: int = 1
     seconds: float = 0.0
+    on: tuple[str, ...] = ()  # of what a bench goes through only these, where it can do them one by one
 
 
 class Bench(NamedTuple):
@@ -173,6 +174,7 @@ def arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--full", dest="size", action="store_const", const="full", help="the whole size")
     parser.add_argument("--tiny", dest="size", action="store_const", const="tiny", help="only see it work")
     parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
+    parser.add_argument("--on", action="append", default=[], help="only on this server (queues)")
     parser.set_defaults(size="usual")
     return parser
 
@@ -184,7 +186,8 @@ def main(bench: Bench, about: str) -> int:
     parser.add_argument("--rounds", type=int, help="how often everybody has a turn")
     given = parser.parse_args()
     effort = bench.efforts[given.size]
-    effort = effort._replace(n=given.n or effort.n, rounds=given.rounds or effort.rounds)
+    rounds = given.rounds or effort.rounds
+    effort = effort._replace(n=given.n or effort.n, rounds=rounds, on=tuple(given.on))
     return show([(bench, effort)], given.output)
 
 
