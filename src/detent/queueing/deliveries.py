@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,8 +45,17 @@ class Delivery:
         self._answer = ""
         self.key, self.fence, self.attempt = claim.fire.key, claim.fence, claim.attempt
         self.run_id, self.queue = claim.fire.run_id, claim.fire.queue
-        self.task: str = json.loads(claim.fire.payload)["task"]
-        self.args: list[Any] | dict[str, Any] = json.loads(granted.call.args)
+
+    @cached_property
+    def task(self) -> str:
+        """Its name."""
+        return str(json.loads(self._claim.fire.payload)["task"])
+
+    @cached_property
+    def args(self) -> list[Any] | dict[str, Any]:
+        """A list of positions, or an object of names."""
+        found: list[Any] | dict[str, Any] = json.loads(self._granted.call.args)
+        return found
 
     def __repr__(self) -> str:
         return f"Delivery({self.key!r}, attempt={self.attempt}{self._answer and ', ' + self._answer})"

@@ -33,6 +33,7 @@ DEAD: tuple[Kind, ...] = LINKS["catch"]  # how a message ended that is a dead le
 COUNT_MAX = 10_000  # of one kind: whoever has more wants to know that, and no more
 PAGE = 1_000
 CLAIM_MAX = 10_000
+TTL_S = 30.0
 LOOK_S = 1.0  # between two asks, should the store's bell be lost
 _CLAIM = Record((
     Field("n", Whole(1, CLAIM_MAX)),
@@ -72,6 +73,7 @@ class Queue:
         checked(_NAME, {"queue": name}, caller().removesuffix(": "))
         self._app, self.name = app, name
         self._levels = with_levels([name])
+        self._said: dict[str, Any] = {}  # of the newest claim by hand: most say the same again
 
     # Work that a message describes itself, where `Detent.allow` allows it.
 
@@ -223,11 +225,12 @@ class Queue:
 
     # By hand.
 
-    def claim(self, n: int = 1, *, ttl_seconds: float = 30.0, wait_seconds: float = 0.0) -> list[Delivery]:
+    def claim(self, n: int = 1, *, ttl_seconds: float = TTL_S, wait_seconds: float = 0.0) -> list[Delivery]:
         """At most `n` messages that are due, each ours for `ttl_seconds` unless it is renewed.  Waits for a
         first one for `wait_seconds`."""
         said = {"n": n, "ttl_seconds": ttl_seconds, "wait_seconds": wait_seconds}
-        checked(_CLAIM, said, caller().removesuffix(": "))
+        if said != self._said:
+            self._said = checked(_CLAIM, said, caller().removesuffix(": "))
         store, until = self._app.open_store(), clock.monotonic() + wait_seconds
         while True:
             taken = self._app.claims.take(self._levels, n, ttl_seconds)
