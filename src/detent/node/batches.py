@@ -27,7 +27,7 @@ from detent import jsontext as json
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
 from detent.node.members import SUCCEEDED, Kind, Member, end_of, requests, short
-from detent.node.pacing import TOGETHER_MAX, Pacing
+from detent.node.pacing import SLOW_S, TOGETHER_MAX, Pacing
 from detent.node.processes import Work
 from detent.runners.base import LOST
 from detent.runners.call import TAGS, CallSpec, Household
@@ -36,7 +36,6 @@ from detent.runners.call_batch import ANSWERED
 BLOCKED = "another message blocked its process"
 UNREADABLE = "what its process said of it cannot be read"
 JOIN_MAX = 1000  # async ones in one batch, in its life: what leaks in a child goes with it
-SLOW_S = 1.0
 
 
 class Warden(Protocol):

@@ -35,6 +35,10 @@ class Parting:
         self._is_done, self._waiting = False, list[Callable[[Any], object]]()
         self._went: Went = None
 
+    @classmethod
+    def new(cls) -> asyncio.Future[Went]:
+        return cast("asyncio.Future[Went]", cls())
+
     def done(self) -> bool:
         return self._is_done
 
@@ -68,7 +72,7 @@ class Member:
     """One message of a batch."""
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
-        self.gone = cast("asyncio.Future[Went]", Parting())
+        self.gone = Parting.new()
         self.call, self.claim, self.trusted_by = call, claim, trusted_by
         self.batch: Batch | None = None  # until it is begun
         self.end: End | None = None  # what its child said

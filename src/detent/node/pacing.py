@@ -6,6 +6,7 @@ from detent.model import Call
 
 TOGETHER_S = 0.02
 TOGETHER_MAX = 100
+SLOW_S = 1.0  # nothing was heard of those at work for so long: who waits for them waits in vain
 LEARN = 8  # how many calls it takes to believe another duration
 
 

@@ -117,7 +117,8 @@ class Service:
         if self._serving is None:
             return around
         shared_by = self._serving.processes or os.cpu_count() or 1  # async ones share what there is
-        return around._replace(processes=self._serving.processes or most, at_once=-(-most // shared_by))
+        at_once = -(-most // shared_by)
+        return around._replace(processes=self._serving.processes or most, at_once=at_once, most=most)
 
     def _new_processes(self) -> Processes:
         return Processes(
@@ -141,7 +142,7 @@ class Service:
             planned=self._make_lanes,
             desk=self._serving.desk if self._serving else None,
             stretch=lambda: self._runners.batches.pacing.stretch() if self._serving else 1,
-            recall=lambda: self._runners.batches.recall_all(),
+            recall=lambda: self._runners.recall(),
         )
         jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
         idle_s = self._notify.watchdog_s / 3 or Pace().idle_s

@@ -28,6 +28,7 @@ from detent.runners.secrets import resolve
 if TYPE_CHECKING:
     from detent.core.addresses import Reach
     from detent.node.batches import Batches
+    from detent.node.few import Few
     from detent.node.inside import House
 
 NOTHING = Command(words=())
@@ -43,6 +44,7 @@ class Surroundings(NamedTuple):
     lanes: str  # the folder for the locks of this host's lanes
     processes: int = 1000  # for the calls of one kind of surroundings, at most
     at_once: int = 16  # async messages in one of them
+    most: int = 32  # messages at once in the node itself
 
 
 class Sent:
@@ -125,7 +127,9 @@ class Runners:
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
         lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
-            return self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
+            start = partial(self._house.start, call, claim, guard_spec(claim, lane))
+            is_message = claim.fire.origin == "push" and not lane
+            return self._few.add(call.function, trusted_by, start) if is_message else start(trusted_by)
         household = self._household(call, claim)
         if claim.fire.origin == "push" and not lane:
             return self.batches.add(call, claim, household, trusted_by)
@@ -138,6 +142,17 @@ class Runners:
         from detent.node.batches import Batches  # late: only workers have messages
 
         return Batches(self._processes, self.around.at_once, self.around.processes)
+
+    @functools.cached_property
+    def _few(self) -> Few:
+        from detent.node.few import Few
+
+        return Few(self.around.most, self.batches.pacing)
+
+    def recall(self) -> None:
+        """Messages that are not begun are not to be any more."""
+        self.batches.recall_all()
+        self._few.recall()
 
     @functools.cached_property
     def _house(self) -> House:
