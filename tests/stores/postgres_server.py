@@ -162,7 +162,7 @@ def has_tls() -> bool:
 def _binary(name: str) -> str:
     binary = _binaries() / name
     if not binary.exists():
-        pytest.skip(f"needs {name} beside the server in {binary.parent}")
+        _skip(f"needs {name} beside the server in {binary.parent}")
     return str(binary)
 
 
