@@ -32,7 +32,8 @@ class Parting:
     __slots__ = ("_is_done", "_waiting", "_went")
 
     def __init__(self) -> None:
-        self._is_done, self._waiting = False, list[Callable[[Any], object]]()
+        self._is_done = False
+        self._waiting: list[Callable[[Any], object]] = []
         self._went: Went = None
 
     @classmethod
