@@ -225,6 +225,25 @@ def test_what_was_recalled_is_given_back_and_not_blamed() -> None:
     play(scene)
 
 
+def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -> None:
+    async def scene(world: World) -> None:
+        slow = QUICK._replace(function="m:slow")
+        for call in (QUICK, slow):
+            world.learn_quick(call)
+        for call in (QUICK, slow, QUICK):
+            world.add(call)
+        await turns()
+        world.warden.begun[0]()
+        while not world.warden.said:
+            await asyncio.sleep(0.05)
+        assert world.warden.said == [{"do": "recall", "id": world.warden.works[0].id}]
+        world.warden.works[0].parted(1)
+        pacing = world.batches.pacing
+        assert (pacing.size(slow), pacing.size(QUICK)) == (1, TOGETHER_MAX)
+
+    play(scene)
+
+
 def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_recalled() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)

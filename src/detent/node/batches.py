@@ -175,7 +175,7 @@ class Batch:
         self._open = dict(enumerate(members))  # those without an answer, by their places
         self._ended: list[Member] = []  # those whose answer counts when all are gone
         self._places = itertools.count(len(members))
-        self._is_extending = self._is_closed = self._is_blocked = self._is_counted = False
+        self._is_extending = self._is_closed = self._is_blocked = self._is_counted = self._is_slow = False
         self._heard_at = asyncio.get_running_loop().time()
         for member in members:
             member.batch = self
@@ -263,7 +263,7 @@ class Batch:
         first = self._first()
         is_slow = first and len(self._open) > 1 and self._heard_at < heard_by
         if first and is_slow and not self._is_closed and not self.kind.is_async:
-            self._batches.pacing.learn(first.call.function, SLOW_S)
+            self._is_slow = True
             self.recall()
 
     def recall(self) -> None:
@@ -313,7 +313,9 @@ class Batch:
         places = [*self._open]
         for place in places[len(places) - count :] if count else ():
             self._open.pop(place).resolve(None)
-        self._is_counted = True
+        self._is_counted, is_slow, self._is_slow = True, self._is_slow, False
+        if is_slow and count < len(places):
+            self._batches.pacing.learn(self._open[places[-count - 1]].call.function, SLOW_S)
         if not self.kind.is_async:
             for place in places[: max(0, len(places) - count - 1)]:
                 self._note(place, self._open.pop(place), End(SUCCEEDED, 0))

@@ -96,16 +96,17 @@ class Children:
         """Of several messages those that are not begun are wanted back."""
         id = message["id"]
         if (child := self._by_call.get(id)) and child.call:
-            self._tell_left(child, child.call)
+            self._tell_left(child, child.call, child.call.messages)
         else:
             self.drop(id)
 
-    def _tell_left(self, child: Child, call: Call) -> None:
+    def _tell_left(self, child: Child, call: Call, most: int) -> None:
         """How many messages it had not begun, and will not: after all that it said of those before."""
         left = child.turns.recall(call.messages)
         while child.wire.fileno() >= 0 and self._hear(child):
             pass
-        self._means.say("part", id=call.id, part=left if child.turns.fd >= 0 else call.unheard_of())
+        known = left if child.turns.fd >= 0 else call.unheard_of()
+        self._means.say("part", id=call.id, part=min(known, most))
 
     def more(self, message: dict[str, Any]) -> None:
         """Further messages for a call that is under way; where it is over, nobody begins them."""
@@ -207,8 +208,8 @@ class Children:
     def free(self, call: Call) -> None:
         """Nothing of the call is left but, perhaps, its child."""
         child = self._by_call.pop(call.id)
-        if call.messages and not call.is_answered:
-            self._tell_left(child, call)
+        if call.messages and not call.is_answered:  # it died, if not of what it began, of what it was given
+            self._tell_left(child, call, call.messages - 1)
         child.call = None
         if child.pipe.is_open:
             child.pipe.drain(call.output)
@@ -315,8 +316,7 @@ class Children:
         return True
 
     def _pass_on(self, child: Child, line: bytes) -> bool:
-        """Of several messages that it was given together some have ended: the next has all its time.  What it
-        says of them the node reads."""
+        """Of several messages some have ended: the next has all its time.  The node reads what is said."""
         call = child.call
         if call is None or not call.messages or call.is_answered or call.status is not None:
             return False

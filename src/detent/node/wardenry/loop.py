@@ -15,8 +15,8 @@ with before the first of its kind `{"do": "settle", "household", "order", "most"
 ones), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
 To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
-`{"did": "part", "id", "part"}` (of several messages that were given together, one has ended or, with a
-number as part, so many of the last were recalled), `{"did":
+`{"did": "part", "id", "part"}` (of several messages that were given together some have ended, in the words
+of their child or, with a number as part, so many of the last were not begun, and will not be), `{"did":
 "gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
 """
 
