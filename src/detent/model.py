@@ -17,6 +17,7 @@ State = Literal["pending", "claimed", "over"]
 Kind = Literal[
     "succeeded", "failed", "rejected", "timed-out", "skipped", "replaced", "lost", "missed", "cancelled"
 ]
+DEAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")  # a message that ended so
 
 
 # What a job is.
@@ -69,6 +70,15 @@ class Usage(NamedTuple):
 
     used: int  # in the window that ends now
     free_in_s: float  # when one more may begin; 0: now
+
+
+class Size(NamedTuple):
+    """How many messages a queue has."""
+
+    pending: int = 0  # due
+    delayed: int = 0
+    running: int = 0
+    dead: int = 0
 
 
 class Command(NamedTuple):
@@ -302,6 +312,7 @@ class Query(NamedTuple):
     since: datetime | None = None  # due at or after
     until: datetime | None = None  # due at or before; a span counts by its last instant
     limit: int = 50
+    upcoming: bool = False  # only those that wait, the next one first; else the latest due
 
 
 class Row(NamedTuple):

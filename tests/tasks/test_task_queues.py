@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from detent import Detent, RateLimited, UsageError
-from detent.model import Query, Rate
-from detent.queueing.queues import Size
+from detent.model import Query, Rate, Size
 from detent.queueing.tasks import TaskFunction
 from detent.testing import FakeClock
 

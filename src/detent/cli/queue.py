@@ -15,15 +15,16 @@ from detent.cli.words import iso, moment
 from detent.core.rates import LEVELS, base_of
 from detent.core.text import listed, plural, quote
 from detent.errors import UsageError
-from detent.model import Query, Rate
+from detent.model import Query, Rate, Size
 from detent.module_apps import is_app, load_app
-from detent.queueing.queues import COUNT_MAX, Queue, Queued, Size
+from detent.queueing.queues import Queue, Queued
 from detent.stores.base import RATE
 
 if TYPE_CHECKING:
     from detent.app import Detent
 
 EXAMPLE = "detent queue shop:app ls, detent queue shop:app push send '[\"a@example.org\"]'"
+RETRY_MAX = 10_000  # dead messages of a queue with one command
 SHOWN_MAX = 60  # characters of a message's arguments in a table
 
 
@@ -69,7 +70,7 @@ def _list(app: Detent, given: argparse.Namespace) -> int:
         return 0
     heads = ("queue", *Size._fields, "rate", "breakers")
     rows = [
-        (queue.name, *map(_number, size), _rate(queue, rate), _breakers(app, queue))
+        (queue.name, *(f"{number:,}" for number in size), _rate(queue, rate), _breakers(app, queue))
         for queue, size, rate in sizes
     ]
     write_table(heads, rows)
@@ -86,10 +87,6 @@ def _record(app: Detent, queue: Queue, size: Size, rate: Rate | None) -> dict[st
         limit["used"] = queue.usage().used
     states = {name: app.breaker(name).state() for name in _breakers_of(app, queue)}
     return {"queue": queue.name, **size._asdict(), "rate": limit, "breakers": states}
-
-
-def _number(number: int) -> str:
-    return f"{number:,}" + ("+" if number == COUNT_MAX else "")
 
 
 def _rate(queue: Queue, rate: Rate | None) -> str:
@@ -176,7 +173,7 @@ def _retry(app: Detent, given: argparse.Namespace) -> int:
         row = next(iter(store.find(Query(key=key, limit=1))), None)
         keys.setdefault(base_of(row.fire.queue) if row else _names(app, given)[0], []).append(key)
     if given.all:
-        keys = {name: [one.key for one in app.queue(name).dead(COUNT_MAX)] for name in _names(app, given)}
+        keys = {name: [one.key for one in app.queue(name).dead(RETRY_MAX)] for name in _names(app, given)}
     handles = [handle for name, some in keys.items() for handle in app.queue(name).retry(*some)]
     if given.output == "json":
         write_json([{"key": handle.key, "is_new": handle.is_new} for handle in handles])

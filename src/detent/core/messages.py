@@ -20,7 +20,7 @@ from detent.core.rates import LEVELS, leveled, with_levels
 from detent.core.secrets import Secret
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.model import Call, Fire, Kind, Outcome, Policy, Retries
+from detent.model import DEAD, Call, Fire, Kind, Outcome, Policy, Retries
 from detent.values import NamedTuple
 
 DEPTH_MAX = 20  # links of a chain, one after the other
@@ -29,7 +29,7 @@ _new_run_id = run_id.__wrapped__  # nobody asks for one again: it would only tak
 MAX_AGE_S = 30 * 86_400.0  # by then its row may be pruned: a copy of it would not be noticed
 LINKS: dict[str, tuple[Kind, ...]] = {
     "then": ("succeeded",),
-    "catch": ("failed", "rejected", "timed-out", "lost", "missed"),
+    "catch": DEAD,
 }
 
 

@@ -12,12 +12,12 @@ from detent import clock
 from detent.core.envelope import Letter, Refusal, open_envelope
 from detent.core.fields import DAY_S, name_shape
 from detent.core.generic import CALL, COMMAND, REQUEST
-from detent.core.messages import LINKS, Stamp, Wish, message, rules_of
+from detent.core.messages import Stamp, Wish, message, rules_of
 from detent.core.rates import base_of, charged_as, level_of, rate_of, rate_text, with_levels
 from detent.core.shapes import Field, Number, Record, Whole
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.model import Fire, Kind, Query, Rate, Row, Usage
+from detent.model import DEAD, Fire, Query, Rate, Row, Size, Usage
 from detent.queueing import rates
 from detent.queueing.arguments import caller
 from detent.queueing.deliveries import Delivery
@@ -29,8 +29,6 @@ from detent.stores.base import RATE
 if TYPE_CHECKING:
     from detent.app import Detent
 
-DEAD: tuple[Kind, ...] = LINKS["catch"]  # how a message ended that is a dead letter
-COUNT_MAX = 10_000  # of one kind: whoever has more wants to know that, and no more
 PAGE = 1_000
 CLAIM_MAX = 10_000
 TTL_S = 30.0
@@ -41,15 +39,6 @@ _CLAIM = Record((
     Field("wait_seconds", Number(0, DAY_S)),
 ))  # fmt: skip
 _NAME = Record((Field("queue", name_shape()),))
-
-
-class Size(NamedTuple):
-    """How much is on a queue; each is counted up to `COUNT_MAX`."""
-
-    pending: int
-    delayed: int
-    running: int
-    dead: int
 
 
 class Queued(NamedTuple):
@@ -132,18 +121,13 @@ class Queue:
 
     def size(self) -> Size:
         """Its messages, counted."""
-        rows, now = self._find(COUNT_MAX, state="pending"), self._app.post.asked_now()
-        pending = [state_of(row, now) for row in rows]
-        return Size(
-            pending=pending.count("pending"),
-            delayed=pending.count("delayed"),
-            running=len(self._find(COUNT_MAX, state="claimed")),
-            dead=len(self._find(COUNT_MAX, state="over", kinds=DEAD)),
-        )
+        found = self._app.open_store().count(self._app.name, self._levels).values()
+        return Size(*map(sum, zip(*found, strict=True))) if found else Size()
 
     def peek(self, n: int = 10) -> list[Queued]:
         """The next messages, in the order in which they will be granted; none is claimed."""
-        rows, now = self._find(COUNT_MAX, state="pending"), self._app.post.asked_now().timestamp()
+        rows = [row for level in self._levels for row in self._find(n, queues=(level,), upcoming=True)]
+        now = self._app.post.asked_now().timestamp()
         places = {name: place for place, name in enumerate(self._levels)}
 
         def turn(row: Row) -> tuple[float, int, float, str]:
@@ -175,7 +159,7 @@ class Queue:
             before = rows
 
     def _find(self, limit: int, **query: Any) -> list[Row]:
-        asked = Query(app=self._app.name, origins=("push",), queues=self._levels, limit=limit, **query)
+        asked = Query(self._app.name, origins=("push",), queues=self._levels, limit=limit)._replace(**query)
         return self._app.open_store().find(asked)
 
     def _listed(self, rows: Sequence[Row]) -> list[Queued]:

@@ -43,6 +43,7 @@ from detent.model import (
     Rate,
     Report,
     Row,
+    Size,
     Usage,
     Verdict,
 )
@@ -105,10 +106,15 @@ class Store(Protocol):
     def forget(self, keys: Sequence[str]) -> int:
         """Forget those of these fires that are over and were not planned.  Says how many."""
 
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        """How many messages these queues have or, where none is named, all of the app's.  A queue that has
+        none may be left out."""
+
     # Book-keeping.
 
     def find(self, query: Query) -> list[Row]:
-        """Fires, latest due first."""
+        """Fires, latest due first or, `upcoming`, those that wait, the next one first: by when they are due
+        (again), and by key."""
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """Forget fires of the app that were over that long ago, and all but the newest `keep` of a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from detent.clock import instant
 from detent.core.lanes import Standing
@@ -100,7 +100,17 @@ def matches(entry: Entry, query: Query) -> bool:
         and (not query.kinds or (entry.outcome is not None and entry.outcome.kind in query.kinds))
         and (query.since is None or fire.due_at >= query.since)
         and (query.until is None or fire.due_at <= query.until)
+        and (not query.upcoming or entry.state == "pending")
     )
+
+
+def found(entries: Iterable[Entry], query: Query) -> list[Row]:
+    those = [entry for entry in entries if matches(entry, query)]
+    if query.upcoming:
+        those.sort(key=lambda e: (e.run_at, e.fire.key))
+    else:
+        those.sort(key=lambda e: (e.fire.due_at, e.fire.key), reverse=True)
+    return [row_of(entry, bool(query.key)) for entry in those[: query.limit]]
 
 
 def row_of(entry: Entry, whole: bool) -> Row:

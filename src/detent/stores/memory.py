@@ -23,6 +23,7 @@ from detent.model import (
     Rate,
     Report,
     Row,
+    Size,
     Usage,
     Verdict,
 )
@@ -45,10 +46,9 @@ from detent.stores.entry import (
     Entry,
     attempt_of,
     claim_of,
+    found,
     is_nominal,
-    matches,
     prunable,
-    row_of,
     standing,
     turn_of,
 )
@@ -147,8 +147,12 @@ class MemoryStore:
 
     def forget(self, keys: Sequence[str]) -> int:
         with self._changed:
-            found = [entry for key in keys if (entry := self._entries.get(key))]
-            return self._drop([e for e in found if e.state == "over" and e.fire.origin != "schedule"])
+            those = [entry for key in keys if (entry := self._entries.get(key))]
+            return self._drop([e for e in those if e.state == "over" and e.fire.origin != "schedule"])
+
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        with self._changed:
+            return self._shelf.count(app, queues, self._now())
 
     def cancel(self, key: str, reason: str = "") -> bool:
         with self._changed:
@@ -165,9 +169,7 @@ class MemoryStore:
 
     def find(self, query: Query) -> list[Row]:
         with self._changed:
-            entries = [entry for entry in self._entries.values() if matches(entry, query)]
-            entries.sort(key=lambda e: (e.fire.due_at, e.fire.key), reverse=True)
-            return [row_of(entry, bool(query.key)) for entry in entries[: query.limit]]
+            return found(self._entries.values(), query)
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         with self._changed:
@@ -312,9 +314,8 @@ class MemoryStore:
         ours = (e for e in self._open.values() if concerns(e.fire, ask))
         waits = (e.expires - monotonic if e.state == "claimed" else e.run_at - now for e in ours)
         rates = (self._gates.closed_s(ask.app, queue) for queue in ask.queues)
-        return min(
-            (wait for wait in (*waits, *self._graces.waits(), *rates) if wait > 0), default=float("inf")
-        )
+        soon = [wait for wait in (*waits, *self._graces.waits(), *rates) if wait > 0]
+        return min(soon, default=float("inf"))
 
     # What becomes of a claim.
 

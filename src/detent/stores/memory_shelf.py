@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from detent.model import Fire
+from detent.model import DEAD, Fire, Size
+from detent.stores.base import app_of
 from detent.stores.entry import Entry
 
 
@@ -42,6 +43,30 @@ class Shelf:
             entry = self.open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
             if entry and entry.state == "pending":
                 self.remove(entry)
+
+    def count(self, app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
+        """The messages of each queue."""
+        found: dict[str, Size] = {}
+        for entry in self.entries.values():
+            fire, word = entry.fire, _word_of(entry, now)
+            if (
+                word
+                and fire.origin == "push"
+                and app_of(fire.job) == app
+                and fire.queue in (queues or (fire.queue,))
+            ):
+                size = found.get(fire.queue, Size())
+                found[fire.queue] = size._replace(**{word: getattr(size, word) + 1})
+        return found
+
+
+def _word_of(entry: Entry, now: float) -> str:
+    """As which of a queue's messages it counts; "": as none."""
+    if entry.state == "over":
+        return "dead" if entry.outcome and entry.outcome.kind in DEAD else ""
+    if entry.state == "claimed":
+        return "running"
+    return "pending" if entry.run_at <= now else "delayed"
 
 
 class Graces:

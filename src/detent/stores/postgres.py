@@ -26,6 +26,7 @@ from detent.model import (
     Rate,
     Report,
     Row,
+    Size,
     Usage,
     Verdict,
 )
@@ -139,6 +140,10 @@ class PostgresStore:
 
     def forget(self, keys: Sequence[str]) -> int:
         return int(self._call("forget", {"keys": list(keys)}, LATER_S)["gone"])
+
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        said = self._call("count", {"app": app, "queues": list(queues)}, LATER_S)
+        return {queue: Size(**size) for queue, size in said["sizes"].items()}
 
     # Book-keeping.
 

@@ -196,3 +196,4 @@ CREATE TABLE bells (
 -- version 3
 
 -- Its functions are others: messages that are alike are told by what they share, and the clock is set right alone.
+-- There are functions that count messages, and find what is next.

@@ -330,6 +330,7 @@ END $$;
 CREATE FUNCTION find(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     query text := 'SELECT id FROM fires WHERE true';
+    turn  text := 'due DESC, key DESC';
     name  text;
     said  jsonb;
 BEGIN
@@ -341,7 +342,13 @@ BEGIN
     IF given->'origins' <> '[]' THEN
         query := query || format(' AND origin IN (SELECT jsonb_array_elements_text(%L))', given->'origins');
     END IF;
-    IF given->'queues' <> '[]' THEN
+    IF given->>'upcoming' = 'true' THEN
+        query := query || ' AND state = ''pending'' AND run_at > 0';
+        turn := 'run_at, key';
+    END IF;
+    IF jsonb_array_length(given->'queues') = 1 THEN  -- one alone is read in its order
+        query := query || format(' AND queue = %L', given->'queues'->>0);
+    ELSIF given->'queues' <> '[]' THEN
         query := query || format(' AND queue IN (SELECT jsonb_array_elements_text(%L))', given->'queues');
     END IF;
     IF given->'kinds' <> '[]' THEN
@@ -357,10 +364,42 @@ BEGIN
     IF given->>'until' IS NOT NULL THEN
         query := query || format(' AND due <= %L', given->>'until');
     END IF;
-    EXECUTE 'SELECT jsonb_agg(row_json(fires, $1) ORDER BY due DESC, key DESC) FROM fires JOIN ('
-        || query || format(' ORDER BY due DESC, key DESC LIMIT %L) AS found USING (id)', given->>'limit')
+    EXECUTE format('SELECT jsonb_agg(row_json(fires, $1) ORDER BY %s) FROM fires JOIN (', turn)
+        || query || format(' ORDER BY %s LIMIT %L) AS found USING (id)', turn, given->>'limit')
         INTO said USING given->>'key' <> '';
     RETURN jsonb_build_object('rows', coalesce(said, '[]'));
+END $$;
+
+-- How many messages the queues of an app have: those that are named, or all.
+CREATE FUNCTION count(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+    here  moment := arrive(given->'memory');
+    named text[] := ARRAY(SELECT jsonb_array_elements_text(given->'queues'));
+    said  jsonb;
+BEGIN
+    WITH counted AS (
+        SELECT queue, CASE WHEN run_at > here.wall THEN 'delayed' ELSE 'pending' END AS word,
+               pg_catalog.count(*) AS number
+        FROM fires
+        WHERE app = given->>'app' AND state = 'pending' AND run_at > 0 AND origin = 'push'
+          AND (named = '{}' OR queue = ANY (named))
+        GROUP BY queue, word
+        UNION ALL
+        SELECT queue, 'running', pg_catalog.count(*) FROM fires
+        WHERE app = given->>'app' AND state = 'claimed' AND expires > 0 AND origin = 'push'
+          AND (named = '{}' OR queue = ANY (named))
+        GROUP BY queue
+        UNION ALL
+        SELECT queue, 'dead', pg_catalog.count(*) FROM fires
+        WHERE app = given->>'app' AND state = 'over' AND origin = 'push' AND outcome NOT LIKE 'succeeded %'
+          AND split_part(outcome, ' ', 1) IN ('failed', 'rejected', 'timed-out', 'lost', 'missed')
+          AND (named = '{}' OR queue = ANY (named))
+        GROUP BY queue
+    ), sizes AS (
+        SELECT queue, jsonb_object_agg(word, number) AS size FROM counted GROUP BY queue
+    )
+    SELECT jsonb_object_agg(queue, size) FROM sizes INTO said;
+    RETURN answer(here, jsonb_build_object('sizes', coalesce(said, '{}')));
 END $$;
 
 CREATE FUNCTION row_json(me fires, whole boolean) RETURNS jsonb LANGUAGE sql VOLATILE AS $$

@@ -32,6 +32,7 @@ from detent.model import (
     Rate,
     Report,
     Row,
+    Size,
     Usage,
     Verdict,
 )
@@ -168,6 +169,10 @@ class RedisStore:
             by_app.setdefault(app_of(key), []).append(key)
         return sum(int(self._call(app, "forget", {"keys": some}).value) for app, some in by_app.items())
 
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        found = self._call(app, "count", {"queues": list(queues)}).value or {}
+        return {queue: Size(*numbers) for queue, numbers in found.items() if any(numbers)}
+
     # Book-keeping.
 
     def find(self, query: Query) -> list[Row]:
@@ -175,8 +180,11 @@ class RedisStore:
         if len(named) > 1:
             return []
         found = [self._find(app, query) for app in named or self._apps()]
-        latest = merge(*found, key=lambda row: (row.fire.due_at, row.fire.key), reverse=True)
-        return list(islice(latest, query.limit))
+        if query.upcoming:
+            in_order = merge(*found, key=lambda row: (row.run_at, row.fire.key))
+        else:
+            in_order = merge(*found, key=lambda row: (row.fire.due_at, row.fire.key), reverse=True)
+        return list(islice(in_order, query.limit))
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """What is surplus goes first: whether it is counts what is old as well."""
@@ -330,6 +338,7 @@ def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
         and (query.since is None or fire.due_at >= query.since)
         and (query.until is None or fire.due_at <= query.until)
         and query.limit > 0
+        and (not query.upcoming or row.state == "pending")
     )
     return [row] if fits else []
 

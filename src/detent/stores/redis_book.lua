@@ -1,9 +1,7 @@
 -- Book-keeping: finding, pruning, notes.
 
-local PAGE_MAX, EXAMINE_MAX = 200, 2000 -- rows that one call answers with, and looks at
-local PEEK_MAX = 100000 -- looks at the heads of books: an app may have many tasks
-local OPEN_MAX = 2000 -- messages that are open are looked through, rather than all, if they are no more
-local CHUNK_FOUND = 64
+local PAGE_MAX, EXAMINE_MAX = 200, 1000 -- rows that one call answers with, and looks at: others wait meanwhile
+local OPEN_MAX = 1000 -- messages that are open are looked through, rather than all, if they are no more
 local RINGING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
 local PRUNE_MAX, REMEMBER_ASKS_S, REMEMBER_JOBS_S = 500, 86400, 30 * 86400
 
@@ -56,69 +54,6 @@ local function find_one(key)
   return { rows = { row_of(fire, texts) } }, texts
 end
 
--- The first of what several sources have next, in this order; it is taken from its source.
-local function first_of(sources, is_before)
-  local first, from
-  for _, source in ipairs(sources) do
-    local one = source.peek()
-    if one and (not first or is_before(one, first)) then
-      first, from = one, source
-    end
-  end
-  if from then
-    from.skip()
-  end
-  return first
-end
-
--- How many of an index come before this place or at it, latest due first.  Thousands may be due at one instant.
-local function rank_after(index, place)
-  local first = redis.call("ZCOUNT", index, "(" .. exact(place.due), "+inf")
-  local last = redis.call("ZCOUNT", index, exact(place.due), "+inf")
-  while first < last do
-    local middle = math.floor((first + last) / 2)
-    if redis.call("ZREVRANGE", index, middle, middle)[1] >= place.key then
-      first = middle + 1
-    else
-      last = middle
-    end
-  end
-  return first
-end
-
--- The fires of an index from a place on, latest due first.
-local function latest_of(index, query)
-  local rank, chunk, place = 0, {}, 1
-  if query.before then
-    rank = rank_after(index, query.before)
-  elseif query["until"] then
-    rank = redis.call("ZCOUNT", index, "(" .. exact(query["until"]), "+inf")
-  end
-  local source = {}
-  function source.peek()
-    while place > #chunk do
-      chunk, place = redis.call("ZREVRANGE", index, rank, rank + CHUNK_FOUND - 1, "WITHSCORES"), 1
-      rank = rank + #chunk / 2
-      if #chunk == 0 then
-        return nil
-      end
-    end
-    local due = tonumber(chunk[place + 1])
-    if query.since and due < query.since then
-      return nil
-    end
-    return { due = due, key = chunk[place] }
-  end
-  function source.skip()
-    place = place + 2
-  end
-  return source
-end
-
-local function is_later(one, other)
-  return one.due > other.due or one.due == other.due and one.key > other.key
-end
-
 -- The messages of these indices, sorted; nil: there are too many of them to sort.
 local function few_of(indices, query)
   local count, places, next_one = 0, {}, 1
@@ -152,11 +87,20 @@ local function set_of(list)
   return next(set) and set or nil
 end
 
+local function are_dead(kinds)
+  for _, kind in ipairs(kinds) do
+    if not is_dead(kind) then
+      return false
+    end
+  end
+  return #kinds > 0
+end
+
 -- Where the messages that were asked for may be: as few as can be told.
 local function messages_of(query)
-  local sources, kinds = {}, set_of(query.kinds)
+  local sources = {}
   local queues = #query.queues > 0 and query.queues or redis.call("SMEMBERS", name("mailboxes"))
-  if query.state == "over" and kinds and not kinds.succeeded then
+  if query.state == "over" and are_dead(query.kinds) then
     for _, queue in ipairs(queues) do
       sources[#sources + 1] = latest_of(name("dead", queue), query)
     end
@@ -192,6 +136,22 @@ local function sources_of(query)
   return sources
 end
 
+-- What waits stands in one index a queue, of messages in one of two.
+local function turns_of(query)
+  local sources, origins = {}, set_of(query.origins)
+  local kinds = {}
+  if not origins or origins.push then
+    kinds = { ready = "mailboxes", waiting = "mailboxes" }
+  end
+  kinds.pending, kinds.plain = "queues", "queues"
+  for kind, set in pairs(kinds) do
+    for _, queue in ipairs(#query.queues > 0 and query.queues or redis.call("SMEMBERS", name(set))) do
+      sources[#sources + 1] = next_of(name(kind, queue), query)
+    end
+  end
+  return sources
+end
+
 local function is_among(value, set)
   return not set or set[value] or false
 end
@@ -203,6 +163,8 @@ local function matcher_of(query)
       and is_among(fire.queue, queues)
       and (query.state == "" or query.state == fire.state)
       and (not query.job or query.job == fire.job)
+      and (not query.since or fire.due >= query.since)
+      and (not query["until"] or fire.due <= query["until"])
       and (not kinds or fire.outcome and kinds[string.match(fire.outcome, "^%S+")])
   end
 end
@@ -212,10 +174,11 @@ local function find(query)
   if query.key then
     return find_one(query.key)
   end
-  local rows, texts, sources, matches, last = {}, {}, sources_of(query), matcher_of(query), nil
-  local place
-  for _ = 1, math.min(EXAMINE_MAX, math.ceil(PEEK_MAX / math.max(#sources, 1))) do
-    place = first_of(sources, is_later)
+  local rows, texts, matches, place, last = {}, {}, matcher_of(query), nil, nil
+  local sources = query.upcoming and turns_of(query) or sources_of(query)
+  local next_place = merged(sources, query.upcoming and is_sooner or is_later)
+  for _ = 1, EXAMINE_MAX do
+    place = next_place()
     if not place then
       return { rows = rows }, texts
     end

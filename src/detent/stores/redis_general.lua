@@ -17,7 +17,7 @@ function general.places(fire)
   local there = {}
   if fire.state == "over" then
     there[name("over")] = fire.over_at
-    if fire.is_apart and not is_success(fire.outcome) then
+    if fire.is_apart and is_dead(fire.outcome) then
       there[name("dead", fire.queue)] = fire.due
     end
     return there

@@ -5,7 +5,7 @@
 -- ready:QUEUE     by the instant it is due (again), those that only room, a rate or a breaker can keep waiting
 -- waiting:QUEUE   the same, of the others
 -- taken:QUEUE     by when the claim expires (mono)
--- book:JOB        all of a job by their nominal instant; dead:QUEUE those that ended without success
+-- book:JOB        all of a job by their nominal instant; dead:QUEUE the dead letters
 -- mailboxes, tasks  the queues and jobs that have some
 
 local RARE = { -- what most do not have
@@ -152,7 +152,7 @@ function messages.write(fire, batches)
   end
   if fire.state == "over" and fire.was_state ~= "over" then
     add(batches.adds, messages.shelf(fire.job).done, exact(fire.due), key)
-    if not is_success(fire.outcome) then
+    if is_dead(fire.outcome) then
       add(batches.adds, name("dead", fire.queue), exact(fire.due), key)
     end
   end

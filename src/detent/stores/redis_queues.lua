@@ -1,4 +1,4 @@
--- What queues need besides: charges by hand, and messages that are forgotten by name.
+-- What queues need besides: charges by hand, messages that are forgotten by name, and how many there are.
 
 local function charge(asked)
   local gates = the_gates()
@@ -29,4 +29,19 @@ local function forget(asked)
   return gone
 end
 
-verbs.charge, verbs.reset, verbs.forget = charge, reset, forget
+-- What messages the queues have: due, delayed, running, dead.
+local function count(asked)
+  local found, now = {}, exact(wall)
+  for _, queue in ipairs(#asked.queues > 0 and asked.queues or redis.call("SMEMBERS", name("mailboxes"))) do
+    local box, due, waiting = messages.box(queue), 0, 0
+    for _, index in ipairs({ box.ready, box.waiting }) do
+      due = due + redis.call("ZCOUNT", index, "-inf", now)
+      waiting = waiting + redis.call("ZCARD", index)
+    end
+    local running, dead = redis.call("ZCARD", box.taken), redis.call("ZCARD", name("dead", queue))
+    found[queue] = { due, waiting - due, running, dead }
+  end
+  return found
+end
+
+verbs.charge, verbs.reset, verbs.forget, verbs.count = charge, reset, forget, count

@@ -15,13 +15,13 @@ PARTS = {
     ("claim", "bury"): ("lives", "lanes", "gates", "told", "claim"),
     ("renew", "finish", "cancel"): ("records", "gates", "settle"),
     ("adopt", "advance", "put"): ("records", "plan"),
-    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("book",),
-    ("charge", "reset", "forget"): ("gates", "queues"),
+    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("turns", "book"),
+    ("charge", "reset", "forget", "count"): ("gates", "queues"),
 }
 FIRST, LAST = ("world", "messages", "general", "fires", "steps"), "call"
 LATE_PARTS = ("general", "steps", "records", "lives", "lanes", "gates")  # which most calls do without
 # A full server refuses a function as a whole, and of a script only what would take more: pruning gives back.
-SELDOM = (("book",), ("gates", "queues"))
+SELDOM = (("turns", "book"), ("gates", "queues"))
 
 # Before 7, what a script does is not replicated in place of the script itself unless it says so.
 _EVAL = "if redis.replicate_commands then redis.replicate_commands() end\n{}\nreturn answer()"

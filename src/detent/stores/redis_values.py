@@ -216,7 +216,7 @@ def plan_values(plan: Plan, texts: list[bytes]) -> dict[str, Any]:
 
 def query_values(query: Query) -> dict[str, Any]:
     values: dict[str, Any] = {"state": query.state, "origins": list(query.origins)}
-    values |= {"queues": list(query.queues), "kinds": list(query.kinds)}
+    values |= {"queues": list(query.queues), "kinds": list(query.kinds), "upcoming": query.upcoming}
     for name, value in (("job", query.job), ("key", query.key)):
         values |= {name: value} if value else {}
     for name, at in (("since", query.since), ("until", query.until)):

@@ -63,6 +63,12 @@ local function is_success(outcome)
   return string.sub(outcome, 1, 9) == "succeeded"
 end
 
+-- Is a message that ended so a dead letter?
+local DEAD = { failed = true, rejected = true, ["timed-out"] = true, lost = true, missed = true }
+local function is_dead(outcome)
+  return DEAD[string.match(outcome, "^%S+")] or false
+end
+
 local function name(kind, of)
   local some = names[kind]
   if not some then

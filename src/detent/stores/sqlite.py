@@ -30,11 +30,12 @@ from detent.model import (
     Rate,
     Report,
     Row,
+    Size,
     Usage,
     Verdict,
 )
 from detent.stores.base import BREAKER, PAUSE, RATE, app_of, continues, is_planned
-from detent.stores.sqlite_book import find, forget_the_expired, notes, prunable, prune
+from detent.stores.sqlite_book import count, find, forget_the_expired, notes, prunable, prune
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_claim import SOON_S, Round, grant_again, next_in_s
 from detent.stores.sqlite_file import File
@@ -149,6 +150,10 @@ class SqliteStore:
             call.delete(gone)
             return len(gone)
 
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        with self._current() as call:
+            return count(call, app, queues)
+
     # Book-keeping.
 
     def find(self, query: Query) -> list[Row]:
@@ -174,12 +179,7 @@ class SqliteStore:
                 call.ring()
 
     def notes(self, app: str, prefix: str = "") -> list[Note]:
-        with self._file.reading() as link:
-            call = Call(link, self._clocks)
-            if call.is_current:
-                return notes(call, app, prefix)
-        with self._writing() as call:
-            call.now()
+        with self._current() as call:
             return notes(call, app, prefix)
 
     def wait(self, app: str, seconds: float) -> bool:
@@ -201,6 +201,18 @@ class SqliteStore:
         closing, self._closing = self._closing, threading.Event()
         closing.set()
         self._file.close()
+
+    @contextmanager
+    def _current(self) -> Iterator[Call]:
+        """To read what depends on the clocks: a step of them is put down before."""
+        with self._file.reading() as link:
+            call = Call(link, self._clocks)
+            if call.is_current:
+                yield call
+                return
+        with self._writing() as call:
+            call.now()
+            yield call
 
     @contextmanager
     def _writing(self) -> Iterator[Call]:

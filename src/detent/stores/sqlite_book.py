@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detent import jsontext as json
-from detent.model import Note, Query, Row
+from detent.model import DEAD, Note, Query, Row, Size
 from detent.stores.base import REMEMBER_ASKS_S
 from detent.stores.entry import row_of
 from detent.stores.sqlite_call import Call
@@ -15,7 +15,7 @@ from detent.values import Any
 
 def find(call: Call, query: Query) -> list[Row]:
     where, values = _condition(query)
-    where += " ORDER BY due DESC, key DESC LIMIT ?"
+    where += f" ORDER BY {'run_at, key' if query.upcoming else 'due DESC, key DESC'} LIMIT ?"
     entries = list(call.select(where, (*values, query.limit)))
     _add_attempts(call, entries, whole=bool(query.key))
     return [row_of(entry, bool(query.key)) for entry in entries]
@@ -28,13 +28,16 @@ def _condition(query: Query) -> tuple[str, tuple[Any, ...]]:
     )
     since, until = query.since and query.since.timestamp(), query.until and query.until.timestamp()
     state = query.state if query.state in ("", "pending", "claimed", "over") else "none"
+    state = state if not query.upcoming else "pending" if state in ("", "pending") else "none"
+    one, several = ("", queues) if len(query.queues) != 1 else (query.queues[0], "")
     parts: list[tuple[str, Any]] = [
         ("app = ?", query.app),
         ("job = ?", query.job),
         ("key = ?", query.key),
         (f"state = '{state}' AND state = ?", state),
         ("origin IN (SELECT value FROM json_each(?))", origins),
-        ("queue IN (SELECT value FROM json_each(?))", queues),
+        ("queue = ?", one),  # one alone is read in its order
+        ("queue IN (SELECT value FROM json_each(?))", several),
         (_OF_KINDS, kinds),
         ("due >= ?", since),
         ("due <= ?", until),
@@ -44,6 +47,16 @@ def _condition(query: Query) -> tuple[str, tuple[Any, ...]]:
     if query.kinds and "succeeded" not in query.kinds:
         texts.append(_HAD_NO_SUCCESS)
     return " AND ".join(texts), tuple(value for _, value in given)
+
+
+def count(call: Call, app: str, queues: Sequence[str]) -> dict[str, Size]:
+    found: dict[str, Size] = {}
+    values = {"now": call.wall, "app": app, "queues": json.dumps(list(queues))}
+    among = _AMONG if queues else ""
+    for words, text in (_COUNT_WAITING, _COUNT_RUNNING, _COUNT_DEAD):
+        for queue, *numbers in call.db.execute(f"{text}{among} GROUP BY queue", values):
+            found[queue] = found.get(queue, Size())._replace(**dict(zip(words, numbers, strict=True)))
+    return found
 
 
 def _add_attempts(call: Call, entries: Sequence[Kept], whole: bool) -> None:
@@ -118,3 +131,24 @@ WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
 """
 _OF_KINDS = "substr(outcome, 1, instr(outcome, ' ') - 1) IN (SELECT value FROM json_each(?))"
 _HAD_NO_SUCCESS = "substr(outcome, 1, 10) <> 'succeeded '"  # word for word as in the index
+_COUNT_WAITING = (
+    ("delayed", "pending"),
+    """
+SELECT queue, sum(run_at > :now), sum(run_at <= :now) FROM fires
+WHERE state = 'pending' AND origin = 'push' AND app = :app
+""".strip(),
+)
+_COUNT_RUNNING = (
+    ("running",),
+    """
+SELECT queue, count(*) FROM fires WHERE state = 'claimed' AND origin = 'push' AND app = :app
+""".strip(),
+)
+_COUNT_DEAD = (
+    ("dead",),
+    f"""
+SELECT queue, count(*) FROM fires WHERE state = 'over' AND origin = 'push' AND app = :app
+AND {_HAD_NO_SUCCESS} AND substr(outcome, 1, instr(outcome, ' ') - 1) IN ('{"', '".join(DEAD)}')
+""".strip(),
+)
+_AMONG = " AND queue IN (SELECT value FROM json_each(:queues))"

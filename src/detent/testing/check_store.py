@@ -16,6 +16,7 @@ from detent.stores.base import Store
 from detent.testing import (
     store_checks_bookkeeping,
     store_checks_claiming,
+    store_checks_counting,
     store_checks_finishing,
     store_checks_lanes,
     store_checks_planning,
@@ -86,5 +87,6 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(store_checks_lanes),
     *_checks_of(store_checks_finishing),
     *_checks_of(store_checks_queues),
+    *_checks_of(store_checks_counting),
     *_checks_of(store_checks_bookkeeping),
 )

@@ -272,6 +272,9 @@ class StoreMachine(RuleBasedStateMachine):
         ours, theirs = (store.find(Query(limit=FIND_MAX)) for store in self.both)
         bases = self.first_fences or (0, 0)
         self.same("find", [row_of(r, bases[0]) for r in ours], [row_of(r, bases[1]) for r in theirs])
+        turns = [[r.fire.key for r in s.find(Query(APP, upcoming=True, limit=FIND_MAX))] for s in self.both]
+        self.same("find what is next", *turns)
+        self.same("count", *[store.count(APP) for store in self.both])
         self.same("notes", *[notes_of(s.notes(APP), b) for s, b in zip(self.both, bases, strict=True)])
         self.same("next_in_s", *[round(store.claim(LATE_ASK).next_in_s, 3) for store in self.both])
 
