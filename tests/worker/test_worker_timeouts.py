@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+
 from worker_world import Works, assert_once, is_alive, outcomes, wait_for
+
+from detent.node.wardenry.charge import IMPORT_S, Call, CallOrder
+from detent.node.wardenry.trees import Group
 
 
 def kinds(row: object) -> list[str]:
@@ -57,3 +63,27 @@ def test_an_async_message_that_blocks_its_loop_is_ended_all_the_same(works: Work
     assert row.outcome is not None and row.outcome == ("timed-out", "after 1 s")
     handle = works.tasks.nap.push(0.01, "after it")
     assert handle.get(30) == "after it"
+
+
+def test_the_import_of_a_task_is_not_counted_against_its_time(works: Works) -> None:
+    works.env["WORKER_IMPORT_S"] = "2"
+    works.start()
+    handles = [works.tasks.hasty.push("sleep", 0.2), works.tasks.limited_nap.push(0.2)]
+    rows = works.wait_over(handles)
+    assert outcomes(rows) == {"succeeded": 2}
+    assert max(row.attempts[0].took_s for row in rows) < 1.5, "nor is it what the task took"
+    (row,) = works.wait_over([works.tasks.hasty.push("sleep", 1000)])
+    assert row.outcome == ("timed-out", "after 1 s")
+
+
+def test_an_import_has_a_bound_of_its_own() -> None:
+    order = CallOrder("a", "h", "", [], math.inf, math.inf, 2.0, 1.0, "", "", 0)
+    call = Call(order, Group(os.getpid()))
+    began = call.started_at
+    assert began + 1.9 < call.next_at() < began + 3
+    for later_s in (0.0, 10.0):  # who says it again has no more for it
+        call.imports(began + later_s, is_under_way=True)
+        assert call.next_at() == began + IMPORT_S + 2
+    call.imports(began + 50, is_under_way=False)
+    assert call.next_at() == began + 52
+    call.output.close()

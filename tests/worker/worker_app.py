@@ -28,6 +28,8 @@ app = detent.Detent(
 )
 WITNESS = os.open(os.environ["WORKER_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 log = logging.getLogger("worker_app")
+if "DETENT_RUN_ID" in os.environ:  # a child, and not the worker
+    time.sleep(float(os.environ.get("WORKER_IMPORT_S", "0")))
 
 
 def tell(what: str, fire: detent.Fire, **more: Any) -> None:
@@ -164,6 +166,11 @@ def once(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
 
 @app.task(queue="q", max_retries=1, backoff=0.1, timeout_seconds=4)
 def limited(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
+    return carry_out(fire, deed, *args)
+
+
+@app.task(queue="q", timeout_seconds=1)
+def hasty(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
     return carry_out(fire, deed, *args)
 
 

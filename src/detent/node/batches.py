@@ -29,6 +29,7 @@ from detent.node.attempt import Went
 from detent.node.members import SUCCEEDED, Kind, Member, end_of, requests, short
 from detent.node.pacing import SLOW_S, TOGETHER_MAX, Pacing
 from detent.node.processes import Work
+from detent.node.wardenry.charge import IMPORT_S
 from detent.runners.base import LOST
 from detent.runners.call import TAGS, CallSpec, Household
 from detent.runners.call_batch import ANSWERED
@@ -185,12 +186,13 @@ class Batch:
 
     # What it is told.
 
-    def begin(self) -> None:
-        """It has a child."""
+    def begin(self, import_s: float = 0.0) -> None:
+        """It has a child, which first imports what it is to call, or has done so."""
         self.is_begun = True
         if self.kind.is_async:
             for place, member in self._open.items():
-                self._limit(place, member, member.claim.fire.policy.timeout_s)
+                timeout_s = member.claim.fire.policy.timeout_s
+                self._limit(place, member, timeout_s and timeout_s + import_s)
         self._batches.begin_soon()
 
     def room(self, at_once: int) -> int:
@@ -212,9 +214,8 @@ class Batch:
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
         request = f'{{"id": {json.dumps(self._work.id)}, "more": [{more}]}}'
-        self._batches.warden.send(
-            {"do": "more", "id": self._work.id, "request": request, "messages": messages}
-        )
+        said = {"do": "more", "id": self._work.id, "request": request, "messages": messages}
+        self._batches.warden.send(said)
 
     def extend_soon(self) -> None:
         """Once for all that are extended in one turn of the loop."""
@@ -275,6 +276,8 @@ class Batch:
     def _hear(self, part: str | int) -> None:
         """Its child's answers or, with a number, so many of the last were not begun, and will not be."""
         self._heard_at = asyncio.get_running_loop().time()
+        if isinstance(part, bool):
+            return self.begin(IMPORT_S if part else 0.0)
         if isinstance(part, int):
             self._take_back(part)
         else:

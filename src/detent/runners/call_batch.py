@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
         def may_begin(self) -> bool: ...
 
+        def import_begins(self, is_so: bool) -> None: ...
+
         @property
         def wire(self) -> int: ...
 
@@ -120,6 +122,7 @@ class Batch:
         self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
         self._tasks: dict[int, asyncio.Task[Part]] = {}  # by place
         self._ended: list[Part] = []  # and not yet answered
+        self._began = 0.0  # when the newest did
         self._waiting: asyncio.Future[None] | None = None  # for one to end
 
     def carry_out(self) -> Iterator[Part]:
@@ -139,7 +142,8 @@ class Batch:
 
     def _begin_at(self, place: int) -> Part | _Later:
         """Carry it out, or have what it gives awaited with others."""
-        message, began, tape = self._messages[place], monotonic(), _Tape()
+        message, tape = self._messages[place], _Tape()
+        self._began = monotonic()
         token = _TAPE.set(tape)
         try:
             value = self._begin(message)
@@ -150,7 +154,7 @@ class Batch:
             answer = self._failed(error)
         finally:
             _TAPE.reset(token)
-        return (place, *answer, monotonic() - began, tape.text())
+        return (place, *answer, monotonic() - self._began, tape.text())
 
     def _begin(self, message: Message) -> Any:
         """What it gives.  What is not declared as async is awaited at once: one of those who follow may end
@@ -169,12 +173,17 @@ class Batch:
         from detent.runners.call_child import set_up_logging
 
         try:
-            function = self._found[name] = find(name)
+            function = self._found[name] = find(name, self._note_import)
         except BaseException:
             self.has_broken = True
             raise
         set_up_logging()
         return function
+
+    def _note_import(self, is_under_way: bool) -> None:
+        """What it takes is no part of what the message takes."""
+        self._child.import_begins(is_under_way)
+        self._began = monotonic()
 
     def _failed(self, error: BaseException) -> tuple[int, str, str]:
         if isinstance(error, SystemExit):

@@ -5,6 +5,7 @@
    "result", "last", "took_s"}`.  The first line is ours, `{}`: ready.  When the wire ends, so do we.
    Messages of a queue come several at once, as `calls`: `call_batch` has them.  What is said of them are
    lines that begin with `[`.
+   `IMPORTING` and `IMPORTED` are around the import of what is called: the call's time begins after it.
 2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
    the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
    and up goes to stderr, unless the app configured it otherwise.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 RECEIVE = 256 * 1024
 PR_SET_PDEATHSIG = 1
 TURNS_FD = 99  # as in the warden's `lanes.LANE_FD`
+IMPORTING, IMPORTED = b'{"imports":1}', b'{"imports":0}'  # as the warden's `charge` knows them
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -76,6 +78,10 @@ class Child:
             return self._turns < 0 or bool(os.read(self._turns, 8))
         except OSError:  # there is none left; or a message closed what is not its own
             return False
+
+    def import_begins(self, is_so: bool) -> None:
+        """Or it has ended."""
+        self._send((IMPORTING if is_so else IMPORTED) + b"\n")
 
     # The wire.
 
@@ -144,7 +150,7 @@ class Child:
 
     def _find(self, function: str) -> Callable[..., Any]:
         with self.interrupted_by(interrupt):
-            found = find(function)
+            found = find(function, self.import_begins)
         set_up_logging()
         return found
 

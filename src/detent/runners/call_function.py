@@ -35,16 +35,22 @@ class CannotCall(Exception):
     """There is no such function: why, in words for people."""
 
 
-def find(function: str) -> Callable[..., Any]:
-    """The function of this name; its module is imported."""
+def find(function: str, importing: Callable[[bool], object] | None = None) -> Callable[..., Any]:
+    """The function of this name; its module is imported.  Who wants to know is told that it takes a while,
+    and when it is done."""
     module_name, _, path = function.partition(":")
-    if module_name not in sys.modules:
+    is_known = module_name in sys.modules
+    if not is_known:
         importlib.invalidate_caches()  # a file may have come since the last look
+        if importing:
+            importing(True)
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
         why = str(error) if isinstance(error, ImportError) else reason_of(error)
         raise CannotCall(f"cannot import {module_name}: {why}") from error
+    if importing and not is_known:
+        importing(False)
     for name in path.split("."):
         try:
             found = getattr(found, name)

@@ -13,6 +13,8 @@ from .trees import CallTree, Tree
 
 Terms = ending.Terms
 SLACK_S = 0.01  # a child may say so much later that one of several messages has ended, and the next began
+IMPORTS = {b'{"imports":1}': True, b'{"imports":0}': False}  # what a child says before and after an import
+IMPORT_S = 60.0  # for the import of what is to be called, on top of the call's own time
 
 
 class Charge:
@@ -143,8 +145,18 @@ class Call(Charge):
     def __init__(self, order: CallOrder, tree: Tree) -> None:
         super().__init__(order.id, tree, terms_of(order), order.output_path)
         self._timeout_s, self.messages, self._heard = order.timeout_s, order.messages, 0
+        self._import_by, self._is_importing = math.inf, False
         self._answer: Answer | None = None
         self.go_on(self.started_at, heard=0)
+
+    def imports(self, now: float, *, is_under_way: bool) -> None:
+        """The time of a call begins when its function is called; an import has a bound of its own."""
+        self._is_importing = is_under_way
+        if self._timeout_s and is_under_way:
+            self._import_by = min(self._import_by, now + IMPORT_S)
+            self._terms = self._terms._replace(timeout_by=self._import_by + self._timeout_s)
+        else:
+            self.go_on(now, heard=0)
 
     def go_on(self, now: float, heard: int = 1) -> None:
         """A part of it has ended in time.  What was under way since then may have ended without a word."""
@@ -156,6 +168,12 @@ class Call(Charge):
     def unheard_of(self) -> int:
         """How many messages it has not begun, if it says a word for each."""
         return max(0, self.messages - self._heard - 1)
+
+    def check(self, now: float) -> None:
+        was_ending = self.is_ending()
+        super().check(now)
+        if self._is_importing and self.is_ending() and not was_ending:
+            self.output.write(b"detent: it was ended while it imported what it was to call\n")
 
     def answered(self, answer: Answer, *, is_last: bool) -> None:
         """The function has ended.  Where it is the child's last, the call goes on until the child ends."""

@@ -21,7 +21,7 @@ from functools import partial
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place
-from .charge import Answer, Call, CallOrder
+from .charge import IMPORTS, Answer, Call, CallOrder
 from .charges import Charges
 from .household import STALLED_S, Child, Household, Turns
 from .lanes import NO_LANE, holders, take
@@ -267,11 +267,10 @@ class Children:
         if not self._means.cgroup:
             return None
         cgroup = Cgroup(f"{self._means.cgroup}/{order.id}")
-        try:
+        with contextlib.suppress(OSError):
             cgroup.create()
-        except OSError:
-            return None
-        return cgroup
+            return cgroup
+        return None
 
     def _tree(self, pid: int, cgroup: Cgroup | None, tag: frozenset[bytes]) -> Tree:
         if not kernel.HAS_PROC:
@@ -301,6 +300,10 @@ class Children:
             return is_greeting
         if line.startswith(b"["):
             return self._pass_on(child, line)
+        if line in IMPORTS and child.call:
+            child.call.imports(kernel.boottime(), is_under_way=IMPORTS[line])
+            self._means.say("part", id=child.call.id, part=IMPORTS[line])
+            return True
         try:
             said = loads(line)
             answer = Answer(int(said["status"]), str(said["error"])[:ERROR_MAX], str(said["result"]))
@@ -344,8 +347,7 @@ class Children:
             self._serve(child.household)
 
     def _started_up(self, child: Child) -> None:
-        self._starting -= 1
-        child.household.starting -= 1
+        self._starting, child.household.starting = self._starting - 1, child.household.starting - 1
 
     def _dismiss(self, child: Child) -> None:
         """It ends when nobody speaks to it any more."""
@@ -377,8 +379,7 @@ class Children:
         """It died before it could be of use."""
         if child.household.waiting:
             text = f"the Python process for it did not come up (status {status})"
-            order = child.household.waiting.popleft()
-            self._means.fail(order.id, failure or Failure(NOT_RUNNABLE, text))
+            self._means.fail(child.household.waiting.popleft().id, failure or Failure(NOT_RUNNABLE, text))
 
     def _bury(self, child: Child) -> None:
         child.tree.signal(signal.SIGKILL)  # what it left, between calls
