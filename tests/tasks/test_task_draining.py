@@ -233,3 +233,22 @@ def test_a_message_that_may_not_run_ends_with_a_named_reason(shop: Detent) -> No
     other.push()
     reasons = sorted(one.reason.partition(":")[0] for one in shop.drain())
     assert (reasons, done) == (["unsigned", "unsigned"], [])
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [({}, 1), ({"on_lost": "rerun"}, 2), ({"max_retries": 3}, 4), ({"max_retries": 3, "on_lost": "skip"}, 1)],
+)
+def test_what_a_lost_worker_had_is_run_again_as_its_task_says(
+    detent_app: Detent, detent_clock: FakeClock, options: dict[str, Any], runs: int
+) -> None:
+    @detent_app.task(backoff=0, **options)
+    def send() -> None: ...
+
+    handle = send.push()
+    begun = 0
+    while detent_app.queue("default").claim(1, ttl_seconds=5):  # and is never heard of again
+        begun += 1
+        detent_clock.advance(6)
+        detent_app.queue("default").claim(1)  # somebody looks, and settles that it is lost
+    assert begun == runs and handle.state() == "lost"

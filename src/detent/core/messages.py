@@ -125,11 +125,12 @@ def _like(task: Task, wish: Wish, stamp: Stamp) -> tuple[Fire, float]:
 
 
 def task_policy(max_retries: int, backoff: Retries, on_contention: str, **further: Any) -> Policy:
-    """How often a task's messages are run, and what they do where their lane is full."""
+    """How often a task's messages are run, and what they do where their lane is full.  Where nothing else is
+    said, a lost worker is a run like any other."""
+    further.setdefault("on_lost", "rerun" if max_retries else "skip")
     return Policy(
         concurrency={"": "Allow", "requeue": "Queue", "fail": "Forbid"}[on_contention],  # type: ignore[arg-type]
         retries=backoff._replace(max_attempts=max_retries + 1),
-        on_lost="rerun" if max_retries else "skip",
         **further,
     )
 

@@ -14,7 +14,7 @@ from detent.core.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, 
 from detent.core.text import listed, quote, show
 from detent.declarations import Spot
 from detent.errors import UsageError
-from detent.model import Call, Isolation, Policy, Retries
+from detent.model import Call, Isolation, OnLost, Policy, Retries
 
 Priority = Literal["high", "normal", "low"]
 RETRIES_MAX = 1000
@@ -33,6 +33,7 @@ class TaskOptions(TypedDict, total=False):
     jitter: float  # by this fraction the wait is shorter or longer, at random
     timeout_seconds: float
     claim_seconds: float
+    on_lost: OnLost  # a worker that died: as max_retries says, or one more run even where failures have none
     expires_seconds: float  # not begun so long after it was due, a message is given up
     single: str | bool  # messages of one name never run at once; True: by the task's own
     on_contention: Literal["requeue", "fail"]
@@ -139,6 +140,7 @@ _TASK: dict[str, Shape] = {
     "jitter": Number(0, 1),
     "timeout_seconds": Number(0, 7 * DAY_S),
     "claim_seconds": Number(1, DAY_S),
+    "on_lost": Word(("skip", "rerun")),
     "expires_seconds": _SECONDS,
     "single": _Single(),
     "on_contention": Word(("requeue", "fail")),
@@ -207,6 +209,7 @@ def task_of(name: str, path: str, options: Mapping[str, Any], spot: Spot) -> Tas
 
 def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
     least, most = options.get("backoff", BACKOFF_S)
+    said = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
     return task_policy(
         options.get("max_retries", 0),
         Retries(min_s=least, max_s=most, jitter=options.get("jitter", 0.0)),
@@ -217,6 +220,7 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
         breaker_threshold=options.get("breaker_threshold", 5),
         breaker_cooldown_s=options.get("breaker_cooldown_seconds", 60.0),
         drop_result=not options.get("keep_result", False),
+        **said,
     )
 
 
