@@ -27,6 +27,7 @@ from detent.stores.opening import open_store
 
 if TYPE_CHECKING:
     from detent.core.generic import Allowed
+    from detent.core.masking import Mask
     from detent.core.messages import Task
     from detent.core.secrets import Secret
     from detent.embedding import Embedding
@@ -264,6 +265,14 @@ class Detent:
         from detent.queueing.post import Post
 
         return Post(self)
+
+    @cached_property
+    def mask(self) -> Mask:
+        """What is to be left out of all that is kept: its secrets, and the password of its store."""
+        from detent.core.masking import Mask
+        from detent.observe.secrecy import secrets_of
+
+        return Mask([*secrets_of(self._settings_manifest(), os.environ), *self.post.secrets()])
 
     @cached_property
     def claims(self) -> Claims:

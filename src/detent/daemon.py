@@ -21,7 +21,7 @@ from detent.events import Emit
 from detent.node.desk import Desk
 from detent.node.service import Service, Serving, Setting, reach
 from detent.observe.logs import Style, log_later, word_of
-from detent.observe.secrecy import learning, password_of
+from detent.observe.secrecy import discreet, learning, password_of
 from detent.observe.unblocking import Unblocking
 from detent.stores.opening import open_store, promise_of
 
@@ -66,13 +66,14 @@ def run(order: Order, style: Style) -> int:
     log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
         mask = Mask(password_of(order.store or ""))
+        mask.learn(order.serving.desk.secrets if order.serving else ())
         load = learning(order.load, mask, order.env)
-        return _run(order._replace(load=load), log_later(log.write, style, mask=mask))
+        return _run(order._replace(load=load), log_later(log.write, style, mask=mask), mask)
     finally:
         log.close(LAST_LINES_S)
 
 
-def _run(order: Order, emit: Emit) -> int:
+def _run(order: Order, emit: Emit, mask: Mask) -> int:
     manifest, env = order.load(), order.env
     for warning in manifest.warnings:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=worded(warning, order.name))
@@ -80,7 +81,7 @@ def _run(order: Order, emit: Emit) -> int:
     setting = Setting(
         load=order.load,
         files=order.files,
-        store=open_store(url, **store_options(manifest, env)),
+        store=discreet(open_store(url, **store_options(manifest, env)), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,

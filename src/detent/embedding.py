@@ -33,6 +33,7 @@ from detent.events import EVENTS
 from detent.node.guest import GIVEN_UP_S, Guest, within
 from detent.node.service import SYSTEMD, Setting, reach
 from detent.observe.logs import word_of
+from detent.observe.secrecy import discreet
 from detent.runners.call_inside import listen_to_logging
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class _Stay:
         setting = Setting(
             load=lambda: self.manifest,
             files=(),
-            store=store,
+            store=discreet(store, self._app.mask),
             directory=_directory(url, env),
             env=env,
             emit=_emit,

@@ -213,3 +213,25 @@ def test_no_text_upsets_it_and_masking_twice_changes_nothing_more(text: str) -> 
 def test_long_texts_come_to_an_end(piece: str) -> None:
     """Where the time grew with the square of the length, this would take hours."""
     assert BY_NAME.text(piece * 100_000)
+
+
+# What work printed and returned.
+
+
+def test_of_output_only_values_are_masked_and_octets_stay() -> None:
+    mask = Mask(["sesame"])
+    assert mask.output(b"\xff sesame password=other") == b"\xff *** password=other"
+    assert mask.output(b"\xff nothing") == b"\xff nothing"
+
+
+@pytest.mark.parametrize(
+    ("result", "masked"),
+    [
+        ('{"a": ["x long-enough-secret y"]}', '{"a": ["x *** y"]}'),
+        ('["sesame"]', '["sesame"]'),  # a word: the result must stay what it was
+        ("[123456789012]", '"***"'),  # no JSON any more
+        ('{"token": "short"}', '{"token": "short"}'),
+    ],
+)
+def test_a_result_loses_long_secrets_and_nothing_else(result: str, masked: str) -> None:
+    assert Mask(["sesame", "long-enough-secret", "123456789012"]).result(result) == masked

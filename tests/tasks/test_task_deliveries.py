@@ -191,3 +191,12 @@ def test_what_is_asked_for_wrongly_is_refused(said: dict[str, Any], told: str) -
     with pytest.raises(UsageError) as caught:
         Detent("shop", store="memory:").queue("mail").claim(**said)
     assert told in str(caught.value)
+
+
+def test_the_values_of_secrets_are_kept_nowhere(shop: Detent) -> None:
+    handles = sending(shop).push_many([("a",), ("b",)])
+    one(shop).ack({"key": "a secret of the shop"})
+    one(shop).nack(reason="401 for a secret of the shop")
+    assert handles[0].get(0) == {"key": "***"}
+    with pytest.raises(TaskFailed, match=r"failed: 401 for \*\*\*$"):
+        handles[1].get(0)

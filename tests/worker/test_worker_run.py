@@ -50,3 +50,24 @@ def test_an_embedded_node_serves_none(works: Works) -> None:
     assert len(works.starts()) == 1 and worker.end() == 0
     row = works.row(handle)
     assert row.attempts[0].node == worker.life
+
+
+def test_the_values_of_secrets_are_kept_nowhere(works: Works) -> None:
+    """The app's own: what signs its messages."""
+    secret = "the secret of the tests"
+    worker = works.start()
+    quick, once = works.tasks.quick, works.tasks.once
+    said = [
+        quick.push("give", [f"it is {secret}", 7]),
+        quick.push("write", secret),
+        once.push("fail", secret),
+    ]
+    given, written, failed = works.wait_over(said)
+    assert said[0].get(1) == ["it is ***", 7]
+    tail = works.row(said[1]).attempts[0].tail.decode()
+    assert "printed ***" in tail and "errors ***" in tail and secret not in tail
+    assert failed.outcome == ("failed", "ValueError: ***")
+    assert b"ValueError: ***" in works.row(said[2]).attempts[0].tail
+    assert given.outcome == written.outcome == ("succeeded", "")
+    assert worker.end() == 0
+    assert secret not in worker.log.read_text()

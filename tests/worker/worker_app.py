@@ -126,7 +126,7 @@ DEEDS: dict[str, Any] = {
     "kill-worker": kill_worker,
     "kill-both": kill_both,
     "sys-exit": sys.exit,
-    "fail": lambda: tell_off(ValueError, "no such customer"),
+    "fail": lambda what="no such customer": tell_off(ValueError, what),
     "odd": lambda: tell_off(Odd, "out of line"),
     "interrupt": lambda: tell_off(KeyboardInterrupt),
     "fork": fork,

@@ -7,7 +7,9 @@
    in texts: `password=…`, `"token": "…"`, `--secret …`, `Authorization: …`, `://user:…@host`.
 3. What says that there is nothing (`null`, `false`, an empty text) stays, and so do our own fields: a fire's
    key is no secret.
-4. Time grows with the length of a text and not faster, whatever is in it.
+4. What work printed and returned is its own: only values are looked for there, in what it returned only long
+   ones.  A password that is a word would be found in any text, and a result must stay what it was.
+5. Time grows with the length of a text and not faster, whatever is in it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +25,7 @@ from detent.core.secrets import Secret
 
 MASKED = "***"
 VALUE_MIN = 4  # characters of a secret that is looked for by its value
+RESULT_MIN = 12  # the same, in what a call returned
 BASE64_MIN = 5  # characters of it that do not depend on what stands around it
 NESTING_MAX = 32  # what is nested deeper is masked as a whole
 OWN = frozenset({"time", "level", "event", "app", "job", "run_id", "fire", "node", "key", "fence", "due"})
@@ -69,16 +72,17 @@ class Mask:
         self._names = frozenset(_plain(name) for name in names)  # further ones, whole
         self._forms: tuple[str, ...] = ()
         self._values: re.Pattern[str] | None = None
+        self._in_results: re.Pattern[str] | None = None
+        self._long: set[str] = set()
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[Secret | str]) -> None:
         """Hide these, too, from now on."""
         texts = [one.key().decode() if isinstance(one, Secret) else one for one in secrets]
         forms = {form for text in texts if len(text) >= VALUE_MIN for form in _forms(text)}
-        if forms := forms | set(self._forms):
-            longest_first = sorted(forms, key=lambda form: (-len(form), form))
-            self._values = re.compile("|".join(map(re.escape, longest_first)))
-            self._forms = tuple(longest_first)
+        self._long |= {form for text in texts if len(text) >= RESULT_MIN for form in _forms(text)}
+        self._forms = tuple(_longest_first(forms | set(self._forms)))
+        self._values, self._in_results = _any_of(self._forms), _any_of(_longest_first(self._long))
 
     def knows(self, text: str) -> bool:
         """Is the value of a secret in it?"""
@@ -95,6 +99,21 @@ class Mask:
         text = _PAIR.sub(self._pair, text)
         text = _OPTION.sub(self._pair, text)
         return _SCHEME.sub(rf"\1\2{MASKED}", text)
+
+    def output(self, output: bytes) -> bytes:
+        """What work printed, without the values of secrets."""
+        text = output.decode("utf-8", "surrogateescape")
+        return self._without_values(text).encode("utf-8", "surrogateescape") if self.knows(text) else output
+
+    def result(self, text: str) -> str:
+        """What a call returned, as JSON, without the values of secrets."""
+        masked = self._in_results.sub(MASKED, text) if self._in_results else text
+        if masked != text:
+            try:
+                json.loads(masked)
+            except ValueError:  # it was a number
+                return json.dumps(MASKED)
+        return masked
 
     def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of an event without what is secret in them."""
@@ -135,6 +154,14 @@ class Mask:
         ):
             return False  # so many tokens
         return is_secret_name(name) or (bool(self._names) and _plain(name) in self._names)
+
+
+def _longest_first(forms: Iterable[str]) -> list[str]:
+    return sorted(forms, key=lambda form: (-len(form), form))
+
+
+def _any_of(forms: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(re.escape, forms))) if forms else None
 
 
 @lru_cache(maxsize=4096)

@@ -48,6 +48,11 @@ class Desk:
         letter = self._read(fire, self._rules)  # it has run: its age does not matter any more
         return () if isinstance(letter, Refusal) else follow(fire, letter, (outcome, now), self._make)
 
+    @property
+    def secrets(self) -> Sequence[Secret]:
+        """That open messages."""
+        return self._secrets
+
     def _read(self, fire: Fire, rules: Rules) -> Letter | Refusal:
         letter = open_envelope(fire, rules)
         fault = links_fault(letter.links) if isinstance(letter, Letter) and letter.links else ""

@@ -1,15 +1,17 @@
-"""The secrets that a node knows of, so that its log can leave them out wherever they turn up."""
+"""The secrets that a node knows of, so that its log and its store leave them out wherever they turn up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from detent.core.manifest import Manifest
 from detent.core.masking import Mask
 from detent.core.secrets import Secret
-from detent.model import Push, Request
+from detent.model import Fire, Push, Report, Request, Verdict
 from detent.runners.secrets import resolve
+from detent.stores.base import Store
+from detent.values import Any, cast
 
 
 def learning(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, str]) -> Callable[[], Manifest]:
@@ -38,3 +40,44 @@ def password_of(url: str) -> list[str]:
     except ValueError:
         return []
     return [unquote(password)] if password else []
+
+
+# What is kept.
+
+
+def discreet(store: Store, mask: Mask) -> Store:
+    """The store, which is told no secrets of what work printed, returned or failed with."""
+    return cast("Store", _Discreet(store, mask))
+
+
+class _Discreet:
+    def __init__(self, store: Store, mask: Mask) -> None:
+        self._store, self._mask = store, mask
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        return self._store.finish([masked(self._mask, report) for report in reports])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def masked(mask: Mask, report: Report) -> Report:
+    """Most have nothing that could be secret."""
+    reason = report.verdict.outcome.reason
+    if reason and mask.knows(reason):
+        outcome = report.verdict.outcome._replace(reason=mask.text(reason))
+        report = report._replace(verdict=report.verdict._replace(outcome=outcome))
+    if report.tail:
+        report = report._replace(tail=mask.output(report.tail))
+    if report.result:
+        report = report._replace(result=mask.result(report.result))
+    if report.follow:
+        report = report._replace(follow=tuple(_hook(mask, fire) for fire in report.follow))
+    return report
+
+
+def _hook(mask: Mask, fire: Fire) -> Fire:
+    """What a hook is told; a message is sealed, and its pusher's own."""
+    if fire.origin != "hook" or not mask.knows(fire.payload):
+        return fire
+    return fire._replace(payload=mask.output(fire.payload.encode()).decode())

@@ -21,6 +21,7 @@ from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Call, Claim, End, Grants, Verdict
 from detent.node.desk import Desk
+from detent.observe.secrecy import masked
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -80,7 +81,7 @@ class Claims:
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
             told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now))
-        store = self._app.open_store()
+        store, told = self._app.open_store(), masked(self._app.mask, told)
         return repeated(lambda: store.finish([told]))[0]
 
     def _desk(self) -> Desk:
