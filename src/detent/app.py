@@ -90,7 +90,10 @@ class Detent:
         spot = spot_of(sys._getframe(1))
 
         def declared(function: Callable[_P, _R]) -> Callable[_P, _R]:
-            self._jobs.append(declare(self.name, function, schedules, options, spot))
+            made = declare(self.name, function, schedules, options, spot)
+            if "enqueue" in made.document and self._signing:
+                made.document.setdefault("auth", {"secret_refs": [*self._signing]})
+            self._jobs.append(made)
             return function
 
         return declared
@@ -292,9 +295,11 @@ class Detent:
     def fire_due(self, at: str | datetime, *, since: str | datetime | None = None) -> list[Fired]:
         """Run here and now what would fire at this instant, or after `since` and until then; how each ended.
         No store of yours is touched, and nothing is waited for: a retry follows at once."""
-        from detent.rehearsal import Rehearsal
+        from detent.rehearsal import Rehearsal, rehearsed
 
-        return Rehearsal(self.manifest(), self._clock).fire_due(at, since)
+        manifest, tasks = self.manifest(), self.tasks()
+        jobs = tuple(rehearsed(job, tasks) for job in manifest.jobs)
+        return Rehearsal(manifest._replace(jobs=jobs), self._clock).fire_due(at, since)
 
     # The store.
 

@@ -42,6 +42,7 @@ class JobOptions(TypedDict, total=False):
     starts_at: Moment
     ends_at: Moment
     args: Sequence[Any] | Mapping[str, Any]
+    enqueue: bool | Mapping[str, Any]  # a message of this task instead of a call; its queue, priority, expiry
     isolation: Isolation
     work_dir: str
     env: Mapping[str, str]
@@ -110,6 +111,8 @@ def declare(
     document["name"] = document.get("name") or name_of(function, spot)
     if schedules:
         document |= {"schedule": schedules[0]} if len(schedules) == 1 else {"schedules": [*schedules]}
+    if document.pop("enqueue", False):
+        return _declare_message(function, document | {"policy": policy}, options["enqueue"], spot)
     if policy:
         document["policy"] = policy
     document["call"] = path = path_of(function)
@@ -118,6 +121,33 @@ def declare(
         document.setdefault("isolation", "thread")
     _check(function, document, spot)
     return Declared(document, spot, frozenset(options))
+
+
+def _declare_message(
+    function: Any, document: dict[str, Any], said: bool | Mapping[str, Any], spot: Spot
+) -> Declared:
+    """The job whose work is a message of the task that the function is.  What the task says of its runs holds
+    where the job does not."""
+    task = getattr(function, "task", None)
+    if task is None:
+        raise UsageError(
+            f"{spot}: {document['name']}: enqueue= is for tasks: put @app.task(…) below @app.job(…)"
+        )
+    args, retries = document.pop("args", []), task.policy.retries
+    try:
+        function.parameters.item_text(args)
+    except UsageError as error:
+        raise UsageError(f"{spot}: {error}") from None
+    more = dict(said) if isinstance(said, Mapping) else {}
+    document["enqueue"] = {"queue": task.queue, "task": task.name, "args": args, **more}
+    usual = {"max_attempts": retries.max_attempts, "jitter": retries.jitter}
+    usual |= {"min_seconds": max(1, round(retries.min_s)), "max_seconds": max(1, round(retries.max_s))}
+    runs: dict[str, Any] = {"concurrency": "Queue" if task.lane else "Allow"}
+    if task.policy.timeout_s:
+        runs["timeout_seconds"] = max(1, round(task.policy.timeout_s))
+    policy = document["policy"]
+    document["policy"] = {**runs, **policy, "retries": {**usual, **policy.get("retries", {})}}
+    return Declared(document, spot, frozenset(document))
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from random import Random
@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 from detent.clock import instant
 from detent.core.after import Followers
 from detent.core.manifest import Manifest
+from detent.core.messages import Task
 from detent.core.plan import fire_at
 from detent.core.schedules import parse_instant
 from detent.core.settle import report, settle
 from detent.errors import UsageError
-from detent.model import Ask, Call, Claim, Command, End, Job, Kind, Outcome
+from detent.model import Ask, Call, Claim, Command, End, Job, Kind, Outcome, Push
 from detent.runners.call import previous_success
 from detent.runners.call_fire import fire_of
 from detent.runners.call_function import CannotCall, bind, exit_status, find, reason_of, returned
@@ -128,6 +129,13 @@ class Rehearsal:
                 name = job.name.partition(".")[2]
                 return Fired(name, due_at, *verdict.outcome, claim.attempt, result, error)
             self._clock.advance(verdict.again_in_s)
+
+
+def rehearsed(job: Job, tasks: Mapping[str, Task]) -> Job:
+    """Of a job whose work is a message, what a worker makes of that."""
+    if not isinstance(job.work, Push) or job.work.task not in tasks:
+        return job
+    return job._replace(work=tasks[job.work.task].call._replace(args=job.work.args))
 
 
 def moment(at: Moment) -> datetime:

@@ -10,7 +10,7 @@ import pytest
 from tests.app.app_world import APP, World
 from tests.cli.cli_world import Detent as Verbs
 
-from detent import Detent
+from detent import Detent, UsageError
 from detent.core.manifest import check_manifest
 from detent.core.plan import fire_at, manual_fire
 from detent.core.secrets import Secret
@@ -172,3 +172,43 @@ def test_a_fire_of_the_schedule_and_one_by_hand_put_two(detent_app: Detent) -> N
     assert isinstance(job.work, Push)
     keys = {push(job.work, claim, ()).follow[0].key for claim in (ring.claim, planned, planned)}
     assert len(keys) == 2
+
+
+# In code.
+
+
+def test_a_task_may_be_put_by_a_schedule(detent_app: Detent) -> None:
+    app = Detent("shop", store=detent_app.open_store(), signing="raw:sesame")
+    done.clear()
+
+    @app.job("0 9 * * *", args=["everybody"], enqueue={"priority": "high"}, timeout_seconds=9)
+    @app.task(queue="mail", max_retries=2, backoff=(2, 30), timeout_seconds=7)
+    def send(who: str) -> None:
+        done.append(who)
+
+    ring = Ring(app, app.manifest().jobs[0])
+    ring.store.finish([ring.told(Secret("sesame"))])
+    (message,) = ring.messages()
+    assert message.queue == "mail^high" and message.lane == ""
+    assert message.policy.timeout_s == 9 and message.policy.retries[:3] == (3, 2, 30)
+    assert [(one.task, one.outcome) for one in app.drain()] == [("send", "succeeded")]
+    assert [(one.job, one.outcome) for one in app.fire_due("2027-01-01T09:00Z")] == [("send", "succeeded")]
+    assert done == ["everybody", "everybody"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, r"enqueue= is for tasks: put @app\.task\(…\) below @app\.job\(…\)"),
+        ({"args": [1, 2]}, r'task "send": too many positional arguments; it takes'),
+        ({"enqueue": {"prio": "high"}}, r'jobs/0/enqueue/prio: unknown field "prio"'),
+        ({"isolation": "thread"}, r"jobs/0/isolation: it goes with `call`"),
+    ],
+)
+def test_what_cannot_be_put_says_why(detent_app: Detent, options: dict[str, Any], says: str) -> None:
+    def send(who: str = "a") -> None: ...
+
+    function = detent_app.task(send) if options else send
+    with pytest.raises(UsageError, match=rf"test_enqueue_jobs\.py:\d+: .*{says}"):
+        detent_app.job("0 9 * * *", **{"enqueue": True, **options})(function)  # type: ignore[typeddict-item]
+        detent_app.manifest()
