@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from detent.core.secrets import Secret
     from detent.embedding import Embedding
     from detent.locks import Lock
+    from detent.node.desk import Desk
     from detent.queueing.breakers import Breaker
     from detent.queueing.claims import Claims
     from detent.queueing.draining import Drained
@@ -225,6 +226,13 @@ class Detent:
     def allowed(self) -> Mapping[str, Allowed]:
         """What its queues allow, as a worker needs it."""
         return self._allowed
+
+    def desk(self) -> Desk:
+        """Where its messages are opened.  What is older than history is kept is not believed any more."""
+        from detent.node.desk import Desk
+
+        max_age_s = self._settings_manifest().node.keep_days * 86_400.0
+        return Desk(self.tasks(), self.signing(), dict(self._allowed), max_age_s)
 
     def task_named(self, name: str) -> TaskFunction[..., Any, Any]:
         """The task of this name."""

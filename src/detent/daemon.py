@@ -15,7 +15,6 @@ from detent.core.generic import Allowed
 from detent.core.manifest import Manifest
 from detent.core.masking import Mask
 from detent.core.messages import Task
-from detent.core.secrets import Secret
 from detent.errors import UsageError
 from detent.events import Emit
 from detent.node.desk import Desk
@@ -47,9 +46,9 @@ class App(Protocol):
 
     def tasks(self) -> Mapping[str, Task]: ...
 
-    def signing(self) -> tuple[Secret, ...]: ...
-
     def allowed(self) -> Mapping[str, Allowed]: ...
+
+    def desk(self) -> Desk: ...
 
 
 def with_tasks(order: Order, app: App) -> Order:
@@ -57,7 +56,7 @@ def with_tasks(order: Order, app: App) -> Order:
     default one and those of the messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
-    serving = Serving(Desk(tasks, app.signing(), allowed)) if tasks or allowed else None
+    serving = Serving(app.desk()) if tasks or allowed else None
     return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
 
 

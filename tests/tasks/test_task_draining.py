@@ -252,3 +252,14 @@ def test_what_a_lost_worker_had_is_run_again_as_its_task_says(
         detent_clock.advance(6)
         detent_app.queue("default").claim(1)  # somebody looks, and settles that it is lost
     assert begun == runs and handle.state() == "lost"
+
+
+@pytest.mark.parametrize(("days", "outcome"), [(1, "succeeded"), (3, "rejected")])
+def test_a_message_that_is_older_than_history_is_kept_is_stale(
+    detent_app: Detent, detent_clock: FakeClock, days: int, outcome: str
+) -> None:
+    app = Detent("shop", store=detent_app.open_store(), node={"keep_days": 2})
+    noting(app).push("a")
+    detent_clock.advance(days * 86_400)
+    (drained,) = app.drain()
+    assert drained.outcome == outcome and drained.reason.startswith("stale: " if days == 3 else "")

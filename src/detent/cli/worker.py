@@ -11,7 +11,6 @@ from detent.core.text import did_you_mean, listed, quote
 from detent.daemon import Order, run, style_of
 from detent.errors import UsageError
 from detent.module_apps import is_app, load_app
-from detent.node.desk import Desk
 from detent.node.service import Serving
 from detent.sources import read_once
 
@@ -45,8 +44,7 @@ def main(given: argparse.Namespace) -> int:
     own = [*(task.queue for task in tasks.values()), *app.allowed()]
     queues = tuple(given.queues) or tuple(dict.fromkeys(own))
     _check_queues(queues, {*own, *(name for task in tasks.values() for name in task.queues)}, app)
-    desk = Desk(tasks, app.signing(), app.allowed())
-    serving = Serving(desk, False, given.concurrency, given.processes, given.cooldown)
+    serving = Serving(app.desk(), False, given.concurrency, given.processes, given.cooldown)
     order = Order(
         name=given.app,
         load=read_once(given.app, env),

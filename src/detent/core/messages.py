@@ -26,7 +26,7 @@ from detent.values import NamedTuple
 DEPTH_MAX = 20  # links of a chain, one after the other
 WISH_MAX_S = 366 * 86_400.0
 _new_run_id = run_id.__wrapped__  # nobody asks for one again: it would only take another's place in the cache
-MAX_AGE_S = 30 * 86_400.0  # by then its row may be pruned: a copy of it would not be noticed
+MAX_AGE_S = 30 * 86_400.0  # or, if that is less, `keep_days`: a copy of one that is pruned is not noticed
 LINKS: dict[str, tuple[Kind, ...]] = {
     "then": ("succeeded",),
     "catch": DEAD,

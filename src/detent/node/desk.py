@@ -23,11 +23,12 @@ class Desk:
         tasks: Mapping[str, Task],
         secrets: Sequence[Secret] = (),
         allowed: Mapping[str, Allowed] = NOTHING,
+        max_age_s: float = MAX_AGE_S,
     ) -> None:
         self._tasks, self._secrets, self._allowed = tasks, secrets, allowed
         rules = rules_of(tasks, secrets)
         self._rules = rules._replace(tasks={**rules.tasks, **allowed_from(allowed)})
-        self._rules_now = self._rules._replace(max_age_s=MAX_AGE_S, now=0.0)
+        self._rules_now = self._rules._replace(max_age_s=min(max_age_s, MAX_AGE_S), now=0.0)
 
     def open(self, fire: Fire, now: datetime) -> Work | Refusal:
         """What this message is to carry out; `now` by the store's clock."""

@@ -88,7 +88,7 @@ class Claims:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
         tasks, secrets, allowed = self._app.tasks(), self._app.post.secrets(), dict(self._app.allowed())
         if self._made_of != (tasks.keys(), secrets, allowed):
-            self._made_of, self._made = (tasks.keys(), secrets, allowed), Desk(tasks, secrets, allowed)
+            self._made_of, self._made = (tasks.keys(), secrets, allowed), self._app.desk()
         return self._made
 
     def _ask(self, queues: tuple[str, ...], limit: int, ttl_s: float) -> Grants:
