@@ -46,6 +46,7 @@ MEMORY = "memory:"
 VERSION = 2
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_F = TypeVar("_F", bound=Callable[..., Any])
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -84,13 +85,11 @@ class Detent:
 
     # Declaring.
 
-    def job(
-        self, *schedules: str, **options: Unpack[JobOptions]
-    ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    def job(self, *schedules: str, **options: Unpack[JobOptions]) -> Callable[[_F], _F]:
         """A decorator: the function below, sync or async, is this job.  It stays as it is."""
         spot = spot_of(sys._getframe(1))
 
-        def declared(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        def declared(function: _F) -> _F:
             made = declare(self.name, function, schedules, options, spot)
             if "enqueue" in made.document and self._signing:
                 made.document.setdefault("auth", {"secret_refs": [*self._signing]})
