@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.fleet import wait_for
 from tests.worker.worker_world import Works
 
-from detent import Detent
+from detent import Detent, UsageError
 from detent.core.messages import DEPTH_MAX, LINKS, Stamp, Task, Wish, link, links_fault, message
 from detent.model import Call, Query
 
@@ -71,6 +71,8 @@ WRONG: dict[str, Any] = {
     "a text as delay": {"then": [{**LINK, "delay_s": "soon"}]},
     "a delay without end": {"then": [{**LINK, "delay_s": 1e300}]},
     "true as expiry": {"then": [{**LINK, "expires_s": True}]},
+    "a result by name": {"then": [{"task": "note", "args": {}, "with_result": True}]},
+    "a number as with_result": {"then": [{**LINK, "with_result": 1}]},
     "links that are none": {"then": [{**LINK, "links": [1]}]},
     "wrong further down": {"then": [{**LINK, "links": {"finally": [{}]}}]},
 }
@@ -115,3 +117,50 @@ def test_sound_links_are_no_fault() -> None:
     assert links_fault({"then": [link("note", "[1]", wish), LINK], "catch": [], "finally": [LINK]}) == ""
     assert links_fault(json.loads(json.dumps(chained(DEPTH_MAX - 1)))) == ""
     assert "more than 20" in links_fault(chained(DEPTH_MAX))
+
+
+# Passing on what was returned.
+
+
+def test_what_a_message_returned_is_the_first_argument_of_what_follows(shop: Detent) -> None:
+    got: list[Any] = []
+
+    @shop.task(keep_result=True)
+    def order(number: int) -> dict[str, int]:
+        return {"number": number + 1}
+
+    @shop.task(keep_result=True)
+    def bill(made: dict[str, int] | None, currency: str) -> str | None:
+        got.append((made, currency))
+        return None
+
+    @shop.task
+    def note(*what: Any) -> None:
+        got.append(what)
+
+    after = bill.options(then=note.message_with_result(7)).message_with_result("EUR")
+    order.options(then=after, finally_=note.message_with_result()).push(1)
+    shop.drain()
+    assert sorted(got, key=repr) == sorted([({"number": 2}, "EUR"), ({"number": 2},), (None, 7)], key=repr)
+
+
+def test_only_a_result_that_is_kept_is_passed_on(shop: Detent) -> None:
+    @shop.task
+    def order() -> int:
+        return 7
+
+    @shop.task
+    def note(what: int) -> None: ...
+
+    with pytest.raises(UsageError, match=r'task "order": then: the result .* with keep_result=True$'):
+        order.options(then=note.message_with_result()).push()
+    with pytest.raises(UsageError, match="too many positional arguments"):
+        order.message_with_result()
+
+
+def test_a_worker_passes_a_result_on(works: Works) -> None:
+    quick = works.tasks.quick
+    works.start()
+    first = quick.options(then=works.tasks.noted.message_with_result("after it")).push("give", ["a", 1])
+    works.wait_over([first])
+    assert [one.key for one in works.seen("noted: [['a', 1], 'after it']")] != []

@@ -1,4 +1,4 @@
-"""A type checker knows what a task takes and gives: it accepts what is right, and refuses each line that is not."""
+"""A type checker knows what a task takes and gives: it refuses each line that is wrong, and no other."""
 
 from __future__ import annotations
 

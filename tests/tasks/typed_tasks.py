@@ -40,6 +40,7 @@ async def right() -> None:
     assert_type(
         waiting.options(delay=5, priority="high", then=bare.message("b")).push("a"), Handle[list[str]]
     )
+    bare.options(then=waiting.message_with_result()).push("a")
     assert_type(bare.push_many([("a",), {"to": "b", "count": 2}]), list[Handle[int]])
     assert_type(await bare.apush_many([("a",)]), list[Handle[int]])
     both("a")
@@ -56,7 +57,7 @@ async def wrong() -> None:
     waiting.options(priority="urgent")  # wrong
     bare.options(then=bare).push("a")  # wrong
     bare.message(7)  # wrong
-    text: str = bare.push("a").get()  # wrong
+    bare.push("a").get().upper()  # wrong
     app.job("@daily", timeout="60")  # wrong
     app.task(max_retires=3)  # wrong
     app.task(isolation="fork")  # wrong

@@ -159,6 +159,11 @@ def quick(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
     return carry_out(fire, deed, *args)
 
 
+@app.task(queue="q")
+def noted(value: Any, word: str, fire: detent.Fire) -> None:
+    tell(f"noted: {[value, word]}", fire)
+
+
 @app.task(queue="q", max_retries=0)
 def once(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
     return carry_out(fire, deed, *args)

@@ -27,6 +27,7 @@ DEPTH_MAX = 20  # links of a chain, one after the other
 WISH_MAX_S = 366 * 86_400.0
 _new_run_id = run_id.__wrapped__  # nobody asks for one again: it would only take another's place in the cache
 MAX_AGE_S = 30 * 86_400.0  # or, if that is less, `keep_days`: a copy of one that is pruned is not noticed
+WITH_RESULT = "with_result"  # in a link: the first argument is what the message before returned
 LINKS: dict[str, tuple[Kind, ...]] = {
     "then": ("succeeded",),
     "catch": DEAD,
@@ -151,10 +152,14 @@ def link(task: str, args: str, wish: Wish) -> dict[str, Any]:
 
 
 def follow(
-    fire: Fire, letter: Letter, ended: tuple[Outcome, datetime], make: Callable[[str, str, Wish, Stamp], Fire]
+    fire: Fire,
+    letter: Letter,
+    ended: tuple[Outcome, datetime, str],
+    make: Callable[[str, str, Wish, Stamp], Fire],
 ) -> tuple[Fire, ...]:
-    """The messages that its end brings about.  `make` makes one of a task's name."""
-    (outcome, at), app = ended, fire.job.partition(".")[0]
+    """The messages that its end brings about.  It ended so, then, with this result in JSON.  `make` makes one
+    of a task's name."""
+    (outcome, at, result), app = ended, fire.job.partition(".")[0]
     due = [name for name, kinds in LINKS.items() if outcome.kind in kinds]
     due += ["finally"] if due else []  # what was skipped or cancelled ends nothing
     made = []
@@ -162,7 +167,10 @@ def follow(
         for number, one in enumerate(letter.links.get(name, ())):
             wish = Wish(**{field: one[field] for field in Wish._fields if field in one})
             stamp = Stamp(app, at, f"{fire.run_id}.{name}.{number}", letter.depth + 1)
-            made.append(make(one["task"], json.dumps(one["args"]), wish, stamp))
+            args = one["args"]
+            if one.get(WITH_RESULT):
+                args = [json.loads(result) if result else None, *args[1:]]
+            made.append(make(one["task"], json.dumps(args), wish, stamp))
     return tuple(made)
 
 
@@ -178,8 +186,10 @@ def links_fault(links: Mapping[str, Any], depth: int = 1) -> str:
                 return "one has no task"
             if type(one.get("args")) not in (list, dict):
                 return "the args of one are neither a list nor an object"
-            if not one.keys() <= {"task", "args", *Wish._fields} or not _is_wish(one):
+            if not one.keys() <= {"task", "args", WITH_RESULT, *Wish._fields} or not _is_wish(one):
                 return "one says what cannot be said of a message"
+            if WITH_RESULT in one and (one[WITH_RESULT] is not True or type(one["args"]) is not list):
+                return "one cannot be given a result"
             if fault := links_fault(one.get("links", {}), depth + 1):
                 return fault
     return ""

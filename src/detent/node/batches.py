@@ -274,11 +274,12 @@ class Batch:
     # What becomes of it.
 
     def _hear(self, part: str | int) -> None:
-        """Its child's answers or, with a number, so many of the last were not begun, and will not be."""
+        """Its answers or, with a number, so many of the last were not begun, and will not be.  True and
+        false: it begins to import what it is to call, or has done so."""
         self._heard_at = asyncio.get_running_loop().time()
         if isinstance(part, bool):
-            return self.begin(IMPORT_S if part else 0.0)
-        if isinstance(part, int):
+            self.begin(IMPORT_S if part else 0.0)
+        elif isinstance(part, int):
             self._take_back(part)
         else:
             try:

@@ -42,12 +42,12 @@ class Desk:
             return generic_work(fire.queue, letter, self._allowed)
         return self._tasks[letter.task].call._replace(args=letter.args)
 
-    def follow(self, fire: Fire, outcome: Outcome, now: datetime) -> tuple[Fire, ...]:
-        """The messages that the end of this one brings about."""
+    def follow(self, fire: Fire, outcome: Outcome, now: datetime, result: str = "") -> tuple[Fire, ...]:
+        """The messages that the end of this one brings about; `result` is what it returned, in JSON."""
         if '"links"' not in fire.payload:
             return ()
         letter = self._read(fire, self._rules)  # it has run: its age does not matter any more
-        return () if isinstance(letter, Refusal) else follow(fire, letter, (outcome, now), self._make)
+        return () if isinstance(letter, Refusal) else follow(fire, letter, (outcome, now, result), self._make)
 
     @property
     def secrets(self) -> Sequence[Secret]:

@@ -260,17 +260,19 @@ class Node(Planning):
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
         told = report(holding.claim, verdict, end, self.store_now())
         if verdict.again_in_s is None:
-            told = told._replace(follow=told.follow + self._what_follows(holding, verdict.outcome))
+            told = told._replace(
+                follow=told.follow + self._what_follows(holding, verdict.outcome, end.result)
+            )
         self._done.append(told)
         holding.settled = True
         self._tell.ring()
 
-    def _what_follows(self, holding: Holding, outcome: Outcome) -> tuple[Fire, ...]:
+    def _what_follows(self, holding: Holding, outcome: Outcome, result: str) -> tuple[Fire, ...]:
         """The messages and the jobs that its end brings about."""
         fire, desk = holding.claim.fire, self.edges.desk
         try:
             if fire.origin == "push":
-                return desk.follow(fire, outcome, self.store_now()) if desk else ()
+                return desk.follow(fire, outcome, self.store_now(), result) if desk else ()
             return self._followers.fires(fire, outcome, self.store_now())
         except Exception as error:  # it has ended all the same
             self._broken(holding, error)

@@ -80,7 +80,7 @@ class Claims:
         now = self._app.post.now()
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
-            told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now))
+            told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now, end.result))
         store, told = self._app.open_store(), masked(self._app.mask, told)
         return repeated(lambda: store.finish([told]))[0]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from detent.core.fields import DAY_S, YEAR_S, name_shape
 from detent.core.findings import Findings
-from detent.core.messages import Task, Wish, check_links, task_policy
+from detent.core.messages import WITH_RESULT, Task, Wish, check_links, task_policy
 from detent.core.rates import LEVELS
 from detent.core.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, Text, Whole, Word
 from detent.core.text import listed, quote, show
@@ -245,12 +245,12 @@ def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> P
         unique_s=given.get("unique_for", UNIQUE_S),
         expires_s=given.get("expires", 0.0),
         rate_key=given.get("rate_key", ""),
-        links=_links_of(app, given, where),
+        links=_links_of(app, task, given, where),
     )
     return Pushed(wish, given.get("at"), given.get("connection"))
 
 
-def _links_of(app: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dict[str, Any]:
     links: dict[str, Any] = {}
     for word in ("then", "catch", "finally_"):
         messages = given.get(word, ())
@@ -258,6 +258,11 @@ def _links_of(app: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
             if one.app != app:
                 raise UsageError(
                     f"{where}: {word}: a task of {quote(one.app)} cannot follow one of {quote(app)}"
+                )
+            if WITH_RESULT in one.link and task.policy.drop_result:
+                raise UsageError(
+                    f"{where}: {word}: the result that is to be passed on is not kept: declare the task with "
+                    "keep_result=True"
                 )
         if messages:
             links[word.rstrip("_")] = [dict(one.link) for one in messages]

@@ -8,12 +8,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from detent import nested
-from detent.core.messages import Task, link
+from detent.core.envelope import PAYLOAD_MAX
+from detent.core.messages import WITH_RESULT, Task, link
 from detent.core.text import quote
 from detent.declarations import Spot, check_isolation, name_of, path_of
 from detent.errors import UsageError
 from detent.queueing.arguments import Parameters, caller
 from detent.queueing.options import TASK, Message, Pushed, PushOptions, checked, pushed_of, task_of
+from detent.runners.call_function import RESULT_MAX
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -49,6 +51,20 @@ class Push(Generic[P, T]):
 
     def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
         """One to be put when another is over: `then=audit.message(7)`."""
+        return self._linked(self._owner.parameters.text(args, kwargs))
+
+    def message_with_result(self, *more: Any) -> Message:
+        """The same, and its first argument is what the other returned; `more` are those after it."""
+        text, task = self._owner.parameters.text((None, *more), {}), self._owner.task
+        if len(text) > PAYLOAD_MAX - 2 * RESULT_MAX:
+            raise UsageError(
+                f"{caller()}task {quote(task.name)}: its arguments leave no room for the result of another: "
+                "keep large data elsewhere and send its name"
+            )
+        made = self._linked(text)
+        return made._replace(link={**made.link, WITH_RESULT: True})
+
+    def _linked(self, text: str) -> Message:
         pushed, task = self._pushed, self._owner.task
         for word, is_said in (
             ("delay", pushed.wish.delay_s),
@@ -59,9 +75,7 @@ class Push(Generic[P, T]):
                 raise UsageError(
                     f"{caller()}task {quote(task.name)}: {word} is not for what follows from another"
                 )
-        return Message(
-            self._owner.app.name, link(task.name, self._owner.parameters.text(args, kwargs), pushed.wish)
-        )
+        return Message(self._owner.app.name, link(task.name, text, pushed.wish))
 
     def _send(self, texts: list[str]) -> list[Handle[T]]:
         return self._owner.app.post.push(self._owner.task, texts, self._pushed)
