@@ -6,23 +6,23 @@
 
 local SENTENCES_MAX, LOOK_MAX, SCAN_MAX, PUT_OFF_MAX = 200, 200, 10000, 300
 local EXPIRED_MAX = 2000
-local CHUNK_MIN, CHUNK_MAX = 2, 128
-local LOOK_EVERY_S = 0.1
 local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
 
-local function before(one, other)
-  return one.run_at < other.run_at or one.run_at == other.run_at and one.key < other.key
-end
-
--- Is there nothing but messages that only wait for room?  Then there is much that need not be read.
-local function is_bare(queues)
-  local others = { name("graces"), name("scans"), nil, nil, nil, nil }
-  for place = 1, #queues do
-    local queue, last = queues[place], 4 * place - 2
+-- Is there nothing but messages that only wait for room, and are some graces kept?  Where it is bare so, there is
+-- much that need not be read.
+local function is_bare(ask)
+  if ask.without then
+    return false, true
+  end
+  local others = { name("graces"), nil, nil, nil, nil }
+  for place, queue in ipairs(ask.queues) do
+    local last = 4 * place - 3
     others[last + 1], others[last + 2] = name("pending", queue), name("plain", queue)
     others[last + 3], others[last + 4] = name("claimed", queue), messages.box(queue).waiting
   end
-  return redis.call("EXISTS", unpack(others)) == 0
+  local count = redis.call("EXISTS", unpack(others))
+  local has_graces = count > 0 and redis.call("EXISTS", others[1]) == 1
+  return count == (has_graces and 1 or 0), has_graces
 end
 
 -- The rates of these queues, and what each is called there: priorities share one.
@@ -43,27 +43,22 @@ end
 local function round_of(ask)
   local queues = ask.queues
   local rates, bases = rates_of(queues)
+  local bare, has_graces = is_bare(ask)
   local round = {
     ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, scans = {},
     left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
-    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, is_bare = is_bare(queues),
+    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, is_bare = bare, has_graces = has_graces,
     first = {}, -- index of claims -> when the first of them expires
     comes = {}, -- index of messages -> when the next is due, of those that were read to their end
     has_fires = nil, has_messages = nil, without = nil, is_cut = nil,
   }
-  if #queues > 0 and not round.is_bare then
+  if #queues > 0 and not bare then
     round.has_fires = redis.call("SMISMEMBER", name("queues"), unpack(queues))
+  end
+  if #queues > 1 or not bare and #queues > 0 then
     round.has_messages = redis.call("SMISMEMBER", name("mailboxes"), unpack(queues))
   end
   return round
-end
-
-local function has_fires(round, place)
-  return not round.is_bare and round.has_fires[place] == 1
-end
-
-local function has_messages(round, place)
-  return round.is_bare or round.has_messages[place] == 1
 end
 
 -- How long a queue's rate lets nobody in.
@@ -74,48 +69,6 @@ local function closed_s(round, base)
   end
   local _, free_in_s = the_gates().usage(base, rate)
   return free_in_s
-end
-
--- The next fire of an index, in order; nil: no more is due.  They are read in chunks that grow.
-local function peek(source)
-  if source.place > #source.chunk then
-    if source.size == 0 then
-      source.comes[source.index] = math.huge
-      return nil
-    end
-    local keys = redis.call("ZRANGE", source.index, source.next, source.next + source.size - 1)
-    source.chunk, source.place = #keys > 0 and fires.fetch(keys, source.hash) or keys, 1
-    source.next = source.next + #keys
-    source.rank = source.next - #source.chunk
-    source.size = #keys < source.size and 0 or math.min(source.size * 2, CHUNK_MAX) -- 0: there are no more
-  end
-  local fire = source.chunk[source.place]
-  if fire and fire.run_at <= wall then
-    return fire
-  end
-  source.comes[source.index] = fire and fire.run_at or math.huge
-  return nil
-end
-
-local function leap_to(source, rank)
-  if rank > source.rank then
-    source.chunk, source.place, source.next, source.rank = {}, 1, rank, rank
-  end
-end
-
--- The first of what the sources have next; it is taken from its source.
-local function first_of(sources)
-  local first, from
-  for place = 1, #sources do
-    local one = peek(sources[place])
-    if one and (not first or before(one, first)) then
-      first, from = one, sources[place]
-    end
-  end
-  if from then
-    from.place, from.rank = from.place + 1, from.rank + 1
-  end
-  return first
 end
 
 local function add_expired(gone, round, index, hash)
@@ -145,73 +98,10 @@ local function expired_of(round)
       add_expired(gone, round, messages.box(queue).taken, "messages")
     end
   end
-  table.sort(gone, before)
+  if #gone > 1 then
+    table.sort(gone, before)
+  end
   return gone
-end
-
--- Asks that had to stop early left the ranks where the next goes on: to run more, and to look at others.
-local function read_scans(round)
-  local flat = redis.call("HGETALL", name("scans"))
-  for place = 1, #flat, 2 do
-    round.scans[flat[place]] = tonumber(flat[place + 1])
-  end
-end
-
-local function add_source(sources, round, kind, queue, hash)
-  local of, left = kind .. " " .. queue, math.min(round.left.runs, CHUNK_MAX)
-  local source = {
-    of = of, index = name(kind, queue), hash = hash, is_plain = kind == "plain" or kind == "ready",
-    comes = round.comes, chunk = {}, place = 1, next = 0, rank = 0, size = math.max(left, kind == "ready" and 1 or CHUNK_MIN),
-    run = round.scans["run " .. of] or 0, look = round.scans["look " .. of] or 0,
-  }
-  leap_to(source, source.run)
-  sources[#sources + 1] = source
-end
-
-local function sources_of(round, place)
-  local sources, queue = {}, round.ask.queues[place]
-  if has_fires(round, place) then
-    add_source(sources, round, "pending", queue, "states")
-    add_source(sources, round, "plain", queue, "states")
-  end
-  if has_messages(round, place) then
-    if not round.is_bare then
-      add_source(sources, round, "waiting", queue, "messages")
-    end
-    add_source(sources, round, "ready", queue, "messages")
-  end
-  return sources
-end
-
-local function remember(sources, kind, is_cut)
-  for _, source in ipairs(sources) do
-    if is_cut then
-      redis.call("HSET", name("scans"), kind .. " " .. source.of, source.rank)
-    elseif source[kind] > 0 then
-      redis.call("HDEL", name("scans"), kind .. " " .. source.of)
-    end
-  end
-end
-
--- From now on only sentences are wanted of this queue.  Answers what is left to look at.
-local function turn_to_sentences(sources, round)
-  local rest, has_more = {}, false
-  remember(sources, "run", false)
-  for _, source in ipairs(sources) do
-    if not source.is_plain then
-      rest[#rest + 1] = source
-      has_more = has_more or source.look > 0
-    end
-  end
-  local looked = round.scans.looked
-  if has_more and looked and math.abs(mono - looked) < LOOK_EVERY_S then
-    round.is_cut = true
-    return {}
-  end
-  for _, source in ipairs(rest) do
-    leap_to(source, source.look)
-  end
-  return rest
 end
 
 -- Why a fire that is due may never run, whatever its lane looks like.
@@ -317,6 +207,9 @@ local function serve(place, round)
   round.closed[base] = round.closed[base] or closed_s(round, base) > 0
   while round.put_off < PUT_OFF_MAX do
     if not is_narrow and (round.left.runs == 0 or round.closed[base]) then
+      if round.is_bare then -- there is nobody to sentence
+        break
+      end
       is_narrow, sources = true, turn_to_sentences(sources, round)
     end
     local left = is_narrow and "looks" or "budget"
@@ -350,7 +243,8 @@ local function grant_due(round)
     read_scans(round)
   end
   for place in ipairs(round.ask.queues) do
-    if round.budget == 0 or round.put_off >= PUT_OFF_MAX then
+    local is_full = round.is_bare and round.left.runs == 0
+    if is_full or round.budget == 0 or round.put_off >= PUT_OFF_MAX then
       break
     elseif has_fires(round, place) or has_messages(round, place) then
       serve(place, round)
@@ -369,7 +263,7 @@ local function next_in_s(round)
     return world.calm_until - mono
   end
   local soonest = round.is_cut and LOOK_AGAIN_S or math.huge
-  if not round.is_bare then
+  if round.has_graces then
     soonest = math.min(soonest, least(name("graces"), mono))
   end
   if round.put_off >= PUT_OFF_MAX then

@@ -162,51 +162,37 @@ function fires.finish(fire, outcome)
   fires.drop_late_hooks(fire)
 end
 
--- A call of the server costs more than what it does here: values for one key are given to it together.
-local function give(command, batches)
-  for index, values in pairs(batches) do
-    if #values <= CHUNK then
-      redis.call(command, index, unpack(values))
-    else
-      for first = 1, #values, CHUNK do
-        redis.call(command, index, unpack(values, first, math.min(first + CHUNK - 1, #values)))
-      end
-    end
-  end
-end
-
 -- What is written whatever became of the fires: sets of names, texts, when a job succeeded last.
-local function save_names(sets, hashes)
-  for set, names in pairs(met) do
-    for one in pairs(names) do
-      add(sets, name(set), one)
+local function save_names()
+  for set, some in pairs(met) do
+    for one in pairs(some) do
+      write("SADD", name(set), one)
     end
   end
   for job in pairs(succeeded) do
-    add(hashes, name("succeeded"), job, exact(wall))
+    write("HSET", name("succeeded"), job, exact(wall))
   end
   for key, text in pairs(texts) do
-    add(hashes, name("texts"), key, text)
+    write("HSET", name("texts"), key, text)
   end
   met, succeeded, texts = emptied(met), emptied(succeeded), emptied(texts)
 end
 
 function fires.save()
-  if #changed == 0 and not next(dirty) then
+  local some, others = changed, dirty
+  if #some == 0 and next(others) == nil then
     return
   end
-  local batches = { states = {}, gone = {}, adds = {}, removes = {}, names = {} }
-  for key, change in pairs(dirty) do
-    the_general().write(key, change, batches)
+  changed, dirty = {}, emptied(dirty)
+  if #some ~= 1 or next(others) ~= nil then
+    begin_batches()
   end
-  for place = 1, #changed do
-    messages.write(changed[place], batches)
+  for key, change in pairs(others) do
+    the_general().write(key, change)
   end
-  dirty, changed = emptied(dirty), emptied(changed)
-  save_names(batches.names, batches.states)
-  give("SADD", batches.names)
-  give("HDEL", batches.gone)
-  give("HSET", batches.states)
-  give("ZREM", batches.removes)
-  give("ZADD", batches.adds)
+  for place = 1, #some do
+    messages.write(some[place])
+  end
+  save_names()
+  end_batches()
 end

@@ -41,7 +41,7 @@ end
 
 -- By its nominal instant a fire stands among those that are open, then among those that are over; a message in
 -- its job's book, and then also among those that are over.
-local function shelve(key, change, adds, removes)
+local function shelve(key, change)
   local fire = change.fire
   local shelf = not fire.is_forgotten and (fire.state == "over" and "done" or "open")
   if shelf == change.shelf then
@@ -49,41 +49,41 @@ local function shelve(key, change, adds, removes)
   elseif fire.is_apart then
     local names = messages.shelf(fire.job)
     if not shelf then
-      add(removes, names.book, key)
-      add(removes, names.done, key)
+      write("ZREM", names.book, key)
+      write("ZREM", names.done, key)
     else
-      add(adds, shelf == "done" and names.done or names.book, exact(fire.due), key)
+      write("ZADD", shelf == "done" and names.done or names.book, exact(fire.due), key)
     end
     return
   end
   if change.shelf then
-    add(removes, name(change.shelf), key)
-    add(removes, name(change.shelf, fire.job), key)
+    write("ZREM", name(change.shelf), key)
+    write("ZREM", name(change.shelf, fire.job), key)
   end
   if shelf then
-    add(adds, name(shelf), exact(fire.due), key)
-    add(adds, name(shelf, fire.job), exact(fire.due), key)
+    write("ZADD", name(shelf), exact(fire.due), key)
+    write("ZADD", name(shelf, fire.job), exact(fire.due), key)
   end
 end
 
-function general.write(key, change, batches)
+function general.write(key, change)
   local fire, now = change.fire, {}
   if fire.is_forgotten then
-    add(batches.gone, name("states"), key)
+    write("HDEL", name("states"), key)
   else
     fire.key, now = nil, general.places(fire)
-    add(batches.states, name("states"), key, cmsgpack.pack(fire))
+    write("HSET", name("states"), key, cmsgpack.pack(fire))
     fire.key = key
   end
-  shelve(key, change, batches.adds, batches.removes)
+  shelve(key, change)
   for index in pairs(change.was) do
     if not now[index] then
-      add(batches.removes, index, key)
+      write("ZREM", index, key)
     end
   end
   for index, score in pairs(now) do
     if change.was[index] ~= score then
-      add(batches.adds, index, exact(score), key)
+      write("ZADD", index, exact(score), key)
     end
   end
 end

@@ -107,10 +107,23 @@ function messages.made(key, due, rules, run_at)
   return fire
 end
 
-local function add(batches, index, one, other)
-  local values = batches[index]
+-- What is written: at once where one fire changed, and else together for each key, as a call of the server costs
+-- more than what it does here.
+local COMMANDS = { "HDEL", "SADD", "HSET", "ZREM", "ZADD" } -- in this order
+local batches -- command -> key -> values; nil: at once
+
+local function write(command, key, one, other)
+  if not batches then
+    if other then
+      redis.call(command, key, one, other)
+    else
+      redis.call(command, key, one)
+    end
+    return
+  end
+  local values = batches[command][key]
   if not values then
-    batches[index] = other and { one, other } or { one }
+    batches[command][key] = other and { one, other } or { one }
     return
   end
   local last = #values
@@ -120,40 +133,58 @@ local function add(batches, index, one, other)
   end
 end
 
-local function remove(fire, batches)
-  local shelf = messages.shelf(fire.job)
-  add(batches.gone, KEPT, fire.key)
-  add(batches.removes, shelf.book, fire.key)
-  add(batches.removes, shelf.done, fire.key)
-  add(batches.removes, name("dead", fire.queue), fire.key)
-  if fire.was then
-    add(batches.removes, fire.was, fire.key)
+local function begin_batches()
+  batches = { HDEL = {}, SADD = {}, HSET = {}, ZREM = {}, ZADD = {} }
+end
+
+local function end_batches()
+  local together = batches
+  batches = nil
+  for _, command in ipairs(together and COMMANDS or {}) do
+    for key, values in pairs(together[command]) do
+      for first = 1, #values, CHUNK do
+        redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+      end
+    end
   end
 end
 
--- What is to be written of one that changed.
-function messages.write(fire, batches)
+each_call(function() batches = nil end)
+
+local function remove(fire)
+  local shelf = messages.shelf(fire.job)
+  write("HDEL", KEPT, fire.key)
+  write("ZREM", shelf.book, fire.key)
+  write("ZREM", shelf.done, fire.key)
+  write("ZREM", name("dead", fire.queue), fire.key)
+  if fire.was then
+    write("ZREM", fire.was, fire.key)
+  end
+end
+
+-- Writes one that changed.
+function messages.write(fire)
   local key = fire.key
   if fire.is_forgotten then
-    return remove(fire, batches)
+    return remove(fire)
   end
   local index, score = messages.place(fire)
-  add(batches.states, KEPT, key, messages.pack(fire))
+  write("HSET", KEPT, key, messages.pack(fire))
   if index ~= fire.was then
     if fire.was then
-      add(batches.removes, fire.was, key)
+      write("ZREM", fire.was, key)
     end
-    add(batches.adds, index, exact(score), key)
+    write("ZADD", index, exact(score), key)
   elseif score ~= fire.was_score then
-    add(batches.adds, index, exact(score), key)
+    write("ZADD", index, exact(score), key)
   end
   if fire.is_new then
-    add(batches.adds, messages.shelf(fire.job).book, exact(fire.due), key)
+    write("ZADD", messages.shelf(fire.job).book, exact(fire.due), key)
   end
   if fire.state == "over" and fire.was_state ~= "over" then
-    add(batches.adds, messages.shelf(fire.job).done, exact(fire.due), key)
+    write("ZADD", messages.shelf(fire.job).done, exact(fire.due), key)
     if is_dead(fire.outcome) then
-      add(batches.adds, name("dead", fire.queue), exact(fire.due), key)
+      write("ZADD", name("dead", fire.queue), exact(fire.due), key)
     end
   end
   fire.is_dirty, fire.is_new, fire.was = nil, nil, nil

@@ -167,14 +167,21 @@ local function read_clock()
   exacts[wall] = not said.wall and text or nil
 end
 
+local function replid_now()
+  local info = redis.call("INFO", "replication")
+  local at = world.replid and string.find(info, world.replid, 1, true)
+  if at and string.sub(info, at - 14, at - 1) == "master_replid:" then
+    return world.replid
+  end
+  return string.match(info, "master_replid:(%x+)") or "none"
+end
+
 -- Answers how far the clock was set, how far it moved where that may have been a step, and how far `mono` went
 -- ahead of it.
 local function arrive()
   read_clock()
   read_world()
-  local info = redis.call("INFO", "replication")
-  local _, at = string.find(info, "master_replid:", 1, true)
-  local replid = at and string.match(info, "^%x+", at + 1) or "none"
+  local replid = replid_now()
   local step, moved, is_doubtful = 0, 0, false
   if world.era then
     if world.schema > SCHEMA then
