@@ -50,6 +50,8 @@ class Starter(Protocol):
 class Holding:
     """A claim that this node holds, until the store has settled it."""
 
+    __slots__ = ("claim", "lost", "renewed", "running", "settled", "told")
+
     def __init__(self, claim: Claim, sent: float) -> None:
         self.claim = claim
         self.running: Running | None = None

@@ -20,7 +20,7 @@ from detent.clock import boottime
 from detent.core.manifest import Manifest
 from detent.model import Call, End, Outcome
 from detent.node.attempt import LaneHeld
-from detent.node.processes import AnySpec, Begun, Processes, Work
+from detent.node.processes import Processes, Work
 from detent.node.service import Service
 from detent.node.wardenry import lanes
 from detent.runners.call import GuardSpec
@@ -61,18 +61,17 @@ class Unguarded(Processes):
     async def start(self) -> None:
         """There is nobody to start."""
 
-    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = lambda: None) -> Work:
-        work = Work(self, spec, trusted_by, begun)
+    def take(self, work: Work) -> None:
+        spec = work.spec
         if not isinstance(spec, GuardSpec):
             work.resolve(End(Outcome("failed", "no process is started from within another program")))
-            return work
+            return
         fd = lanes.take(spec.lane, spec.places) if spec.lane else lanes.NO_LANE
         if fd is None:
             work.resolve(LaneHeld(lanes.holders(spec.lane, spec.places)))
         else:
             self._lanes[work.id] = fd
             asyncio.get_running_loop().call_soon(partial(self._begin, work))
-        return work
 
     def _begin(self, work: Work) -> None:
         if self.is_closing or boottime() >= work.trusted_by:

@@ -4,6 +4,8 @@
 2. Nobody can kill it but with the whole process.  So the warden is asked to do that when the claim is not
    trusted any more; and when it is lost, or the node shuts down, and the work does not end in time.
 3. Where the warden dies, its successor is asked; where that is too late, we end ourselves.
+4. They may come in thousands at one instant: what is begun in one turn of the loop is handed over together,
+   and while others wait for their beginning, what has ended waits too, for a moment.
 """
 
 from __future__ import annotations
@@ -11,125 +13,154 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections import deque
 from functools import partial
 
 from detent import clock
 from detent.model import Call, Claim, Command, End, Outcome
-from detent.node.attempt import LaneHeld, Went
+from detent.node.attempt import Went
 from detent.node.processes import Processes
+from detent.node.work import Work
 from detent.runners.base import LOST
 from detent.runners.call import GuardSpec, previous_success
 from detent.runners.call_fire import Fire, fire_of
-from detent.runners.call_inside import Ended, Inside, Mailbox
+from detent.runners.call_inside import Ended, Inside, Mailbox, start_all
 from detent.runners.command import command_env
 
 NOTHING = Command(words=())
 LOOK_S = 0.25  # between two looks at who is still trusted
+STARTS_FIRST_S, STARTS_LOOK_S = 0.5, 0.02  # so long, ends wait for beginnings; looked at so often
 
 
 class House:
     """All calls in this process."""
 
     def __init__(self, processes: Processes) -> None:
-        self.processes, self.mailbox = processes, Mailbox(asyncio.get_running_loop())
+        self.processes = processes
+        self._loop = asyncio.get_running_loop()
+        self._mailbox, self._is_rung = Mailbox(self._loop), False
         self._trusted: set[Guarded] = set()
         self._looking: asyncio.TimerHandle | None = None
+        self._begun: list[Guarded] = []  # and not yet handed over
+        self._ended: deque[tuple[Guarded, Ended, float]] = deque()
+        self._wait_until = 0.0  # for what is to begin first; 0: nothing waits
+        self.unbegun = 0  # those that the warden does not guard yet
 
     def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
-        return Guarded(self, call, claim, (spec, trusted_by))
+        guarded = Guarded(self, call, claim, spec, trusted_by)
+        self.unbegun += 1
+        self.processes.take(guarded)
+        return guarded
 
     def enter(self, one: Guarded) -> None:
-        self._trusted.add(one)
+        """It may begin: with all others of this turn of the loop."""
+        if not self._begun:
+            self._loop.call_soon(self._hand_over)
+        self._begun.append(one)
+
+    def _hand_over(self) -> None:
+        begun, self._begun = self._begun, []
+        self._trusted.update(begun)
         if self._looking is None:
             self._look()
+        start_all([(one.inside, one.tell) for one in begun])
 
-    def leave(self, one: Guarded) -> None:
-        self._trusted.discard(one)
+    def tell(self, one: Guarded, ended: Ended) -> None:
+        """One has ended.  Called in another thread."""
+        self._ended.append((one, ended, clock.monotonic()))
+        if not self._is_rung or self._loop.is_closed():  # in which case nobody else lets go of it
+            self._is_rung = True
+            self._mailbox.put(self._take_ends)
+
+    def _take_ends(self) -> None:
+        now = clock.monotonic()
+        self._wait_until = self._wait_until or now + STARTS_FIRST_S
+        if self.unbegun and now < self._wait_until and not self._loop.is_closed():
+            self._loop.call_later(STARTS_LOOK_S, self._take_ends)
+            return
+        self._is_rung, self._wait_until = False, 0.0  # first: what comes from now on rings again
+        while self._ended:
+            one, ended, at = self._ended.popleft()
+            self._trusted.discard(one)
+            one.end_inside(ended, at)
 
     def _look(self) -> None:
         """One timer for all: there may be thousands, and most end long before it matters."""
         self._trusted.difference_update([one for one in self._trusted if one.distrust()])
-        loop = asyncio.get_running_loop()
-        self._looking = loop.call_later(LOOK_S, self._look) if self._trusted else None
+        self._looking = self._loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
-class Guarded:
+class Guarded(Work):
     """One call in this process, under way as soon as the warden guards it."""
 
-    def __init__(self, house: House, call: Call, claim: Claim, guard: tuple[GuardSpec, float]) -> None:
-        self._inside, self._house = Inside(call, partial(_fire_of, claim)), house
-        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
-        self._kill_after_s, self._ttl_s = call.kill_after_s, claim.ttl_s
-        self._timeout_s = claim.fire.policy.timeout_s
-        self._why: Outcome | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._began = 0.0  # not yet
-        self._guarding: asyncio.Task[None] | None = None  # kept, as the loop itself does not
-        self._spec = guard[0]
-        self._guard = house.processes.begin(*guard, self._start)
-        self._guard.gone.add_done_callback(self._unguarded)
+    _why: Outcome | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _began = 0.0  # not yet
+    _asks_again = False  # the successor of a warden that died
 
-    def _start(self) -> None:
+    def __init__(self, house: House, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> None:
+        super().__init__(house.processes, spec, trusted_by)
+        self._house, self._claim, self._call = house, claim, call
+        self.inside = Inside(call, partial(_fire_of, claim))
+
+    def begun(self) -> None:
+        if self._began:
+            self._guarded_again()
+            return
+        self._house.unbegun -= 1
         self._began = clock.monotonic()
-        if self._timeout_s:
-            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
+        if timeout_s := self._claim.fire.policy.timeout_s:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_out)
         self._house.enter(self)
-        self._inside.start(lambda ended: self._house.mailbox.put(partial(self._end, ended)))
 
-    def extend(self, trusted_by: float) -> None:
-        self._guard.extend(trusted_by)
+    def tell(self, ended: Ended) -> None:
+        self._house.tell(self, ended)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         """Ask it to end.  Where the claim is not ours any more, or the node ends, it must."""
         self._interrupt(why)
         if why.kind == "lost":
-            self._guard.stop(why, self._kill_after_s if kill_after_s is None else kill_after_s)
+            super().stop(why, self._call.kill_after_s if kill_after_s is None else kill_after_s)
 
-    def _unguarded(self, gone: asyncio.Future[Went]) -> None:
+    def resolve(self, went: Went) -> None:
         """The warden would not have it; or it died, and its successor is asked."""
         if not self._began:
-            self.gone.set_result(gone.result())
+            if not self.gone.done():
+                self._house.unbegun -= 1
+            super().resolve(went)
         elif not self.gone.done() and not self._house.processes.is_closing:
-            self._guarding = asyncio.ensure_future(self._guard_again())
+            if self._asks_again:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._asks_again = True
+            self._house.processes.take(self)
 
-    async def _guard_again(self) -> None:
-        try:
-            guard = await self._house.processes.spawn(self._spec, self._guard.trusted_by)
-        except LaneHeld:
-            guard = None
-        if self.gone.done() or self._house.processes.is_closing:
-            if guard:
-                guard.release()
-        elif guard is None or guard.gone.done():
-            os.kill(os.getpid(), signal.SIGKILL)
-        else:
-            guard.extend(self._guard.trusted_by)
-            self._guard = guard
-            guard.gone.add_done_callback(self._unguarded)
+    def _guarded_again(self) -> None:
+        self._asks_again = False
+        if self.gone.done():  # meanwhile
+            self.release()
 
     def _interrupt(self, why: Outcome) -> None:
         self._why = self._why or why
-        self._inside.cancel()
+        self.inside.cancel()
 
     def _time_out(self) -> None:
-        self._interrupt(Outcome("timed-out", f"after {self._timeout_s:g} s"))
+        self._interrupt(Outcome("timed-out", f"after {self._claim.fire.policy.timeout_s:g} s"))
 
     def distrust(self) -> bool:
         """Where it is time, interrupt it, as a process would be sent SIGTERM: what can be cancelled spares
         the node."""
-        is_time = clock.boottime() >= self._guard.trusted_by - min(self._kill_after_s, self._ttl_s / 6)
+        is_time = clock.boottime() >= self.trusted_by - min(self._call.kill_after_s, self._claim.ttl_s / 6)
         if is_time:
             self._interrupt(Outcome("lost", LOST))
         return is_time
 
-    def _end(self, ended: Ended) -> None:
-        self._house.leave(self)
+    def end_inside(self, ended: Ended, at: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._guard.release()
+        if not self._asks_again:
+            self.release()
         outcome = self._why or _judge(ended)
-        took_s = clock.monotonic() - self._began
-        self.gone.set_result(End(outcome, ended.status, took_s, ended.tail, result=ended.result))
+        self.gone.set_result(End(outcome, ended.status, at - self._began, ended.tail, result=ended.result))
 
 
 def _fire_of(claim: Claim) -> Fire:
@@ -139,4 +170,7 @@ def _fire_of(claim: Claim) -> Fire:
 def _judge(ended: Ended) -> Outcome:
     if ended.error:
         return Outcome("failed", ended.error)
-    return Outcome("succeeded") if ended.status == 0 else Outcome("failed", f"exit {ended.status}")
+    return SUCCEEDED if ended.status == 0 else Outcome("failed", f"exit {ended.status}")
+
+
+SUCCEEDED = Outcome("succeeded")

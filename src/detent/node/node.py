@@ -8,6 +8,7 @@ bell rings: look for fires (plan, claim), renew what is held, judge what has end
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
@@ -15,7 +16,7 @@ from detent.core.after import Followers
 from detent.core.envelope import Refusal
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
-from detent.model import Ask, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
+from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
 from detent.node.attempt import Holding, Went, is_in_doubt, judge, start, without_work, work_of
 from detent.node.bell import Bell
 from detent.node.burst import Burst
@@ -38,6 +39,9 @@ class Node(Planning):
         self._dead: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, Holding] = {}  # by fence, until settled
+        self._hooks = 0  # among them
+        self._renew_by = math.inf  # not later than the first of them has to be renewed
+        self._beginning = 0  # rounds of attempts that are being begun
         self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
         self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
@@ -142,13 +146,21 @@ class Node(Planning):
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
         self._adopted &= grants.era == self.timeline.era  # else it may have forgotten whose jobs these are
-        fresh = [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]
-        self._held.update((holding.claim.fence, holding) for holding in fresh)
-        if fresh:
+        if fresh := [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]:
+            self._hold(fresh)
             self.edges.spawn(self._begin(fresh))
-        self._keep.ring()
         wait_s = self._when_to_ask_again(ask, grants)
         return wait_s if is_new else 0.0  # what became due since it was first sent is for the next one
+
+    def _hold(self, fresh: Sequence[Holding]) -> None:
+        self._held.update((holding.claim.fence, holding) for holding in fresh)
+        self._hooks += sum(is_hook(holding.claim.fire) for holding in fresh)
+        self._renew_by = min(self._renew_by, *(holding.renew_at for holding in fresh))
+        self._keep.ring()
+
+    def _let_go(self, claim: Claim) -> None:
+        del self._held[claim.fence]
+        self._hooks -= is_hook(claim.fire)
 
     def _new_ask(self) -> Ask:
         self._asks, self._owes_hooks = self._asks + 1, False
@@ -166,9 +178,8 @@ class Node(Planning):
 
     def _room(self) -> tuple[int, int]:
         """For how much work, and for how many hooks."""
-        hooks = sum(is_hook(holding.claim.fire) for holding in self._held.values())
-        work = 0 if self.draining else max(0, self._most() - len(self._held) + hooks)
-        return work, max(0, self.pace.max_hooks - hooks)
+        work = 0 if self.draining else max(0, self._most() - len(self._held) + self._hooks)
+        return work, max(0, self.pace.max_hooks - self._hooks)
 
     def _most(self) -> int:
         return self.pace.max_running * self.edges.stretch()
@@ -188,14 +199,24 @@ class Node(Planning):
     # Attempts.
 
     async def _begin(self, holdings: Sequence[Holding]) -> None:
+        self._beginning += 1
+        try:
+            await self._begin_all(holdings)
+        finally:
+            self._beginning -= 1
+
+    async def _begin_all(self, holdings: Sequence[Holding]) -> None:
         """Start all of these; who needs to look into the store first waits alone."""
         for number, holding in enumerate(holdings, 1):
-            fire = holding.claim.fire
-            if len(holdings) > 1 and is_in_doubt(fire, self.jobs.get(fire.job)):
+            fire, job = holding.claim.fire, self.jobs.get(holding.claim.fire.job)
+            is_doubtful = is_in_doubt(fire, job) and not self._is_message(fire)
+            if is_doubtful and len(holdings) > 1:
                 self.edges.spawn(self._begin([holding]))
                 continue
             try:
-                verdict = await self._carry_out(holding)
+                if is_doubtful and holding.claim.sentence is None:
+                    job = await self._definition(fire, holding.renewed)
+                verdict = self._carry_out(holding, job)
             except Exception as error:
                 verdict = self._broken(holding, error)
             if verdict:
@@ -203,14 +224,14 @@ class Node(Planning):
             if number % TURN == 0:
                 await asyncio.sleep(0)
 
-    async def _carry_out(self, holding: Holding) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
         """None: it is under way."""
         claim = holding.claim
         if verdict := admit(claim, self.edges.rng):
             return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
             return give_back("its node is shutting down")
-        work = await self._work_of(holding)
+        work = self._work_of(holding, job)
         if isinstance(work, Verdict):
             return work
         self.tell.start(claim, self.store_now())
@@ -220,25 +241,28 @@ class Node(Planning):
             holding.running.gone.add_done_callback(partial(self._note_end, holding))
         return None
 
-    async def _work_of(self, holding: Holding) -> Work | Verdict:
+    def _work_of(self, holding: Holding, job: Job | None) -> Work | Verdict:
         """What it is to carry out, or what becomes of it without that."""
         fire, desk = holding.claim.fire, self.edges.desk
-        if fire.origin == "push" and desk:
+        if desk and self._is_message(fire):
             opened = desk.open(fire, self.store_now())
             return refuse(opened) if isinstance(opened, Refusal) else opened
-        job = await self._definition(fire, holding.renewed)
         if job is None:
             self._without.add(fire.job)
             return give_back("its node does not hold its definition")
         gone = Outcome("cancelled", "its job has no such hook any more")
         return work_of(job, holding.claim) or Verdict(gone)
 
+    def _is_message(self, fire: Fire) -> bool:
+        """Is it one that we open, and not the fire of a job?"""
+        return fire.origin == "push" and self.edges.desk is not None
+
     def _note_end(self, holding: Holding, gone: asyncio.Future[Went]) -> None:
         self._ended.append((holding, gone))
         self._end.ring()
 
     async def _judge_ends(self) -> float:
-        if self._burst.comes_first(self.edges.monotonic()):
+        if self._starts_come_first():
             return self.pace.gather_s
         ended, self._ended = self._ended, []
         for holding, gone in ended:
@@ -251,6 +275,9 @@ class Node(Planning):
             self._settle(holding, verdict, end)
         return self.pace.idle_s
 
+    def _starts_come_first(self) -> bool:
+        return self._burst.comes_first(self.edges.monotonic(), bool(self._beginning))
+
     def _broken(self, holding: Holding, error: Exception) -> Verdict:
         """A bug of ours must not leave the fire open for ever."""
         text = f"{type(error).__name__}: {error}"
@@ -260,9 +287,8 @@ class Node(Planning):
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
         told = report(holding.claim, verdict, end, self.store_now())
         if verdict.again_in_s is None:
-            told = told._replace(
-                follow=told.follow + self._what_follows(holding, verdict.outcome, end.result)
-            )
+            follow = self._what_follows(holding, verdict.outcome, end.result)
+            told = told._replace(follow=told.follow + follow) if follow else told
         self._done.append(told)
         holding.settled = True
         self._tell.ring()
@@ -282,15 +308,19 @@ class Node(Planning):
 
     async def _renew(self) -> float:
         """Renew in one batch all that we hold, at work or not yet settled."""
-        held, sent = [holding for holding in self._held.values() if not holding.lost], self.edges.monotonic()
-        soonest = min((holding.renew_at for holding in held), default=sent + self.pace.idle_s)
+        sent = self.edges.monotonic()
+        if sent < self._renew_by and not self._renew_now:
+            return self._renew_by - sent
+        held = [holding for holding in self._held.values() if not holding.lost]
+        self._renew_by = soonest = min((holding.renew_at for holding in held), default=math.inf)
         if not held or (sent < soonest and not self._renew_now):
             return soonest - sent
         self._renew_now = False
         answers = await self._call("renew", self.edges.store.renew, [holding.claim for holding in held])
         for holding, stop in zip(held, answers, strict=True):
             self._heed(holding, stop, sent)
-        return min((holding.renew_at for holding in held), default=sent) - self.edges.monotonic()
+        self._renew_by = min((one.renew_at for one in self._held.values() if not one.lost), default=math.inf)
+        return self._renew_by - self.edges.monotonic()
 
     def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
         """The store's answer to a renewal: go on, or stop."""
@@ -305,14 +335,14 @@ class Node(Planning):
 
     async def _report(self) -> float:
         """Record the verdicts in one batch, however long the store is away; then say so."""
-        if self._burst.comes_first(self.edges.monotonic()):
+        if self._starts_come_first():
             return self.pace.gather_s
         if reports := self._done[: self.pace.report_max]:
             answers = await self._call("report", self.edges.store.finish, reports)
             del self._done[: len(reports)]
             self.settled += len(reports)
             for one, stands in zip(reports, answers, strict=True):
-                del self._held[one.claim.fence]
+                self._let_go(one.claim)
                 self.tell.end(one, stands)
                 self._recollection.keep(one, stands)
                 self._owes_hooks |= bool(one.follow) and one.claim.sentence is None and not self._is_closing

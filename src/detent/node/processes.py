@@ -25,15 +25,16 @@ from typing import Any
 
 from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
-from detent.node.attempt import LaneHeld, Went, margin_s
+from detent.node.attempt import LaneHeld
 from detent.node.orders import base, guard_all, order_of, settle
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
 from detent.node.wardenry.sweep import kill_left, orphans_since, sweep
+from detent.node.work import AnySpec, Begun, Work, nothing
 from detent.runners.call import CallSpec, GuardSpec, Household
-from detent.runners.command import Base, Gone, Spec, end_of
+from detent.runners.command import Base, Gone, Spec
 
-__all__ = ["Processes", "Work", "find_cgroup", "sweep"]
+__all__ = ["AnySpec", "Begun", "Processes", "Work", "find_cgroup", "sweep"]
 
 WARDEN = Path(__file__).with_name("warden.py")
 RECEIVE = 1 << 20
@@ -44,59 +45,6 @@ ANSWER_S = 0.15  # how long it may take to answer one while there is work that s
 AGAIN_S = 1.0  # between two tries to start a warden
 HOUSEHOLDS_MAX = 256
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
-
-AnySpec = Spec | CallSpec | GuardSpec
-Begun = Callable[[], None]
-
-
-class Work:
-    """The work of one attempt, in the warden's charge."""
-
-    def __init__(self, processes: Processes, spec: AnySpec, trusted_by: float, begun: Begun) -> None:
-        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
-        self.id, self.spec, self.begun = spec.id, spec, begun
-        self.parted: Callable[[Any], None] = lambda part: None  # of several messages one has ended
-        self.pid = 0  # of the main process, once started
-        self.trusted_by = trusted_by
-        self._processes = processes
-        self._stopped: Outcome | None = None
-
-    @property
-    def overdue_at(self) -> float:
-        """By then the warden has ended it, if it can; and nobody else can have its claim yet."""
-        return self.trusted_by + margin_s(self.spec.ttl_s) / 5
-
-    @property
-    def term_by(self) -> float:
-        return self.trusted_by - min(self.spec.kill_after_s, self.spec.ttl_s / 6)
-
-    def extend(self, trusted_by: float) -> None:
-        """The claim was renewed: trust ends later."""
-        if trusted_by > self.trusted_by:
-            self.trusted_by = trusted_by
-            self._processes.extend(self)
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        """End it, with this outcome if it did not end before.  The first reason stands; another stop
-        can only leave it less time."""
-        self._stopped = self._stopped or why
-        if not self.gone.done():
-            self._processes.send({"do": "stop", "id": self.id, "kill_after_s": kill_after_s})
-
-    def release(self) -> None:
-        """What is only guarded, as it runs in the node, has ended."""
-        self._processes.release(self)
-
-    def end(self, gone: Gone, result: str = "") -> None:
-        end = end_of(gone, self.spec.timeout_s, self._stopped)
-        self.resolve(end._replace(result=result) if result else end)
-
-    def lose(self, reason: str) -> None:
-        self.resolve(End(self._stopped or Outcome("lost", reason)))
-
-    def resolve(self, went: Went) -> None:
-        if not self.gone.done():
-            self.gone.set_result(went)
 
 
 class Processes:
@@ -147,20 +95,24 @@ class Processes:
     def is_closing(self) -> bool:
         return self._is_closing
 
-    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = lambda: None) -> Work:
+    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = nothing) -> Work:
         """Have it started, to be gone by `trusted_by` at the latest.  `begun` is called when it is."""
-        if spec.id in self._works:
-            raise ValueError(f"{spec.id} is under way already")
         work = Work(self, spec, trusted_by, begun)
+        self.take(work)
+        return work
+
+    def take(self, work: Work) -> None:
+        """Have this work started."""
+        if work.id in self._works:
+            raise ValueError(f"{work.id} is under way already")
         if self._is_closing:
             work.resolve(None)
-            return work
-        self._works[spec.id] = work
+            return
+        self._works[work.id] = work
         if self._is_up.is_set():
             self._order(work)
         else:
             self._unordered.append(work)
-        return work
 
     async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
         """Start it, and see it started.  None: it is too late, nothing was begun; nor was it where its

@@ -15,6 +15,8 @@ from queue import SimpleQueue
 LINES_MAX = 50_000
 WRITE_MAX = 1000  # lines in one write
 GATHER_S = 0.05  # a burst of events must not become a burst of wake-ups and writes
+BURST = 100  # lines in that time: what they tell of comes before the telling
+BURST_MAX_S = 0.5
 Line = str | Callable[[], str]  # one that is yet to be worded has no line break
 
 
@@ -55,9 +57,17 @@ class Unblocking:
                 self._lines.put(None)  # for the next time, if there is something to write first
                 break
             if not lines:
-                self._closing.wait(GATHER_S)
+                self._gather()
             lines.append(line)
         return lines
+
+    def _gather(self) -> None:
+        """Wait for more, and while it comes fast, as far as there is room: who emits it needs the interpreter
+        that wording takes."""
+        for _ in range(round(BURST_MAX_S / GATHER_S)):
+            before = self._lines.qsize()
+            if self._closing.wait(GATHER_S) or not before + BURST < self._lines.qsize() < LINES_MAX // 2:
+                return
 
     def _write(self, line: str) -> None:
         """Past the stream's buffer, in which a line that nobody takes would stay until the end."""

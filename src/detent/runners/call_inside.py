@@ -15,17 +15,17 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import json
 import logging
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detent import jsontext as json
 from detent.model import Call
 from detent.runners.base import TAIL_MAX
 from detent.runners.call_fire import Fire
@@ -62,117 +62,134 @@ class Inside:
     """A call under way in this process, to be kept until it has ended.  `ended` is called once, in a thread
     that is not the caller's."""
 
+    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_task", "tail")
+
     def __init__(self, call: Call, fire: Callable[[], Fire]) -> None:
         self._call, self._fire = call, fire  # for a function that asks for it
-        self._log = _Log()
+        self.tail = b""  # the last of what it logged
         self._cancel: Callable[[], object] = _nothing
-        self._lock = threading.Lock()
         self._is_cancelled = False
         self._task: asyncio.Task[None] | None = None
+        self._ended: Callable[[Ended], object] = _nothing
 
     def start(self, ended: Callable[[Ended], object]) -> None:
-        _search_here()
-        context = contextvars.copy_context()
-        context.run(_LOG.set, self._log)
-        listen_to_logging()
+        start_all([(self, ended)])
+
+    def begin(self, ended: Callable[[Ended], object]) -> bool:
+        """Is it to begin on the shared loop?  If not, it has begun, in a thread."""
+        self._ended = ended
         if self._call.isolation == "loop":
-            _shared_loop().put(partial(self._create_task, ended, context))
-        else:
-            name = f"detent-call-{self._call.function}"
-            threading.Thread(
-                target=context.run, args=(self._in_thread, ended), name=name, daemon=True
-            ).start()
+            return True
+        name, context = f"detent-call-{self._call.function}", contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._in_thread,), name=name, daemon=True).start()
+        return False
 
     def cancel(self) -> None:
         """Ask it to end, if it can be asked."""
-        with self._lock:
+        with _CANCELLING:
             self._is_cancelled = True
             self._cancel()
 
+    def write(self, text: str) -> None:
+        """Into its log."""
+        self.tail = (self.tail + text.encode("utf-8", "backslashreplace"))[-TAIL_MAX:]
+
     # In a thread.
 
-    def _in_thread(self, ended: Callable[[Ended], object]) -> None:
+    def _in_thread(self) -> None:
+        _LOG.set(self)
         try:
             value = self._function()()
             result = self._succeeded(asyncio.run(self._await(value)) if inspect.isawaitable(value) else value)
         except BaseException as error:
             result = self._failed(error)
-        ended(result)
-
-    # On the loop.
-
-    def _create_task(self, ended: Callable[[Ended], object], context: contextvars.Context) -> None:
-        """Kept with the call, as a loop itself keeps its tasks only weakly."""
-        self._task = asyncio.get_running_loop().create_task(self._on_loop(ended), context=context)
-
-    async def _on_loop(self, ended: Callable[[Ended], object]) -> None:
-        try:
-            result = self._succeeded(await self._await(self._function()()))
-        except BaseException as error:
-            result = self._failed(error)
-        ended(result)
+        self._ended(result)
 
     async def _await(self, value: Awaitable[object]) -> object:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        with self._lock:
-            self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
-            if self._is_cancelled:
-                task.cancel()
+        self._task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        self._let_cancel(loop)
         try:
             return await value
         finally:
-            with self._lock:  # the loop may be closed when somebody cancels after this
+            with _CANCELLING:  # the loop may be closed when somebody cancels after this
                 self._cancel = _nothing
+
+    # On the loop.
+
+    def create_task(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Kept with the call, as a loop itself keeps its tasks only weakly."""
+        self._task = loop.create_task(self._on_loop(loop))
+
+    async def _on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        _LOG.set(self)
+        try:
+            self._let_cancel(loop)
+            result = self._succeeded(await self._function()())
+        except BaseException as error:
+            result = self._failed(error)
+        self._ended(result)
+
+    def _let_cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Not before it runs: a task that is cancelled before does not even say so."""
+        assert self._task is not None
+        with _CANCELLING:
+            self._cancel = partial(loop.call_soon_threadsafe, self._task.cancel)
+            if self._is_cancelled:
+                self._task.cancel()
 
     # Either way.
 
     def _function(self) -> Callable[[], Any]:
         found = find(self._call.function)
-        if self._call.isolation == "loop" and not is_async(found):
+        if self._call.isolation == "loop" and not _is_async(found):
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
         args, named = bind(found, json.loads(self._call.args), self._fire)
         return partial(found, *args, **named)
 
     def _succeeded(self, value: object) -> Ended:
+        if value is None and not self.tail:
+            return NOTHING_SAID
         text, why_not = returned(value)
-        self._log.write(f"detent: {why_not}\n" if why_not else "")
-        return Ended(0, result=text, tail=self._log.tail)
+        self.write(f"detent: {why_not}\n" if why_not else "")
+        return Ended(0, result=text, tail=self.tail)
 
     def _failed(self, error: BaseException) -> Ended:
         if isinstance(error, SystemExit):
             status, said = exit_status(error)
-            self._log.write(f"{said}\n" if said else "")
-            return Ended(status, tail=self._log.tail)
+            self.write(f"{said}\n" if said else "")
+            return Ended(status, tail=self.tail)
         reason = reason_of(error)
-        self._log.write(traceback_of(error) or f"detent: {reason}\n")
-        return Ended(1, error=reason, tail=self._log.tail)
+        self.write(traceback_of(error) or f"detent: {reason}\n")
+        return Ended(1, error=reason, tail=self.tail)
 
 
-class _Log:
-    """The last of what a call logged."""
-
-    def __init__(self) -> None:
-        self._text = b""
-
-    @property
-    def tail(self) -> bytes:
-        return self._text
-
-    def write(self, text: str) -> None:
-        self._text = (self._text + text.encode("utf-8", "backslashreplace"))[-TAIL_MAX:]
+def start_all(calls: Sequence[tuple[Inside, Callable[[Ended], object]]]) -> None:
+    """Start these; `ended` of each is called when it has ended.  One message to the loop for all."""
+    _search_here()
+    listen_to_logging()
+    if on_loop := [inside for inside, ended in calls if inside.begin(ended)]:
+        _shared_loop().put(partial(_create_tasks, on_loop))
 
 
-_LOG: contextvars.ContextVar[_Log | None] = contextvars.ContextVar("detent-call-log", default=None)
+def _create_tasks(calls: Sequence[Inside]) -> None:
+    loop = asyncio.get_running_loop()
+    for one in calls:
+        one.create_task(loop)
+
+
+NOTHING_SAID = Ended()
+_CANCELLING = threading.Lock()  # held for a moment, by whoever may be cancelled and by whoever cancels
+_is_async = functools.lru_cache(maxsize=1024)(is_async)
+_LOG: contextvars.ContextVar[Inside | None] = contextvars.ContextVar("detent-call-log", default=None)
 
 
 class _Listener(logging.Handler):
     """Gives each call what was logged in its own context, and nobody the rest."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        log = _LOG.get()
-        if log is not None:
-            log.write(self.format(record) + "\n")
+        call = _LOG.get()
+        if call is not None:
+            call.write(self.format(record) + "\n")
 
 
 @functools.cache
@@ -234,5 +251,5 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """There is nobody to cancel."""

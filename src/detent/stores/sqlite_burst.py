@@ -29,21 +29,25 @@ class Burst(NamedTuple):
 
 def grant_burst(call: Call, ask: Ask, gates: Gates, queue: str, most: int) -> Burst | None:
     """Claim the first of what is due on this queue as far as it surely runs; None: the first is not sure."""
-    rows = []
+    rows, passable = [], dict[str, bool]()  # by their policies, of which there are few
     for row in _due(call, ask, queue, most):
-        if not row[-1] or not gates.is_passable(policy_of(row[8]).breaker):
+        policy = row[8]
+        if policy not in passable:
+            passable[policy] = gates.is_passable(policy_of(policy).breaker)
+        if not row[-1] or not passable[policy]:
             break
         rows.append(row)
     if not rows:
         return None
-    fence, ids = call.next_fence(ask.app, len(rows)), {place: row[0] for place, row in enumerate(rows)}
-    ttls = [ask.ttl_s or policy_of(row[8]).claim_s for row in rows]
+    fence, ids = call.next_fence(ask.app, len(rows)), [row[0] for row in rows]
+    ttl_of = {policy: ask.ttl_s or policy_of(policy).claim_s for policy in passable}
+    ttls = [ttl_of[row[8]] for row in rows]
     for ttl_s in set(ttls):
-        chosen = json.dumps({place: id for place, id in ids.items() if ttls[place] == ttl_s})
+        chosen = {place: id for place, id in enumerate(ids) if ttls[place] == ttl_s}
         claim = fence, ask.node, ask.number, ttl_s, call.monotonic + ttl_s
-        call.db.execute(_GRANT, (*claim, ask.node, fence, call.wall, chosen))
+        call.db.execute(_GRANT, (*claim, ask.node, fence, call.wall, json.dumps(chosen)))
     if any(row[9] == "schedule" for row in rows):
-        call.db.execute(_REACH, (json.dumps(list(ids.values())),))
+        call.db.execute(_REACH, (json.dumps(ids),))
     gates.count(queue, len(rows))
     call.outdate((row[1], row[6]) for row in rows)
     return Burst(_claims(call, ask, fence, rows, ttls), max(ttls))
@@ -77,25 +81,25 @@ def _claims(
 ) -> list[tuple[int, Claim]]:
     succeeded = call.successes({row[2] for row in rows})
     successes = {job: None if at is None else instant(at) for job, at in succeeded.items()}
-    ends, claims = {ttl_s: instant(call.wall + ttl_s) for ttl_s in set(ttls)}, []
-    for place, (row, ttl_s) in enumerate(zip(rows, ttls, strict=True)):
-        fire, success = _fire_of(row), successes.get(row[2])
-        claim = Claim(fire, ask.node, fence + place, row[14] + 1, ttl_s, ends[ttl_s], None, success)
-        claims.append((row[0], claim))
+    ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in set(ttls)}
+    instants: dict[int | None, datetime | None] = {None: None}  # many have the same
+    claims = []
+    for place, row in enumerate(rows):
+        id, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
+        origin, revision, payload, first, count, attempts, _ = rest
+        for at in (due, start_by, first):
+            if at not in instants:
+                instants[at] = instant(at / 1e6)
+        fire = Fire(
+            key, job, instants[due], run_id, queue, lane, instants[start_by], policy_of(policy), origin,  # type: ignore[arg-type]
+            revision, payload, instants[first], count,
+        )  # fmt: skip
+        ttl_s = ttls[place]
+        claim = Claim(
+            fire, ask.node, fence + place, attempts + 1, ttl_s, ends[ttl_s], None, successes.get(job)
+        )
+        claims.append((id, claim))
     return claims
-
-
-def _fire_of(row: list[Any]) -> Fire:
-    _, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
-    origin, revision, payload, first, instants, *_ = rest
-    return Fire(
-        key, job, instant(due / 1e6), run_id, queue, lane, _instant(start_by), policy_of(policy), origin,
-        revision, payload, _instant(first), instants,
-    )  # fmt: skip
-
-
-def _instant(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else instant(microseconds / 1e6)
 
 
 _OTHER = """

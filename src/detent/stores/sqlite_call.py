@@ -226,11 +226,13 @@ class Call:
 
     def outdate(self, fires: Iterable[tuple[str, str]]) -> None:
         """Rows of these keys and lanes were written past us: what was read before counts no longer."""
+        by_lane = [read for read in (self._lanes, self._standings, self._holders) if read]
+        if not self._entries and not by_lane:
+            return
         for key, lane in fires:
             self._entries.pop(key, None)
-            if lane:
-                for read in (self._lanes, self._standings, self._holders):
-                    read.pop(lane, None)
+            for read in by_lane:
+                read.pop(lane, None)
 
     def change(self, entry: Kept) -> None:
         self._changed[entry.id] = entry

@@ -105,10 +105,14 @@ IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
 _IS_SENTENCED = (
     f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0))"
 )
-# Messages that wait for a lane of one place which is held: there may be thousands.
+# Messages that wait for a lane of one place which is held: there may be thousands, and of lanes in which
+# nobody waits as well.
 _FULL = """
-SELECT DISTINCT lane FROM fires
-WHERE state = 'claimed' AND app = ? AND lane <> '' AND sentence IS NULL AND expires > ?
+SELECT DISTINCT lane FROM fires AS waiting INDEXED BY fires_waiting
+WHERE state = 'pending' AND waits = 1 AND EXISTS (
+    SELECT 1 FROM fires WHERE lane = waiting.lane AND lane <> '' AND state = 'claimed' AND state <> 'over'
+        AND app = ? AND sentence IS NULL AND expires > ?
+)
 """
 _GOES_ON_WAITING = """
 waits = 1 AND lane IN (SELECT value FROM json_each(?)) AND origin = 'push' AND start_by IS NULL

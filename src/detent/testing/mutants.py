@@ -11,7 +11,7 @@ from detent.clock import instant
 from detent.core.lanes import Judgement
 from detent.core.plan import key_of
 from detent.core.settle import settle
-from detent.model import Ask, Chart, Claim, End, Grants, Outcome, Plan, Verdict, Work
+from detent.model import Ask, Chart, Claim, End, Grants, Job, Outcome, Plan, Verdict, Work
 from detent.node.attempt import Holding
 from detent.node.node import Node
 from detent.stores.base import SINCE_2020_S
@@ -88,8 +88,8 @@ class EveryLateInstantRuns(WatchedStore):
 class TheLaneIsFreeBeforeTheWorkIsGone(Node):
     """Work that is told to stop is settled at once, not when its last process is gone."""
 
-    async def _carry_out(self, holding: Holding) -> Verdict | None:
-        verdict = await super()._carry_out(holding)
+    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
+        verdict = super()._carry_out(holding, job)
         if holding.running:
             self.edges.spawn(self._settle_when_told(holding))
         return verdict
@@ -149,10 +149,10 @@ class AHookRerunsItsFire(Node):
 class EventsAreNotConfirmed(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
-    async def _carry_out(self, holding: Holding) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
         if sentence := holding.claim.sentence:
             self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
-        return await super()._carry_out(holding)
+        return super()._carry_out(holding, job)
 
 
 # Planning.
@@ -275,20 +275,20 @@ class ClaimsExpireByTheWallClock(WatchedStore):
 
 
 class LostIsAlwaysRerun(Node):
-    async def _carry_out(self, holding: Holding) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
         claim = holding.claim
         if claim.sentence and claim.sentence.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
             return settle(End(claim.sentence), claim._replace(fire=fire), self.edges.rng)
-        return await super()._carry_out(holding)
+        return super()._carry_out(holding, job)
 
 
 class TrustCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
-    async def _carry_out(self, holding: Holding) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
         holding.renewed = self.edges.monotonic()
-        return await super()._carry_out(holding)
+        return super()._carry_out(holding, job)
 
 
 class Oversleeps(Node):
