@@ -1,20 +1,29 @@
-"""A burst: more is due than one ask brings, and there is room for it.  Then starts come before ends."""
+"""A burst: more is due than one ask brings, and there is room for it.  Then starts come before ends.
+
+The first ask is small, so that its fires are begun while the next are claimed; each full one is followed by a
+larger one, as an ask costs something by itself.
+"""
 
 from __future__ import annotations
 
+BITE, GROWTH = 500, 4
+
 
 class Burst:
-    def __init__(self, most_s: float) -> None:
+    def __init__(self, most_s: float, ask_max: int) -> None:
         self._most_s = most_s  # what has ended can wait, but not for long
+        self._ask_max = ask_max
         self._since: float | None = None
         self._is_more = False
+        self.bite = min(BITE, ask_max)  # what to ask for
 
-    def goes_on(self, is_more: bool, now: float) -> bool:
+    def goes_on(self, is_full: bool, asked: int, now: float) -> bool:
         """Take what the newest ask brought: may there be more?"""
-        self._is_more = is_more
-        if is_more and self._since is None:
+        self._is_more = is_full and asked >= self.bite
+        self.bite = min(self.bite * GROWTH if self._is_more else BITE, self._ask_max)
+        if self._is_more and self._since is None:
             self._since = now
-        return is_more
+        return self._is_more
 
     def comes_first(self, now: float, begins: bool) -> bool:
         """Has what ended to wait?  Also for the last of the burst that are being begun."""

@@ -46,7 +46,7 @@ class Pace(NamedTuple):
     retry_s: float = 1.0  # after a call that failed
     cooldown_s: float = 1.0  # between two asks, after some that failed
     least_s: float = 0.01  # the shortest sleep: no loop spins
-    burst_s: float = 0.5  # so long, starts come before ends
+    burst_s: float = 1.0  # so long, starts come before ends
     gather_s: float = 0.05  # so long after the last call, a small one can wait
     idle_s: float = 60.0  # the longest sleep, should nobody ring
     ahead_s: float = AHEAD_S

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections import deque
@@ -29,7 +30,7 @@ from detent.runners.command import command_env
 
 NOTHING = Command(words=())
 LOOK_S = 0.25  # between two looks at who is still trusted
-STARTS_FIRST_S, STARTS_LOOK_S = 0.5, 0.02  # so long, ends wait for beginnings; looked at so often
+STARTS_FIRST_S, STARTS_LOOK_S = 1.0, 0.02  # so long, ends wait for beginnings; looked at so often
 
 
 class House:
@@ -41,6 +42,7 @@ class House:
         self._mailbox, self._is_rung = Mailbox(self._loop), False
         self._trusted: set[Guarded] = set()
         self._looking: asyncio.TimerHandle | None = None
+        self._distrust_at = math.inf  # not later than the first of them is not trusted any more
         self._begun: list[Guarded] = []  # and not yet handed over
         self._ended: deque[tuple[Guarded, Ended, float]] = deque()
         self._wait_until = 0.0  # for what is to begin first; 0: nothing waits
@@ -61,6 +63,7 @@ class House:
     def _hand_over(self) -> None:
         begun, self._begun = self._begun, []
         self._trusted.update(begun)
+        self._distrust_at = min(self._distrust_at, *(one.distrust_at for one in begun))
         if self._looking is None:
             self._look()
         start_all([(one.inside, one.tell) for one in begun])
@@ -86,7 +89,10 @@ class House:
 
     def _look(self) -> None:
         """One timer for all: there may be thousands, and most end long before it matters."""
-        self._trusted.difference_update([one for one in self._trusted if one.distrust()])
+        now = clock.boottime()
+        if now >= self._distrust_at:
+            self._trusted.difference_update([one for one in self._trusted if one.distrust(now)])
+            self._distrust_at = min((one.distrust_at for one in self._trusted), default=math.inf)
         self._looking = self._loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
@@ -146,10 +152,14 @@ class Guarded(Work):
     def _time_out(self) -> None:
         self._interrupt(Outcome("timed-out", f"after {self._claim.fire.policy.timeout_s:g} s"))
 
-    def distrust(self) -> bool:
-        """Where it is time, interrupt it, as a process would be sent SIGTERM: what can be cancelled spares
-        the node."""
-        is_time = clock.boottime() >= self.trusted_by - min(self._call.kill_after_s, self._claim.ttl_s / 6)
+    @property
+    def distrust_at(self) -> float:
+        """As a process would be sent SIGTERM."""
+        return self.trusted_by - min(self._call.kill_after_s, self._claim.ttl_s / 6)
+
+    def distrust(self, now: float) -> bool:
+        """Where it is time, interrupt it: what can be cancelled spares the node."""
+        is_time = now >= self.distrust_at
         if is_time:
             self._interrupt(Outcome("lost", LOST))
         return is_time

@@ -26,7 +26,7 @@ from detent.node.sharing import Share
 from detent.node.telling import Telling, fields_of
 from detent.stores.base import SENTENCES_MAX, is_hook
 
-TURN = 50  # attempts that are begun before others get their turn
+TURN = 100  # attempts that are begun before others get their turn
 
 
 class Node(Planning):
@@ -45,7 +45,7 @@ class Node(Planning):
         self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
         self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
-        self._renew_now, self._burst = False, Burst(pace.burst_s)
+        self._renew_now, self._burst = False, Burst(pace.burst_s, pace.ask_max)
         self._settled, self._hurried = Bell(), asyncio.Event()
         self.tell, self._call.back = Telling(edges.emit), self._look.ring
         self._followers = Followers(jobs.values())
@@ -169,7 +169,7 @@ class Node(Planning):
             app=self.app,
             node=self.life,
             number=self._asks,
-            limit=min(self.share.bite(room), self.pace.ask_max),
+            limit=min(self.share.bite(room), self._burst.bite),
             hooks=hooks,
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
@@ -190,7 +190,7 @@ class Node(Planning):
         runs = len(grants.claims) - sentences - hooks
         self._full = runs >= ask.limit or hooks >= ask.hooks
         self._owes_hooks |= self.draining and hooks >= ask.hooks
-        if self._burst.goes_on(self._full and ask.limit == self.pace.ask_max, self.edges.monotonic()):
+        if self._burst.goes_on(self._full, ask.limit, self.edges.monotonic()):
             self._look.ring()
         is_more = self.share.take(ask.limit, runs, self._room()[0])
         at_once = is_more or sentences >= SENTENCES_MAX or not self._adopted

@@ -41,7 +41,7 @@ def guard_all(works: Iterable[Guarded]) -> Message:
             one.spec.id,
             pid,
             one.trusted_by,
-            os.fsencode(one.spec.lane).decode("utf-8", "surrogateescape"),
+            lane if (lane := one.spec.lane).isascii() else _wire_text(lane),
             one.spec.places,
         ]
         for one in works

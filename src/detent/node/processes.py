@@ -265,7 +265,8 @@ class Processes:
         while data := await reader.read(RECEIVE):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                self._hear(json.loads(line))
+                for message in json.loads(line):
+                    self._hear(message)
 
     async def _ping(self) -> None:
         """A warden that is stopped ends nothing in time: it is killed, and what it had is buried.  Counted

@@ -259,9 +259,11 @@ class Call:
 
     def save(self) -> None:
         """Write what changed."""
-        self.db.executemany(CHANGE, map(change_values, self._changed.values()))
-        self.db.executemany(_ADD_ATTEMPT, (attempt_values(*one) for one in self._attempts))
-        self.add_words([(id, one.number, one.tail, one.result) for id, one in self._attempts])
+        if self._changed:
+            self.db.executemany(CHANGE, map(change_values, self._changed.values()))
+        if self._attempts:
+            self.db.executemany(_ADD_ATTEMPT, (attempt_values(*one) for one in self._attempts))
+            self.add_words([(id, one.number, one.tail, one.result) for id, one in self._attempts])
         self.db.executemany(_SET_FENCE, self._fences.items())
         self.db.executemany(
             f"INSERT INTO jobs VALUES (?, ?, ?) {SET_JOB}",

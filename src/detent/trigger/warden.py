@@ -77,6 +77,7 @@ class Running:
 class Warden:
     def __init__(self, life: str, lock_fd: int, signals: Signals) -> None:
         self._life, self._signals, self._incoming = life, signals, b""
+        self._heard: list[dict[str, Any]] = []  # and not yet told to who hears
         self._is_mourned = False
         kernel.become_subreaper()
         self._wire, theirs = socket.socketpair()
@@ -117,11 +118,13 @@ class Warden:
         """What it says within so long; nothing: it said nothing, or another signal came than these."""
         until, unheard = clock.boottime() + seconds, 0
         while (left := until - clock.boottime()) > 0 and self._signals.count == heard:
-            if b"\n" in self._incoming:
-                line, _, self._incoming = self._incoming.partition(b"\n")
-                said: dict[str, Any] = json.loads(line)
+            if self._heard:
+                said = self._heard.pop(0)
                 if said["did"] != "hear":
                     return said
+            elif b"\n" in self._incoming:
+                line, _, self._incoming = self._incoming.partition(b"\n")
+                self._heard += json.loads(line)
             elif self._signals.wait(min(left, PING_S), self._wire.fileno()):
                 unheard = 0
                 self._receive()

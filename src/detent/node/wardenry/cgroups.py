@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from . import kernel
-from .light import NamedTuple, signal
+from .light import signal
 
 SPARES_MAX = 64
 
@@ -20,29 +20,46 @@ def life_directory(base: str, life: str) -> str:
     return f"{base.rstrip('/')}/detent-{life.replace('/', '%2F')}"
 
 
-class Home(NamedTuple):
-    """Where the warden itself is, by descriptors: its cgroup's list of processes, and its directory."""
+class Home:
+    """Where the warden itself belongs, by descriptors: its cgroup's list of processes, and its directory."""
 
-    processes: int
-    directory: int
+    def __init__(self, processes: int, directory: int) -> None:
+        self._processes, self._directory = processes, directory
+        self.is_left = False
+
+    def come_back(self) -> None:
+        if self.is_left:
+            os.write(self._processes, b"0")
+            self.is_left = False
+
+    def enter_directory(self) -> None:
+        os.fchdir(self._directory)
+
+
+def home_in(cgroup: str) -> Home:
+    """In this cgroup, and in the directory where we are."""
+    return Home(os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY), os.open(".", os.O_RDONLY))
 
 
 class Place:
-    """Where the processes of a fire belong.  Who starts them goes there and comes back."""
+    """Where the processes of a fire belong.  Who starts them goes there and comes back: at once or, where it
+    says so, when it has been to other places, as each way costs much."""
 
-    def __init__(self, path: str, home: Home) -> None:
-        self._path, self._home = f"{path}/cgroup.procs", home
+    def __init__(self, path: str, home: Home, fd: int = -1, *, lingers: bool = False) -> None:
+        self._path, self._home, self._fd, self._lingers = path, home, fd, lingers
 
     def enter(self) -> None:
-        fd = os.open(self._path, os.O_WRONLY)
-        try:
-            os.write(fd, b"0")
-        finally:
-            os.close(fd)
+        self._home.is_left = True
+        if self._fd >= 0:
+            os.write(self._fd, b"0")
+        else:
+            _write(f"{self._path}/cgroup.procs", b"0")
 
-    def leave(self) -> None:
-        os.write(self._home.processes, b"0")
-        os.fchdir(self._home.directory)
+    def leave(self, *, directory: bool) -> None:
+        if not self._lingers:
+            self._home.come_back()
+        if directory:
+            self._home.enter_directory()
 
 
 class Cgroup:
@@ -120,30 +137,60 @@ class Cgroup:
         return (path for path, _, _ in os.walk(self.path, topdown=False))
 
 
+class Spare(Cgroup):
+    """One that is used again and again: what is asked of it for every fire, is asked by descriptors."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.processes = self._events = -1  # descriptors
+
+    def create(self) -> None:
+        super().create()
+        self.processes = os.open(f"{self.path}/cgroup.procs", os.O_WRONLY)
+        self._events = os.open(f"{self.path}/cgroup.events", os.O_RDONLY)
+
+    def is_empty(self) -> bool:
+        if self._events < 0:
+            return super().is_empty()
+        try:
+            return b"populated 0" in os.pread(self._events, kernel.READ_MAX, 0) or not self.members()
+        except OSError:
+            return True
+
+    def remove(self) -> bool:
+        for fd in {self.processes, self._events} - {-1}:
+            os.close(fd)
+        self.processes = self._events = -1
+        return super().remove()
+
+
 class Spares:
     """Empty cgroups of one life that are used again: to make and to remove one costs as much as a spawn."""
 
     def __init__(self, life: str) -> None:
         self._life, self._made = life, 0
-        self._free: list[str] = []
+        self._free: list[Spare] = []
 
-    def take(self) -> Cgroup | None:
+    def take(self) -> Spare | None:
         """None: there is none to be had."""
         if self._free:
-            return Cgroup(self._free.pop())
+            return self._free.pop()
         self._made += 1
-        cgroup = Cgroup(f"{self._life}/fire-{self._made}")
+        cgroup = Spare(f"{self._life}/fire-{self._made}")
         try:
             cgroup.create()
         except OSError:
+            cgroup.remove()
             return None
         return cgroup
 
-    def give_back(self, cgroup: Cgroup) -> bool:
+    def give_back(self, cgroup: Spare) -> bool:
         """True: it is free, or not there any more."""
-        is_free = len(self._free) < SPARES_MAX and cgroup.is_leaf() and cgroup.is_empty()
+        cgroup.main = 0
+        is_whole = cgroup.processes >= 0 and len(self._free) < SPARES_MAX
+        is_free = is_whole and cgroup.is_leaf() and cgroup.is_empty()
         if is_free:
-            self._free.append(cgroup.path)
+            self._free.append(cgroup)
         return is_free or cgroup.remove()
 
 

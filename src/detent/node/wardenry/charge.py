@@ -91,6 +91,7 @@ class Command(Charge):
     def __init__(self, order: Order, spawned: Spawned, tree: Tree) -> None:
         super().__init__(order.id, tree, terms_of(order), order.output_path)
         self.pid, self.pipe = spawned.pid, Pipe(spawned.output_fd)
+        self.is_heard = False  # somebody listens to its output
         self._leaves = order.children == "leave"
         self._failure_fd, self.lane_fd = spawned.failure_fd, spawned.lane_fd
 

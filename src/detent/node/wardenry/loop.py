@@ -6,14 +6,14 @@
 3. When the node's socket closes, everything is ended, and then the warden itself.
 4. It never blocks: not on a command's output, not on the node.
 
-The wire: one JSON object a line.  From the node: `{"do": "base", "name", "env"}` for what many commands
+The wire: JSON lines, an object each from the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}`
 with before the first of its kind `{"do": "settle", "household", "order", "most"}` and after the last `{"do":
 "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`, `{"do":
 "extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "recall",
 "id"}` (of several messages, what is not begun), `{"do": "more", "id", "request", "messages"}` (further
 ones), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
-To the node: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
+To the node a list in each line: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
 `{"did": "part", "id", "part"}` (of several messages that were given together some have ended, in the words
 of their child or, with a number as part, so many of the last were not begun, and will not be), `{"did":
@@ -27,15 +27,17 @@ import selectors
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from . import kernel
-from .cgroups import Cgroup, Home, Place, Spares
+from .cgroups import Cgroup, Place, Spare, Spares, home_in
 from .charge import Call, Charge, Command, Guard, GuardOrder
 from .charges import Charges
 from .children import Children, Means
 from .lanes import NO_LANE, holders, let_go, take
 from .light import TYPE_CHECKING, Any, dumps, loads, signal, socket
-from .spawn import CHANGED_SIGNALS, DEAF_TO, NOT_RUNNABLE, Failure, Order, env_of, spawn, to_bytes
+from .output import base64_of
+from .spawn import NOT_RUNNABLE, Failure, Order, env_of, settle_signals, spawn, to_bytes
 from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree
 
 if TYPE_CHECKING:
@@ -50,9 +52,11 @@ class Warden:
 
     def __init__(self, node: socket.socket, cgroup: str) -> None:
         self._node, self._cgroup = node, cgroup
-        self._home = _home(Cgroup(cgroup).above) if cgroup else None
+        self._home = home_in(Cgroup(cgroup).above) if cgroup else None
         self._spares = Spares(cgroup) if cgroup else None
         self._incoming, self._outgoing = b"", b""
+        self._said: list[dict[str, object]] = []  # and not yet on its way
+        self._fresh: list[Command] = []  # whose output is not listened to yet
         self._heard: deque[bytes] = deque()  # and not yet obeyed
         self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
@@ -86,7 +90,8 @@ class Warden:
             self._obey_some()
             self._reap()
             self._look_after_charges()
-            if self._outgoing:
+            self._listen_to_fresh()
+            if self._outgoing or self._said:
                 self._flush()
         wakeups.close()
         if self._cgroup:
@@ -123,7 +128,16 @@ class Warden:
         for _ in range(min(OBEYED_MAX, len(self._heard))):
             if not self._is_alone:
                 message = loads(self._heard.popleft())
+                if message["do"] != "spawn":
+                    self._come_home()
                 self._verbs[message.pop("do")](message)
+        self._come_home()
+
+    def _come_home(self) -> None:
+        """From the place of the command that was started last.  Nothing else is done there: whatever else
+        we start would belong to it, and we would end with it."""
+        if self._home:
+            self._home.come_back()
 
     def _receive(self) -> bool:
         """Everything that the node has sent.  False: it is gone, and what it wanted does not matter."""
@@ -167,9 +181,12 @@ class Warden:
 
     def _say(self, did: str, **facts: object) -> None:
         if not self._is_alone:
-            self._outgoing += dumps({"did": did, **facts}).encode() + b"\n"
+            self._said.append({"did": did, **facts})
 
     def _flush(self) -> None:
+        if self._said:
+            self._outgoing += dumps(self._said).encode() + b"\n"
+            self._said = []
         try:
             self._outgoing = self._outgoing[self._node.send(self._outgoing) :]
         except BlockingIOError:
@@ -208,25 +225,28 @@ class Warden:
         self._mains[charge.pid] = charge
         self._charges.add(charge, kernel.boottime())
         self._brood.mains.add(charge.pid)
-        self._selector.register(charge.pipe.fd, selectors.EVENT_READ, lambda _: self._read(charge))
+        self._fresh.append(charge)
         self._say("started", id=charge.id, pid=charge.pid)
 
     def _start(self, order: Order, lane_fd: int) -> Command:
-        cgroup = self._take_cgroup(order)
+        """Work whose children are left on purpose has no cgroup: it would end with its node's."""
+        cgroup = self._spares.take() if self._spares and order.children != "leave" else None
+        place = None
+        if cgroup and self._home:
+            place = Place(cgroup.path, self._home, cgroup.processes, lingers=True)
+        if not place or order.user:  # it is a fork of ours
+            self._come_home()
         try:
-            spawned = spawn(order, Place(cgroup.path, self._home) if cgroup and self._home else None, lane_fd)
+            spawned = spawn(order, place, lane_fd)
         except (Failure, OSError):
             let_go(lane_fd)
+            self._come_home()
             if cgroup and self._spares:
                 self._spares.give_back(cgroup)
             raise
         return Command(order, spawned._replace(lane_fd=lane_fd), self._tree(order, spawned.pid, cgroup))
 
-    def _take_cgroup(self, order: Order) -> Cgroup | None:
-        """Work whose children are left on purpose has none: it would end with its node's."""
-        return self._spares.take() if self._spares and order.children != "leave" else None
-
-    def _tree(self, order: Order, pid: int, cgroup: Cgroup | None) -> Tree:
+    def _tree(self, order: Order, pid: int, cgroup: Spare | None) -> Tree:
         if not kernel.HAS_PROC:
             return Group(pid)
         tag = frozenset(to_bytes(f"{name}={order.env[name]}") for name in TAGGED if name in order.env)
@@ -281,13 +301,22 @@ class Warden:
 
     # Its charges.
 
-    def _read(self, command: Command) -> None:
+    def _listen_to_fresh(self) -> None:
+        """Many are over by now: what they said has been read."""
+        for command in self._fresh:
+            if command.pipe.is_open:
+                self._selector.register(command.pipe.fd, selectors.EVENT_READ, partial(self._read, command))
+                command.is_heard = True
+        self._fresh.clear()
+
+    def _read(self, command: Command, _: int) -> None:
         if not command.pipe.read(command.output):
             self._close_output(command)
 
     def _close_output(self, command: Command) -> None:
         if command.pipe.is_open:
-            self._selector.unregister(command.pipe.fd)
+            if command.is_heard:
+                self._selector.unregister(command.pipe.fd)
             command.pipe.close()
             command.output.close()
 
@@ -315,7 +344,7 @@ class Warden:
         self._charges.looked(now)
         self._children.look_after(now)
         if self._unremoved:
-            self._remove_trees()
+            self._unremoved[:] = [tree for tree in self._unremoved if not tree.remove()]
 
     def _let_go(self, charge: Charge) -> None:
         self._charges.remove(charge)
@@ -333,7 +362,7 @@ class Warden:
             charge.error,
             cause=charge.cause(),
             took_s=kernel.boottime() - charge.started_at,
-            tail=_base64(charge.output.tail),
+            tail=base64_of(charge.output.tail),
             result=charge.result,
         )
 
@@ -346,41 +375,16 @@ class Warden:
         self._unremoved.append(command.tree)
 
     def _say_failed(self, id: str, failure: Failure) -> None:
-        self._say_gone(id, failure.status, failure.text, tail=_base64(failure.line))
+        self._say_gone(id, failure.status, failure.text, tail=base64_of(failure.line))
 
     def _say_gone(self, id: str, status: int | None, error: str, **facts: object) -> None:
         known = {"cause": "error", "took_s": 0.0, "tail": "", "result": ""}
         self._say("gone", id=id, status=status, error=error, **(known | facts))
 
-    def _remove_trees(self) -> None:
-        self._unremoved[:] = [tree for tree in self._unremoved if not tree.remove()]
-
-
-def _base64(data: bytes) -> str:
-    if not data:
-        return ""
-    from binascii import b2a_base64  # late: many commands say nothing
-
-    return b2a_base64(data, newline=False).decode()
-
-
-def _home(cgroup: str) -> Home:
-    return Home(os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY), os.open(".", os.O_RDONLY))
-
-
-def _settle_signals() -> None:
-    """Ignore what is meant for the node; and nothing that somebody before us ignored, as a command
-    would be started with that."""
-    for signum in signal.valid_signals() - {*CHANGED_SIGNALS, signal.SIGKILL, signal.SIGSTOP}:
-        if signal.getsignal(signum) is signal.SIG_IGN:
-            signal.signal(signum, signal.SIG_DFL)
-    for signum in DEAF_TO:
-        signal.signal(signum, signal.SIG_IGN)
-
 
 def main(arguments: list[str]) -> int:
     """`SOCKET_FD LOCK_FD CGROUP`.  The lock is only held: it lives as long as node or warden lives."""
-    _settle_signals()
+    settle_signals()
     kernel.become_subreaper()
     try:
         for fd in map(int, arguments[:2]):

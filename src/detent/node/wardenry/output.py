@@ -108,3 +108,11 @@ class Output:
         except OSError:
             return
         self._fd, self._size = self._open(), 0
+
+
+def base64_of(data: bytes) -> str:
+    if not data:
+        return ""
+    from binascii import b2a_base64  # late: many commands say nothing
+
+    return b2a_base64(data, newline=False).decode()

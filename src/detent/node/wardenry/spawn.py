@@ -144,18 +144,27 @@ class Pipes:
         return reader, writer
 
 
+def settle_signals() -> None:
+    """Ignore what is meant for the node; and nothing that somebody before us ignored, as a command
+    would be started with that."""
+    for signum in signal.valid_signals() - {*CHANGED_SIGNALS, signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+    for signum in DEAF_TO:
+        signal.signal(signum, signal.SIG_IGN)
+
+
 # By the kernel.
 
 
 def _launch(ready: Ready, place: Place, output_fd: int) -> int:
     """We go where it belongs, start it there, and come back."""
-    start = functools.partial(_posix_spawn, ready, output_fd)
     place.enter()
     try:
         _enter(ready.order.cwd)
-        return _found(ready, start)
+        return _found(ready, functools.partial(_posix_spawn, ready, output_fd))
     finally:
-        place.leave()
+        place.leave(directory=bool(ready.order.cwd))
 
 
 def _posix_spawn(ready: Ready, output_fd: int, path: bytes) -> int:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from . import kernel
-from .cgroups import Cgroup, Spares
+from .cgroups import Cgroup, Spare, Spares
 from .light import NamedTuple, Protocol, signal
 
 TAGGED = ("DETENT_RUN_ID", "DETENT_ATTEMPT")
@@ -204,7 +204,7 @@ class CallTree:
 class Together:
     """The processes of one fire, in its cgroup and out of it."""
 
-    def __init__(self, cgroup: Cgroup, strays: Tree, spares: Spares) -> None:
+    def __init__(self, cgroup: Spare, strays: Tree, spares: Spares) -> None:
         self._cgroup, self._strays, self._spares = cgroup, strays, spares
 
     def signal(self, signum: int) -> None:
