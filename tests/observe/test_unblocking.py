@@ -1,9 +1,12 @@
 """A log whose reader is stalled: a real pipe that nobody reads."""
 
 import os
+import threading
+from functools import partial
 from itertools import takewhile
 
-from detent.observe.unblocking import LINES_MAX, Unblocking
+from detent import clock
+from detent.observe.unblocking import BURST, GATHER_S, LINES_MAX, Unblocking
 
 
 def test_a_stalled_reader_holds_nobody_up_and_is_told_what_it_missed() -> None:
@@ -42,3 +45,26 @@ def test_a_reader_that_never_reads_does_not_keep_us_from_ending() -> None:
     log._thread.join(10)
     assert not log._thread.is_alive()
     os.close(writer)
+
+
+def test_lines_of_a_burst_are_worded_after_it() -> None:
+    """Who emits them needs the interpreter that wording takes."""
+    reader, writer = os.pipe()
+    log, worded = Unblocking(writer, str), []
+
+    def word(number: int) -> str:
+        worded.append(number)
+        return str(number)
+
+    began = before = clock.monotonic()
+    longest_s = 0.0  # that this thread itself was kept waiting
+    while before < began + 3 * GATHER_S:
+        for number in range(BURST):
+            log.write(partial(word, number))
+        threading.Event().wait(0.001)
+        longest_s, before = max(longest_s, clock.monotonic() - before), clock.monotonic()
+    assert not worded or longest_s > GATHER_S / 2
+    log.close(10)
+    os.close(writer)
+    os.close(reader)
+    assert worded
