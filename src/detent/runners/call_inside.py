@@ -103,7 +103,7 @@ class Inside:
             result = self._succeeded(asyncio.run(self._await(value)) if inspect.isawaitable(value) else value)
         except BaseException as error:
             result = self._failed(error)
-        self._ended(result)
+        self._tell(result)
 
     async def _await(self, value: Awaitable[object]) -> object:
         self._task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class Inside:
             result = self._succeeded(await self._function()())
         except BaseException as error:
             result = self._failed(error)
-        self._ended(result)
+        self._tell(result)
 
     def _let_cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         """Not before it runs: a task that is cancelled before does not even say so."""
@@ -145,6 +145,13 @@ class Inside:
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
         args, named = bind(found, json.loads(self._call.args), self._fire)
         return partial(found, *args, **named)
+
+    def _tell(self, result: Ended) -> None:
+        """Once; and refer no more to who may refer to us: no search for garbage is needed then."""
+        with _CANCELLING:
+            self._cancel, self._task = _nothing, None
+        ended, self._ended = self._ended, _nothing
+        ended(result)
 
     def _succeeded(self, value: object) -> Ended:
         if value is None and not self.tail:
