@@ -1,4 +1,4 @@
-"""detent: a worker with two processes; as variants, two workers with threads or a loop of their own, and two
+"""detent: two workers with a process each; as variants, two workers with threads or a loop of their own, and two
 processes that claim and acknowledge one message at a time by hand."""
 
 import os
@@ -11,7 +11,7 @@ PACKAGE = "detent"
 ROOM = 8
 WORKER = ["python", "-m", "detent", "worker", "queue_peers.ours:app", "--concurrency", str(ROOM)]
 WAYS = {
-    "": ([[*WORKER, "--processes", "2"]], f"1 worker, --processes 2 --concurrency {ROOM}"),
+    "": (2 * [[*WORKER, "--processes", "1"]], f"2 workers, --processes 1 --concurrency {ROOM}"),
     "thread": (2 * [WORKER], f"2 workers, isolation thread, --concurrency {ROOM}"),
     "loop": (2 * [WORKER], f"2 workers, isolation loop, --concurrency {ROOM}"),
     "singly": (
