@@ -1,5 +1,5 @@
-"""detent: two workers with a process each; as variants, two workers with threads or a loop of their own, and two
-processes that claim and acknowledge one message at a time by hand."""
+"""detent: two workers with a process each; as variants, two workers with threads or a loop of their own, and
+two processes that claim and acknowledge one message at a time by hand."""
 
 import os
 

@@ -5,9 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from call_world import CallWorld, started
-from warden_world import PATIENCE_S
+from call_world import CallWorld
+from warden_world import PATIENCE_S, TTL_S
 
+from detent.clock import boottime
 from detent.model import End, Outcome
 from detent.runners.call import CallSpec
 from detent.runners.call_batch import ANSWERED
@@ -56,7 +57,7 @@ def given(world: CallWorld, spec: CallSpec) -> tuple[End, list[Any]]:
 
     async def main() -> End:
         async with world.processes() as processes:
-            work = await started(processes, spec)
+            work = processes.begin(spec, boottime() + TTL_S)
             work.parted = lambda part: None if isinstance(part, bool) else said.append(part)  # not of imports
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
             assert isinstance(end, End)

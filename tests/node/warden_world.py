@@ -80,7 +80,7 @@ async def until(is_so: Callable[[], object], within_s: float = PATIENCE_S) -> No
 
 
 def pid_in(path: Path) -> int:
-    wait_until(path.exists)
+    wait_until(lambda: path.exists() and path.read_text())
     return int(path.read_text())
 
 

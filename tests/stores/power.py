@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.stores.postgres_server import wait_until
 
 SHUT_DOWN, WITHOUT_A_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN
 SIZE = 256 * 1024 * 1024
@@ -25,10 +24,6 @@ SIZE = 256 * 1024 * 1024
 class PowerDisk:
     def __init__(self, image: Path, folder: Path) -> None:
         self._image, self.folder = image, folder
-
-    def mount(self) -> None:
-        done = _run("mount", "-o", "loop", str(self._image), str(self.folder))
-        assert done.returncode == 0, done.stderr
 
     def write_through(self) -> None:
         """All that is there so far."""
@@ -42,9 +37,17 @@ class PowerDisk:
         finally:
             os.close(at)
 
-    def unmount(self) -> None:
-        """As soon as nobody has a file open there: a server's children may outlive it for a moment."""
-        wait_until(lambda: not _run("umount", str(self.folder)).returncode)
+    def restore_power(self) -> None:
+        """What is on the disk, mounted afresh.  It is a copy: somebody else's view of the mounts may keep
+        the old one, which stays dead."""
+        copy = self._image.with_suffix(".restored")
+        for words in (
+            ("umount", "--lazy", str(self.folder)),
+            ("cp", "--sparse=always", str(self._image), str(copy)),
+            ("mount", "-o", "loop", str(copy), str(self.folder)),
+        ):
+            done = _run(*words)
+            assert done.returncode == 0, done.stderr
 
 
 @contextmanager

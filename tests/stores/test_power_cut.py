@@ -89,8 +89,7 @@ def test_what_was_acknowledged_outlives_a_power_cut(kind: str, disk: PowerDisk) 
     disk.write_through()  # what was made in haste
     witness = disk.folder / "witness"
     told = _write_until_the_power_is_cut(machine, disk, witness)
-    disk.unmount()
-    disk.mount()
+    disk.restore_power()
     assert not witness.exists() or not witness.read_bytes(), "the power was not really cut"
     machine.start()
     try:

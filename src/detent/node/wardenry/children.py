@@ -29,13 +29,12 @@ from .light import Any, NamedTuple, loads, signal, socket
 from .spawn import NOT_RUNNABLE, Failure, Order, spawn, to_bytes
 from .trees import Brood, CallDescent, CallTree, Group, Strays, Tree
 
-IDLE_S = 300.0
+IDLE_S, LOOK_S = 300.0, 1.0
 CALLS_MAX = 1000  # of one child: what leaks in it goes with it
 CHILDREN_MAX = 1000
 STARTING_MAX = max(2, os.cpu_count() or 2)
 FAREWELL_S = 5.0  # for an idle child to end in order
 ERROR_MAX = 2000  # characters
-LOOK_S = 1.0
 
 
 class Means(NamedTuple):
@@ -302,7 +301,8 @@ class Children:
             return self._pass_on(child, line)
         if line in IMPORTS and child.call:
             child.call.imports(kernel.boottime(), is_under_way=IMPORTS[line])
-            self._means.say("part", id=child.call.id, part=IMPORTS[line])
+            if child.call.messages:
+                self._means.say("part", id=child.call.id, part=IMPORTS[line])
             return True
         try:
             said = loads(line)
