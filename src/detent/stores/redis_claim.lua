@@ -45,12 +45,13 @@ local function round_of(ask)
   local rates, bases = rates_of(queues)
   local bare, has_graces = is_bare(ask)
   local round = {
-    ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, scans = {},
+    ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, grants = new_grants(), scans = {},
     left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
     budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, is_bare = bare, has_graces = has_graces,
     first = {}, -- index of claims -> when the first of them expires
     comes = {}, -- index of messages -> when the next is due, of those that were read to their end
     has_fires = nil, has_messages = nil, without = nil, is_cut = nil,
+    soonest = math.huge, -- when the first expires of what was granted quickly
   }
   if #queues > 0 and not bare then
     round.has_fires = redis.call("SMISMEMBER", name("queues"), unpack(queues))
@@ -200,8 +201,16 @@ local function carry_out(fire, round)
   end
 end
 
+-- Has the queue nothing but plain messages, and nobody was served yet but such?
+local function is_quick(place, round)
+  return round.is_bare and #round.granted == 0 and not round.rates[round.bases[round.ask.queues[place]]]
+end
+
 -- Go through one queue until there is no more to do in it.
 local function serve(place, round)
+  if is_quick(place, round) and grant_quickly(round, round.ask.queues[place]) then
+    return
+  end
   local sources, is_narrow = sources_of(round, place), false
   local base = round.bases[round.ask.queues[place]]
   round.closed[base] = round.closed[base] or closed_s(round, base) > 0
@@ -284,6 +293,7 @@ local function next_in_s(round)
       end
     end
   end
+  soonest = math.min(soonest, round.soonest)
   for _, fire in ipairs(round.granted) do
     soonest = math.min(soonest, fire.expires - mono)
   end
@@ -308,7 +318,7 @@ local function claim(ask)
     fires.save()
   end
   local soonest = next_in_s(round)
-  return { next_in_s = soonest < math.huge and exact(soonest) or nil }, told_of(granted)
+  return { next_in_s = soonest < math.huge and exact(soonest) or nil }, told_of(add_grants(round.grants, granted))
 end
 
 verbs.claim = claim

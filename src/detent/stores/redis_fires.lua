@@ -165,15 +165,25 @@ end
 -- What is written whatever became of the fires: sets of names, texts, when a job succeeded last.
 local function save_names()
   for set, some in pairs(met) do
+    local list = {}
     for one in pairs(some) do
-      write("SADD", name(set), one)
+      list[#list + 1] = one
     end
+    call_with("SADD", name(set), list)
   end
-  for job in pairs(succeeded) do
-    write("HSET", name("succeeded"), job, exact(wall))
+  if next(succeeded) ~= nil then
+    local list, now = {}, exact(wall)
+    for job in pairs(succeeded) do
+      list[#list + 1], list[#list + 2] = job, now
+    end
+    call_with("HSET", name("succeeded"), list)
   end
-  for key, text in pairs(texts) do
-    write("HSET", name("texts"), key, text)
+  if next(texts) ~= nil then
+    local list = {}
+    for key, text in pairs(texts) do
+      list[#list + 1], list[#list + 2] = key, text
+    end
+    call_with("HSET", name("texts"), list)
   end
   met, succeeded, texts = emptied(met), emptied(succeeded), emptied(texts)
 end
@@ -193,6 +203,6 @@ function fires.save()
   for place = 1, #some do
     messages.write(some[place])
   end
-  save_names()
   end_batches()
+  save_names()
 end

@@ -109,7 +109,7 @@ end
 
 -- What is written: at once where one fire changed, and else together for each key, as a call of the server costs
 -- more than what it does here.
-local COMMANDS = { "HDEL", "SADD", "HSET", "ZREM", "ZADD" } -- in this order
+local COMMANDS = { "HDEL", "HSET", "ZREM", "ZADD" } -- in this order
 local batches -- command -> key -> values; nil: at once
 
 local function write(command, key, one, other)
@@ -133,8 +133,19 @@ local function write(command, key, one, other)
   end
 end
 
+-- One command with many values.
+local function call_with(command, key, values)
+  if #values <= 4 then
+    redis.call(command, key, unpack(values))
+    return
+  end
+  for first = 1, #values, CHUNK do
+    redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+  end
+end
+
 local function begin_batches()
-  batches = { HDEL = {}, SADD = {}, HSET = {}, ZREM = {}, ZADD = {} }
+  batches = { HDEL = {}, HSET = {}, ZREM = {}, ZADD = {} }
 end
 
 local function end_batches()
@@ -142,9 +153,7 @@ local function end_batches()
   batches = nil
   for _, command in ipairs(together and COMMANDS or {}) do
     for key, values in pairs(together[command]) do
-      for first = 1, #values, CHUNK do
-        redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
-      end
+      call_with(command, key, values)
     end
   end
 end

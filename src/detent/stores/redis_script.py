@@ -12,9 +12,9 @@ from functools import cache, cached_property
 
 # A script holds only what its verbs need: by EVALSHA the server sets all of it up at each call.
 PARTS = {
-    ("claim", "bury"): ("lives", "lanes", "gates", "told", "sources", "claim"),
-    ("renew", "finish", "cancel"): ("records", "gates", "settle"),
-    ("adopt", "advance", "put"): ("records", "plan"),
+    ("claim", "bury"): ("lives", "lanes", "gates", "told", "quick_claim", "sources", "claim"),
+    ("renew", "finish", "cancel"): ("records", "gates", "quick_finish", "settle"),
+    ("adopt", "advance", "put"): ("records", "quick_put", "plan"),
     ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("turns", "book"),
     ("charge", "reset", "forget", "count"): ("gates", "queues"),
 }

@@ -111,15 +111,17 @@ local function lets_others_in(reports)
   return false
 end
 
--- A report is five words: key, fence, outcome, what only history needs, and what most do not have.
-local function reports_of(count)
+-- A report is five words: key, fence, outcome, what only history needs, and what most do not have.  Those of these places;
+-- nil: all.
+local function reports_of(count, places)
   local reports, keys = {}, {}
-  for place = 1, count do
+  for of = 1, places and #places or count do
+    local place = places and places[of] or of
     local at = FIRST_TEXT + 5 * (place - 1)
     local report = ARGV[at + 4] == "" and {} or cjson.decode(ARGV[at + 4])
     report.key, report.fence, report.outcome = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
     report.rest, report.counts = ARGV[at + 3], report.counts ~= false
-    reports[place], keys[place] = report, report.key
+    report.place, reports[of], keys[of] = place, report, report.key
   end
   return reports, keys
 end
@@ -136,10 +138,17 @@ local function answer_of(fire, report, is_fresh)
 end
 
 local function finish(asked)
-  local answers, reports, keys = {}, reports_of(asked.count)
+  local answers, others = {}, nil
+  if are_short(asked.count) then
+    answers, others = settle_quickly(asked.count)
+    if #others == 0 then
+      return true, answers
+    end
+  end
+  local reports, keys = reports_of(asked.count, others)
   fires.fetch(keys, "messages")
-  for place, report in ipairs(reports) do
-    local fire = cache[report.key]
+  for _, report in ipairs(reports) do
+    local fire, place = cache[report.key], report.place
     answers[place] = 0
     if fire and fire.fence == report.fence then
       local is_fresh = fire.state == "claimed"

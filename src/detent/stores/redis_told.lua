@@ -7,31 +7,40 @@ local function least(index, after)
 end
 
 -- For each claim its fire's text, fence and attempt, and the rest as JSON, which is the same for most.
-local function told_of(granted)
-  local told, keys, jobs, places, rests = {}, {}, {}, {}, {}
-  for place = 1, #granted do
-    local fire = granted[place]
-    keys[place] = fire.key
-    if not places[fire.job] then
-      jobs[#jobs + 1] = fire.job
-      places[fire.job] = #jobs
+local function told_of(grants)
+  local told, jobs, places, rests = {}, {}, {}, {}
+  for place = 1, grants.count do
+    local job = grants.jobs[place]
+    if not places[job] then
+      jobs[#jobs + 1] = job
+      places[job], rests[job] = #jobs, {}
     end
   end
-  local texts, successes = fields("texts", keys), fields("succeeded", jobs)
-  for place = 1, #granted do
-    local fire = granted[place]
-    local known_as = not fire.sentence and fire.job .. " " .. exact(fire.ttl)
-    local rest = rests[known_as]
+  local texts, successes = fields("texts", grants.keys), fields("succeeded", jobs)
+  for place = 1, grants.count do
+    local job, ttl, sentence = grants.jobs[place], grants.ttls[place], grants.sentences[place]
+    local rest = not sentence and rests[job][ttl]
     if not rest then
-      local success = successes[places[fire.job]]
-      rest = '{"ttl_s":"' .. exact(fire.ttl) .. (success and '","success":"' .. success or "")
-      rest = rest .. (fire.sentence and '","sentence":' .. cjson.encode(fire.sentence) or '"') .. "}"
-      if known_as then
-        rests[known_as] = rest
+      local success = successes[places[job]]
+      rest = '{"ttl_s":"' .. exact(ttl) .. (success and '","success":"' .. success or "")
+      rest = rest .. (sentence and '","sentence":' .. cjson.encode(sentence) or '"') .. "}"
+      if not sentence then
+        rests[job][ttl] = rest
       end
     end
     local at = 4 * place
-    told[at - 3], told[at - 2], told[at - 1], told[at] = texts[place], fire.fence, fire.attempt, rest
+    told[at - 3], told[at - 2], told[at - 1], told[at] =
+      texts[place], grants.fences[place], grants.attempts[place], rest
   end
   return told
+end
+
+-- These fires were granted, too.
+local function add_grants(grants, fires_granted)
+  for place = 1, #fires_granted do
+    local fire, of = fires_granted[place], grants.count + 1
+    grants.count, grants.keys[of], grants.jobs[of], grants.ttls[of] = of, fire.key, fire.job, fire.ttl
+    grants.fences[of], grants.attempts[of], grants.sentences[of] = fire.fence, fire.attempt, fire.sentence
+  end
+  return grants
 end
