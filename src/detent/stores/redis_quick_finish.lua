@@ -36,13 +36,14 @@ local function are_short(count)
   return true
 end
 
--- Settle what can be settled so: their answers; the places of the others, and what is kept of these.
+-- Settle what can be settled so.  Answers their answers, and the places of the others, which are known then.
 local function settle_quickly(count)
   local keys, answers, others, latest = {}, {}, {}, {}
   for place = 1, count do
     keys[place] = ARGV[FIRST_TEXT + 5 * (place - 1)]
   end
-  local kept, now, queues, jobs, over, packs = fields("messages", keys), exact(wall), { taken = {}, dead = {} }, {}, {}, {}
+  local kept, now, packs, over = fields("messages", keys), exact(wall), {}, {}
+  local queues, jobs = { taken = {}, dead = {} }, {}
   for place = 1, count do
     local at, key, packed = FIRST_TEXT + 5 * (place - 1), keys[place], latest[keys[place]] or kept[place]
     local state, queue, job, due, run_at, attempt, claim_s, node, ask, fence, ttl, expires, ran_node, ran_fence,
@@ -51,7 +52,8 @@ local function settle_quickly(count)
       state, queue, job, due, run_at, attempt, claim_s, node, ask, fence, ttl, expires, ran_node, ran_fence,
         ran_at, _, _, attempts, unique_s, rare = cmsgpack.unpack(packed)
     end
-    if state == "claimed" and not rare and fence == tonumber(ARGV[at + 1]) and attempt > (attempts and #attempts or 0) then
+    local is_ours = state == "claimed" and fence == tonumber(ARGV[at + 1])
+    if is_ours and not rare and attempt > (attempts and #attempts or 0) then
       local outcome = ARGV[at + 2]
       attempts = attempts or {}
       attempts[#attempts + 1] = { attempt, ran_node, ran_fence, ran_at, wall, outcome, ARGV[at + 3] }

@@ -1,0 +1,143 @@
+"""The quick ways of plain messages in a Redis store: they and the rules in full answer as the memory store does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stores.redis_server import RedisServer
+
+from detent.core.breakers import BACKEND
+from detent.core.rates import rate_text
+from detent.model import Claim, Fire, Grants, Outcome, Policy, Query, Rate, Report, Row, Verdict
+from detent.stores.base import RATE, Store
+from detent.stores.memory import MemoryStore
+from detent.stores.redis import RedisStore
+from detent.testing.store_checks_world import AGAIN, DONE, OVER, START, TTL_S, Asker, FakeClock, fire
+
+ALLOW = Policy("Allow", claim_s=TTL_S)
+SHORT = ALLOW._replace(claim_s=TTL_S / 3)
+MAIL = ALLOW._replace(breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)
+ONCE = ALLOW._replace(unique_s=60.0)
+REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+MANY = 1200  # more than are read at a time
+
+Story = Callable[[Store, FakeClock], Iterator[Any]]
+
+
+@pytest.fixture(params=["functions", "texts"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    server = RedisServer(tmp_path / "redis", "--appendfsync", "no")
+    yield server.url if request.param == "functions" else server.url_without_functions()
+    server.end()
+
+
+def _message(key: str, policy: Policy = ALLOW, **fields: Any) -> Fire:
+    return fire(key, policy=policy, **({"origin": "push"} | fields))
+
+
+def _told(grants: Grants) -> tuple[Any, ...]:
+    """Fences begin elsewhere in each store, but grow alike."""
+    claims = sorted(grants.claims, key=lambda claim: claim.fence)
+    told = [(one.fire, one.fence - claims[0].fence, *one[3:]) for one in claims]
+    return told, round(grants.next_in_s, 6)
+
+
+def _row(row: Row) -> Row:
+    return row._replace(fence=0, attempts=tuple(one._replace(fence=0) for one in row.attempts))
+
+
+def _rows(store: Store) -> list[Any]:
+    return [_row(row) for row in store.find(Query(app="a", limit=2 * MANY))]
+
+
+def _ends(store: Store, claims: list[Claim], *verdicts: Verdict) -> Any:
+    return store.finish([Report(*pair) for pair in zip(claims, verdicts, strict=True)])
+
+
+def _mixed_puts(store: Store, clock: FakeClock) -> Iterator[Any]:
+    yield store.put([])
+    yield store.put([_message("a.b@1"), _message("a.c@1"), _message("a.b@1"), _message("a.b@2")])
+    yield store.put([_message("a.b@3"), _message("a.b@2"), _message("a.b@4", MAIL), _message("a.b@4")])
+    laned = fire("a.d@1", "Forbid", origin="push")
+    yield store.put([_message("a.b@5", start_by=START + timedelta(hours=1)), laned, _message("a.b@6")])
+    yield store.put([_message("a.u@1", ONCE)])
+    yield store.put([_message("a.u@1", ONCE), _message("a.u@2", ONCE)])
+    node = Asker(store)
+    yield _told(node.ask(limit=3))
+    yield _told(node.ask(limit=30))
+    yield store.count("a")
+    yield _rows(store)
+
+
+def _mixed_claims(store: Store, clock: FakeClock) -> Iterator[Any]:
+    node = Asker(store)
+    store.put([_message("a.b@1"), _message("a.c@2", SHORT), _message("a.b@3", MAIL), _message("a.b@4")])
+    store.put([_message("a.b@5")], delay_s=5.0)
+    store.put([_message("a.b@6", queue="other"), _message("a.b@7", queue="other")])
+    yield _told(node.ask(limit=1, ttl_s=0.0))
+    yield _told(node.ask(limit=9, ttl_s=0.0))
+    yield _told(node.ask(limit=9))
+    yield _told(node.ask(limit=9, queues=("default", "other")))
+    yield _told(node.ask(True, limit=9, queues=("default", "other")))
+    clock.pass_time(5.0)
+    yield _told(node.ask(limit=9))
+    clock.pass_time(2 * TTL_S)
+    store.put([_message("a.b@8"), _message("a.b@9")])
+    yield _told(node.ask(limit=1))
+    yield _told(node.ask(limit=9))
+    store.note("a", RATE + "other", rate_text(Rate(1, 60.0)))
+    store.put([_message("a.b@10", queue="other"), _message("a.b@11", queue="other")])
+    yield _told(node.ask(limit=9, queues=("other",)))
+    yield _rows(store)
+
+
+def _mixed_ends(store: Store, clock: FakeClock) -> Iterator[Any]:
+    node = Asker(store)
+    names = [f"a.{'bcd'[n % 3]}@{n}" for n in range(8)]
+    store.put([_message(name) for name in names])
+    store.put([_message("a.m@1", MAIL), _message("a.m@2", MAIL), fire("a.l@1", "Forbid", origin="push")])
+    claims = list(node.ask(limit=20).claims)
+    by_key = {claim.fire.key: claim for claim in claims}
+    plain = [by_key[name] for name in names]
+    clock.pass_time(1.0)
+    stale = plain[0]._replace(fence=plain[0].fence - 1)
+    yield _ends(store, [stale, plain[0], plain[0], plain[1]], DONE, DONE, OVER, OVER)
+    store.cancel(names[2], "enough")
+    clock.pass_time(1.0)
+    yield _ends(store, [plain[2], plain[3], by_key["a.l@1"]], DONE, DONE, OVER)
+    yield _ends(store, [plain[4], plain[5]], AGAIN, DONE)
+    yield _ends(store, [by_key["a.m@1"], plain[6], by_key["a.m@2"]], REFUSED, REFUSED, REFUSED)
+    yield _ends(store, [plain[5], plain[7]], OVER, DONE)
+    clock.pass_time(TTL_S)
+    again = node.ask(limit=9)
+    yield _told(again)
+    yield _ends(store, list(again.claims), *[OVER] * len(again.claims))
+    yield store.count("a")
+    yield _rows(store)
+
+
+def _many(store: Store, clock: FakeClock) -> Iterator[Any]:
+    node, names = Asker(store), [f"a.b@{n:05}" for n in range(MANY)]
+    yield store.put([_message(name) for name in names])
+    grants = node.ask(limit=MANY - 1)
+    yield _told(grants)
+    yield _ends(store, list(grants.claims), *[DONE] * (MANY - 1))
+    yield _told(node.ask(limit=MANY))
+    yield store.count("a")
+
+
+@pytest.mark.parametrize("story", [_mixed_puts, _mixed_claims, _mixed_ends, _many])
+def test_it_answers_as_the_memory_store_does(story: Story, url: str) -> None:
+    stores: list[Callable[[FakeClock], Store]] = [
+        lambda clock: MemoryStore(clock.wall, clock.monotonic),
+        lambda clock: RedisStore(url, wall=clock.wall, elapsed=clock.monotonic),
+    ]
+    clocks = [FakeClock(), FakeClock()]
+    expected, told = (list(story(opened(clock), clock)) for opened, clock in zip(stores, clocks, strict=True))
+    assert len(expected) > 3
+    for number, (one, other) in enumerate(zip(expected, told, strict=True)):
+        assert other == one, f"answer {number}"
