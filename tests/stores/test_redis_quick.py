@@ -1,4 +1,4 @@
-"""The quick ways of plain messages in a Redis store: they and the rules in full answer as the memory store does."""
+"""The quick ways of plain messages in a Redis store: they answer as the memory store and its rules do."""
 
 from __future__ import annotations
 
@@ -95,6 +95,26 @@ def _mixed_claims(store: Store, clock: FakeClock) -> Iterator[Any]:
     yield _rows(store)
 
 
+def _gates_and_neighbours(store: Store, clock: FakeClock) -> Iterator[Any]:
+    node = Asker(store)
+    store.put([_message("a.a@1", SHORT), _message("a.b@1")])
+    yield _told(node.ask(limit=9, ttl_s=0.0))
+    store.note("a", RATE + "slow", rate_text(Rate(1, 60.0)))
+    store.put([_message("a.b@2", queue="slow"), _message("a.b@3", queue="slow")])
+    yield _told(node.ask(limit=9, queues=("slow",)))
+    store.put([_message("a.c@1", queue="near")])
+    clock.pass_time(1.0)
+    store.put([fire("a.c@0", queue="near"), fire("a.d@1", "Forbid", queue="near")])
+    clock.pass_time(1.0)
+    store.put([_message("a.c@2", queue="near")])
+    yield _told(node.ask(limit=2, queues=("near",)))
+    yield _told(node.ask(limit=9, queues=("near",)))
+    store.put([_message(f"a.m@{n}", MAIL, queue="mail") for n in range(4)])
+    grants = node.ask(limit=2, queues=("mail",))
+    yield _ends(store, list(grants.claims), REFUSED, REFUSED)
+    yield _told(node.ask(limit=9, queues=("mail",)))
+
+
 def _mixed_ends(store: Store, clock: FakeClock) -> Iterator[Any]:
     node = Asker(store)
     names = [f"a.{'bcd'[n % 3]}@{n}" for n in range(8)]
@@ -130,7 +150,7 @@ def _many(store: Store, clock: FakeClock) -> Iterator[Any]:
     yield store.count("a")
 
 
-@pytest.mark.parametrize("story", [_mixed_puts, _mixed_claims, _mixed_ends, _many])
+@pytest.mark.parametrize("story", [_mixed_puts, _mixed_claims, _gates_and_neighbours, _mixed_ends, _many])
 def test_it_answers_as_the_memory_store_does(story: Story, url: str) -> None:
     stores: list[Callable[[FakeClock], Store]] = [
         lambda clock: MemoryStore(clock.wall, clock.monotonic),
