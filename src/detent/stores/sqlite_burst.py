@@ -80,7 +80,7 @@ def _claims(
     call: Call, ask: Ask, fence: int, rows: list[list[Any]], ttls: list[float]
 ) -> list[tuple[int, Claim]]:
     succeeded = call.successes({row[2] for row in rows})
-    successes = {job: None if at is None else instant(at) for job, at in succeeded.items()}
+    successes = {job: instant(at) for job, at in succeeded.items()}
     ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in set(ttls)}
     instants: dict[int | None, datetime | None] = {None: None}  # many have the same
     claims = []
