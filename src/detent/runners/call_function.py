@@ -45,7 +45,7 @@ def find(function: str, importing: Callable[[bool], object] | None = None) -> Ca
         if importing:
             importing(True)
     try:
-        found: Any = importlib.import_module(module_name)
+        found: Any = _imported(module_name) or importlib.import_module(module_name)
     except Exception as error:
         why = str(error) if isinstance(error, ImportError) else reason_of(error)
         raise CannotCall(f"cannot import {module_name}: {why}") from error
@@ -59,6 +59,13 @@ def find(function: str, importing: Callable[[bool], object] | None = None) -> Ca
     if not callable(found):
         raise CannotCall(f"{function} is not a function: it is of type {type(found).__name__}")
     return found  # type: ignore[no-any-return]
+
+
+def _imported(name: str) -> Any:
+    """The module, if it is there whole: calls come in thousands, and their modules once."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return module if spec is not None and not getattr(spec, "_initializing", False) else None
 
 
 def is_async(function: Callable[..., Any]) -> bool:
