@@ -63,7 +63,7 @@ class House:
     def _hand_over(self) -> None:
         begun, self._begun = self._begun, []
         self._trusted.update(begun)
-        self._distrust_at = min(self._distrust_at, *(one.distrust_at for one in begun))
+        self._distrust_at = min(self._distrust_at, *[one.distrust_at for one in begun])
         if self._looking is None:
             self._look()
         start_all([(one.inside, one.tell) for one in begun])

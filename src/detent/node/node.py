@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 
 from detent.core.after import Followers
@@ -126,10 +127,11 @@ class Node(Planning):
             await self._adopt()
         if self.pace.plans:
             await self._plan_ahead()
-        next_in_s = await self._claim()
+        next_in_s, answered = await self._claim(), self.edges.monotonic()
         find = partial(self._call, "look", self.edges.store.find)
         await self._recollection.tell_forgotten(self.app, find, self.edges.emit)
-        return min(next_in_s, self.timeline.next_in_s(self.store_now()) if self.pace.plans else next_in_s)
+        plan_in_s = self.timeline.next_in_s(self.store_now()) if self.pace.plans else math.inf
+        return min(next_in_s - (self.edges.monotonic() - answered), plan_in_s)  # marks take a while to sort
 
     # Claiming.
 
@@ -154,8 +156,9 @@ class Node(Planning):
 
     def _hold(self, fresh: Sequence[Holding]) -> None:
         self._held.update((holding.claim.fence, holding) for holding in fresh)
-        self._hooks += sum(is_hook(holding.claim.fire) for holding in fresh)
-        self._renew_by = min(self._renew_by, *(holding.renew_at for holding in fresh))
+        self._hooks += sum([holding.claim.fire.origin == "hook" for holding in fresh])
+        of_each_ttl = {holding.claim.ttl_s: holding for holding in fresh}  # few: they are from one ask
+        self._renew_by = min(self._renew_by, *(holding.renew_at for holding in of_each_ttl.values()))
         self._keep.ring()
 
     def _let_go(self, claim: Claim) -> None:
@@ -185,8 +188,8 @@ class Node(Planning):
         return self.pace.max_running * self.edges.stretch()
 
     def _when_to_ask_again(self, ask: Ask, grants: Grants) -> float:
-        sentences = sum(claim.sentence is not None for claim in grants.claims)
-        hooks = sum(claim.sentence is None and is_hook(claim.fire) for claim in grants.claims)
+        sentences = sum([claim.sentence is not None for claim in grants.claims])
+        hooks = sum([claim.fire.origin == "hook" and claim.sentence is None for claim in grants.claims])
         runs = len(grants.claims) - sentences - hooks
         self._full = runs >= ask.limit or hooks >= ask.hooks
         self._owes_hooks |= self.draining and hooks >= ask.hooks
@@ -207,6 +210,7 @@ class Node(Planning):
 
     async def _begin_all(self, holdings: Sequence[Holding]) -> None:
         """Start all of these; who needs to look into the store first waits alone."""
+        now = self.store_now()
         for number, holding in enumerate(holdings, 1):
             fire, job = holding.claim.fire, self.jobs.get(holding.claim.fire.job)
             is_doubtful = is_in_doubt(fire, job) and not self._is_message(fire)
@@ -216,15 +220,17 @@ class Node(Planning):
             try:
                 if is_doubtful and holding.claim.sentence is None:
                     job = await self._definition(fire, holding.renewed)
-                verdict = self._carry_out(holding, job)
+                    now = self.store_now()
+                verdict = self._carry_out(holding, job, now)
             except Exception as error:
                 verdict = self._broken(holding, error)
             if verdict:
                 self._settle(holding, *without_work(verdict))
             if number % TURN == 0:
                 await asyncio.sleep(0)
+                now = self.store_now()
 
-    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         """None: it is under way."""
         claim = holding.claim
         if verdict := admit(claim, self.edges.rng):
@@ -234,7 +240,7 @@ class Node(Planning):
         work = self._work_of(holding, job)
         if isinstance(work, Verdict):
             return work
-        self.tell.start(claim, self.store_now())
+        self.tell.start(claim, now)
         if verdict := start(holding, work, self.edges.starter):
             return verdict
         if holding.running:

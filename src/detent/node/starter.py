@@ -127,15 +127,17 @@ class Runners:
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
         lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
-            start = partial(self._house.start, call, claim, guard_spec(claim, lane))
-            is_message = claim.fire.origin == "push" and not lane
-            return self._few.add(call.function, trusted_by, start) if is_message else start(trusted_by)
+            spec = guard_spec(claim, lane)
+            if claim.fire.origin == "push" and not lane:
+                start = partial(self._house.start, call, claim, spec)
+                return self._few.add(call.function, trusted_by, start)
+            return self._house.start(call, claim, spec, trusted_by)
         household = self._household(call, claim)
         if claim.fire.origin == "push" and not lane:
             return self.batches.add(call, claim, household, trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
-        return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
+        made = call_spec(claim, call, household, command_env({}, claim, NOTHING))
+        return self._begin(made._replace(output_path=path, lane=lane), trusted_by)
 
     @functools.cached_property
     def batches(self) -> Batches:

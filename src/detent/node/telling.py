@@ -29,7 +29,8 @@ class Telling:
         fields = fields_of(claim)
         if fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + _LATE < now:
             self._emit("caught-up", **fields, late_s=round((now - fire.due_at).total_seconds()))
-        self._emit("fire-started", **fields, attempt=claim.attempt)
+        fields["attempt"] = claim.attempt
+        self._emit("fire-started", **fields)
 
     def end(self, report: Report, stands: Verdict | None) -> None:
         claim = report.claim

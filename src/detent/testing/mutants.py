@@ -88,8 +88,8 @@ class EveryLateInstantRuns(WatchedStore):
 class TheLaneIsFreeBeforeTheWorkIsGone(Node):
     """Work that is told to stop is settled at once, not when its last process is gone."""
 
-    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
-        verdict = super()._carry_out(holding, job)
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+        verdict = super()._carry_out(holding, job, now)
         if holding.running:
             self.edges.spawn(self._settle_when_told(holding))
         return verdict
@@ -149,10 +149,10 @@ class AHookRerunsItsFire(Node):
 class EventsAreNotConfirmed(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
-    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         if sentence := holding.claim.sentence:
             self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
-        return super()._carry_out(holding, job)
+        return super()._carry_out(holding, job, now)
 
 
 # Planning.
@@ -275,20 +275,20 @@ class ClaimsExpireByTheWallClock(WatchedStore):
 
 
 class LostIsAlwaysRerun(Node):
-    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         claim = holding.claim
         if claim.sentence and claim.sentence.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
             return settle(End(claim.sentence), claim._replace(fire=fire), self.edges.rng)
-        return super()._carry_out(holding, job)
+        return super()._carry_out(holding, job, now)
 
 
 class TrustCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
-    def _carry_out(self, holding: Holding, job: Job | None) -> Verdict | None:
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         holding.renewed = self.edges.monotonic()
-        return super()._carry_out(holding, job)
+        return super()._carry_out(holding, job, now)
 
 
 class Oversleeps(Node):
