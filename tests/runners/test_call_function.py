@@ -1,9 +1,13 @@
 """Finding a function, giving it its arguments and its fire, and judging what it did."""
 
 import functools
+import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -166,3 +170,22 @@ def test_an_exception_is_told_in_one_line(error: Exception, reason: str) -> None
 )
 def test_an_exit_has_the_status_that_a_program_would_have(code: Any, status: tuple[int, str]) -> None:
     assert exit_status(SystemExit(code)) == status
+
+
+def test_a_module_that_another_thread_still_imports_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate: Any = ModuleType("half_way_gate")
+    gate.entered, gate.leave = threading.Event(), threading.Event()
+    monkeypatch.setitem(sys.modules, "half_way_gate", gate)
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "import half_way_gate as gate\ngate.entered.set()\ngate.leave.wait()\ndef work(): ...\n"
+    (tmp_path / "half_way.py").write_text(source)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(find, "half_way:work")
+        assert gate.entered.wait(10)
+        second = threads.submit(find, "half_way:work")
+        is_waiting = not wait([second], timeout=0.2).done
+        gate.leave.set()
+        assert is_waiting
+        assert first.result(10) is second.result(10)

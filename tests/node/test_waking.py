@@ -1,0 +1,40 @@
+"""When a node wakes for the next fire: what it does after it was told of it takes nothing from that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from detent.model import Fire, Policy, Query
+from detent.testing.sim import APP, Fleet, Sim
+
+KEY = f"{APP}.skip+1"
+PUT_S, DELAY_S = 100.0, 20.0
+BUSY_S, SOON_S = 5.0, 1.0
+
+
+class Busy(Sim):
+    """Its one node has something to do between the answer to an ask and its sleep."""
+
+    def make_busy(self) -> None:
+        async def dawdle(*_: Any) -> None:
+            await asyncio.sleep(BUSY_S)
+
+        self.nodes["m0"]._recollection.tell_forgotten = dawdle  # type: ignore[method-assign]
+
+    def put(self) -> None:
+        fire = Fire(KEY, f"{APP}.skip", self.now(), origin="manual", policy=Policy("Allow"))
+        self.store.put([fire], delay_s=DELAY_S)
+        self.store.shadow.pushed.add(KEY)
+
+
+def test_a_node_that_was_busy_after_it_learnt_of_a_fire_is_not_late_for_it() -> None:
+    sim = Busy(1, "calm", hours=0.1, fleet=Fleet((1, 1), jobs=0, room=8))
+    sim.define("skip", 86_400)
+    sim.loop.call_later(PUT_S - 1, sim.make_busy)
+    sim.loop.call_later(PUT_S, sim.put)
+    assert sim.run().broken == []
+    [row] = sim.store.find(Query(key=KEY))
+    assert row.claimed_at is not None
+    late_s = (row.claimed_at - row.fire.due_at).total_seconds() - DELAY_S
+    assert 0 <= late_s < SOON_S, f"claimed {late_s:.1f} s late"
