@@ -7,7 +7,6 @@ for a sign that the server's clock was set.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from random import Random
@@ -22,7 +21,6 @@ from tests.stores.postgres_server import (
     Server,
     Session,
     held,
-    shared_schemas,
     shared_server,
     wait_until,
 )
@@ -41,19 +39,6 @@ names = (f"repeats_{os.getpid()}_{number}" for number in count())
 @pytest.fixture
 def server() -> Server:
     return shared_server()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def clocked(clock: FakeClock) -> Iterator[ClockedStore]:
-    schemas = shared_schemas()
-    one = schemas.open(clock)
-    yield one
-    schemas.give_back(one)
 
 
 def test_the_clock_is_not_set_right_beside_a_call_that_goes_by_it(

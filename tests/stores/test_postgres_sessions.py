@@ -18,7 +18,6 @@ from tests.stores.postgres_server import (
     Session,
     held,
     schema_of,
-    shared_schemas,
     shared_server,
     wait_until,
 )
@@ -54,19 +53,6 @@ def store(server: Server) -> Iterator[PostgresStore]:
     """One in a schema of its own, by the server's clock."""
     with closing(PostgresStore(server.url, next(names))) as one:
         yield one
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def clocked(clock: FakeClock) -> Iterator[ClockedStore]:
-    schemas = shared_schemas()
-    one = schemas.open(clock)
-    yield one
-    schemas.give_back(one)
 
 
 # Other sessions.

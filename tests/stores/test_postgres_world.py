@@ -14,7 +14,6 @@ from tests.stores.postgres_server import (
     Session,
     held,
     new_server,
-    shared_schemas,
     shared_server,
     wait_until,
 )
@@ -37,19 +36,6 @@ from detent.testing.store_checks_world import (
 @pytest.fixture
 def server() -> Server:
     return shared_server()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def clocked(clock: FakeClock) -> Iterator[ClockedStore]:
-    schemas = shared_schemas()
-    one = schemas.open(clock)
-    yield one
-    schemas.give_back(one)
 
 
 # Clocks.
