@@ -133,7 +133,7 @@ class RedisStore:
             for app in self._apps() - {ask.app}:
                 self._call(app, "bury", list(ask.dead))
         answer = self._call(ask.app, "claim", ask_values(ask))
-        next_in_s = float((answer.value or {}).get("next_in_s", math.inf))
+        next_in_s = math.inf if answer.value is None else float(answer.value)
         claims = claims_of(answer.texts, answer.now, ask.node)
         return Grants(claims, instant(answer.now), next_in_s, answer.era)
 

@@ -273,10 +273,13 @@ end
 
 -- What nobody asks for any more: lives that are silent, notes and graces that ended, queues that are empty.
 local function tidy_up()
-  local asks = redis.call("HGETALL", name("asks"))
-  for place = 1, #asks, 2 do
-    if cmsgpack.unpack(asks[place + 1]).at <= mono - REMEMBER_ASKS_S then
-      redis.call("HDEL", name("asks"), asks[place])
+  for _, life in ipairs(redis.call("ZRANGE", name("asked"), 0, -1)) do
+    local heard = tonumber(redis.call("ZSCORE", name("heard"), life))
+    if not heard then
+      redis.call("ZADD", name("heard"), exact(mono), life)
+    elseif heard <= mono - REMEMBER_ASKS_S then
+      redis.call("ZREM", name("asked"), life)
+      redis.call("ZREM", name("heard"), life)
     end
   end
   local notes = redis.call("HGETALL", name("notes"))
@@ -320,6 +323,7 @@ local function note(asked)
     redis.call("HSET", name("notes"), asked.name, packed)
   end
   if RINGING[string.match(asked.name, "^[^/]*/")] then
+    look_again()
     ring()
   end
   return true

@@ -4,60 +4,28 @@
 -- there are more than those not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
 -- more than `PUT_OFF_MAX`.  The next ask goes on from there.
 
-local SENTENCES_MAX, LOOK_MAX, SCAN_MAX, PUT_OFF_MAX = 200, 200, 10000, 300
+local SENTENCES_MAX, LOOK_MAX, PUT_OFF_MAX = 200, 200, 300
 local EXPIRED_MAX = 2000
 local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
-
--- Is there nothing but messages that only wait for room, and are some graces kept?  Where it is bare so, there is
--- much that need not be read.
-local function is_bare(ask)
-  if ask.without then
-    return false, true
-  end
-  local others = { name("graces"), nil, nil, nil, nil }
-  for place, queue in ipairs(ask.queues) do
-    local last = 4 * place - 3
-    others[last + 1], others[last + 2] = name("pending", queue), name("plain", queue)
-    others[last + 3], others[last + 4] = name("claimed", queue), messages.box(queue).waiting
-  end
-  local count = redis.call("EXISTS", unpack(others))
-  local has_graces = count > 0 and redis.call("EXISTS", others[1]) == 1
-  return count == (has_graces and 1 or 0), has_graces
-end
-
--- The rates of these queues, and what each is called there: priorities share one.
-local function rates_of(queues)
-  local asked, bases, rates = {}, {}, {}
-  for place = 1, #queues do
-    local base = string.match(queues[place], "^[^^]*")
-    bases[queues[place]], asked[place] = base, "rate/" .. base
-  end
-  for place, packed in ipairs(fields("notes", asked)) do
-    local text = note_of(packed)
-    rates[bases[queues[place]]] = text and cjson.decode(text) or nil
-  end
-  return rates, bases
-end
+local HEARD_EVERY = 64 -- asks
 
 -- What one call knows of its ask: which of its queues have fires or messages, and their rates.
-local function round_of(ask)
+local function round_of(ask, grants)
   local queues = ask.queues
   local rates, bases = rates_of(queues)
-  local bare, has_graces = is_bare(ask)
   local round = {
-    ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, grants = new_grants(), scans = {},
-    left = { runs = ask.limit, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
-    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, is_bare = bare, has_graces = has_graces,
+    ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, scans = {},
+    left = { runs = ask.limit - grants.count, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
+    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0,
     first = {}, -- index of claims -> when the first of them expires
-    comes = {}, -- index of messages -> when the next is due, of those that were read to their end
-    has_fires = nil, has_messages = nil, without = nil, is_cut = nil,
-    soonest = math.huge, -- when the first expires of what was granted quickly
+    has_fires = {}, has_messages = {}, without = {}, is_cut = nil,
   }
-  if #queues > 0 and not bare then
+  if #queues > 0 then
     round.has_fires = redis.call("SMISMEMBER", name("queues"), unpack(queues))
-  end
-  if #queues > 1 or not bare and #queues > 0 then
     round.has_messages = redis.call("SMISMEMBER", name("mailboxes"), unpack(queues))
+  end
+  for _, job in ipairs(ask.without or {}) do
+    round.without[job] = true
   end
   return round
 end
@@ -142,6 +110,7 @@ local function grant(fire, round)
   fire.state, fire.node, fire.ask, fire.fence, fire.doubted = "claimed", ask.node, ask.number, world.fence, nil
   fire.ttl = ask.ttl_s or fire.claim_s
   fire.expires = mono + fire.ttl
+  look_before(fire.expires)
   world.longest = math.max(world.longest, fire.ttl)
   fires.reach(fire)
   if not fire.sentence then
@@ -201,24 +170,13 @@ local function carry_out(fire, round)
   end
 end
 
--- Has the queue nothing but plain messages, and nobody was served yet but such?
-local function is_quick(place, round)
-  return round.is_bare and #round.granted == 0 and not round.rates[round.bases[round.ask.queues[place]]]
-end
-
 -- Go through one queue until there is no more to do in it.
 local function serve(place, round)
-  if is_quick(place, round) and grant_quickly(round, round.ask.queues[place]) then
-    return
-  end
   local sources, is_narrow = sources_of(round, place), false
   local base = round.bases[round.ask.queues[place]]
   round.closed[base] = round.closed[base] or closed_s(round, base) > 0
   while round.put_off < PUT_OFF_MAX do
     if not is_narrow and (round.left.runs == 0 or round.closed[base]) then
-      if round.is_bare then -- there is nobody to sentence
-        break
-      end
       is_narrow, sources = true, turn_to_sentences(sources, round)
     end
     local left = is_narrow and "looks" or "budget"
@@ -241,24 +199,18 @@ end
 
 -- Claim what is due for this ask: expired claims first, then queue by queue.
 local function grant_due(round)
-  round.without = {}
-  for _, job in ipairs(round.ask.without or {}) do
-    round.without[job] = true
-  end
   for _, fire in ipairs(expired_of(round)) do
     carry_out(fire, round)
   end
-  if not round.is_bare then
-    read_scans(round)
-  end
+  read_scans(round)
   for place in ipairs(round.ask.queues) do
-    local is_full = round.is_bare and round.left.runs == 0
-    if is_full or round.budget == 0 or round.put_off >= PUT_OFF_MAX then
+    if round.budget == 0 or round.put_off >= PUT_OFF_MAX then
       break
     elseif has_fires(round, place) or has_messages(round, place) then
       serve(place, round)
     end
   end
+  fires.save()
 end
 
 -- How long until the first claim of an index expires; of those that were granted now, by `next_in_s`.
@@ -271,10 +223,7 @@ local function next_in_s(round)
   if mono < world.calm_until then
     return world.calm_until - mono
   end
-  local soonest = round.is_cut and LOOK_AGAIN_S or math.huge
-  if round.has_graces then
-    soonest = math.min(soonest, least(name("graces"), mono))
-  end
+  local soonest = math.min(round.is_cut and LOOK_AGAIN_S or math.huge, least(name("graces"), mono))
   if round.put_off >= PUT_OFF_MAX then
     soonest = math.min(soonest, PUT_OFF_AGAIN_S)
   end
@@ -285,15 +234,10 @@ local function next_in_s(round)
     end
     if has_messages(round, place) then
       local box = messages.box(queue)
-      local comes = round.is_bare and round.put_off == 0 and round.comes[box.ready]
-      comes = comes and comes - wall or least(box.ready, wall)
-      soonest = math.min(soonest, comes, expires_in_s(round, box.taken))
-      if not round.is_bare then
-        soonest = math.min(soonest, least(box.waiting, wall))
-      end
+      local comes, ready = least(box.waiting, wall), least(box.ready, wall)
+      soonest = math.min(soonest, comes, ready, expires_in_s(round, box.taken))
     end
   end
-  soonest = math.min(soonest, round.soonest)
   for _, fire in ipairs(round.granted) do
     soonest = math.min(soonest, fire.expires - mono)
   end
@@ -304,21 +248,34 @@ local function next_in_s(round)
   return soonest
 end
 
+-- Is this ask newer than those that its life made before?  When it was heard of is written down now and then.
+local function is_new(ask)
+  if redis.call("ZADD", name("asked"), "GT", "CH", ask.number, ask.node) == 0 then
+    return false
+  elseif ask.number % HEARD_EVERY == 1 then
+    redis.call("ZADD", name("heard"), exact(mono), ask.node)
+  end
+  return true
+end
+
 local function claim(ask)
-  local packed, round = redis.call("HGET", name("asks"), ask.node), round_of(ask)
-  local granted = round.granted
-  if mono < world.calm_until or ask.number <= (packed and cmsgpack.unpack(packed).number or 0) then
-    granted = the_lives().granted_before(ask)
+  local grants, soonest = new_grants(), nil
+  if mono < world.calm_until or not is_new(ask) then
+    add_grants(grants, the_lives().granted_before(ask))
+    soonest = next_in_s(round_of(ask, new_grants()))
   else
-    redis.call("HSET", name("asks"), ask.node, cmsgpack.pack({ number = ask.number, at = mono }))
     if ask.dead then
       the_lives().bury(ask.dead)
     end
-    grant_due(round)
-    fires.save()
+    soonest = is_bare(ask) and grant_quickly(ask, grants)
+    if not soonest then
+      local round = round_of(ask, grants)
+      grant_due(round)
+      soonest = next_in_s(round)
+      add_grants(grants, round.granted)
+    end
   end
-  local soonest = next_in_s(round)
-  return { next_in_s = soonest < math.huge and exact(soonest) or nil }, told_of(add_grants(round.grants, granted))
+  return soonest < math.huge and exact(soonest) or cjson.null, told_of(grants)
 end
 
 verbs.claim = claim

@@ -72,6 +72,9 @@ function general.write(key, change)
     write("HDEL", name("states"), key)
   else
     fire.key, now = nil, general.places(fire)
+    if fire.is_apart and fire.state == "pending" then
+      look_again()
+    end
     write("HSET", name("states"), key, cmsgpack.pack(fire))
     fire.key = key
   end

@@ -22,6 +22,7 @@ function lives.bury(dead)
     for _, fire in ipairs(claimed_by(life)) do
       if fires.is_live(fire) then
         fires.touch(fire).expires = mono
+        look_again()
         ring()
       end
     end

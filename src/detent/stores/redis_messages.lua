@@ -178,6 +178,9 @@ function messages.write(fire)
     return remove(fire)
   end
   local index, score = messages.place(fire)
+  if fire.state == "pending" and (fire.run_at > wall or index ~= messages.box(fire.queue).ready) then
+    look_again()
+  end
   write("HSET", KEPT, key, messages.pack(fire))
   if index ~= fire.was then
     if fire.was then

@@ -1,15 +1,79 @@
--- Claims of messages that only room keeps waiting, in queues that have nothing else: most are such.  The rules are
+-- Claims of messages that only room keeps waiting, in queues that are bare of all else: most are such.  The rules are
 -- those of `grant`; here a message goes from what is kept of it to what is kept next, without a table of its own.
+--
+-- To find out whether queues are bare takes several reads.  So `world` keeps what a look found, for the asks that follow:
+--   bare_of       the queues, as they were asked for
+--   bare_at       `recorded` then; whatever might change what was found counts that up (`look_again`)
+--   bare_comes    when (mono) the first claim expires there, or the next message is due; or later than that
+--   bare_until    when (mono) to look again all the same
+
+local LOOK_S = 1
+local SCAN_MAX = 10000 -- that one ask goes through
 
 -- What is told of each claim: `told_of`.
 local function new_grants()
   return { keys = {}, jobs = {}, ttls = {}, fences = {}, attempts = {}, sentences = {}, count = 0 }
 end
 
+-- The rates of these queues, and what each is called there: priorities share one.
+local function rates_of(queues)
+  local asked, bases, rates = {}, {}, {}
+  for place = 1, #queues do
+    local base = string.match(queues[place], "^[^^]*")
+    bases[queues[place]], asked[place] = base, "rate/" .. base
+  end
+  for place, packed in ipairs(fields("notes", asked)) do
+    local text = note_of(packed)
+    rates[bases[queues[place]]] = text and cjson.decode(text) or nil
+  end
+  return rates, bases
+end
+
+local function has_others(queues)
+  local others = { name("graces") }
+  for place = 1, #queues do
+    local queue, last = queues[place], #others
+    others[last + 1], others[last + 2] = name("pending", queue), name("plain", queue)
+    others[last + 3], others[last + 4] = name("claimed", queue), messages.box(queue).waiting
+  end
+  local rates = rates_of(queues)
+  return next(rates) ~= nil or redis.call("EXISTS", unpack(others)) > 0
+end
+
+-- How long until the first claim of a message there expires, or the next message is due.
+local function comes_in_s(queues)
+  local soonest = math.huge
+  for place = 1, #queues do
+    local box = messages.box(queues[place])
+    local first = redis.call("ZRANGE", box.taken, 0, 0, "WITHSCORES")[2]
+    soonest = math.min(soonest, first and tonumber(first) - mono or math.huge, least(box.ready, wall))
+  end
+  return soonest
+end
+
+-- Is there nothing but messages that only wait for room, and claims that hold?
+local function is_bare(ask)
+  local queues = ask.queues
+  if ask.without or #queues == 0 or ask.limit > SCAN_MAX then
+    return false
+  end
+  local of = #queues == 1 and queues[1] or table.concat(queues, "\n")
+  if world.bare_of == of and world.bare_at == world.recorded and mono < world.bare_until then
+    return true
+  end
+  local comes = not has_others(queues) and comes_in_s(queues) or 0
+  if comes <= 0 then
+    return false
+  end
+  world.bare_of, world.bare_at = of, world.recorded
+  world.bare_comes, world.bare_until = mono + comes, mono + math.min(comes, LOOK_S)
+  return true
+end
+
 -- Grant these, in order, up to one that is not due, or that needs the rules in full.  Answers how many, and whether
 -- it stopped at one of the latter.
-local function take(round, keys, kept, box)
-  local grants, ask, node, number = round.grants, round.ask, round.ask.node, round.ask.number
+local function take(ask, grants, keys, box)
+  local node, number, kept = ask.node, ask.number, redis.call("HMGET", KEPT, unpack(keys))
   local fence, packs, moved, count, first = world.fence or leap(0), {}, {}, 0, grants.count
   local is_stuck, last_ttl, expires, score = false, nil, nil, nil
   for place = 1, #keys do
@@ -23,14 +87,13 @@ local function take(round, keys, kept, box)
       is_stuck = true
       break
     elseif run_at > wall then
-      round.comes[box.ready] = run_at
       break
     end
     local ttl = ask.ttl_s or claim_s
     if ttl ~= last_ttl then
       last_ttl, expires = ttl, mono + ttl
       score, world.longest = exact(expires), math.max(world.longest, ttl)
-      round.soonest = math.min(round.soonest, expires - mono)
+      look_before(expires)
     end
     count, fence, attempt = count + 1, fence + 1, attempt + 1
     local at, of = 2 * count, first + count
@@ -51,26 +114,29 @@ local function take(round, keys, kept, box)
   return count, is_stuck
 end
 
--- Answers whether that was all that the queue has for this ask.
-local function grant_quickly(round, queue)
-  local left, box = round.left, messages.box(queue)
-  while left.runs > 0 and round.budget > 0 do
-    local most = math.min(left.runs, round.budget, CHUNK)
+-- Answers whether it stopped at one that needs the rules in full.
+local function take_from(box, ask, grants)
+  while grants.count < ask.limit do
+    local most = math.min(ask.limit - grants.count, CHUNK)
     local keys = redis.call("ZRANGE", box.ready, 0, most - 1)
     if #keys == 0 then
-      round.comes[box.ready] = math.huge
-      return true
-    end
-    local count, is_stuck = take(round, keys, redis.call("HMGET", KEPT, unpack(keys)), box)
-    left.runs, round.budget = left.runs - count, round.budget - count
-    if is_stuck then
       return false
-    elseif count < #keys then
-      return true
-    elseif #keys < most then
-      round.comes[box.ready] = math.huge
-      return true
+    end
+    local count, is_stuck = take(ask, grants, keys, box)
+    if count < most then
+      return is_stuck
     end
   end
-  return left.runs == 0
+  return false
+end
+
+-- Grant what is due in queues that are bare.  Answers how long until there may be more; nil: the rest needs the rules in
+-- full.
+local function grant_quickly(ask, grants)
+  for place = 1, #ask.queues do
+    if take_from(messages.box(ask.queues[place]), ask, grants) then
+      return nil
+    end
+  end
+  return grants.count == ask.limit and world.bare_comes - mono or comes_in_s(ask.queues)
 end

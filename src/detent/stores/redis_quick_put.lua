@@ -59,6 +59,9 @@ local function put_quickly(keys, found, asked, run_at)
     at = #list.ready
     list.ready[at + 1], list.ready[at + 2], list.book[at + 1], list.book[at + 2] = starts, key, due, key
   end
+  if run_at > wall then
+    look_again()
+  end
   write_quickly(packs, some_texts, lists)
   return true
 end

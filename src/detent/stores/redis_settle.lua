@@ -11,6 +11,7 @@ local function renew(claims)
     if fire and fire.fence == claimed.fence and fires.is_live(fire) then
       fires.touch(fire)
       fire.expires, fire.doubted = mono + claimed.ttl_s, nil
+      look_before(fire.expires)
       world.longest = math.max(world.longest, claimed.ttl_s)
       answers[place] = fire.stop or false
     else

@@ -4,13 +4,13 @@
 local CHUNK_MIN, CHUNK_MAX = 2, 128
 local LOOK_EVERY_S = 0.1
 
--- Has the queue at this place any fires, or messages?  Nobody asked where the answer is plain.
+-- Has the queue at this place any fires, or messages?
 local function has_fires(round, place)
-  return round.has_fires ~= nil and round.has_fires[place] == 1
+  return round.has_fires[place] == 1
 end
 
 local function has_messages(round, place)
-  return round.has_messages == nil or round.has_messages[place] == 1
+  return round.has_messages[place] == 1
 end
 
 local function before(one, other)
@@ -21,7 +21,6 @@ end
 local function peek(source)
   if source.place > #source.chunk then
     if source.size == 0 then
-      source.comes[source.index] = math.huge
       return nil
     end
     local keys = redis.call("ZRANGE", source.index, source.next, source.next + source.size - 1)
@@ -31,11 +30,7 @@ local function peek(source)
     source.size = #keys < source.size and 0 or math.min(source.size * 2, CHUNK_MAX) -- 0: there are no more
   end
   local fire = source.chunk[source.place]
-  if fire and fire.run_at <= wall then
-    return fire
-  end
-  source.comes[source.index] = fire and fire.run_at or math.huge
-  return nil
+  return fire and fire.run_at <= wall and fire or nil
 end
 
 local function leap_to(source, rank)
@@ -75,13 +70,11 @@ local function add_source(sources, round, kind, queue, hash)
   local left = math.min(round.left.runs, CHUNK_MAX)
   local source = {
     kind = kind, queue = queue, index = name(kind, queue), hash = hash, is_plain = kind == "plain" or kind == "ready",
-    comes = round.comes, chunk = {}, place = 1, next = 0, rank = 0, run = 0, look = 0,
+    chunk = {}, place = 1, next = 0, rank = 0, run = 0, look = 0,
     size = math.max(left, kind == "ready" and 1 or CHUNK_MIN),
   }
-  if not round.is_bare then
-    source.run, source.look = round.scans[scan_of("run", source)] or 0, round.scans[scan_of("look", source)] or 0
-    leap_to(source, source.run)
-  end
+  source.run, source.look = round.scans[scan_of("run", source)] or 0, round.scans[scan_of("look", source)] or 0
+  leap_to(source, source.run)
   sources[#sources + 1] = source
 end
 
@@ -92,9 +85,7 @@ local function sources_of(round, place)
     add_source(sources, round, "plain", queue, "states")
   end
   if has_messages(round, place) then
-    if not round.is_bare then
-      add_source(sources, round, "waiting", queue, "messages")
-    end
+    add_source(sources, round, "waiting", queue, "messages")
     add_source(sources, round, "ready", queue, "messages")
   end
   return sources

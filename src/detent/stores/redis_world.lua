@@ -21,7 +21,8 @@ local TOUCH_S = 0.25 -- that the store was called is written down no more often 
 
 local verbs = {} -- of the parts that this script is made of
 local beginnings, prefix, places = {}, nil, nil
-local said, world, found, wall, mono, is_ringing
+local said, found = {}, {} -- what the client knows, and `world` as this call found it
+local world, wall, mono, is_ringing
 local exacts = {}
 local names, named = {}, 0 -- of keys: those of one app are used again by the next call
 
@@ -42,10 +43,7 @@ each_call(function()
   if places ~= KEYS[1] or named > NAMES_MAX then
     places, prefix, names, named = KEYS[1], string.sub(KEYS[1], 1, -6), {}, 0
   end
-  said = { -- nil: nobody knows
-    waits = ARGV[3] ~= "", wall = tonumber(ARGV[4]), era = ARGV[5] ~= "" and ARGV[5] or nil,
-    mono = tonumber(ARGV[6]), longest = tonumber(ARGV[7]), elapsed = tonumber(ARGV[8]),
-  }
+  said.waits, said.wall, said.era = ARGV[3] ~= "", tonumber(ARGV[4]), ARGV[5] ~= "" and ARGV[5] or nil
   wall, mono, exacts, is_ringing = 0, 0, emptied(exacts), false
 end)
 
@@ -95,6 +93,17 @@ local function ring()
   is_ringing = true
 end
 
+-- What `quick_claim` has found out of some queues: it does not hold any more, or not after this reading of `mono`.
+local function look_again()
+  world.recorded = world.recorded + 1
+end
+
+local function look_before(expires)
+  if world.bare_until then
+    world.bare_comes, world.bare_until = math.min(world.bare_comes, expires), math.min(world.bare_until, expires)
+  end
+end
+
 -- The text of `world` as the last call left it: where it is the same, it need not be read again.
 local kept
 
@@ -104,10 +113,10 @@ local function read_world()
     world = packed and cmsgpack.unpack(packed) or {}
   end
   kept = nil -- until this call is over
-  found = {
-    last = world.last, era = world.era, ahead = world.ahead, calm_until = world.calm_until, fence = world.fence,
-    longest = world.longest, generation = world.generation, recorded = world.recorded, packed = packed,
-  }
+  found.last, found.era, found.ahead, found.calm_until = world.last, world.era, world.ahead, world.calm_until
+  found.fence, found.longest, found.generation = world.fence, world.longest, world.generation
+  found.recorded, found.packed = world.recorded, packed
+  found.bare_comes, found.bare_until = world.bare_comes, world.bare_until
 end
 
 local function save_world()
@@ -116,7 +125,8 @@ local function save_world()
   local is_timed = world.ahead ~= found.ahead or world.calm_until ~= found.calm_until
   local is_grown = world.fence ~= found.fence or world.longest ~= found.longest
   local is_more = world.generation ~= found.generation or world.recorded ~= found.recorded
-  if is_told or is_timed or is_grown or is_more then
+  local is_looked = world.bare_comes ~= found.bare_comes or world.bare_until ~= found.bare_until
+  if is_told or is_timed or is_grown or is_more or is_looked then
     local packed = cmsgpack.pack(world)
     redis.call("SET", name("world"), packed)
     kept = packed
@@ -153,7 +163,7 @@ local function step_of(moved)
   if said.era ~= world.era then
     return math.min(moved, 0), moved > STEP_S
   end
-  local known = math.max(0, said.mono + said.elapsed - (world.last - world.ahead))
+  local known = math.max(0, ARGV[6] + ARGV[8] - (world.last - world.ahead))
   if moved < 0 or math.abs(moved - known) > STEP_S then
     return moved - known, false
   end
@@ -199,8 +209,9 @@ local function arrive()
   end
   -- A client that knew an older era may still trust a claim that this one has forgotten.
   if said.era and said.era ~= world.era then
-    world.longest = math.max(world.longest, said.longest)
-    world.calm_until = math.max(world.calm_until, world.began + said.longest)
+    local longest = tonumber(ARGV[7])
+    world.longest = math.max(world.longest, longest)
+    world.calm_until = math.max(world.calm_until, world.began + longest)
   end
   world.last = wall
   local leapt = moved >= 0 and math.max(-step, 0) or 0 -- a clock that was set back by far has not moved ahead
