@@ -168,12 +168,13 @@ def test_a_full_server_is_away_and_nothing_is_half_done(server: RedisServer) -> 
     assert store.put([fire("a.c@1")]) == [True]
 
 
-def test_a_newer_schema_is_refused(server: RedisServer) -> None:
+@pytest.mark.parametrize("head", ["'\\217\\80' .. string.rep('x', 80) .. ", ""])
+def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
     store = RedisStore(server.url)
     store.adopt("a", -1, {})
-    newer = "redis.call('SET', KEYS[1], cmsgpack.pack({schema = 99, era = 'x', last = 0}))"
-    server.call("EVAL", newer, 1, "{detent:a}:world")
-    with pytest.raises(StoreMismatch, match="newer detent: upgrade"):
+    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
+    server.call("EVAL", other, 1, "{detent:a}:world")
+    with pytest.raises(StoreMismatch, match="another version of detent, .*: upgrade the older"):
         store.adopt("a", -1, {})
 
 

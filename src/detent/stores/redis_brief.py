@@ -133,7 +133,7 @@ class BriefLink:
 
     def _explain(self, said: str) -> DetentError:
         """An error of the server, in our words."""
-        from detent.stores.redis_link import AWAY, READ_ONLY
+        from detent.stores.redis_link import AWAY, OTHER_VERSION, READ_ONLY
 
         if said.startswith(("WRONGPASS", "NOAUTH", "ERR AUTH", "ERR invalid password")):
             return StoreMismatch(f"{self.where} refuses the user or the password: put it right in its URL")
@@ -144,5 +144,5 @@ class BriefLink:
         if said.startswith(AWAY):
             return StoreUnavailable(f"{self.where} does not answer: {said}")
         if "DETENT-SCHEMA" in said:
-            return StoreMismatch(f"{self.where} was used by a newer detent: upgrade this one")
+            return StoreMismatch(f"{self.where} {OTHER_VERSION}")
         return StoreMismatch(f"{self.where} refuses: {said}")

@@ -46,7 +46,7 @@ local function add_expired(gone, round, index, hash)
   if round.first[index] > mono then
     return
   end
-  local keys = redis.call("ZRANGEBYSCORE", index, "-inf", exact(mono), "LIMIT", 0, EXPIRED_MAX)
+  local keys = redis.call("ZRANGEBYSCORE", index, "-inf", mono, "LIMIT", 0, EXPIRED_MAX)
   if #keys > 0 then
     for _, fire in ipairs(fires.fetch(keys, hash)) do
       if fire.state == "claimed" and fire.expires <= mono then
@@ -105,7 +105,7 @@ end
 
 local function grant(fire, round)
   local ask = round.ask
-  world.fence = (world.fence or leap(0)) + 1
+  world.fence = last_fence() + 1
   fires.touch(fire)
   fire.state, fire.node, fire.ask, fire.fence, fire.doubted = "claimed", ask.node, ask.number, world.fence, nil
   fire.ttl = ask.ttl_s or fire.claim_s
@@ -192,7 +192,7 @@ local function serve(place, round)
   local is_spent = round[is_narrow and "looks" or "budget"] == 0
   remember(sources, is_narrow and "look" or "run", is_spent)
   if is_narrow and is_spent then
-    redis.call("HSET", name("scans"), "looked", exact(mono))
+    redis.call("HSET", name("scans"), "looked", mono)
   end
   round.is_cut = round.is_cut or is_spent
 end
@@ -253,7 +253,7 @@ local function is_new(ask)
   if redis.call("ZADD", name("asked"), "GT", "CH", ask.number, ask.node) == 0 then
     return false
   elseif ask.number % HEARD_EVERY == 1 then
-    redis.call("ZADD", name("heard"), exact(mono), ask.node)
+    redis.call("ZADD", name("heard"), mono, ask.node)
   end
   return true
 end

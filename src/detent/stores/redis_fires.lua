@@ -148,7 +148,7 @@ function fires.reach(fire)
   if fire.origin == "schedule" then
     local reached = tonumber(redis.call("HGET", name("reached"), fire.job))
     if not reached or reached < fire.due then
-      redis.call("HSET", name("reached"), fire.job, exact(fire.due))
+      redis.call("HSET", name("reached"), fire.job, fire.due)
     end
   end
 end

@@ -33,12 +33,12 @@ end
 
 function gates.charge(charged_as, rate, member)
   local index, keep_s = name("charges", charged_as), math.max(span_of(rate), LOOK_BACK_S)
-  redis.call("ZADD", index, exact(mono), member)
+  redis.call("ZADD", index, mono, member)
   if not trimmed[index] then
     trimmed[index] = true
-    redis.call("ZREMRANGEBYSCORE", index, "-inf", exact(mono - keep_s))
+    redis.call("ZREMRANGEBYSCORE", index, "-inf", mono - keep_s)
     redis.call("ZREMRANGEBYRANK", index, 0, -1 - math.max(CHARGES_MAX, rate.most))
-    redis.call("ZADD", name("charged"), exact(mono + keep_s), charged_as)
+    redis.call("ZADD", name("charged"), mono + keep_s, charged_as)
   end
 end
 

@@ -52,7 +52,7 @@ local function shelve(key, change)
       write("ZREM", names.book, key)
       write("ZREM", names.done, key)
     else
-      write("ZADD", shelf == "done" and names.done or names.book, exact(fire.due), key)
+      write("ZADD", shelf == "done" and names.done or names.book, fire.due, key)
     end
     return
   end
@@ -61,8 +61,8 @@ local function shelve(key, change)
     write("ZREM", name(change.shelf, fire.job), key)
   end
   if shelf then
-    write("ZADD", name(shelf), exact(fire.due), key)
-    write("ZADD", name(shelf, fire.job), exact(fire.due), key)
+    write("ZADD", name(shelf), fire.due, key)
+    write("ZADD", name(shelf, fire.job), fire.due, key)
   end
 end
 
@@ -86,7 +86,7 @@ function general.write(key, change)
   end
   for index, score in pairs(now) do
     if change.was[index] ~= score then
-      write("ZADD", index, exact(score), key)
+      write("ZADD", index, score, key)
     end
   end
 end

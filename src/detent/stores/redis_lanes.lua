@@ -21,7 +21,7 @@ function lanes.paused(job)
 end
 
 local function newer_is_due(me)
-  local newer = redis.call("ZRANGEBYSCORE", name("open", me.job), "(" .. exact(me.due), exact(wall))
+  local newer = redis.call("ZRANGEBYSCORE", name("open", me.job), "(" .. exact(me.due), wall)
   for _, fire in ipairs(fires.fetch(newer)) do
     if fire.origin == "schedule" and fire.state ~= "over" then
       return true
@@ -132,7 +132,7 @@ end
 local function rivals(lane)
   local seen = held(lane)
   if not seen.rivals then
-    local due = fires.fetch(redis.call("ZRANGEBYSCORE", name("lane", lane), "-inf", exact(wall)))
+    local due = fires.fetch(redis.call("ZRANGEBYSCORE", name("lane", lane), "-inf", wall))
     local there, is_there = {}, {}
     for _, some in ipairs({ seen.held, due }) do
       for _, one in ipairs(some) do

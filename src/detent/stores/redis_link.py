@@ -35,6 +35,7 @@ PORT, SENTINEL_PORT = 6379, 26379
 REDIRECTS_MAX = 5  # an app's slot moves rarely
 _NOT_FOUND = "ERR Function not found"
 _NO_FUNCTIONS = ("ERR unknown command", "NOPERM")  # Redis 6.2; a user that has no right to them
+OTHER_VERSION = "was used by another version of detent, which keeps things otherwise: upgrade the older one"
 READ_ONLY = "is a read-only replica: name its master"
 AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 
@@ -216,7 +217,7 @@ class Link:
         if is_away or said.startswith(AWAY) or isinstance(error, errors.RedisClusterException):
             return StoreUnavailable(f"{self.where} does not answer: {said}")
         if "DETENT-SCHEMA" in said:
-            return StoreMismatch(f"{self.where} was used by a newer detent: upgrade this one")
+            return StoreMismatch(f"{self.where} {OTHER_VERSION}")
         return StoreMismatch(f"{self.where} refuses: {said}")
 
     def refused(self, why: str) -> DetentError:

@@ -186,17 +186,17 @@ function messages.write(fire)
     if fire.was then
       write("ZREM", fire.was, key)
     end
-    write("ZADD", index, exact(score), key)
+    write("ZADD", index, score, key)
   elseif score ~= fire.was_score then
-    write("ZADD", index, exact(score), key)
+    write("ZADD", index, score, key)
   end
   if fire.is_new then
-    write("ZADD", messages.shelf(fire.job).book, exact(fire.due), key)
+    write("ZADD", messages.shelf(fire.job).book, fire.due, key)
   end
   if fire.state == "over" and fire.was_state ~= "over" then
-    write("ZADD", messages.shelf(fire.job).done, exact(fire.due), key)
+    write("ZADD", messages.shelf(fire.job).done, fire.due, key)
     if is_dead(fire.outcome) then
-      write("ZADD", name("dead", fire.queue), exact(fire.due), key)
+      write("ZADD", name("dead", fire.queue), fire.due, key)
     end
   end
   fire.is_dirty, fire.is_new, fire.was = nil, nil, nil

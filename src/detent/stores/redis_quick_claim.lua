@@ -12,7 +12,9 @@ local SCAN_MAX = 10000 -- that one ask goes through
 
 -- What is told of each claim: `told_of`.
 local function new_grants()
-  return { keys = {}, jobs = {}, ttls = {}, fences = {}, attempts = {}, sentences = {}, count = 0 }
+  return { -- with places for one
+    keys = { nil }, jobs = { nil }, ttls = { nil }, fences = { nil }, attempts = { nil }, sentences = {}, count = 0,
+  }
 end
 
 -- The rates of these queues, and what each is called there: priorities share one.
@@ -74,8 +76,8 @@ end
 -- it stopped at one of the latter.
 local function take(ask, grants, keys, box)
   local node, number, kept = ask.node, ask.number, redis.call("HMGET", KEPT, unpack(keys))
-  local fence, packs, moved, count, first = world.fence or leap(0), {}, {}, 0, grants.count
-  local is_stuck, last_ttl, expires, score = false, nil, nil, nil
+  local fence, packs, moved, count, first = last_fence(), { nil, nil }, { nil, nil }, 0, grants.count
+  local is_stuck, last_ttl, expires = false, nil, nil
   for place = 1, #keys do
     local state, queue, job, due, run_at, attempt, claim_s, _, _, _, _, _, _, _, _, over_at, outcome, attempts,
       unique_s, rare
@@ -92,7 +94,7 @@ local function take(ask, grants, keys, box)
     local ttl = ask.ttl_s or claim_s
     if ttl ~= last_ttl then
       last_ttl, expires = ttl, mono + ttl
-      score, world.longest = exact(expires), math.max(world.longest, ttl)
+      world.longest = math.max(world.longest, ttl)
       look_before(expires)
     end
     count, fence, attempt = count + 1, fence + 1, attempt + 1
@@ -101,7 +103,7 @@ local function take(ask, grants, keys, box)
       "claimed", queue, job, due, run_at, attempt, claim_s, node, number, fence, ttl, expires, node, fence, wall,
       over_at, outcome, attempts, unique_s, nil
     )
-    moved[at - 1], moved[at] = score, keys[place]
+    moved[at - 1], moved[at] = expires, keys[place]
     grants.keys[of], grants.jobs[of], grants.ttls[of] = keys[place], job, ttl
     grants.fences[of], grants.attempts[of] = fence, attempt
   end

@@ -25,7 +25,7 @@ local function keep_lane(fire)
   if fire.lane and fire.grace_s > 0 and not fire.sentence then
     world.recorded = world.recorded + 1 -- two graces may end at one moment
     local member = string.format("%.0f", world.recorded) .. " " .. fire.lane
-    redis.call("ZADD", name("graces"), exact(mono + fire.grace_s), member)
+    redis.call("ZADD", name("graces"), mono + fire.grace_s, member)
   end
 end
 
@@ -99,7 +99,7 @@ local function lets_others_in(reports)
     if report.follow and #report.follow > 0 then
       return true
     elseif fire and fire.lane then
-      if redis.call("ZCOUNT", name("lane", fire.lane), "-inf", exact(wall)) > 0 then
+      if redis.call("ZCOUNT", name("lane", fire.lane), "-inf", wall) > 0 then
         return true
       end
       for _, one in ipairs(fires.fetch(redis.call("ZRANGE", name("held", fire.lane), 0, -1))) do

@@ -8,25 +8,15 @@ end
 
 -- For each claim its fire's text, fence and attempt, and the rest as JSON, which is the same for most.
 local function told_of(grants)
-  local told, jobs, places, rests = {}, {}, {}, {}
-  for place = 1, grants.count do
-    local job = grants.jobs[place]
-    if not places[job] then
-      jobs[#jobs + 1] = job
-      places[job], rests[job] = #jobs, {}
-    end
-  end
+  local told, jobs, ttls, sentences = { nil, nil, nil, nil }, grants.jobs, grants.ttls, grants.sentences
   local texts, successes = fields("texts", grants.keys), fields("succeeded", jobs)
+  local rest, last_job, last_ttl
   for place = 1, grants.count do
-    local job, ttl, sentence = grants.jobs[place], grants.ttls[place], grants.sentences[place]
-    local rest = not sentence and rests[job][ttl]
-    if not rest then
-      local success = successes[places[job]]
-      rest = '{"ttl_s":"' .. exact(ttl) .. (success and '","success":"' .. success or "")
-      rest = rest .. (sentence and '","sentence":' .. cjson.encode(sentence) or '"') .. "}"
-      if not sentence then
-        rests[job][ttl] = rest
-      end
+    local job, ttl, sentence = jobs[place], ttls[place], sentences[place]
+    if sentence or job ~= last_job or ttl ~= last_ttl then
+      rest = successes[place] and '","success":"' .. successes[place] or ""
+      rest = '{"ttl_s":"' .. exact(ttl) .. rest .. (sentence and '","sentence":' .. cjson.encode(sentence) or '"') .. "}"
+      last_job, last_ttl = not sentence and job, ttl
     end
     local at = 4 * place
     told[at - 3], told[at - 2], told[at - 1], told[at] =

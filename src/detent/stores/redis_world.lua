@@ -12,7 +12,7 @@
 -- The parts of a script are read once where the server keeps them as a function, and at each call where it does
 -- not (`redis_script.py`).  So nothing here may outlive a call: whatever changes is set anew by `each_call`.
 
-local SCHEMA = 1
+local SCHEMA = 2
 local FIRST_TEXT = 9
 local STEP_S = 1 -- less is the network, or drift
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
@@ -23,7 +23,7 @@ local verbs = {} -- of the parts that this script is made of
 local beginnings, prefix, places = {}, nil, nil
 local said, found = {}, {} -- what the client knows, and `world` as this call found it
 local world, wall, mono, is_ringing
-local exacts = {}
+local exacts, wholes = {}, {} -- the small whole ones are the same in the next call
 local names, named = {}, 0 -- of keys: those of one app are used again by the next call
 
 -- What a part has to set anew before each call.
@@ -47,12 +47,14 @@ each_call(function()
   wall, mono, exacts, is_ringing = 0, 0, emptied(exacts), false
 end)
 
--- cjson and Redis would round a number.  The same few come again and again.
+-- cjson would round a number, and so would an answer; an argument of a command is exact as it is.  The same few come
+-- again and again.
 local function exact(number)
-  local text = exacts[number]
+  local text = exacts[number] or wholes[number]
   if not text then
     text = string.format("%.17g", number)
-    exacts[number] = text
+    local texts = number % 1 == 0 and number < NAMES_MAX and wholes or exacts
+    texts[number] = text
   end
   return text
 end
@@ -99,44 +101,80 @@ local function look_again()
 end
 
 local function look_before(expires)
-  if world.bare_until then
-    world.bare_comes, world.bare_until = math.min(world.bare_comes, expires), math.min(world.bare_until, expires)
-  end
+  world.bare_comes, world.bare_until = math.min(world.bare_comes, expires), math.min(world.bare_until, expires)
 end
 
--- The text of `world` as the last call left it: where it is the same, it need not be read again.
-local kept
+-- What `world` holds: numbers, which nearly every call changes, and as a map the rest.  Where the text is the one that
+-- the last call left, as far as this process of the server knows, it is not read again.
+local HEAD, FORM, REST_AT = "\217\80", "<dddddddddd", 83 -- to msgpack the numbers are a text of 80 bytes
+local NUMBERS = {
+  last = true, ahead = true, calm_until = true, fence = true, longest = true, generation = true, recorded = true,
+  bare_at = true, bare_comes = true, bare_until = true,
+}
+local kept, kept_rest
+
+local function unpack_world(packed, known_rest)
+  if string.sub(packed, 1, #HEAD) ~= HEAD then
+    error("DETENT-SCHEMA 1")
+  end
+  local rest = string.sub(packed, REST_AT)
+  if rest ~= known_rest then
+    world = cmsgpack.unpack(rest)
+  end
+  world.last, world.ahead, world.calm_until, world.fence, world.longest, world.generation, world.recorded,
+    world.bare_at, world.bare_comes, world.bare_until = struct.unpack(FORM, packed, #HEAD + 1)
+  return rest
+end
+
+local function pack_rest()
+  local rest = {}
+  for field, value in pairs(world) do
+    rest[field] = not NUMBERS[field] and value or nil
+  end
+  return cmsgpack.pack(rest)
+end
 
 local function read_world()
-  local packed = redis.call("GET", name("world"))
-  if not packed or packed ~= kept then
-    world = packed and cmsgpack.unpack(packed) or {}
+  local packed, rest = redis.call("GET", name("world")), kept_rest
+  if not packed then
+    world = {}
+  elseif packed ~= kept then
+    rest = unpack_world(packed, kept_rest)
   end
-  kept = nil -- until this call is over
-  found.last, found.era, found.ahead, found.calm_until = world.last, world.era, world.ahead, world.calm_until
+  kept, kept_rest = nil, nil -- until this call is over
+  found.packed, found.rest, found.era, found.bare_of = packed, rest, world.era, world.bare_of
+  found.last, found.ahead, found.calm_until = world.last, world.ahead, world.calm_until
   found.fence, found.longest, found.generation = world.fence, world.longest, world.generation
-  found.recorded, found.packed = world.recorded, packed
-  found.bare_comes, found.bare_until = world.bare_comes, world.bare_until
+  found.recorded, found.bare_comes, found.bare_until = world.recorded, world.bare_comes, world.bare_until
 end
 
 local function save_world()
   local moved = world.last - (found.last or 0)
-  local is_told = said.waits or moved < 0 or moved > TOUCH_S or world.era ~= found.era
+  local is_named = world.era ~= found.era or world.bare_of ~= found.bare_of
+  local is_told = said.waits or moved < 0 or moved > TOUCH_S or is_named
   local is_timed = world.ahead ~= found.ahead or world.calm_until ~= found.calm_until
   local is_grown = world.fence ~= found.fence or world.longest ~= found.longest
   local is_more = world.generation ~= found.generation or world.recorded ~= found.recorded
   local is_looked = world.bare_comes ~= found.bare_comes or world.bare_until ~= found.bare_until
   if is_told or is_timed or is_grown or is_more or is_looked then
-    local packed = cmsgpack.pack(world)
-    redis.call("SET", name("world"), packed)
-    kept = packed
+    kept_rest = is_named and pack_rest() or found.rest
+    kept = HEAD .. struct.pack(
+      FORM, world.last, world.ahead, world.calm_until, world.fence, world.longest, world.generation, world.recorded,
+      world.bare_at, world.bare_comes, world.bare_until
+    ) .. kept_rest
+    redis.call("SET", name("world"), kept)
   else
-    world.last, kept = found.last, found.packed
+    world.last, kept, kept_rest = found.last, found.packed, found.rest
   end
 end
 
 local function leap(fence)
   return math.max(fence + FENCE_STEP, math.floor(wall - SINCE_2020_S) * FENCE_STEP)
+end
+
+-- The one that was granted last.
+local function last_fence()
+  return world.fence > 0 and world.fence or leap(0)
 end
 
 local function begin_era(replid)
@@ -145,8 +183,8 @@ local function begin_era(replid)
 end
 
 local function begin_world(replid)
-  world.schema, world.ahead, world.calm_until, world.longest = SCHEMA, 0, 0, 0
-  world.generation, world.recorded = 0, 0
+  world.schema, world.ahead, world.calm_until, world.fence, world.longest = SCHEMA, 0, 0, 0, 0
+  world.generation, world.recorded, world.bare_at, world.bare_comes, world.bare_until = 0, 0, 0, 0, 0
   mono = wall
   begin_era(replid)
 end
@@ -154,7 +192,7 @@ end
 -- What the store remembers may be old: fences leap, and no claim is granted too soon.
 local function new_era(replid)
   begin_era(replid)
-  world.fence = world.fence and leap(world.fence)
+  world.fence = world.fence > 0 and leap(world.fence) or 0
   world.calm_until = mono + world.longest
 end
 
