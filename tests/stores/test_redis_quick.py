@@ -12,7 +12,7 @@ from tests.stores.redis_server import RedisServer
 
 from detent.core.breakers import BACKEND
 from detent.core.rates import rate_text
-from detent.model import Claim, Fire, Grants, Outcome, Policy, Query, Rate, Report, Row, Verdict
+from detent.model import Ask, Claim, Fire, Grants, Outcome, Policy, Query, Rate, Report, Row, Verdict
 from detent.stores.base import RATE, Store
 from detent.stores.memory import MemoryStore
 from detent.stores.redis import RedisStore
@@ -150,7 +150,68 @@ def _many(store: Store, clock: FakeClock) -> Iterator[Any]:
     yield store.count("a")
 
 
-@pytest.mark.parametrize("story", [_mixed_puts, _mixed_claims, _gates_and_neighbours, _mixed_ends, _many])
+def _news_after_a_look(store: Store, clock: FakeClock) -> Iterator[Any]:
+    """What a look found is kept for the asks that follow, but not beyond what changes it.  Each news has a queue."""
+    node, other = Asker(store), Asker(store, "n2")
+    later = START + timedelta(hours=1)
+
+    def one_of(asker: Asker, queue: str, **fields: Any) -> Claim:
+        return asker.claim_one(limit=1, queues=(queue,), **fields)
+
+    def put(queue: str, key: str, delay_s: float = 0.0, **fields: Any) -> None:
+        store.put([_message(f"a.{key}@{queue}", queue=queue, **fields)], delay_s=delay_s)
+
+    def rate(queue: str) -> None:
+        store.note("a", RATE + queue, rate_text(Rate(1, 60.0)))
+
+    def renew_shortly(queue: str) -> None:
+        store.renew([one_of(other, queue)._replace(ttl_s=0.5)])
+
+    def claim_with_others(queue: str) -> None:
+        store.put([fire("a.a@else", queue="else")])
+        node.ask(limit=1, queues=(queue,))
+        other.ask(limit=1, queues=(queue, "else"), ttl_s=0.5)
+
+    news: list[Callable[[str], object]] = [
+        lambda queue: put(queue, "a", start_by=later),
+        lambda queue: store.put([fire("a.a@2", "Forbid", origin="push", queue=queue)]),
+        lambda queue: store.put([fire("a.a@3", queue=queue)]),
+        lambda queue: put(queue, "a", delay_s=5.0),
+        lambda queue: put(queue, "a", delay_s=4.0, start_by=later),
+        lambda queue: store.finish([Report(one_of(node, queue), AGAIN)]),
+        lambda queue: _lane_again(store, node, queue),
+        rate,
+        lambda queue: (
+            one_of(other, queue),
+            store.claim(Ask("a", "n3", 1, 0, queues=(queue,), dead=("n2",))),
+        ),
+        lambda queue: one_of(other, queue, ttl_s=0.5),
+        renew_shortly,
+        claim_with_others,
+    ]
+    for number, happens in enumerate(news):
+        queue = f"q{number:02}"
+        store.put([_message(f"a.z@{number:02}-{n}", queue=queue) for n in range(9)])
+        yield number, _told(node.ask(limit=1, queues=(queue,)))
+        happens(queue)
+        for _ in range(3):
+            yield number, _told(node.ask(limit=1, queues=(queue,)))
+            clock.pass_time(0.3)
+    yield _rows(store)
+
+
+def _lane_again(store: Store, node: Asker, queue: str) -> None:
+    """One that is in a lane, and is put back while others were looked at."""
+    store.put([fire("a.a@lane", "Forbid", origin="push", queue=queue)])
+    (claim,) = (one for one in node.claim(limit=2, queues=(queue,)) if one.fire.lane)
+    node.ask(limit=1, queues=(queue,))
+    store.finish([Report(claim, Verdict(Outcome("failed", "busy"), 0.0))])
+
+
+STORIES = [_mixed_puts, _mixed_claims, _gates_and_neighbours, _mixed_ends, _many, _news_after_a_look]
+
+
+@pytest.mark.parametrize("story", STORIES)
 def test_it_answers_as_the_memory_store_does(story: Story, url: str) -> None:
     stores: list[Callable[[FakeClock], Store]] = [
         lambda clock: MemoryStore(clock.wall, clock.monotonic),
