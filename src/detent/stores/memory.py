@@ -69,7 +69,7 @@ class MemoryStore:
         self._changed, self._ring = self._rings.lock, self._rings.ring
         self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
         self._marks: dict[str, Mark] = {}
-        self._reached: dict[str, datetime] = {}  # job -> its newest instant ever claimed or forgotten
+        self._reached: dict[str, datetime] = {}  # job -> its newest instant claimed, cancelled or forgotten
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
         self._graces = Graces(monotonic)
@@ -156,11 +156,11 @@ class MemoryStore:
 
     def cancel(self, key: str, reason: str = "") -> bool:
         with self._changed:
-            entry = self._open.get(key)
-            if entry is None:
+            if not (entry := self._open.get(key)):
                 return False
             entry.stop = Outcome("cancelled", reason)
             if entry.state == "pending":
+                self._reach(entry.fire)
                 self._end(entry, entry.stop)
             self._ring()
             return True

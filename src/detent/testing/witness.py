@@ -54,7 +54,7 @@ class Shadow:
         self.finals: dict[str, list[Final]] = defaultdict(list)
         self.in_force: dict[str, tuple[Job, datetime]] = {}
         self.reigns: list[Reign] = []
-        self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed
+        self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
 
