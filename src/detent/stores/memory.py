@@ -253,8 +253,6 @@ class MemoryStore:
             if entry.fire.key not in self._open:
                 continue  # a hook that the start of its fire has dropped
             kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
-            if judgement.step != "hold":
-                lanes.pop(entry.fire.lane, None)
             for key in judgement.stop:
                 self._open[key].stop = Outcome("replaced", f"by {entry.fire.key}")
                 self._ring()
@@ -265,6 +263,9 @@ class MemoryStore:
                 self._grant(entry, ask)
             elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
                 left[kind] -= self._let_in(entry, ask, now)
+            elif not judgement.stop:
+                continue
+            lanes.pop(entry.fire.lane, None)
 
     def _let_in(self, entry: Entry, ask: Ask, now: float) -> bool:
         """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
@@ -287,7 +288,7 @@ class MemoryStore:
 
     def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
         fire, mark = entry.fire, self._marks.get(entry.fire.job)
-        rivals = self._shelf.jobs.get(fire.job, {}).values()
+        rivals = reversed(self._shelf.jobs.get(fire.job, {}).values())  # the newest first
         facts = Facts(
             now=instant(now),
             planned_until=mark.at if mark else None,
@@ -297,8 +298,7 @@ class MemoryStore:
         )
         monotonic = self._monotonic()
         if fire.lane not in lanes:
-            open_ones = self._lanes.get(fire.lane, {}).values()
-            lanes[fire.lane] = [standing(one, now, monotonic) for one in open_ones]
+            lanes[fire.lane] = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
         return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
 
     def _live(self, entry: Entry) -> bool:
