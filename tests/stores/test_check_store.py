@@ -214,6 +214,13 @@ class BuriesNobody(MemoryStore):
         pass
 
 
+class ForgetsWhatWasCancelled(MemoryStore):
+    def cancel(self, key: str, reason: str = "") -> bool:
+        reached = dict(self._reached)
+        done, self._reached = super().cancel(key, reason), reached
+        return done
+
+
 class RenewsInNameOnly(MemoryStore):
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         return [None for _ in claims]
@@ -237,6 +244,7 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
     (FollowsTwice, "what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded"),
     (TakesNothingBack, "a_change_takes_back_what_is_not_yet_due"),
     (TakesNothingBack, "a_change_also_takes_back_the_late_hooks_of_what_it_takes_back"),
+    (ForgetsWhatWasCancelled, "a_change_leaves_an_instant_that_was_cancelled_accounted_for"),
     (FillsGaps, "plans_make_one_chain"),
     (KeepsItsFence, "a_new_era_leaps_the_fence_and_grants_nothing_too_soon"),
     (HasNoGrace, "grace_keeps_the_lane_and_what_is_due_meanwhile_waits"),

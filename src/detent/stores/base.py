@@ -66,8 +66,8 @@ class Store(Protocol):
     def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
         """Make these the app's jobs, if `seen` is still the app's generation.  A job that is new
         starts now; one that changed or went takes back what is planned for it and not yet due, and
-        goes on from now or, if the clock was set back, from its newest instant ever claimed or pruned.
-        With a `seen` of -1 it only answers."""
+        goes on from now or, where that is later (the clock was set back), from its newest instant ever
+        claimed, cancelled or pruned.  With a `seen` of -1 it only answers."""
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
         """Record the plans that continue their job's mark, and move it to where they end.  The

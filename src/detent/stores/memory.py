@@ -69,7 +69,7 @@ class MemoryStore:
         self._changed, self._ring = self._rings.lock, self._rings.ring
         self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
         self._marks: dict[str, Mark] = {}
-        self._reached: dict[str, datetime] = {}  # job -> its newest instant ever claimed or forgotten
+        self._reached: dict[str, datetime] = {}  # job -> its newest instant claimed, cancelled or forgotten
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
         self._graces = Graces(monotonic)
@@ -156,11 +156,11 @@ class MemoryStore:
 
     def cancel(self, key: str, reason: str = "") -> bool:
         with self._changed:
-            entry = self._open.get(key)
-            if entry is None:
+            if not (entry := self._open.get(key)):
                 return False
             entry.stop = Outcome("cancelled", reason)
             if entry.state == "pending":
+                self._reach(entry.fire)
                 self._end(entry, entry.stop)
             self._ring()
             return True
@@ -253,8 +253,6 @@ class MemoryStore:
             if entry.fire.key not in self._open:
                 continue  # a hook that the start of its fire has dropped
             kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
-            if judgement.step != "hold":
-                lanes.pop(entry.fire.lane, None)
             for key in judgement.stop:
                 self._open[key].stop = Outcome("replaced", f"by {entry.fire.key}")
                 self._ring()
@@ -265,6 +263,9 @@ class MemoryStore:
                 self._grant(entry, ask)
             elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
                 left[kind] -= self._let_in(entry, ask, now)
+            elif not judgement.stop:
+                continue
+            lanes.pop(entry.fire.lane, None)
 
     def _let_in(self, entry: Entry, ask: Ask, now: float) -> bool:
         """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
@@ -287,7 +288,7 @@ class MemoryStore:
 
     def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
         fire, mark = entry.fire, self._marks.get(entry.fire.job)
-        rivals = self._shelf.jobs.get(fire.job, {}).values()
+        rivals = reversed(self._shelf.jobs.get(fire.job, {}).values())  # the newest first
         facts = Facts(
             now=instant(now),
             planned_until=mark.at if mark else None,
@@ -297,8 +298,7 @@ class MemoryStore:
         )
         monotonic = self._monotonic()
         if fire.lane not in lanes:
-            open_ones = self._lanes.get(fire.lane, {}).values()
-            lanes[fire.lane] = [standing(one, now, monotonic) for one in open_ones]
+            lanes[fire.lane] = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
         return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
 
     def _live(self, entry: Entry) -> bool:

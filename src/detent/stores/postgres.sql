@@ -143,7 +143,7 @@ CREATE TABLE notes (
 CREATE TABLE jobs (
     job       text PRIMARY KEY,
     succeeded float8,                 -- when one was last over with success
-    reached   float8                  -- its newest instant ever claimed or pruned
+    reached   float8                  -- its newest instant ever claimed, cancelled or pruned
 );
 
 -- Jobs that went, and whose fires are to be cancelled when they are due.

@@ -304,6 +304,7 @@ BEGIN
         me.stop := given->>'stop';
         IF me.state = 'pending' THEN
             me := end_as(me, me.stop, here);
+            PERFORM remember(ARRAY[me.id]);
         END IF;
         UPDATE fires SET stop = me.stop, state = me.state, outcome = me.outcome, over_at = me.over_at
         WHERE id = me.id;

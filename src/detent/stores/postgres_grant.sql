@@ -260,7 +260,7 @@ BEGIN
     RETURN it;
 END $$;
 
--- What outlives the rows of fires that were granted.
+-- What outlives the rows of fires that were granted or cancelled.
 CREATE FUNCTION remember(granted bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO jobs (job, reached)

@@ -173,6 +173,7 @@ local function cancel(asked)
   end
   fires.touch(fire).stop = "cancelled " .. asked.reason
   if fire.state == "pending" then
+    fires.reach(fire)
     fires.finish(fire, fire.stop)
   end
   ring()

@@ -128,6 +128,7 @@ class SqliteStore:
             entry.stop = Outcome("cancelled", reason)
             call.change(entry)
             if entry.state == "pending":
+                call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
                 end(call, entry, entry.stop)
             call.ring()
             return True

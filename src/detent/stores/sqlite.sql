@@ -128,7 +128,7 @@ CREATE TABLE notes (
 CREATE TABLE jobs (
     job       TEXT PRIMARY KEY,
     succeeded REAL,                -- when one was last over with success
-    reached   REAL                 -- its newest instant ever claimed or pruned
+    reached   REAL                 -- its newest instant ever claimed, cancelled or pruned
 ) WITHOUT ROWID;
 
 -- version 2

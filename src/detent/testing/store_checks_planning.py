@@ -256,6 +256,16 @@ def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: 
     assert planner.key(2) in found(store)
 
 
+def a_change_leaves_an_instant_that_was_cancelled_accounted_for(store: Store, world: World) -> None:
+    """Else a span of the new plan would count it a second time."""
+    planner = Planner(store)
+    planner.advance(ahead_s=30)
+    assert store.cancel(planner.key(2), "by hand")
+    chart = store.adopt("a", 1, {"a.b": "r2"})
+    assert chart.marks["a.b"].at == planner.at(2)
+    assert sorted(found(store)) == [planner.key(1), planner.key(2)], "what is before it is not taken back"
+
+
 def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)

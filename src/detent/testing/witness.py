@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from copy import deepcopy
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 
 from detent.clock import instant
@@ -54,7 +55,7 @@ class Shadow:
         self.finals: dict[str, list[Final]] = defaultdict(list)
         self.in_force: dict[str, tuple[Job, datetime]] = {}
         self.reigns: list[Reign] = []
-        self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed
+        self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
 
@@ -154,7 +155,9 @@ class WatchedStore(MemoryStore):
 
     def save(self) -> dict[str, Any]:
         kept = {"shelf": vars(self._shelf), "graces": self._graces.all_ends}
-        return deepcopy(kept | {name: getattr(self, name) for name in self.STATE})
+        values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
+        as_they_are = {id(value): value for value in values}  # nobody changes them, and they are most of all
+        return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
 
     def fail_over(self, saved: dict[str, Any]) -> None:
         """A successor takes over that knows only what was saved."""
