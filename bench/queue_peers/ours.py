@@ -54,8 +54,8 @@ def push_many(n: int) -> None:
 
 
 def work_singly() -> None:
-    queue = app.queue("default")
+    queue, done = app.queue("default"), []
     while True:
-        for delivery in queue.claim(1, wait_seconds=WAIT_S):
+        done = queue.claim(1, wait_seconds=WAIT_S, done=done)
+        for _ in done:
             noop()
-            delivery.ack()

@@ -1,10 +1,13 @@
-"""Which secrets a node's log leaves out."""
+"""Which secrets a node's log, and what it keeps, leave out."""
 
 from pathlib import Path
 
 from detent.core.manifest import Manifest, check_manifest
 from detent.core.masking import Mask
-from detent.observe.secrecy import learning, password_of, secrets_of
+from detent.model import Ask, Outcome, Query, Report, Verdict
+from detent.observe.secrecy import discreet, learning, password_of, secrets_of
+from detent.stores.memory import MemoryStore
+from detent.testing.store_checks_world import Asker, fire
 
 
 def manifest(*refs: str, **secrets: str) -> Manifest:
@@ -44,3 +47,15 @@ def test_a_url_without_a_password_has_none() -> None:
     for url in ("", "sqlite:///x", "redis://h/0", "redis://user@h", "http://[broken"):
         assert password_of(url) == []
     assert password_of("redis://:p%20w@h/0") == ["p w"]
+
+
+def test_a_discreet_store_keeps_no_secret_whichever_way_it_is_told() -> None:
+    store = discreet(MemoryStore(), Mask(["from-env"]))
+    store.put([fire("a.b@1"), fire("a.b@2")])
+    first, second = Asker(store).claim()
+    verdict = Verdict(Outcome("failed", "it said from-env"))
+    store.finish([Report(first, verdict, tail=b"from-env")])
+    store.finish_and_claim([Report(second, verdict, tail=b"from-env")], Ask("a", "n1", 2))
+    for row in store.find(Query("a")):
+        (attempt,) = row.attempts
+        assert b"***" in attempt.tail and "from-env" not in f"{row.outcome} {attempt}"

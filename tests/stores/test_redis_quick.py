@@ -151,7 +151,7 @@ def _many(store: Store, clock: FakeClock) -> Iterator[Any]:
 
 
 def _news_after_a_look(store: Store, clock: FakeClock) -> Iterator[Any]:
-    """What a look found is kept for the asks that follow, but not beyond what changes it.  Each news has a queue."""
+    """What a look found is kept for the asks that follow, but not beyond what changes it."""
     node, other = Asker(store), Asker(store, "n2")
     later = START + timedelta(hours=1)
 

@@ -11,10 +11,11 @@ import pytest
 from tests.stores.redis_server import RedisServer
 
 from detent.errors import StoreMismatch, StoreUnavailable
+from detent.model import Ask, Report
 from detent.stores.redis import RedisStore
 from detent.stores.redis_script import PARTS, Script, script_of
 from detent.stores.redis_wire import QuickWire, Refused, Wire, encoded, new_wire
-from detent.testing.store_checks_world import Asker, finish, fire, found, keys
+from detent.testing.store_checks_world import DONE, Asker, finish, fire, found, keys
 
 KEPT = [verbs[0] for verbs in PARTS if script_of(verbs[0]).is_kept]
 
@@ -38,6 +39,7 @@ def _use(store: RedisStore, key: str) -> None:
     assert store.put([fire(key)]) == [True]
     claim = Asker(store, key).claim_one()
     assert claim.fire.key == key and finish(store, claim) is not None
+    assert store.finish_and_claim([Report(claim, DONE)], Ask("a", key, 2))[0] == [DONE]
 
 
 # Functions.

@@ -43,6 +43,36 @@ def test_what_is_acked_is_over_and_never_comes_back(shop: Detent) -> None:
     assert shop.queue("mail").claim() == []
 
 
+def test_what_is_done_is_acked_with_the_next_claim(shop: Detent) -> None:
+    send, queue = sending(shop), shop.queue("mail")
+    handles = [send.push(to) for to in "abc"]
+    first = one(shop)
+    (second,) = queue.claim(1, done=[first])
+    assert [handle.state() for handle in handles] == ["succeeded", "running", "pending"]
+    assert not first.is_lost
+    with pytest.raises(UsageError, match="cannot be nacked: it was acked before"):
+        first.nack()
+    with pytest.raises(UsageError, match="cannot be acked: it was acked before"):
+        queue.claim(1, done=[second, first])
+    assert handles[1].state() == "running"
+    assert len(queue.claim(9, done=[second])) == 1
+
+
+def test_what_is_done_too_late_is_lost_and_keeps_nobody_from_the_next(shop: Detent) -> None:
+    send, queue = sending(shop, max_retries=1), shop.queue("mail")
+    handle = send.push("a")
+    late = one(shop, ttl_seconds=1)
+    again = one(shop)
+    assert again.key == late.key
+    other = send.push("b")
+    (last,) = queue.claim(9, done=[late])
+    assert (last.key, late.is_lost) == (other.key, True)
+    with pytest.raises(ClaimLost):
+        late.ack()
+    assert queue.claim(done=[again, last]) == []
+    assert handle.state() == other.state() == "succeeded"
+
+
 def test_a_result_that_is_no_json_is_refused_and_the_message_still_ours(shop: Detent) -> None:
     handle = sending(shop).push("a")
     delivery = one(shop)

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from detent.core.manifest import Manifest
 from detent.core.masking import Mask
 from detent.core.secrets import Secret
-from detent.model import Fire, Push, Report, Request, Verdict
+from detent.model import Ask, Fire, Grants, Push, Report, Request, Verdict
 from detent.runners.secrets import resolve
 from detent.stores.base import Store
 from detent.values import Any, cast
@@ -56,6 +56,9 @@ class _Discreet:
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
         return self._store.finish([masked(self._mask, report) for report in reports])
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        return self._store.finish_and_claim([masked(self._mask, report) for report in reports], ask)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -19,7 +19,7 @@ from detent.core.messages import Task
 from detent.core.secrets import Secret
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
-from detent.model import Ask, Call, Claim, End, Grants, Verdict
+from detent.model import Ask, Call, Claim, End, Report, Verdict
 from detent.node.desk import Desk
 from detent.observe.secrecy import masked
 
@@ -44,6 +44,7 @@ class Taken(NamedTuple):
     granted: list[Granted]
     settled: list[tuple[Claim, Verdict]]  # those that may not run, or whose worker is gone
     next_in_s: float  # when asking again may pay
+    verdicts: list[Verdict | None]  # that stand, of what was reported with the ask; None: another has it
 
 
 class Claims:
@@ -54,11 +55,18 @@ class Claims:
         self._pid, self._life, self._numbers = 0, "", count(1)
         self._made, self._made_of = Desk({}), (_NOTHING.keys(), tuple[Secret, ...](), dict[str, Allowed]())
 
-    def take(self, queues: Sequence[str], limit: int, ttl_s: float = 0.0) -> Taken:
-        """Claim what is due on these queues, at most so many; what may not run is settled."""
-        sent, desk = clock.boottime(), self._desk()
-        grants = self._ask(tuple(queues), limit, ttl_s)
-        taken = Taken([], [], grants.next_in_s)
+    def take(
+        self, queues: Sequence[str], limit: int, ttl_s: float = 0.0, reports: Sequence[Report] = ()
+    ) -> Taken:
+        """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
+        with it."""
+        sent, desk, ask = clock.boottime(), self._desk(), self._ask(tuple(queues), limit, ttl_s)
+        store = self._app.open_store()
+        if reports:
+            verdicts, grants = repeated(lambda: store.finish_and_claim(reports, ask))
+        else:
+            verdicts, grants = [], repeated(lambda: store.claim(ask))
+        taken = Taken([], [], grants.next_in_s, verdicts)
         for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
@@ -76,13 +84,17 @@ class Claims:
         return taken
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
-        """Tell the store, with what follows; the verdict that stands, or None: another has it."""
+        """Tell the store; the verdict that stands, or None: another has it."""
+        store, told = self._app.open_store(), self.report(claim, verdict, end)
+        return repeated(lambda: store.finish([told]))[0]
+
+    def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
+        """What the store is to be told, with what follows."""
         now = self._app.post.now()
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
             told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now, end.result))
-        store, told = self._app.open_store(), masked(self._app.mask, told)
-        return repeated(lambda: store.finish([told]))[0]
+        return masked(self._app.mask, told)
 
     def _desk(self) -> Desk:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
@@ -91,13 +103,11 @@ class Claims:
             self._made_of, self._made = (tasks.keys(), secrets, allowed), self._app.desk()
         return self._made
 
-    def _ask(self, queues: tuple[str, ...], limit: int, ttl_s: float) -> Grants:
+    def _ask(self, queues: tuple[str, ...], limit: int, ttl_s: float) -> Ask:
         if self._pid != os.getpid():
             host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
             self._pid, self._life = os.getpid(), f"{host}.hand-{secrets.token_hex(4)}"
-        ask = Ask(self._app.name, self._life, next(self._numbers), limit, queues, ttl_s, hooks=0)
-        store = self._app.open_store()
-        return repeated(lambda: store.claim(ask))
+        return Ask(self._app.name, self._life, next(self._numbers), limit, queues, ttl_s, hooks=0)
 
 
 def repeated(call: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from detent import clock
 from detent.core.settle import settle
 from detent.core.text import quote
 from detent.errors import DetentError, UsageError
-from detent.model import End, Outcome, Verdict
+from detent.model import End, Outcome, Report, Verdict
 from detent.node.attempt import margin_s
 from detent.queueing.claims import Claims, Granted
 from detent.runners.call_function import exit_status, reason_of, returned
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from detent.stores.base import Store
 
 
+_DONE = Verdict(Outcome("succeeded"))
 _LOST = "lost"  # the answer that another gave for us
 
 
@@ -67,7 +68,7 @@ class Delivery:
         text, why_not = returned(result)
         if why_not:
             raise UsageError(f"{self.key}: {why_not}")
-        self._finish("acked", Verdict(Outcome("succeeded")), text)
+        self._finish("acked", _DONE, text)
 
     def nack(self, delay: float = 0.0, reason: str = "nacked") -> None:
         """It failed: due again in `delay` seconds or, where no attempt is left, dead."""
@@ -97,7 +98,20 @@ class Delivery:
     @property
     def is_lost(self) -> bool:
         """Was it told to stop, or may another have it by now?"""
+        if self._answer:
+            return self._answer == _LOST
         return self._told is not None or clock.boottime() >= self._trusted_by
+
+    # For who answers it together with the next ask.
+
+    def done_report(self) -> Report:
+        self._refuse_answered("acked")
+        took_s = clock.monotonic() - self._began
+        return self._claims.report(self._claim, _DONE, End(_DONE.outcome, took_s=took_s))
+
+    def answered(self, answer: str, stands: Verdict | None) -> None:
+        self._answer = answer if stands else _LOST
+        self._close()
 
     # For who keeps it.
 
@@ -139,8 +153,7 @@ class Delivery:
         self._refuse_answered(answer)
         took_s = clock.monotonic() - self._began
         stands = self._claims.finish(self._claim, verdict, End(verdict.outcome, took_s=took_s, result=result))
-        self._answer = answer if stands else _LOST
-        self._close()
+        self.answered(answer, stands)
         if stands is None:
             self._refuse_answered(answer)
 

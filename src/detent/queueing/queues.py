@@ -209,15 +209,27 @@ class Queue:
 
     # By hand.
 
-    def claim(self, n: int = 1, *, ttl_seconds: float = TTL_S, wait_seconds: float = 0.0) -> list[Delivery]:
+    def claim(
+        self,
+        n: int = 1,
+        *,
+        ttl_seconds: float = TTL_S,
+        wait_seconds: float = 0.0,
+        done: Sequence[Delivery] = (),
+    ) -> list[Delivery]:
         """At most `n` messages that are due, each ours for `ttl_seconds` unless it is renewed.  Waits for a
-        first one for `wait_seconds`."""
+        first one for `wait_seconds`.  Those that are `done` are acknowledged in the same call of the store;
+        one that another has by then `is_lost`."""
         said = {"n": n, "ttl_seconds": ttl_seconds, "wait_seconds": wait_seconds}
         if said != self._said:
             self._said = checked(_CLAIM, said, caller().removesuffix(": "))
         store, until = self._app.open_store(), clock.monotonic() + wait_seconds
+        reports = [delivery.done_report() for delivery in done]
         while True:
-            taken = self._app.claims.take(self._levels, n, ttl_seconds)
+            taken = self._app.claims.take(self._levels, n, ttl_seconds, reports)
+            for delivery, stands in zip(done, taken.verdicts, strict=False):
+                delivery.answered("acked", stands)
+            reports = []
             left_s = until - clock.monotonic()
             if taken.granted or left_s <= 0:
                 return [Delivery(self._app.claims, store, granted) for granted in taken.granted]

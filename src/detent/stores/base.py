@@ -90,6 +90,9 @@ class Store(Protocol):
         stands, also when repeated, or None where a newer claim has the fire.  A fire that was told
         to stop is not due again."""
 
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        """`finish`, then `claim`: in one round trip and one write to the disk, where the store can."""
+
     def cancel(self, key: str, reason: str = "") -> bool:
         """End a pending fire, or tell the claim's node to stop.  False: there is no such open fire."""
 

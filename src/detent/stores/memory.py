@@ -42,16 +42,7 @@ from detent.stores.base import (
     is_spent,
     leap,
 )
-from detent.stores.entry import (
-    Entry,
-    attempt_of,
-    claim_of,
-    found,
-    is_nominal,
-    prunable,
-    standing,
-    turn_of,
-)
+from detent.stores.entry import Entry, attempt_of, claim_of, found, is_nominal, prunable, standing, turn_of
 from detent.stores.memory_gates import Gates
 from detent.stores.memory_notes import Notes
 from detent.stores.memory_shelf import Graces, Rings, Shelf
@@ -135,6 +126,9 @@ class MemoryStore:
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
         with self._changed:
             return [self._finish(report) for report in reports]
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        return self.finish(reports), self.claim(ask)
 
     def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
         with self._changed:

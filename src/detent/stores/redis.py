@@ -132,10 +132,7 @@ class RedisStore:
         if ask.dead:  # a life may have claims of other apps
             for app in self._apps() - {ask.app}:
                 self._call(app, "bury", list(ask.dead))
-        answer = self._call(ask.app, "claim", ask_values(ask))
-        next_in_s = math.inf if answer.value is None else float(answer.value)
-        claims = claims_of(answer.texts, answer.now, ask.node)
-        return Grants(claims, instant(answer.now), next_in_s, answer.era)
+        return self._grants(ask, self._call(ask.app, "claim", ask_values(ask)))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         def renew(app: str, some: list[Claim]) -> Sequence[Outcome | None]:
@@ -150,6 +147,15 @@ class RedisStore:
             return [verdict_of(one, report.verdict) for one, report in zip(told, some, strict=True)]
 
         return _for_each_app(finish, reports, [report.claim.fire.job for report in reports])
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        if ask.dead or any(app_of(report.claim.fire.job) != ask.app for report in reports):
+            return self.finish(reports), self.claim(ask)
+        asked = {"count": len(reports), "ask": ask_values(ask)}
+        answer = self._call(ask.app, "finish_and_claim", asked, report_values(reports))
+        told, words = answer.texts[: len(reports)], answer.texts[len(reports) :]
+        verdicts = [verdict_of(one, report.verdict) for one, report in zip(told, reports, strict=True)]
+        return verdicts, self._grants(ask, answer._replace(texts=words))
 
     def cancel(self, key: str, reason: str = "") -> bool:
         return bool(self._call(app_of(key), "cancel", {"key": key, "reason": reason}).value)
@@ -225,6 +231,11 @@ class RedisStore:
         self._link.close()
 
     # One call.
+
+    def _grants(self, ask: Ask, answer: Answer) -> Grants:
+        next_in_s = math.inf if answer.value is None else float(answer.value)
+        claims = claims_of(answer.texts, answer.now, ask.node)
+        return Grants(claims, instant(answer.now), next_in_s, answer.era)
 
     def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Chart:
         answer = self._call(app, verb, asked, texts)

@@ -16,7 +16,11 @@ local RARE = { -- what most do not have
 local CHUNK = 500 -- Lua passes no more than some thousand values at once
 local messages, boxes, shelves, KEPT = {}, {}, {}, nil
 
-each_call(function() boxes, shelves, KEPT = emptied(boxes), emptied(shelves), name("messages") end)
+each_call(function()
+  if is_elsewhere then
+    boxes, shelves, KEPT = {}, {}, name("messages")
+  end
+end)
 
 function messages.box(queue)
   local box = boxes[queue]

@@ -14,6 +14,10 @@ from functools import cache, cached_property
 PARTS = {
     ("claim", "bury"): ("lives", "lanes", "gates", "told", "quick_claim", "sources", "claim"),
     ("renew", "finish", "cancel"): ("records", "gates", "quick_finish", "settle"),
+    ("finish_and_claim",): (
+        *("lives", "lanes", "gates", "told", "quick_claim", "sources", "claim"),
+        *("records", "quick_finish", "settle", "finish_and_claim"),
+    ),
     ("adopt", "advance", "put"): ("records", "quick_put", "plan"),
     ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("turns", "book"),
     ("charge", "reset", "forget", "count"): ("gates", "queues"),

@@ -24,7 +24,7 @@ local beginnings, prefix, places = {}, nil, nil
 local said, found = {}, {} -- what the client knows, and `world` as this call found it
 local world, wall, mono, is_ringing
 local exacts, wholes = {}, {} -- the small whole ones are the same in the next call
-local names, named = {}, 0 -- of keys: those of one app are used again by the next call
+local names, named, is_elsewhere = {}, 0, nil -- of keys: those of one app are used again by the next call
 
 -- What a part has to set anew before each call.
 local function each_call(begin)
@@ -40,7 +40,8 @@ local function emptied(used)
 end
 
 each_call(function()
-  if places ~= KEYS[1] or named > NAMES_MAX then
+  is_elsewhere = places ~= KEYS[1] or named > NAMES_MAX
+  if is_elsewhere then
     places, prefix, names, named = KEYS[1], string.sub(KEYS[1], 1, -6), {}, 0
   end
   said.waits, said.wall, said.era = ARGV[3] ~= "", tonumber(ARGV[4]), ARGV[5] ~= "" and ARGV[5] or nil

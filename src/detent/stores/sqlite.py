@@ -97,17 +97,7 @@ class SqliteStore:
 
     def claim(self, ask: Ask) -> Grants:
         with self._writing() as call:
-            now, gates = call.now(), Gates(call, ask.app)
-            newest = call.one("SELECT number FROM asks WHERE node = ?", ask.node) or (0,)
-            if call.is_calm and ask.number > newest[0]:
-                seen = (ask.node, ask.number, call.monotonic)
-                call.db.execute("INSERT OR REPLACE INTO asks VALUES (?, ?, ?)", seen)
-                answer = Round(call, ask, gates)
-                claims, is_cut_short = answer.grant_due(), answer.is_cut_short
-            else:
-                claims, is_cut_short = grant_again(call, ask), False
-            wait_s = SOON_S if is_cut_short else next_in_s(call, ask, gates)
-            return Grants(claims, instant(now), wait_s, call.world.era)
+            return _claim(call, ask)
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         with self._writing() as call:
@@ -118,6 +108,11 @@ class SqliteStore:
         with self._writing() as call:
             call.now()
             return finish(call, reports)
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        with self._writing() as call:
+            call.now()
+            return finish(call, reports), _claim(call, ask)
 
     def cancel(self, key: str, reason: str = "") -> bool:
         with self._writing() as call:
@@ -225,6 +220,20 @@ class SqliteStore:
 
 
 # How a job's plan changes.
+
+
+def _claim(call: Call, ask: Ask) -> Grants:
+    now, gates = call.now(), Gates(call, ask.app)
+    newest = call.one("SELECT number FROM asks WHERE node = ?", ask.node) or (0,)
+    if call.is_calm and ask.number > newest[0]:
+        seen = (ask.node, ask.number, call.monotonic)
+        call.db.execute("INSERT OR REPLACE INTO asks VALUES (?, ?, ?)", seen)
+        answer = Round(call, ask, gates)
+        claims, is_cut_short = answer.grant_due(), answer.is_cut_short
+    else:
+        claims, is_cut_short = grant_again(call, ask), False
+    wait_s = SOON_S if is_cut_short else next_in_s(call, ask, gates)
+    return Grants(claims, instant(now), wait_s, call.world.era)
 
 
 def _chart(call: Call, app: str, marks: Mapping[str, Mark]) -> Chart:

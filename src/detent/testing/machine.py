@@ -28,6 +28,7 @@ from detent.model import (
     Ask,
     Claim,
     Command,
+    Grants,
     Job,
     Mark,
     Outcome,
@@ -196,9 +197,23 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(
         self, life: str, limit: int, ttl_s: float, dead: tuple[str, ...], without: tuple[str, ...]
     ) -> None:
-        ask = Ask(APP, life, len(self.asks[life]) + 1, limit, QUEUES[: 1 + limit % 3], ttl_s, dead, without)
-        self.asks[life].append(ask)
-        self.same_claim(ask)
+        self.same_claim(self.new_ask(life, limit, ttl_s, dead, without))
+
+    @precondition(lambda self: self.pairs)
+    @rule(
+        chosen=st.lists(numbers, min_size=1, max_size=3),
+        verdict=st.sampled_from(VERDICTS),
+        life=st.sampled_from(LIVES),
+        limit=st.integers(0, 5),
+    )
+    def finish_and_claim(self, chosen: list[int], verdict: Verdict, life: str, limit: int) -> None:
+        ask, pairs = self.new_ask(life, limit), [self.pair(number) for number in chosen]
+        mine, grants = self.ours.finish_and_claim([report_of(pair.ours, verdict) for pair in pairs], ask)
+        theirs, others = self.theirs.finish_and_claim(
+            [report_of(pair.theirs, verdict) for pair in pairs], ask
+        )
+        self.same("finish, and claim", mine, theirs)
+        self.same_grants(grants, others)
 
     @precondition(lambda self: any(self.asks.values()))
     @rule(number=numbers, back=st.sampled_from([1, 1, 1, 2, 3]))
@@ -308,8 +323,17 @@ class StoreMachine(RuleBasedStateMachine):
         theirs = self.theirs.finish([report_of(pair.theirs, verdict) for pair in pairs])
         self.same("finish", ours, theirs)
 
+    def new_ask(self, life: str, *wanted: Any) -> Ask:
+        limit, *rest = wanted
+        ask = Ask(APP, life, len(self.asks[life]) + 1, limit, QUEUES[: 1 + limit % 3], *rest)
+        self.asks[life].append(ask)
+        return ask
+
     def same_claim(self, ask: Ask) -> None:
-        ours, theirs = (by_fence(store.claim(ask)) for store in self.both)
+        self.same_grants(*[store.claim(ask) for store in self.both])
+
+    def same_grants(self, mine: Grants, others: Grants) -> None:
+        ours, theirs = by_fence(mine), by_fence(others)
         if ours and theirs and self.first_fences is None:
             self.first_fences = ours[0].fence, theirs[0].fence
         bases = self.first_fences or (0, 0)

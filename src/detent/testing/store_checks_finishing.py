@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from detent.model import Outcome, Policy, Query, Report, Verdict
+from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.stores.base import Store
 from detent.testing.store_checks_world import (
     AGAIN,
@@ -92,6 +92,23 @@ def the_answers_of_a_batch_are_in_its_order(store: Store, world: World) -> None:
     assert store.finish([]) == []
     assert store.renew([]) == []
     assert store.put([]) == []
+
+
+def one_call_may_finish_and_claim(store: Store, world: World) -> None:
+    """What the report lets in is granted with it; repeated, both get the answers that they got."""
+    store.put([fire("a.b@1", "Forbid"), fire("c.b@1")])
+    node, foreign = Asker(store), Asker(store, "n2", app="c")
+    first, other = node.claim_one(), foreign.claim_one()
+    store.put([fire("a.b@2", "Forbid")])
+    stale = first._replace(fence=first.fence - 99)
+    reports = [Report(other, OVER), Report(stale, OVER), Report(first, DONE, follow=(HOOK,))]
+    for _ in range(2):
+        verdicts, grants = store.finish_and_claim(reports, Ask("a", "n1", node.number + 1, 9, ttl_s=TTL_S))
+        assert verdicts == [OVER, None, DONE]
+        assert {claim.fire.key for claim in grants.claims} == {"a.b@2", HOOK.key}
+    verdicts, grants = store.finish_and_claim([], Ask("a", "n1", node.number + 2, 9, ttl_s=TTL_S))
+    assert (verdicts, grants.claims) == ([], ())
+    assert found(store, app="c", state="over") == ["c.b@1"]
 
 
 def a_retry_is_due_after_its_backoff(store: Store, world: World) -> None:
