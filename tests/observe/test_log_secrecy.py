@@ -56,6 +56,7 @@ def test_a_discreet_store_keeps_no_secret_whichever_way_it_is_told() -> None:
     verdict = Verdict(Outcome("failed", "it said from-env"))
     store.finish([Report(first, verdict, tail=b"from-env")])
     store.finish_and_claim([Report(second, verdict, tail=b"from-env")], Ask("a", "n1", 2))
-    for row in store.find(Query("a")):
+    for key in ("a.b@1", "a.b@2"):
+        (row,) = store.find(Query(key=key))
         (attempt,) = row.attempts
         assert b"***" in attempt.tail and "from-env" not in f"{row.outcome} {attempt}"
