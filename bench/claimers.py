@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from report import quantile
 
@@ -21,6 +21,7 @@ from detent.model import Ask, Claim, Fire, Outcome, Policy, Report, Verdict
 from detent.stores.base import Store
 
 Opener = Callable[[], Store]
+Way = Literal["", "each in a lane", "finished with the next ask"]
 APP = "a"
 EXPIRE_S = 30
 PATIENCE_S = 600
@@ -80,13 +81,14 @@ def fire_of(number: int, has_lane: bool) -> Fire:
     return Fire(f"{name}@1", name, instant(0), lane=name if has_lane else "", policy=policy, origin="push")
 
 
-def claim_all(open_store: Opener, n: int, batch: int, claimers: int, has_lane: bool) -> Pace:
+def claim_all(open_store: Opener, n: int, batch: int, claimers: int, way: Way) -> Pace:
     """Put so many fires, and have them all claimed and finished."""
     store = open_store()
-    store.put([fire_of(next(numbers), has_lane) for _ in range(n)])
+    store.put([fire_of(next(numbers), way == "each in a lane") for _ in range(n)])
     store.close()
     left = forked.Value("q", n)
-    return race(claimers, partial(_claim_some, open_store, batch, left))
+    claim_some = _claim_the_next if way == "finished with the next ask" else _claim_some
+    return race(claimers, partial(claim_some, open_store, batch, left))
 
 
 def _claim_some(open_store: Opener, batch: int, left: Any, number: int) -> Turn:
@@ -104,6 +106,27 @@ def _claim_some(open_store: Opener, batch: int, left: Any, number: int) -> Turn:
             done += len(claims)
             with left.get_lock():
                 left.value -= len(claims)
+    ended = time.monotonic()
+    store.close()
+    return Turn(done, calls, began, ended)
+
+
+def _claim_the_next(open_store: Opener, batch: int, left: Any, number: int) -> Turn:
+    """What is finished is told with the ask for more: a call for both."""
+    store, calls, done, node = open_store(), list[float](), 0, f"bench-{number}-{time.monotonic_ns()}"
+    store.notes(APP, "none")
+    reports: list[Report] = []
+    began = time.monotonic()
+    for ask in count(1):
+        before = time.monotonic()
+        _, grants = store.finish_and_claim(reports, Ask(APP, node, ask, limit=batch))
+        calls.append(time.monotonic() - before)
+        done += len(reports)
+        with left.get_lock():
+            left.value -= len(reports)
+        reports = [Report(claim, DONE) for claim in grants.claims]
+        if not reports and left.value <= 0:
+            break
     ended = time.monotonic()
     store.close()
     return Turn(done, calls, began, ended)

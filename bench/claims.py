@@ -14,7 +14,7 @@ from functools import partial
 
 import claimers
 import peers
-from claimers import Pace, claim_all, lock_all
+from claimers import Pace, Way, claim_all, lock_all
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median
 from servers import benchmark_binary, postgres_server, redis_server
 
@@ -26,13 +26,14 @@ MANY = 8
 Turns = dict[str, Callable[[], Pace]]
 
 
-def name_of(batch: int, many: int, has_lane: bool) -> str:
-    return f"detent, batches of {batch}, {many} claiming{', each in a lane' if has_lane else ''}"
+def name_of(batch: int, many: int, way: Way = "") -> str:
+    return f"detent, batches of {batch}, {many} claiming{way and ', ' + way}"
 
 
 def our_turns(open_store: claimers.Opener, n: int) -> Turns:
-    chosen = [(batch, 1, has_lane) for batch in BATCHES for has_lane in (False, True)]
-    chosen += [(batch, MANY, False) for batch in (1, 100)]
+    ways: tuple[Way, ...] = ("", "each in a lane", "finished with the next ask")
+    chosen: list[tuple[int, int, Way]] = [(batch, 1, way) for batch in BATCHES for way in ways]
+    chosen += [(batch, MANY, "") for batch in (1, 100)]
     return {name_of(*one): partial(claim_all, open_store, n * min(10, one[0]), *one) for one in chosen}
 
 
@@ -109,13 +110,13 @@ def _table(title: str, paces: Mapping[str, Pace], peer: str, ratio: str, notes: 
 def _redis_budgets(paces: Mapping[str, Pace]) -> Iterator[Budget]:
     lock = paces["redis-py Lock, 1 claiming"].both
     for batch, floor, aim in ((1, 2.0, None), (100, 2.0, 10.0)):
-        ratio = (paces[name_of(batch, 1, False)].claims or 0.0) / lock
+        ratio = (paces[name_of(batch, 1)].claims or 0.0) / lock
         yield Budget(f"claims in batches of {batch} ÷ Lock", ratio, "×", floor, aim, more_is_better=True)
 
 
 def _scaling(paces: Mapping[str, Pace]) -> Iterator[Budget]:
     """Two processors, and the server needs one of them: more than twice cannot be had."""
-    ratio = paces[name_of(1, MANY, False)].both / paces[name_of(1, 1, False)].both
+    ratio = paces[name_of(1, MANY)].both / paces[name_of(1, 1)].both
     yield Budget(f"PostgreSQL, {MANY} claiming ÷ 1", ratio, "×", 1.0, 2.0, more_is_better=True)
 
 
