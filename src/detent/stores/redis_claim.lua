@@ -1,10 +1,10 @@
 -- Who gets what is due.  The answer is that of `stores/memory.py`, with some limits: an ask without end must
 -- not keep the server from others.  So once it has all that it can run, or all that a queue's rate lets it, it
 -- passes over the fires that are plain, looks at no more than `LOOK_MAX` others, to settle some, and where
--- there are more than those not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
+-- these are many not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
 -- more than `PUT_OFF_MAX`.  The next ask goes on from there.
 
-local SENTENCES_MAX, LOOK_MAX, PUT_OFF_MAX = 200, 200, 300
+local SENTENCES_MAX, LOOK_MAX, LOOKS_MANY, PUT_OFF_MAX = 200, 200, 20, 300
 local EXPIRED_MAX = 2000
 local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
 local HEARD_EVERY = 64 -- asks
@@ -172,12 +172,12 @@ end
 
 -- Go through one queue until there is no more to do in it.
 local function serve(place, round)
-  local sources, is_narrow = sources_of(round, place), false
+  local sources, is_narrow, looks = sources_of(round, place), false, round.looks
   local base = round.bases[round.ask.queues[place]]
   round.closed[base] = round.closed[base] or closed_s(round, base) > 0
   while round.put_off < PUT_OFF_MAX do
     if not is_narrow and (round.left.runs == 0 or round.closed[base]) then
-      is_narrow, sources = true, turn_to_sentences(sources, round)
+      is_narrow, sources = true, turn_to_sentences(sources, round, round.ask.queues[place])
     end
     local left = is_narrow and "looks" or "budget"
     local fire = round[left] > 0 and first_of(sources)
@@ -191,8 +191,8 @@ local function serve(place, round)
   end
   local is_spent = round[is_narrow and "looks" or "budget"] == 0
   remember(sources, is_narrow and "look" or "run", is_spent)
-  if is_narrow and is_spent then
-    redis.call("HSET", name("scans"), "looked", mono)
+  if is_narrow and looks - round.looks >= LOOKS_MANY then
+    redis.call("HSET", name("scans"), "looked " .. round.ask.queues[place], mono)
   end
   round.is_cut = round.is_cut or is_spent
 end

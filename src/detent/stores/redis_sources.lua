@@ -2,7 +2,7 @@
 -- had to stop.
 
 local CHUNK_MIN, CHUNK_MAX = 2, 128
-local LOOK_EVERY_S = 0.1
+local LOOK_EVERY_S = 0.1 -- at many
 
 -- Has the queue at this place any fires, or messages?
 local function has_fires(round, place)
@@ -102,17 +102,16 @@ local function remember(sources, kind, is_cut)
 end
 
 -- From now on only sentences are wanted of this queue.  Answers what is left to look at.
-local function turn_to_sentences(sources, round)
-  local rest, has_more = {}, false
+local function turn_to_sentences(sources, round, queue)
+  local rest = {}
   remember(sources, "run", false)
   for _, source in ipairs(sources) do
     if not source.is_plain then
       rest[#rest + 1] = source
-      has_more = has_more or source.look > 0
     end
   end
-  local looked = round.scans.looked
-  if has_more and looked and math.abs(mono - looked) < LOOK_EVERY_S then
+  local looked = round.scans["looked " .. queue]
+  if looked and math.abs(mono - looked) < LOOK_EVERY_S then
     round.is_cut = true
     return {}
   end
