@@ -16,7 +16,7 @@ import claimers
 import peers
 from claimers import Pace, Way, claim_all, lock_all
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median
-from servers import benchmark_binary, postgres_server, redis_server
+from servers import benchmark_binary, postgres_server, redis_server, redis_version
 
 from detent.stores.postgres import PostgresStore
 from detent.stores.redis import RedisStore
@@ -79,7 +79,7 @@ def measure(effort: Effort) -> Result:
         on_postgres = take_turns(postgres_turns(postgres.url, effort.n), effort.rounds)
     lock, advisory = "redis-py Lock, {} claiming", "advisory lock of the session, {} claiming"
     tables = (
-        _table("Claims on Redis", on_redis, lock, "÷ Lock", notes),
+        _table("Claims on Redis", on_redis, lock, "÷ Lock", [*notes, redis_version()]),
         _table("Claims on PostgreSQL", on_postgres, advisory, "÷ session lock", notes[:2]),
     )
     return Result(tables, (*_redis_budgets(on_redis), *_scaling(on_postgres)))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import noted
 from queue_peers.workers import Peer, Stuck, Workers, cpu_s, site, tree, workers
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
-from servers import postgres_server, redis_server
+from servers import postgres_server, redis_server, redis_version
 
 OURS, SINGLY = "detent", "detent, one at a time by hand"
 DRAMATIQ, PROCRASTINATE = "Dramatiq", "Procrastinate"
@@ -59,6 +59,7 @@ class Bed(NamedTuple):
     measure: str  # whose rates are 1
     empty: Callable[[], str]  # gives the address
     pids: Callable[[], list[int]]
+    version: str = ""
 
 
 class Fill(NamedTuple):
@@ -190,7 +191,7 @@ def on_redis(fsync: str) -> Iterator[Bed]:
             return server.url
 
         title = f"Redis, appendfsync {fsync}"
-        yield Bed(title, ON_REDIS, DRAMATIQ, empty, lambda: [server.process.pid])
+        yield Bed(title, ON_REDIS, DRAMATIQ, empty, lambda: [server.process.pid], redis_version())
 
 
 @contextmanager
@@ -246,6 +247,7 @@ def _tables(bed: Bed, found: Found, effort: Effort) -> Iterator[Table]:
         ),
         "a task is counted by eight bytes that it appends to a file in memory, whoever runs it",
         *(f"{name}: {extra} tasks ran twice" for name, extra in _again(found.turns)),
+        *([bed.version] if bed.version else []),
         *found.notes,
     ]
     yield Table(f"Queues on {bed.title}", headings, rates, tuple(notes))

@@ -1,8 +1,13 @@
-"""Servers of a bench's own, which keep what they acknowledged: those of the tests, with fsync."""
+"""Servers of a bench's own, which keep what they acknowledged: those of the tests, with fsync.
+
+A Redis server is the one that the machine has, as users do; that of the tests, which pip brings, is
+compiled to run anywhere: each turn of a loop of Lua takes it 50 instructions.
+"""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from tests.stores.postgres_server import Server, new_server
 from tests.stores.redis_server import RedisServer, server_binary
 
-__all__ = ["RedisServer", "Server", "benchmark_binary", "postgres_server", "redis_server"]
+__all__ = ["RedisServer", "Server", "benchmark_binary", "postgres_server", "redis_server", "redis_version"]
 DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=128MB")
 
 
@@ -22,11 +27,22 @@ DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_b
 def redis_server(*settings: str) -> Iterator[RedisServer]:
     """`appendfsync always`, unless the settings say otherwise."""
     with tempfile.TemporaryDirectory(prefix="detent-bench-") as folder:
-        server = RedisServer(Path(folder), *settings)
+        server = RedisServer(Path(folder), *settings, binary=_redis_binary())
         try:
             yield server
         finally:
             server.end()
+
+
+def _redis_binary() -> str:
+    return shutil.which("valkey-server") or shutil.which("redis-server") or server_binary()
+
+
+def redis_version() -> str:
+    """Which server that was."""
+    said = subprocess.run([_redis_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    whole = " ".join(said.split()[:3]).replace(" v=", " ")
+    return f"{whole}, {'of the tests' if _redis_binary() == server_binary() else 'of the machine'}"
 
 
 @contextmanager
