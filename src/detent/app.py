@@ -75,6 +75,7 @@ class Detent:
         self._settings = {field: _plain(value) for field, value in settings.items() if value}
         self._signing = (signing,) if isinstance(signing, str) else tuple(signing)
         self._jobs: list[Declared] = []
+        self.changes = 0  # of its tasks, and of what its queues allow
         self._allowed: dict[str, Allowed] = {}
         self._tasks: dict[str, TaskFunction[..., Any, Any]] = {}
         self._opened: dict[int, Store] = {}  # by process: a fork must not use, nor close, what it inherits
@@ -204,7 +205,7 @@ class Detent:
             made = declare_task(self, function, options, spot)
             if before := self._tasks.get(made.name):
                 raise UsageError(f"{spot}: there is a task {quote(made.name)} already, at {before.spot}")
-            self._tasks[made.name] = made
+            self._tasks[made.name], self.changes = made, self.changes + 1
             return made
 
         return declared if function is None else declared(function)
@@ -221,6 +222,7 @@ class Detent:
         from detent.queueing.generic import allowed_of
 
         self._allowed[queue] = allowed_of(command, call, request, str(spot_of(sys._getframe(1))))
+        self.changes += 1
 
     def allowed(self) -> Mapping[str, Allowed]:
         """What its queues allow, as a worker needs it."""

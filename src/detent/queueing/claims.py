@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from operator import attrgetter
 from random import Random
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from detent import clock
 from detent.core.envelope import Refusal
-from detent.core.generic import Allowed
-from detent.core.messages import Task
 from detent.core.secrets import Secret
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from detent.app import Detent
 
 T = TypeVar("T")
-_NOTHING: Mapping[str, Task] = {}
 
 
 class Granted(NamedTuple):
@@ -53,7 +50,7 @@ class Claims:
     def __init__(self, app: Detent) -> None:
         self._app, self.rng = app, Random()
         self._pid, self._life, self._numbers = 0, "", count(1)
-        self._made, self._made_of = Desk({}), (_NOTHING.keys(), tuple[Secret, ...](), dict[str, Allowed]())
+        self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
 
     def take(
         self, queues: Sequence[str], limit: int, ttl_s: float = 0.0, reports: Sequence[Report] = ()
@@ -98,9 +95,9 @@ class Claims:
 
     def _desk(self) -> Desk:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
-        tasks, secrets, allowed = self._app.tasks(), self._app.post.secrets(), dict(self._app.allowed())
-        if self._made_of != (tasks.keys(), secrets, allowed):
-            self._made_of, self._made = (tasks.keys(), secrets, allowed), self._app.desk()
+        made_of = self._app.changes, self._app.post.secrets()
+        if self._made_of != made_of:
+            self._made_of, self._made = made_of, self._app.desk()
         return self._made
 
     def _ask(self, queues: tuple[str, ...], limit: int, ttl_s: float) -> Ask:
