@@ -49,6 +49,12 @@ def test_a_schedule_without_a_job_is_sentenced_behind_a_full_node(pair: Pair) ->
     assert dict(pair.ask(1, limit=1))["a.z@3"] == Outcome("cancelled", "its job was removed")
 
 
+def test_a_late_instant_without_a_job_is_sentenced(pair: Pair) -> None:
+    pair.put(*(fire(f"a.z@{at}", origin="schedule", due_at=later(at)) for at in (-300, -200)))
+    removed = Outcome("cancelled", "its job was removed")
+    assert pair.ask(1, limit=3) == [("a.z@-300", removed), ("a.z@-200", removed)]
+
+
 def test_an_older_late_instant_is_sentenced_behind_a_full_node(pair: Pair) -> None:
     for store in pair.stores:
         store.adopt("a", 0, {"a.z": "1"})

@@ -24,6 +24,7 @@ from detent.values import Literal, NamedTuple
 LATE_S = 60.0
 _LATE = timedelta(seconds=LATE_S)
 CONTENDED = "contended"
+OUTDATED = Outcome("missed", "a newer instant is due")
 
 
 class Standing(NamedTuple):
@@ -92,8 +93,12 @@ def sentence_of(me: Standing, facts: Facts) -> Outcome | None:
     if fire.origin == "schedule" and facts.paused is not None:
         return Outcome("skipped", f"paused: {facts.paused}" if facts.paused else "paused")
     if fire.start_by is not None and fire.start_by < facts.now:
-        return Outcome("missed", f"not started by {fire.start_by:%Y-%m-%dT%H:%M:%SZ}")
+        return missed(fire.start_by)
     return None
+
+
+def missed(start_by: datetime) -> Outcome:
+    return Outcome("missed", f"not started by {start_by:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def is_late(me: Standing, now: datetime) -> bool:
@@ -113,7 +118,7 @@ def _catch_up(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement
     if me.fire.lane and _room(me, lane, facts) <= 0:
         return HOLD
     if latest and facts.newer_due:
-        return Judgement("sentence", Outcome("missed", "a newer instant is due"))
+        return Judgement("sentence", OUTDATED)
     return RUN
 
 

@@ -37,7 +37,7 @@ from detent.model import (
 from detent.stores.base import BREAKER, PAUSE, RATE, app_of, continues, is_planned
 from detent.stores.sqlite_book import count, find, forget_the_expired, notes, prunable, prune
 from detent.stores.sqlite_call import Call
-from detent.stores.sqlite_claim import SOON_S, Round, grant_again, next_in_s
+from detent.stores.sqlite_claim import SOON_S, Far, Round, grant_again, next_in_s
 from detent.stores.sqlite_file import File
 from detent.stores.sqlite_gates import Gates
 from detent.stores.sqlite_settle import end, finish, renew
@@ -58,6 +58,7 @@ class SqliteStore:
         self._file, self._clocks = File(path), Clocks(wall, monotonic, boot_id())
         self._closing, self._heard = threading.Event(), 0  # 0: no ring was heard yet
         self._pause_s = LOOK_S
+        self._far: Far = {}
 
     # Planning.
 
@@ -97,7 +98,7 @@ class SqliteStore:
 
     def claim(self, ask: Ask) -> Grants:
         with self._writing() as call:
-            return _claim(call, ask)
+            return _claim(call, ask, self._far)
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         with self._writing() as call:
@@ -112,7 +113,7 @@ class SqliteStore:
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
         with self._writing() as call:
             call.now()
-            return finish(call, reports), _claim(call, ask)
+            return finish(call, reports), _claim(call, ask, self._far)
 
     def cancel(self, key: str, reason: str = "") -> bool:
         with self._writing() as call:
@@ -222,13 +223,13 @@ class SqliteStore:
 # How a job's plan changes.
 
 
-def _claim(call: Call, ask: Ask) -> Grants:
+def _claim(call: Call, ask: Ask, far: Far) -> Grants:
     now, gates = call.now(), Gates(call, ask.app)
     newest = call.one("SELECT number FROM asks WHERE node = ?", ask.node) or (0,)
     if call.is_calm and ask.number > newest[0]:
         seen = (ask.node, ask.number, call.monotonic)
         call.db.execute("INSERT OR REPLACE INTO asks VALUES (?, ?, ?)", seen)
-        answer = Round(call, ask, gates)
+        answer = Round(call, ask, gates, far)
         claims, is_cut_short = answer.grant_due(), answer.is_cut_short
     else:
         claims, is_cut_short = grant_again(call, ask), False

@@ -1,8 +1,8 @@
 """Reports that just end their fires, in the SQLite store: a batch is settled by the same few statements.
 
-A report just ends its fire if the claim's own attempt is over and nothing follows from it: no other attempt,
-no fires, no grace of a lane, no hook to drop, nothing that a breaker would count.  The others are settled one
-by one (`sqlite_settle`).
+A report just ends its fire if the claim's own attempt is over, or none was ever made, and nothing follows
+from it: no other attempt, no fires, no grace of a lane, no hook to drop, nothing that a breaker would count.
+The others are settled one by one (`sqlite_settle`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ def end_batch(call: Call, reports: Sequence[Report]) -> set[int]:
     if len({report.claim.fire.key for report in reports}) < len(reports):
         return set()  # what the second of a key is answered depends on the first
     by_outcome: dict[Outcome, dict[int, Report]] = {}
+    sentenced: dict[int, Report] = {}
     for place, report in enumerate(reports):
         ended, again_in_s, counts = report.verdict
         if again_in_s is None and counts and not report.follow:
-            by_outcome.setdefault(ended, {})[place] = report
-    return {place for ended, some in by_outcome.items() for place in _end(call, ended, some)}
+            if report.claim.sentence:
+                sentenced[place] = report
+            else:
+                by_outcome.setdefault(ended, {})[place] = report
+    places = {place for ended, some in by_outcome.items() for place in _end(call, ended, some)}
+    return places.union(_end_sentenced(call, sentenced) if sentenced else ())
 
 
 def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
@@ -43,6 +48,16 @@ def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]
     for job in {row[4] for row in found} if has_succeeded else ():
         call.succeed(job, call.wall)
     return [row[0] for row in found]
+
+
+def _end_sentenced(call: Call, reports: Mapping[int, Report]) -> list[int]:
+    """Those that were never attempted: nothing is left of them but how they ended."""
+    told = [(place, one.claim.fire.key, one.claim.fence) for place, one in reports.items()]
+    (text,) = call.one(_SENTENCED, json.dumps(told)) or ("[]",)
+    found: list[list[int]] = json.loads(text)
+    ends = {id: outcome_column(reports[place].verdict.outcome) for place, id in found}
+    call.db.execute(_END_SENTENCED, (call.wall, json.dumps(ends)))
+    return [place for place, _ in found]
 
 
 def _found(call: Call, has_succeeded: bool, reports: Mapping[int, Report]) -> list[list[Any]]:
@@ -66,6 +81,17 @@ WHERE state = 'claimed' AND sentence IS NULL AND ran_fence = fence AND origin <>
 _END = """
 UPDATE fires SET state = 'over', waits = 0, outcome = ?, verdict = ?, again = NULL, counts = 1, over_at = ?
 WHERE id IN (SELECT value FROM json_each(?))
+"""
+_SENTENCED = """
+SELECT json_group_array(json_array(json_extract(told.value, '$[0]'), fires.id))
+FROM json_each(?) AS told CROSS JOIN fires ON fires.key = json_extract(told.value, '$[1]')
+WHERE fence = json_extract(told.value, '$[2]') AND state = 'claimed' AND sentence IS NOT NULL AND attempt = 0
+    AND origin <> 'hook' AND instr(policy, '"breaker":') = 0 AND instr(policy, 'on_late') = 0
+"""
+_END_SENTENCED = """
+UPDATE fires SET state = 'over', waits = 0, sentence = NULL, outcome = told, verdict = told, again = NULL,
+    counts = 1, over_at = ?
+FROM (SELECT CAST(key AS INTEGER) AS ended, value AS told FROM json_each(?)) WHERE id = ended
 """
 _ADD_ATTEMPTS = """
 INSERT OR REPLACE INTO attempts

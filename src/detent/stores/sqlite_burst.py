@@ -1,6 +1,7 @@
 """Thousands of fires due at one instant, in the SQLite store: granted by the same few statements.
 
-A fire surely runs if nothing can sentence it, nobody else is in its lane and its breaker is closed: it needs
+A fire surely runs if nothing can sentence it, nobody holds its lane and its breaker is closed; it is surely
+sentenced if it should have started before, or is an instant of an outage and a newer one is due: it needs
 no judgement.  The first of those that are due on a queue are granted at once, up to the first that is not so
 sure; from there on each is judged.  What they are comes back as one JSON text: each row that is fetched would
 be a turn of the interpreter's lock, for which the attempts that are being started compete.
@@ -13,44 +14,115 @@ from itertools import takewhile
 
 from detent import jsontext as json
 from detent.clock import instant
-from detent.model import Ask, Claim, Fire
+from detent.core.lanes import OUTDATED, missed
+from detent.model import Ask, Claim, Fire, Outcome
 from detent.stores.sqlite_call import SET_JOB, Call
-from detent.stores.sqlite_due import IS_CONTESTED, MAY_BE_SENTENCED, late
+from detent.stores.sqlite_due import (
+    AFTER,
+    BY_NOW,
+    DOUBTFUL,
+    IS_DOUBTFUL,
+    IS_ELSEWHERE,
+    IS_FREE,
+    IS_HELD,
+    IS_MISSED,
+    IS_OUTDATED,
+    MAY_BE_SENTENCED,
+    READY,
+    Due,
+)
 from detent.stores.sqlite_gates import Gates
-from detent.stores.sqlite_rows import Kept
+from detent.stores.sqlite_rows import Kept, outcome_column
 from detent.stores.texts import policy_of, policy_text
 from detent.values import Any, NamedTuple
 
 
+class Room(NamedTuple):
+    """For how many there is room."""
+
+    places: int
+    sentences: int
+
+
 class Burst(NamedTuple):
     claims: list[tuple[int, Claim]]  # with the ids of their rows
+    runs: int
     longest_ttl_s: float
+    goes_on: bool  # what follows may be as sure
 
 
-def grant_burst(call: Call, ask: Ask, gates: Gates, queue: str, most: int) -> Burst | None:
-    """Claim the first of what is due on this queue as far as it surely runs; None: the first is not sure."""
-    rows, passable = [], dict[str, bool]()  # by their policies, of which there are few
-    for row in _due(call, ask, queue, most):
-        policy = row[8]
-        if policy not in passable:
-            passable[policy] = gates.is_passable(policy_of(policy).breaker)
-        if not row[-1] or not passable[policy]:
-            break
-        rows.append(row)
+def grant_burst(call: Call, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
+    """Claim the first of what is due as far as it surely runs or is sentenced; None: not even one."""
+    rows, is_all = _sure(gates, _due(call, due, room), room)
     if not rows:
         return None
-    fence, ids = call.next_fence(ask.app, len(rows)), [row[0] for row in rows]
-    ttl_of = {policy: ask.ttl_s or policy_of(policy).claim_s for policy in passable}
-    ttls = [ttl_of[row[8]] for row in rows]
-    for ttl_s in set(ttls):
-        chosen = {place: id for place, id in enumerate(ids) if ttls[place] == ttl_s}
-        claim = fence, ask.node, ask.number, ttl_s, call.monotonic + ttl_s
-        call.db.execute(_GRANT, (*claim, ask.node, fence, call.wall, json.dumps(chosen)))
+    fence = call.next_fence(ask.app, len(rows))
+    ttl_of = {policy: ask.ttl_s or policy_of(policy).claim_s for policy in {row[8] for row in rows}}
+    granted = [Granted(row, fence + place, ttl_of[row[8]], _sentence(row)) for place, row in enumerate(rows)]
+    runs = _grant(call, ask, granted)
     if any(row[9] == "schedule" for row in rows):
-        call.db.execute(_REACH, (json.dumps(ids),))
-    gates.count(queue, len(rows))
+        call.db.execute(_REACH, (json.dumps([row[0] for row in rows]),))
+    if runs:
+        gates.count(rows[0][5], runs)
     call.outdate((row[1], row[6]) for row in rows)
-    return Burst(_claims(call, ask, fence, rows, ttls), max(ttls))
+    goes_on = is_all and runs < len(rows)
+    return Burst(_claims(call, ask, granted), runs, max(ttl_of.values()), goes_on)
+
+
+class Granted(NamedTuple):
+    row: list[Any]
+    fence: int
+    ttl_s: float
+    sentence: Outcome | None
+
+
+def _sure(gates: Gates, rows: list[list[Any]], room: Room) -> tuple[list[list[Any]], bool]:
+    """The first of them, up to one that is not sure or that there is no place for; and whether none is so."""
+    (places, sentences), sure = room, list[list[Any]]()
+    passable = dict[str, bool]()  # by their policies, of which there are few
+    lanes = set[str]()  # that are taken now
+    for row in rows:
+        lane, policy, fate = row[6], row[8], row[-1]
+        if policy not in passable:
+            passable[policy] = gates.is_passable(policy_of(policy).breaker)
+        if not fate or (fate != _MISSED and lane in lanes):
+            return sure, False
+        if fate == _RUNS:
+            if not places or not passable[policy]:
+                return sure, False
+            places -= 1
+            lanes.update([lane] if lane else ())
+        elif fate == _HELD or not sentences:
+            continue
+        else:
+            sentences -= 1
+        sure.append(row)
+    return sure, True
+
+
+def _sentence(row: list[Any]) -> Outcome | None:
+    match row[-1]:
+        case "missed":
+            return missed(instant(row[7] / 1e6))
+        case "outdated":
+            return OUTDATED
+    return None
+
+
+def _grant(call: Call, ask: Ask, granted: list[Granted]) -> int:
+    """Says how many run."""
+    runs = [one for one in granted if one.sentence is None]
+    for ttl_s in {one.ttl_s for one in granted}:
+        claim = ask.node, ask.number, ttl_s, call.monotonic + ttl_s
+        if fences := {one.fence: one.row[0] for one in runs if one.ttl_s == ttl_s}:
+            call.db.execute(_GRANT, (*claim, ask.node, call.wall, json.dumps(fences)))
+        if told := [
+            (one.row[0], one.fence, outcome_column(one.sentence))
+            for one in granted
+            if one.sentence and one.ttl_s == ttl_s
+        ]:
+            call.db.execute(_SENTENCE, (*claim, json.dumps(told)))
+    return len(runs)
 
 
 def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
@@ -67,24 +139,25 @@ def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], m
     return len(likes)
 
 
-def _due(call: Call, ask: Ask, queue: str, most: int) -> list[list[Any]]:
-    now, paused = call.wall, json.dumps(list(call.pauses(ask.app)))
-    lanes, without = json.dumps([*call.graces()]), json.dumps(ask.without)
-    surely = (paused, *late(call), without, lanes, now)
-    (text,) = call.one(_DUE, *surely, ask.app, queue, now, most) or (None,)
+def _due(call: Call, due: Due, room: Room) -> list[list[Any]]:
+    """As many as may all run, so that few are read in vain; without a place, as may be sentenced."""
+    if room.sentences:
+        source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
+    else:
+        source, where = READY, f"{due.limit()} AND NOT ({IS_MISSED}) AND NOT ({IS_OUTDATED})"
+    most = room.places or room.sentences
+    (text,) = call.db.execute(_DUE.format(source, where), {**due.values, "most": most}).fetchone()
     found: list[list[Any]] = json.loads(text) if text else []
     return found
 
 
-def _claims(
-    call: Call, ask: Ask, fence: int, rows: list[list[Any]], ttls: list[float]
-) -> list[tuple[int, Claim]]:
-    succeeded = call.successes({row[2] for row in rows})
+def _claims(call: Call, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
+    succeeded = call.successes({one.row[2] for one in granted})
     successes = {job: instant(at) for job, at in succeeded.items()}
-    ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in set(ttls)}
+    ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}
     instants: dict[int | None, datetime | None] = {None: None}  # many have the same
     claims = []
-    for place, row in enumerate(rows):
+    for row, fence, ttl_s, sentence in granted:
         id, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
         origin, revision, payload, first, count, attempts, _ = rest
         for at in (due, start_by, first):
@@ -94,23 +167,22 @@ def _claims(
             key, job, instants[due], run_id, queue, lane, instants[start_by], policy_of(policy), origin,  # type: ignore[arg-type]
             revision, payload, instants[first], count,
         )  # fmt: skip
-        ttl_s = ttls[place]
-        claim = Claim(
-            fire, ask.node, fence + place, attempts + 1, ttl_s, ends[ttl_s], None, successes.get(job)
-        )
+        attempt = attempts if sentence else attempts + 1
+        claim = Claim(fire, ask.node, fence, attempt, ttl_s, ends[ttl_s], sentence, successes.get(job))
         claims.append((id, claim))
     return claims
 
 
-_OTHER = """
-SELECT 1 FROM fires AS other WHERE other.lane = fires.lane AND other.lane <> '' AND other.state <> 'over'
-""".strip()  # so that its index serves
+# What surely becomes of a fire.  A lane that nobody holds has room for the first of those who are due for it,
+# unless it belongs to the newest.
+_RUNS, _MISSED, _OUTDATED, _HELD = "runs", "missed", "outdated", "held"
 _SURELY_RUNS = f"""
-origin <> 'hook' AND NOT ({MAY_BE_SENTENCED}) AND instr(policy, 'on_late') = 0
-AND NOT (job IN (SELECT value FROM json_each(?)))
-AND (lane = '' OR NOT {IS_CONTESTED}
-    AND NOT EXISTS ({_OTHER} AND other.state = 'claimed')
-    AND NOT EXISTS ({_OTHER} AND other.state = 'pending' AND other.run_at <= ? AND other.id <> fires.id))
+origin <> 'hook' AND NOT ({MAY_BE_SENTENCED}) AND instr(policy, 'on_late') = 0 AND NOT {IS_ELSEWHERE}
+AND {IS_FREE}
+"""
+_FATE = f"""
+CASE WHEN {_SURELY_RUNS} THEN '{_RUNS}' WHEN {IS_MISSED} THEN '{_MISSED}'
+    WHEN {IS_OUTDATED} THEN '{_OUTDATED}' WHEN {IS_HELD} THEN '{_HELD}' ELSE '' END
 """
 # Instants as whole microseconds: as text, SQLite rounds a number to 15 digits.
 _DUE = f"""
@@ -118,10 +190,8 @@ SELECT '[' || group_concat(row) || ']' FROM (
     SELECT json_array(
         id, key, job, CAST(round(due * 1e6) AS INTEGER), run_id, queue, lane,
         CAST(round(start_by * 1e6) AS INTEGER), policy, origin, revision, payload,
-        CAST(round(first * 1e6) AS INTEGER), instants, attempt,
-        {_SURELY_RUNS}
-    ) AS row FROM fires INDEXED BY fires_ready
-    WHERE state = 'pending' AND app = ? AND queue = ? AND run_at <= ? ORDER BY run_at, key LIMIT ?
+        CAST(round(first * 1e6) AS INTEGER), instants, attempt, {_FATE}
+    ) AS row FROM {{}} WHERE {AFTER} AND {{}} ORDER BY run_at, key LIMIT :most
 )
 """
 _NEXT = """
@@ -133,9 +203,17 @@ ORDER BY run_at, key LIMIT ?
 """
 _PUT_OFF = "UPDATE fires SET run_at = ? WHERE id IN (SELECT value FROM json_each(?))"
 _GRANT = """
-UPDATE fires SET state = 'claimed', attempt = attempt + 1, fence = ? + place, node = ?, ask = ?, ttl = ?,
-    expires = ?, ran_node = ?, ran_fence = ? + place, ran_at = ?
-FROM (SELECT key AS place, value AS chosen FROM json_each(?)) WHERE id = chosen
+UPDATE fires SET state = 'claimed', attempt = attempt + 1, fence = granted, node = ?, ask = ?, ttl = ?,
+    expires = ?, ran_node = ?, ran_fence = granted, ran_at = ?
+FROM (SELECT CAST(key AS INTEGER) AS granted, value AS chosen FROM json_each(?)) WHERE id = chosen
+"""
+_SENTENCE = """
+UPDATE fires SET state = 'claimed', node = ?, ask = ?, ttl = ?, expires = ?, fence = granted, sentence = told
+FROM (
+    SELECT json_extract(value, '$[0]') AS chosen, json_extract(value, '$[1]') AS granted,
+        json_extract(value, '$[2]') AS told
+    FROM json_each(?)
+) WHERE id = chosen
 """
 _REACH = f"""
 INSERT INTO jobs SELECT job, NULL, max(due) FROM fires

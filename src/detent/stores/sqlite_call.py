@@ -147,7 +147,9 @@ class Call:
         for _ in self.select("key IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)):
             pass
 
-    def select(self, where: str, values: tuple[Any, ...] = (), source: str = "fires") -> Iterator[Kept]:
+    def select(
+        self, where: str, values: tuple[Any, ...] | dict[str, Any] = (), source: str = "fires"
+    ) -> Iterator[Kept]:
         for row in self.db.execute(f"SELECT {COLUMNS} FROM {source} WHERE {where}", values):
             yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
 

@@ -15,22 +15,24 @@ from detent.core.lanes import Facts, Judgement, Standing, is_late, judge
 from detent.model import Ask, Claim, Fire, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
-from detent.stores.sqlite_burst import grant_burst, put_off_likes
+from detent.stores.sqlite_burst import Room, grant_burst, put_off_likes
 from detent.stores.sqlite_call import Call
-from detent.stores.sqlite_due import Due, Wants
+from detent.stores.sqlite_due import HEAD, LOOKS_MAX, Due, Place, Wants
 from detent.stores.sqlite_gates import Gates
 from detent.stores.sqlite_rows import Kept
 
 PUT_OFFS_MAX = 500  # by one ask: behind a breaker there may be a hundred thousand
 WAITS_MAX = 1000  # told to wait by one ask: so there may for a lane
 SOON_S = 0.02  # when to ask again if there were more
+Far = dict[tuple[str, str], Place]  # how far the asks for an app's queue have looked that were not served
 
 
 class Round:
     """One ask that is being answered: what it can still get, and what it was granted."""
 
-    def __init__(self, call: Call, ask: Ask, gates: Gates) -> None:
-        self._call, self._ask, self._gates = call, ask, gates
+    def __init__(self, call: Call, ask: Ask, gates: Gates, far: Far) -> None:
+        self._call, self._ask, self._gates, self._far = call, ask, gates, far
+        self._has_stopped = False
         self._places, self._hooks, self._sentences = ask.limit, ask.hooks, SENTENCES_MAX
         self._put_offs, self._waits, self._longest_ttl_s = PUT_OFFS_MAX, WAITS_MAX, 0.0
         self._granted: list[Kept] = []  # those that were judged
@@ -38,13 +40,14 @@ class Round:
 
     @property
     def is_cut_short(self) -> bool:
-        return not self._put_offs or not self._waits
+        return self._has_stopped or not self._put_offs or not self._waits
 
     def grant_due(self) -> tuple[Claim, ...]:
         """Claim what is due: first what has expired, then queue by queue."""
         for life in self._ask.dead:
             _bury(self._call, life)
-        expired = (self._ask.app, json.dumps(self._ask.queues), self._call.monotonic, self._sentences)
+        queues = json.dumps(self._ask.queues)
+        expired = (self._ask.app, queues, self._call.monotonic, LOOKS_MAX, self._sentences)
         for entry in list(self._call.select(_EXPIRED, expired)):
             self._take(entry)
         for queue in dict.fromkeys(self._ask.queues):
@@ -57,22 +60,57 @@ class Round:
         return tuple(claim for _, claim in sorted([*self._claims, *claims], key=itemgetter(0)))
 
     def _serve(self, queue: str) -> None:
-        room = self._room(queue)
-        if room and not self._gates.is_by_key(queue):
-            self._call.save()
-            if burst := grant_burst(self._call, self._ask, self._gates, queue, room):
-                self._places -= len(burst.claims)
-                self._claims += burst.claims
-                self._longest_ttl_s = max(self._longest_ttl_s, burst.longest_ttl_s)
-        due = Due(self._call, self._ask, queue)
-        while entry := due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0)):
-            put_offs, granted = self._put_offs, len(self._granted)
+        """Look for what is due from the oldest on and, if that is not enough, where the last ask stopped."""
+        due, name = Due(self._call, self._ask, queue), (self._ask.app, queue)
+        far = self._far.get(name, HEAD)
+        runs = self._serve_stretch(queue, due, far)
+        if due.stop and not self.is_cut_short and not self._is_served(queue, runs):
+            start = due.go_on(far)
+            runs = self._serve_stretch(queue, due, HEAD)
+            if due.stop:
+                self._has_stopped = not self._is_served(queue, runs)
+                self._far[name] = due.stop if self._has_stopped else start
+        if not due.stop:
+            self._far.pop(name, None)
+
+    def _is_served(self, queue: str, runs: int) -> bool:
+        return runs > 0 and not self._room(queue)
+
+    def _serve_stretch(self, queue: str, due: Due, far: Place) -> int:
+        """How many of it run.  Without a sentence to give, it is worth more to look further on."""
+        places = self._places
+        self._grant_sure(queue, due)
+        while not self.is_cut_short:
+            if not self._sentences and far > HEAD:
+                due.leave()
+            entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0))
+            if entry is None:
+                break
+            put_offs, waits, granted = self._put_offs, self._waits, len(self._granted)
             self._take(entry)
-            if self.is_cut_short:
-                return
-            has_filled = len(self._granted) > granted and _waits_alone(entry.fire)
-            if has_filled or self._put_offs < put_offs:
+            is_granted = len(self._granted) > granted
+            if (is_granted and self._hides_others(entry.fire)) or self._put_offs < put_offs:
                 due.look_again()
+            elif not is_granted and self._waits == waits:
+                due.was_vain()
+        return places - self._places
+
+    def _hides_others(self, fire: Fire) -> bool:
+        """Was something found, or passed over, because nobody held the lane of this one?"""
+        return _waits_alone(fire) or (fire.lane != "" and len(self._ask.without) > 0)
+
+    def _grant_sure(self, queue: str, due: Due) -> None:
+        goes_on = not self._gates.is_by_key(queue)
+        while goes_on and any(room := Room(self._room(queue), self._sentences)):
+            self._call.save()
+            burst = grant_burst(self._call, self._ask, self._gates, due, room)
+            if burst is None:
+                return
+            self._places -= burst.runs
+            self._sentences -= len(burst.claims) - burst.runs
+            self._claims += burst.claims
+            self._longest_ttl_s = max(self._longest_ttl_s, burst.longest_ttl_s)
+            goes_on = burst.goes_on
 
     def _room(self, queue: str) -> int:
         return self._gates.room(queue, self._places) if self._places else 0
@@ -204,8 +242,10 @@ _NEWER = """
 SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1
 """
 _EXPIRED = """
-state = 'claimed' AND app = ? AND queue IN (SELECT value FROM json_each(?)) AND expires <= ?
-ORDER BY run_at, key LIMIT ?
+id IN (
+    SELECT id FROM fires
+    WHERE state = 'claimed' AND app = ? AND queue IN (SELECT value FROM json_each(?)) AND expires <= ? LIMIT ?
+) ORDER BY run_at, key LIMIT ?
 """
 # Of each queue the first: a seek in its index.
 _NEXT_PENDING = """

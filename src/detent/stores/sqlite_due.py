@@ -3,6 +3,10 @@
 An ask that has no place left to run passes over the fires that would surely just run: those that are never
 sentenced and have no lane are not even looked at, the others by an index alone.  One that has no sentence
 left passes over those that would surely be sentenced.  In doubt a fire is found, and judged.
+
+However much is due, one ask looks at `LOOKS_MAX` rows from the oldest on and, if it is not served by them, at
+as many from where the last one stopped: what is stuck at the head hides nothing for long, and costs no more
+the more there is of it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,11 @@ from detent.stores.sqlite_rows import Kept
 from detent.values import Any, NamedTuple
 
 DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
+LOOKS_MAX = 2000  # rows of one stretch: a few milliseconds
+VAIN_MAX = 500  # of them judged for nothing
+
+Place = tuple[float, str]  # in the order in which fires are due
+HEAD: Place = (float("-inf"), "")
 
 
 class Wants(NamedTuple):
@@ -28,97 +37,160 @@ class Wants(NamedTuple):
 
 
 class Due:
-    """The fires that are due on one queue, in order."""
+    """The fires that are due on one queue, in order: a stretch of them, and perhaps another further on."""
 
     def __init__(self, call: Call, ask: Ask, queue: str) -> None:
-        self._call, self._ask, self._queue = call, ask, queue
-        self._after = (float("-inf"), "")
+        self._call, self._ask = call, ask
+        self.values: dict[str, Any] = {  # what the conditions below depend on
+            "app": ask.app,
+            "queue": queue,
+            "now": call.wall,
+            "monotonic": call.monotonic,
+            "before": call.wall - DOUBT_S,
+            "after": call.wall + DOUBT_S,
+            "late_before": call.wall - DOUBT_S - LATE_S,
+            "late_after": call.wall + DOUBT_S - LATE_S,
+            "paused": json.dumps(list(call.pauses(ask.app))),
+            "graces": json.dumps(list(call.graces())),
+            "without": json.dumps(ask.without),
+        }
+        self._stretch(HEAD)
+
+    def _stretch(self, start: Place) -> None:
+        self._place, self._vain = start, VAIN_MAX
         self._for: Wants | None = None
         self._rest: Iterator[Kept] = iter(())
+        self._end: Place | None = None
+        self.values |= {"since": start[0], "since_key": start[1]}
+
+    def go_on(self, far: Place) -> Place:
+        """Look at another stretch: behind this one or, if that is further on, behind this place."""
+        start = max(self.stop or HEAD, far)
+        self._stretch(start)
+        return start
+
+    @property
+    def stop(self) -> Place | None:
+        """Behind which nothing was looked at; None: that was all."""
+        return self._end if self._vain else self._place
 
     def next(self, wants: Wants) -> Kept | None:
         """The next one.  One that is surely of no use to the asker may be passed over."""
+        if not self._vain:
+            return None
         if wants != self._for:
             self._for, self._rest = wants, self._look(wants)
         for entry in self._rest:
-            self._after = entry.run_at, entry.fire.key
+            self._place = entry.run_at, entry.fire.key
             if not self._call.is_forgotten(entry):
                 return entry
         return None
 
+    def leave(self) -> None:
+        """Look at no more of this stretch."""
+        self._vain = 0
+
+    def was_vain(self) -> None:
+        """Nothing became of the last one."""
+        self._vain -= 1
+
     def look_again(self) -> None:
         """Rows after the last one were written, or a lane is full now."""
-        self._call.save()
         self._for = None
 
     def _look(self, wants: Wants) -> Iterator[Kept]:
-        source, where = ("fires INDEXED BY fires_ready", [_AFTER])
-        values: list[Any] = [self._ask.app, self._queue, self._call.wall, *self._after]
+        self._call.save()  # of lanes that were taken, the rows tell
+        source, where = READY, [AFTER]
         if not wants.runs:
-            source, where = "fires INDEXED BY fires_doubtful", [_AFTER, _IS_DOUBTFUL]
-            if self._call.one(f"SELECT 1 FROM {source} WHERE {' AND '.join(where)} LIMIT 1", *values) is None:
-                return iter(())
-        if full := [lane for (lane,) in self._call.db.execute(_FULL, (self._ask.app, self._call.monotonic))]:
-            where.append(f"NOT ({_GOES_ON_WAITING})")
-            values.append(json.dumps(full))
+            source, where = DOUBTFUL, [AFTER, IS_DOUBTFUL]
+        self.values |= {"since": self._place[0], "since_key": self._place[1]}
+        where.append(self._limit(source, where))
+        where += [f"NOT ({_GOES_ON_WAITING})", f"NOT ({IS_HELD})"]
         if useless := self._useless(wants):
-            where.append(f"NOT (({useless}) AND NOT ({MAY_BE_SENTENCED}) AND NOT ({IS_CONTESTED}))")
-            values += [json.dumps(self._ask.without)] if self._ask.without else []
-            values += [self._paused(), *late(self._call), self._contested()]
+            where.append(f"NOT (({useless}) AND NOT ({MAY_BE_SENTENCED}) AND {IS_FREE})")
         if not wants.settles:
             where.append(f"NOT ({_IS_SENTENCED})")
-            values += [self._paused(), self._call.wall - DOUBT_S]
-        return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", tuple(values), source)
+        return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", self.values, source)
+
+    def limit(self) -> str:
+        """Until where the stretch goes."""
+        return self._limit(READY, [AFTER])
+
+    def _limit(self, source: str, where: list[str]) -> str:
+        last = f"SELECT run_at, key FROM {source} WHERE {' AND '.join([*where, BY_NOW])} {_LAST}"
+        self._end = self._call.db.execute(last, self.values).fetchone()
+        if not self._end:
+            return BY_NOW
+        self.values |= {"until": self._end[0], "until_key": self._end[1]}
+        return "(run_at, key) <= (:until, :until_key)"
 
     def _useless(self, wants: Wants) -> str:
         """Which fires are of no use if they just run."""
         kinds = [] if wants.runs else ["origin <> 'hook'"]
         kinds += [] if wants.hooks else ["origin = 'hook'"]
-        kinds += ["job IN (SELECT value FROM json_each(?))"] if self._ask.without else []
+        kinds += [IS_ELSEWHERE] if self._ask.without else []
         return " OR ".join(kinds)
 
-    def _paused(self) -> str:
-        return json.dumps(list(self._call.pauses(self._ask.app)))
 
-    def _contested(self) -> str:
-        """Lanes in which a fire that is due might not just run."""
-        rows = self._call.db.execute(_CONTESTED, (self._call.wall,))
-        return json.dumps([*self._call.graces(), *(lane for (lane,) in rows)])
-
-
-def late(call: Call) -> tuple[float, float]:
-    """What should start before the first of these, or was due before the other, may be too late."""
-    return call.wall + DOUBT_S, call.wall + DOUBT_S - LATE_S
-
-
-_AFTER = "state = 'pending' AND app = ? AND queue = ? AND run_at <= ? AND (run_at, key) > (?, ?)"
-_IS_DOUBTFUL = """
+READY, DOUBTFUL = "fires INDEXED BY fires_ready", "fires INDEXED BY fires_doubtful"
+# The index serves for one limit on each side.
+AFTER = "state = 'pending' AND app = :app AND queue = :queue AND (run_at, key) > (:since, :since_key)"
+BY_NOW = "run_at <= :now"
+_LAST = f"ORDER BY run_at, key LIMIT 1 OFFSET {LOOKS_MAX - 1}"
+IS_DOUBTFUL = """
 (lane <> '' OR origin IN ('schedule', 'hook') OR start_by IS NOT NULL OR sentence IS NOT NULL)
 """.strip()  # word for word as in the index
-HAS_NO_JOB = "(origin = 'schedule' AND NOT EXISTS (SELECT 1 FROM marks WHERE marks.job = fires.job))"
-IS_PAUSED = "(origin = 'schedule' AND job IN (SELECT value FROM json_each(?)))"
+IS_ELSEWHERE = "job IN (SELECT value FROM json_each(:without))"
+_HAS_NO_JOB = "(origin = 'schedule' AND NOT EXISTS (SELECT 1 FROM marks WHERE marks.job = fires.job))"
+_IS_PAUSED = "(origin = 'schedule' AND job IN (SELECT value FROM json_each(:paused)))"
 MAY_BE_SENTENCED = (
-    f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0)"
-    " OR (origin = 'schedule' AND due < ?))"
+    f"sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED}"
+    " OR coalesce(start_by < :after, 0) OR (origin = 'schedule' AND due < :late_after))"
 )
-IS_CONTESTED = "lane IN (SELECT value FROM json_each(?))"
-_IS_SENTENCED = (
-    f"sentence IS NOT NULL OR {HAS_NO_JOB} OR attempt = 0 AND ({IS_PAUSED} OR coalesce(start_by < ?, 0))"
+# Of its lane: `lane <> ''` and `state <> 'over'`, so that the index serves.
+_IN_LANE = """
+SELECT 1 FROM fires AS other WHERE other.lane = fires.lane AND other.lane <> '' AND other.state <> 'over'
+""".strip()
+IS_IN_GRACE = "lane IN (SELECT value FROM json_each(:graces))"
+IS_TAKEN = f"""
+EXISTS ({_IN_LANE} AND other.state = 'claimed' AND other.sentence IS NULL AND other.expires > :monotonic)
+""".strip()
+_HAS_RIVALS = (
+    f"EXISTS ({_IN_LANE} AND other.state = 'pending' AND other.run_at <= :now AND other.id <> fires.id)"
 )
-# Messages that wait for a lane of one place which is held: there may be thousands, and of lanes in which
-# nobody waits as well.
-_FULL = """
-SELECT DISTINCT lane FROM fires AS waiting INDEXED BY fires_waiting
-WHERE state = 'pending' AND waits = 1 AND EXISTS (
-    SELECT 1 FROM fires WHERE lane = waiting.lane AND lane <> '' AND state = 'claimed' AND state <> 'over'
-        AND app = ? AND sentence IS NULL AND expires > ?
+# Nobody holds it, and it does not belong to the newest of several.
+IS_FREE = f"""
+(lane = '' OR NOT {IS_IN_GRACE} AND NOT {IS_TAKEN}
+    AND NOT ({_HAS_RIVALS} AND instr(policy, '"concurrency":"Replace"') > 0))
+""".strip()
+_IS_FULL = f"instr(policy, '\"max_running\":') = 0 AND {IS_TAKEN}"
+# Surely an instant of an outage, with nothing else to say against it.
+_IS_LATE = f"""
+origin = 'schedule' AND due < :late_before AND attempt = 0 AND sentence IS NULL AND NOT {_IS_PAUSED}
+AND coalesce(start_by > :after, 1) AND waits = 0
+""".strip()
+_IS_LATEST = "instr(policy, '\"catch_up\":') = 0"
+_MARK = "coalesce((SELECT at FROM marks WHERE marks.job = fires.job), 0)"  # 0: there is no such job
+IS_HELD = f"{_IS_LATE} AND {_MARK} > 0 AND ({_IS_LATEST} AND {_MARK} < :before OR {_IS_FULL})"
+IS_OUTDATED = f"""
+{_IS_LATE} AND {_IS_LATEST} AND {_MARK} > :after
+AND (lane = '' OR NOT {IS_IN_GRACE} AND NOT {IS_TAKEN})
+AND EXISTS (
+    SELECT 1 FROM fires AS newer
+    WHERE newer.job = fires.job AND newer.due > fires.due AND newer.due <= :now AND newer.state <> 'over'
+        AND newer.origin = 'schedule'
 )
-"""
-_GOES_ON_WAITING = """
-waits = 1 AND lane IN (SELECT value FROM json_each(?)) AND origin = 'push' AND start_by IS NULL
-AND sentence IS NULL AND instr(policy, '"concurrency":"Queue"') > 0 AND instr(policy, '"max_running":') = 0
-"""
-_CONTESTED = """
-SELECT lane FROM fires WHERE state <> 'over' AND lane <> '' AND (state = 'claimed' OR run_at <= ?)
-GROUP BY lane HAVING count(*) > 1
+""".strip()
+IS_MISSED = f"""
+start_by IS NOT NULL AND start_by < :before AND attempt = 0 AND sentence IS NULL AND NOT {_IS_PAUSED}
+AND NOT {_HAS_NO_JOB}
+""".strip()
+_IS_SENTENCED = f"""
+sentence IS NOT NULL OR {_HAS_NO_JOB} OR attempt = 0 AND ({_IS_PAUSED} OR coalesce(start_by < :before, 0))
+OR {IS_OUTDATED} OR lane <> '' AND instr(policy, '"concurrency":') = 0 AND {_IS_FULL}
+""".strip()
+# A message that waits for a lane of one place which is held: there may be thousands.
+_GOES_ON_WAITING = f"""
+origin = 'push' AND start_by IS NULL AND sentence IS NULL AND waits = 1
+AND instr(policy, '"concurrency":"Queue"') > 0 AND {_IS_FULL}
 """
