@@ -255,9 +255,9 @@ def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> No
     if mark:
         since = min(mark.at, since)
         # Nobody can have claimed what is planned after that.
-        for entry in list(call.select(_NOT_YET_DUE, (job, since.timestamp(), since.timestamp()))):
-            if is_planned(entry.fire):
-                call.delete([entry.id])
+        pending = call.db.execute(_NOT_YET_DUE, (job, since.timestamp(), since.timestamp())).fetchall()
+        if gone := [id for id, key, origin in pending if is_planned(Fire(key, job, since, origin=origin))]:
+            call.delete(gone)
     if revision is None:
         call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
     else:
@@ -275,7 +275,10 @@ _SET_GENERATION = (
     "INSERT INTO apps (app, generation) VALUES (?, ?)"
     " ON CONFLICT (app) DO UPDATE SET generation = excluded.generation"
 )
-_NOT_YET_DUE = "job = ? AND due > ? AND coalesce(first, due) > ? AND state = 'pending' AND attempt = 0"
+_NOT_YET_DUE = """
+SELECT id, key, origin FROM fires
+WHERE job = ? AND due > ? AND coalesce(first, due) > ? AND state = 'pending' AND attempt = 0
+"""
 _FORGETTABLE = """
 SELECT id FROM fires WHERE key IN (SELECT value FROM json_each(?)) AND state = 'over' AND origin <> 'schedule'
 """

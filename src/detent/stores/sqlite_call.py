@@ -170,6 +170,12 @@ class Call:
             self._holders[lane] = [self.standing(entry) for entry in found]
         return self._holders[lane]
 
+    def waiters(self, lane: str) -> list[Standing]:
+        """Those of a lane that were told to wait."""
+        self.save()
+        found = self.select("lane = ? AND state = 'pending' AND waits = 1 ORDER BY id", (lane,))
+        return [self.standing(entry) for entry in found]
+
     def standing(self, entry: Kept) -> Standing:
         return standing(entry, self.wall, self.monotonic)
 

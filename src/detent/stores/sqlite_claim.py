@@ -60,28 +60,36 @@ class Round:
         return tuple(claim for _, claim in sorted([*self._claims, *claims], key=itemgetter(0)))
 
     def _serve(self, queue: str) -> None:
-        """Look for what is due from the oldest on and, if that is not enough, where the last ask stopped."""
-        due, name = Due(self._call, self._ask, queue), (self._ask.app, queue)
+        """Look for what is due from the oldest on; if that is not enough, from the oldest that is not late,
+        and from where the asks before have stopped: these two in turns, so that neither hides the other."""
+        due, name, places = Due(self._call, self._ask, queue), (self._ask.app, queue), self._places
         far = self._far.get(name, HEAD)
-        runs = self._serve_stretch(queue, due, far)
-        if due.stop and not self.is_cut_short and not self._is_served(queue, runs):
-            start = due.go_on(far)
-            runs = self._serve_stretch(queue, due, HEAD)
-            if due.stop:
-                self._has_stopped = not self._is_served(queue, runs)
-                self._far[name] = due.stop if self._has_stopped else start
-        if not due.stop:
-            self._far.pop(name, None)
+        head = self._serve_stretch(queue, due, is_all=far == HEAD)
+        if head is None or self._is_served(queue, places):
+            if head is None:
+                self._far.pop(name, None)
+            return
+        far = self._far[name] = max(head, far)
+        for start in (due.young, far) if self._ask.number % 2 else (far, due.young):
+            if start < head or self._is_served(queue, places):
+                continue
+            due.go_on(start)
+            stop = self._serve_stretch(queue, due)
+            if start == far and stop is None:
+                del self._far[name]
+            elif start == far and not self._is_served(queue, places):
+                self._far[name] = stop or far
+        self._has_stopped |= name in self._far and not self._is_served(queue, places)
 
-    def _is_served(self, queue: str, runs: int) -> bool:
-        return runs > 0 and not self._room(queue)
+    def _is_served(self, queue: str, places: int) -> bool:
+        """Did it get what there was room for?"""
+        return self.is_cut_short or (self._places < places and not self._room(queue))
 
-    def _serve_stretch(self, queue: str, due: Due, far: Place) -> int:
-        """How many of it run.  Without a sentence to give, it is worth more to look further on."""
-        places = self._places
+    def _serve_stretch(self, queue: str, due: Due, is_all: bool = True) -> Place | None:
+        """Where it ended; None: there is no more.  Without a sentence to give, it may be left before."""
         self._grant_sure(queue, due)
         while not self.is_cut_short:
-            if not self._sentences and far > HEAD:
+            if not self._sentences and not is_all:
                 due.leave()
             entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0))
             if entry is None:
@@ -93,7 +101,7 @@ class Round:
                 due.look_again()
             elif not is_granted and self._waits == waits:
                 due.was_vain()
-        return places - self._places
+        return due.stop
 
     def _hides_others(self, fire: Fire) -> bool:
         """Was something found, or passed over, because nobody held the lane of this one?"""
@@ -218,11 +226,14 @@ def _judge(call: Call, entry: Kept) -> Judgement:
 
 
 def _lane(call: Call, fire: Fire) -> list[Standing]:
-    """Those of its lane that its judgement depends on.  Of those who only wait there may be thousands."""
+    """Those of its lane that its judgement depends on.  Of those who are just due there may be thousands."""
     if not fire.lane:
         return []
-    only_holders = fire.policy.concurrency == "Forbid" or _waits_alone(fire)
-    return call.holders(fire.lane) if only_holders else call.lane(fire.lane)
+    if fire.policy.concurrency == "Forbid" or _waits_alone(fire):
+        return call.holders(fire.lane)
+    if fire.policy.concurrency == "Queue":
+        return call.holders(fire.lane) + call.waiters(fire.lane)
+    return call.lane(fire.lane)
 
 
 def _waits_alone(fire: Fire) -> bool:

@@ -4,8 +4,8 @@ An ask that has no place left to run passes over the fires that would surely jus
 sentenced and have no lane are not even looked at, the others by an index alone.  One that has no sentence
 left passes over those that would surely be sentenced.  In doubt a fire is found, and judged.
 
-However much is due, one ask looks at `LOOKS_MAX` rows from the oldest on and, if it is not served by them, at
-as many from where the last one stopped: what is stuck at the head hides nothing for long, and costs no more
+However much is due, one ask looks at a stretch of `LOOKS_MAX` rows from the oldest on and, if it is not
+served by them, at two others further on: what is stuck at the head hides nothing for long, and costs no more
 the more there is of it.
 """
 
@@ -21,8 +21,9 @@ from detent.stores.sqlite_rows import Kept
 from detent.values import Any, NamedTuple
 
 DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
-LOOKS_MAX = 2000  # rows of one stretch: a few milliseconds
-VAIN_MAX = 500  # of them judged for nothing
+LOOKS_MAX = 1000  # rows of one stretch: a few milliseconds
+GLANCE_MAX = 200  # by one who can neither run nor settle any more, and may only tell some to wait or to stop
+VAIN_MAX = 300  # of them judged for nothing
 
 Place = tuple[float, str]  # in the order in which fires are due
 HEAD: Place = (float("-inf"), "")
@@ -37,7 +38,7 @@ class Wants(NamedTuple):
 
 
 class Due:
-    """The fires that are due on one queue, in order: a stretch of them, and perhaps another further on."""
+    """The fires that are due on one queue, in order: a stretch of them, and perhaps others further on."""
 
     def __init__(self, call: Call, ask: Ask, queue: str) -> None:
         self._call, self._ask = call, ask
@@ -63,11 +64,14 @@ class Due:
         self._end: Place | None = None
         self.values |= {"since": start[0], "since_key": start[1]}
 
-    def go_on(self, far: Place) -> Place:
-        """Look at another stretch: behind this one or, if that is further on, behind this place."""
-        start = max(self.stop or HEAD, far)
+    def go_on(self, start: Place) -> None:
+        """Look at another stretch, behind this place."""
         self._stretch(start)
-        return start
+
+    @property
+    def young(self) -> Place:
+        """Behind it, nothing is an instant of an outage."""
+        return self._call.wall - LATE_S, ""
 
     @property
     def stop(self) -> Place | None:
@@ -104,7 +108,8 @@ class Due:
         if not wants.runs:
             source, where = DOUBTFUL, [AFTER, IS_DOUBTFUL]
         self.values |= {"since": self._place[0], "since_key": self._place[1]}
-        where.append(self._limit(source, where))
+        most = LOOKS_MAX if wants.runs or wants.settles else GLANCE_MAX
+        where.append(self._limit(source, where, most))
         where += [f"NOT ({_GOES_ON_WAITING})", f"NOT ({IS_HELD})"]
         if useless := self._useless(wants):
             where.append(f"NOT (({useless}) AND NOT ({MAY_BE_SENTENCED}) AND {IS_FREE})")
@@ -114,11 +119,11 @@ class Due:
 
     def limit(self) -> str:
         """Until where the stretch goes."""
-        return self._limit(READY, [AFTER])
+        return self._limit(READY, [AFTER], LOOKS_MAX)
 
-    def _limit(self, source: str, where: list[str]) -> str:
+    def _limit(self, source: str, where: list[str], most: int) -> str:
         last = f"SELECT run_at, key FROM {source} WHERE {' AND '.join([*where, BY_NOW])} {_LAST}"
-        self._end = self._call.db.execute(last, self.values).fetchone()
+        self._end = self._call.db.execute(last, {**self.values, "others": most - 1}).fetchone()
         if not self._end:
             return BY_NOW
         self.values |= {"until": self._end[0], "until_key": self._end[1]}
@@ -136,7 +141,7 @@ READY, DOUBTFUL = "fires INDEXED BY fires_ready", "fires INDEXED BY fires_doubtf
 # The index serves for one limit on each side.
 AFTER = "state = 'pending' AND app = :app AND queue = :queue AND (run_at, key) > (:since, :since_key)"
 BY_NOW = "run_at <= :now"
-_LAST = f"ORDER BY run_at, key LIMIT 1 OFFSET {LOOKS_MAX - 1}"
+_LAST = "ORDER BY run_at, key LIMIT 1 OFFSET :others"
 IS_DOUBTFUL = """
 (lane <> '' OR origin IN ('schedule', 'hook') OR start_by IS NOT NULL OR sentence IS NOT NULL)
 """.strip()  # word for word as in the index
