@@ -116,3 +116,8 @@ def without_work(verdict: Verdict) -> tuple[Verdict, End]:
 def is_in_doubt(fire: Fire, job: Job | None) -> bool:
     """Was it planned by another definition of the job than this one?"""
     return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)
+
+
+def is_sentenced(claim: Claim) -> bool:
+    """Is it only to be settled?  Then it takes no place; a hook has its own anyway."""
+    return claim.sentence is not None and claim.fire.origin != "hook"

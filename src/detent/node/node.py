@@ -18,7 +18,7 @@ from detent.core.envelope import Refusal
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
-from detent.node.attempt import Holding, Went, is_in_doubt, judge, start, without_work, work_of
+from detent.node.attempt import Holding, Went, is_in_doubt, is_sentenced, judge, start, without_work, work_of
 from detent.node.bell import Bell
 from detent.node.burst import Burst
 from detent.node.edges import Edges, Pace
@@ -40,7 +40,7 @@ class Node(Planning):
         self._dead: set[str] = set()
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, Holding] = {}  # by fence, until settled
-        self._hooks = 0  # among them
+        self._hooks = self._sentenced = 0  # among them: neither takes a place
         self._renew_by = math.inf  # not later than the first of them has to be renewed
         self._beginning = 0  # rounds of attempts that are being begun
         self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
@@ -115,7 +115,7 @@ class Node(Planning):
         """A call of the store costs as much for one fire as for ten: under load, some are gathered first."""
         many = self._most() // 4
         if bell is self._look:
-            return self.draining or self._most() - len(self._held) >= many
+            return self.draining or self._free() >= many
         return bell is not self._tell or len(self._done) >= many
 
     # Planning.
@@ -157,6 +157,7 @@ class Node(Planning):
     def _hold(self, fresh: Sequence[Holding]) -> None:
         self._held.update((holding.claim.fence, holding) for holding in fresh)
         self._hooks += sum([holding.claim.fire.origin == "hook" for holding in fresh])
+        self._sentenced += sum([is_sentenced(holding.claim) for holding in fresh])
         of_each_ttl = {holding.claim.ttl_s: holding for holding in fresh}  # few: they are from one ask
         self._renew_by = min(self._renew_by, *(holding.renew_at for holding in of_each_ttl.values()))
         self._keep.ring()
@@ -164,6 +165,7 @@ class Node(Planning):
     def _let_go(self, claim: Claim) -> None:
         del self._held[claim.fence]
         self._hooks -= is_hook(claim.fire)
+        self._sentenced -= is_sentenced(claim)
 
     def _new_ask(self) -> Ask:
         self._asks, self._owes_hooks = self._asks + 1, False
@@ -181,8 +183,11 @@ class Node(Planning):
 
     def _room(self) -> tuple[int, int]:
         """For how much work, and for how many hooks."""
-        work = 0 if self.draining else max(0, self._most() - len(self._held) + self._hooks)
+        work = 0 if self.draining else self._free()
         return work, max(0, self.pace.max_hooks - self._hooks)
+
+    def _free(self) -> int:
+        return max(0, self._most() - len(self._held) + self._hooks + self._sentenced)
 
     def _most(self) -> int:
         return self.pace.max_running * self.edges.stretch()
