@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from detent import jsontext as json
 from detent.model import Outcome, Report
 from detent.stores.base import BREAKER, app_of
-from detent.stores.sqlite_call import Call
+from detent.stores.sqlite_call import SET_JOB, Call
 from detent.stores.sqlite_rows import outcome_column
 from detent.values import Any
 
@@ -45,8 +45,8 @@ def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]
     call.db.execute(_END, (outcome, outcome, call.wall, json.dumps([id for id, *_ in settled])))
     call.db.execute(_ADD_ATTEMPTS, (call.wall, outcome, json.dumps(attempts)))
     call.add_words([(id, number, report.tail, report.result) for id, number, report in settled])
-    for job in {row[4] for row in found} if has_succeeded else ():
-        call.succeed(job, call.wall)
+    if has_succeeded:
+        call.db.execute(_SUCCEED, (call.wall, json.dumps(list({row[4] for row in found}))))
     return [row[0] for row in found]
 
 
@@ -82,6 +82,7 @@ _END = """
 UPDATE fires SET state = 'over', waits = 0, outcome = ?, verdict = ?, again = NULL, counts = 1, over_at = ?
 WHERE id IN (SELECT value FROM json_each(?))
 """
+_SUCCEED = f"INSERT INTO jobs SELECT value, ?, NULL FROM json_each(?) WHERE true {SET_JOB}"
 _SENTENCED = """
 SELECT json_group_array(json_array(json_extract(told.value, '$[0]'), fires.id))
 FROM json_each(?) AS told CROSS JOIN fires ON fires.key = json_extract(told.value, '$[1]')
