@@ -16,7 +16,18 @@ settings.register_profile("detent", deadline=None)
 settings.load_profile("detent")
 
 TESTS = Path(__file__).parent
-PATIENT = ("app", "chaos", "docs", "e2e", "failover", "fleets", "trigger", "worker", "test_bench.py")
+PATIENT = (
+    "app",
+    "chaos",
+    "docs",
+    "e2e",
+    "failover",
+    "fleets",
+    "stores",
+    "trigger",
+    "worker",
+    "test_bench.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
