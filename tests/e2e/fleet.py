@@ -43,7 +43,7 @@ def wait_for(look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "i
     give_up_at = time.monotonic() + within_s
     while not (found := look()):
         assert time.monotonic() < give_up_at, f"{what} did not come to pass within {within_s:g} s"
-        time.sleep(0.01)
+        time.sleep(0.02)
     return found
 
 

@@ -46,10 +46,11 @@ def _suffer_all(kind: str, folder: Path) -> dict[str, tuple[str, str]]:
     """By trouble: what it lacks here, and how it went wrong."""
     if kind == "postgres":
         shared_server()  # not by several threads at once
+    troubles = sorted(TROUBLES[kind].items(), key=lambda item: not item[1].forgets)  # the longest first
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {
             name: pool.submit(suffer, kind, trouble, folder / f"{kind}_{number}")
-            for number, (name, trouble) in enumerate(TROUBLES[kind].items())
+            for number, (name, trouble) in enumerate(troubles)
         }
     return {name: _told(future.exception()) for name, future in futures.items()}
 

@@ -1,4 +1,7 @@
-"""Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time."""
+"""Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time.
+
+One that needs a world of its own kind to show names its mood: that is where the hunt for it begins.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from detent.core.settle import settle
 from detent.model import Ask, Chart, Claim, End, Grants, Job, Outcome, Plan, Verdict, Work
 from detent.node.attempt import Holding
 from detent.node.node import Node
-from detent.stores.base import SINCE_2020_S
 from detent.stores.entry import Entry
 from detent.testing.simwork import SimRunning, SimWarden
 from detent.testing.witness import WatchedStore
@@ -28,6 +30,8 @@ EPOCH = instant(0)
 class AsksAreForgotten(WatchedStore):
     """A repeated ask is granted anew."""
 
+    mood = "gentle"
+
     numbers = count(1)
 
     def claim(self, ask: Ask) -> Grants:
@@ -36,6 +40,8 @@ class AsksAreForgotten(WatchedStore):
 
 class AnOldAskIsGranted(WatchedStore):
     """Only the newest ask is known again; one that arrives late counts as new."""
+
+    mood = "gentle"
 
     def claim(self, ask: Ask) -> Grants:
         if ask.number < self._asks.get(ask.node, (0, 0))[0]:
@@ -134,6 +140,8 @@ class HooksAreForgotten(WatchedStore):
 class AHookRerunsItsFire(Node):
     """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
 
+    mood = "crash"
+
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
         if holding.running and not holding.settled:
             holding.settled = True
@@ -160,6 +168,8 @@ class EventsAreNotConfirmed(Node):
 
 class PlansMayLeaveGaps(WatchedStore):
     """A plan is recorded wherever it starts."""
+
+    mood = "failover"
 
     def advance(self, app: str, plans: Any) -> Chart:
         return super().advance(app, [plan._replace(since=EPOCH) for plan in plans])
@@ -207,6 +217,8 @@ class NothingIsTakenBack(WatchedStore):
 class TheMarkStaysAhead(WatchedStore):
     """The new schedule starts where the old one was planned to."""
 
+    mood = "failover"
+
     def _revise(self, job: str, revision: str | None) -> None:
         mark = self._marks.get(job)
         super()._revise(job, revision)
@@ -217,6 +229,8 @@ class TheMarkStaysAhead(WatchedStore):
 class AClockSetBackBringsInstantsBack(WatchedStore):
     """A changed job goes on from now, whatever was launched by a clock that was ahead."""
 
+    mood = "failover"
+
     def _revise(self, job: str, revision: str | None) -> None:
         self._reached.pop(job, None)
         super()._revise(job, revision)
@@ -225,12 +239,16 @@ class AClockSetBackBringsInstantsBack(WatchedStore):
 class AnyAdoptionIsTaken(WatchedStore):
     """Also one that was under way while another happened."""
 
+    mood = "deploy"
+
     def adopt(self, app: str, seen: int, revisions: Any) -> Chart:
         return super().adopt(app, self._generations.get(app, 0) if seen >= 0 else seen, revisions)
 
 
 class NobodyAdoptsAgain(Node):
     """After a failover, a node takes whatever jobs it finds in force."""
+
+    mood = "deploy"
 
     before = False
 
@@ -249,6 +267,8 @@ class NobodyAdoptsAgain(Node):
 class OneFenceForAllEras(WatchedStore):
     """A fence is a plain counter."""
 
+    mood = "failover"
+
     def _new_era(self) -> None:
         fences = dict(self._fences)
         super()._new_era()
@@ -256,22 +276,21 @@ class OneFenceForAllEras(WatchedStore):
 
 
 class ANewEraGrantsAtOnce(WatchedStore):
+    mood = "failover"
+
     def _new_era(self) -> None:
         super()._new_era()
         self._calm_until = 0.0
 
 
 class ClaimsExpireByTheWallClock(WatchedStore):
-    def _live(self, entry: Entry) -> bool:
-        return entry.state == "claimed" and entry.expires > self._wall() - SINCE_2020_S - self.start
+    """Whoever sets the clock ends claims, or lets them live on."""
 
-    def _due(self, entry: Entry, now: float) -> bool:
-        return not self._live(entry) if entry.state == "claimed" else super()._due(entry, now)
-
-    @property
-    def start(self) -> float:
-        self._begun: float = getattr(self, "_begun", self._wall() - SINCE_2020_S - self._monotonic())
-        return self._begun
+    def _now(self) -> float:
+        before, now = self._offset, super()._now()
+        for entry in self._open.values():
+            entry.expires -= self._offset - before
+        return now
 
 
 class LostIsAlwaysRerun(Node):
@@ -294,6 +313,8 @@ class TrustCountsFromTheReply(Node):
 class Oversleeps(Node):
     """It looks once in a while, whatever the store says about when."""
 
+    mood = "calm"
+
     async def _claim(self) -> float:
         await super()._claim()
         return self.pace.idle_s
@@ -301,6 +322,8 @@ class Oversleeps(Node):
 
 class ARetryIsForgottenUntilLater(Node):
     """Nobody comes back for a retry when it is due."""
+
+    mood = "calm"
 
     async def _report(self) -> float:
         ring, self._look.ring = self._look.ring, lambda: None  # type: ignore[method-assign]
@@ -349,6 +372,10 @@ MUTANTS: list[type] = [
     and one.__module__ == __name__
 ]
 KINDS: dict[type, str] = {Node: "node_type", WatchedStore: "store_type", SimWarden: "warden_type"}
+
+
+def mood_of(mutant: type) -> str:
+    return getattr(mutant, "mood", "rough")
 
 
 def planted(mutant: type) -> dict[str, Any]:

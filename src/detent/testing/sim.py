@@ -325,7 +325,7 @@ class Sim:
         if self.mood == "failover":
             saved = self.store.save()
             self.held = []
-            await asyncio.sleep(self.rng.choice([1, 10, 60]))
+            await asyncio.sleep(self.rng.choice([1, 10, 60, 200]))
             self.promote(saved)
 
     def promote(self, saved: dict[str, Any]) -> None:
