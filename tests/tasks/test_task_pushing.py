@@ -277,6 +277,14 @@ def test_tokens_grow_also_where_the_clock_is_set_back() -> None:
     assert {len(one) for one in made} == {32}
 
 
+def test_tokens_grow_also_where_a_millisecond_has_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detent.queueing.tokens._COUNT_MAX", 4)
+    tokens, now = Tokens(), datetime.now(UTC)
+    made = tokens.take(3, now) + tokens.take(11, now) + tokens.take(0, now) + tokens.take(1, now)
+    assert len(made) == 15 and all(one < other for one, other in pairwise(made))
+    assert {len(one) for one in made} == {32}
+
+
 def _token(at: datetime) -> str:
     return TOKENS.take(1, at)[0]
 

@@ -96,7 +96,8 @@ def messages(
                 like.start_by,
                 like.policy,
                 "push",
-                payload=sealer.seal(key, run, args),
+                "",
+                sealer.seal(key, run, args),
             )
         )
     return made
