@@ -214,7 +214,7 @@ class Batch:
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
         request = f'{{"id": {json.dumps(self._work.id)}, "more": [{more}]}}'
-        said = {"do": "more", "id": self._work.id, "request": request, "messages": messages}
+        said = {"do": "more", "id": self._work.id, "request": request.encode(), "messages": messages}
         self._batches.warden.send(said)
 
     def extend_soon(self) -> None:

@@ -124,24 +124,29 @@ def short(members: Sequence[Member]) -> int:
 
 
 def requests(members: Iterable[Member]) -> str:
-    """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What they have in
-    common is written once."""
-    texts, heads = [], dict[tuple[Any, ...], tuple[str, str]]()
+    """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What it has in common
+    with the one before is not said again."""
+    texts: list[str] = []
+    alike, due_at, due = None, None, ""
     for member in members:
-        claim = member.claim
-        fire = claim.fire
-        alike = member.call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at
-        known = heads.get(alike)
-        if known is None:
-            steady = member.call.function, not fire.policy.drop_result, fire.policy.timeout_s, fire.job
-            known = heads[alike] = (
-                json.dumps(steady)[:-1],
-                json.dumps([claim.node, previous_success(claim)])[1:-1],
-            )
-        head, end = known
-        own = f"{_quoted(fire.key)}, {_quoted(fire.run_id)}, {fire.due_at.timestamp()!r}, {claim.attempt}"
-        texts.append(f"{head}, {own}, {claim.fence}, {end}, {member.call.args}]")
+        claim, call = member.claim, member.call
+        fire, common = claim.fire, "null"
+        if alike != (
+            alike := (call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at)
+        ):
+            common = _common(member)
+        if fire.due_at is not due_at:
+            due_at, due = fire.due_at, repr(fire.due_at.timestamp())
+        own = f"{_quoted(fire.key)},{_quoted(fire.run_id)},{due},{claim.attempt},{claim.fence}"
+        texts.append(f"[{common},{own},{call.args}]")
     return ",".join(texts)
+
+
+def _common(member: Member) -> str:
+    """As `call_batch.Common` has it."""
+    claim, fire = member.claim, member.claim.fire
+    keeps, timeout_s = not fire.policy.drop_result, fire.policy.timeout_s
+    return json.dumps([member.call.function, keeps, timeout_s, fire.job, claim.node, previous_success(claim)])
 
 
 def end_of(said: Sequence[Any], timeout_s: float) -> End:
