@@ -8,7 +8,6 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from detent import jsontext as json
-from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
 from detent.runners.call import previous_success
@@ -33,7 +32,7 @@ class Parting:
 
     def __init__(self) -> None:
         self._is_done = False
-        self._waiting: list[Callable[[Any], object]] = []
+        self._waiting: tuple[Callable[[Any], object], ...] = ()
         self._went: Went = None
 
     @classmethod
@@ -53,7 +52,7 @@ class Parting:
 
     def set_result(self, went: Went) -> None:
         self._is_done, self._went = True, went
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, ()
         for tell in waiting:
             tell(self)
 
@@ -61,16 +60,18 @@ class Parting:
         if self._is_done:
             tell(self)
         else:
-            self._waiting.append(tell)
+            self._waiting += (tell,)
 
     def remove_done_callback(self, tell: Callable[[Any], object]) -> int:
         before = len(self._waiting)
-        self._waiting = [one for one in self._waiting if one != tell]
+        self._waiting = tuple(one for one in self._waiting if one != tell)
         return before - len(self._waiting)
 
 
 class Member:
     """One message of a batch."""
+
+    __slots__ = ("batch", "call", "claim", "end", "gone", "timer", "told", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
         self.gone = Parting.new()
@@ -92,9 +93,9 @@ class Member:
         else:
             self.resolve(None)
 
-    def is_wanted(self) -> bool:
+    def is_wanted(self, now: float) -> bool:
         """May it still be begun?  If not, it is over."""
-        if boottime() >= self.trusted_by:
+        if now >= self.trusted_by:
             self.resolve(None)
         return not self.gone.done()
 
