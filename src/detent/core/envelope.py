@@ -134,8 +134,8 @@ def _usual_letter(fire: Fire) -> Letter | None:
     before, _, rest = fire.payload.partition(_ARGS)
     app, _, task = fire.job.partition(".")
     start = f"{_start(fire.key)}{_middle(app, task, fire.queue)}"
-    pushed_at = before[len(start) :]
-    if not before.startswith(start) or not _PUSHED_AT.fullmatch(pushed_at):
+    pushed_at = _pushed_at(before[len(start) :]) if before.startswith(start) else None
+    if pushed_at is None:
         return None
     try:
         value, end = decoder.raw_decode(rest)
@@ -144,7 +144,13 @@ def _usual_letter(fire: Fire) -> Letter | None:
     args = rest[:end]  # on one line, and without half a character
     is_plain = type(value) in _CONTAINERS and "\\" not in args and args.isprintable()
     is_whole = rest[end:] == "}" or _SIGNED_END.fullmatch(rest, end)
-    return Letter(task, args, float(pushed_at)) if is_plain and is_whole else None
+    return Letter(task, args, pushed_at) if is_plain and is_whole else None
+
+
+@lru_cache(maxsize=256)
+def _pushed_at(text: str) -> float | None:
+    """None: it is not written as we do."""
+    return float(text) if _PUSHED_AT.fullmatch(text) else None
 
 
 def _read_letter(fire: Fire, rules: Rules, is_trusted: bool) -> Letter | Refusal:

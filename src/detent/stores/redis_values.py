@@ -152,15 +152,16 @@ def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]
     kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # the number, and how a text ends
     words: list[bytes] = []
     alike, number, end = None, b"0", ""
-    due_at, due = None, ""
+    due_at, due, due_word = None, "", b""
     for fire in fires:
-        _, job, at, _, queue, lane, start_by, policy, origin, revision, _, _, _ = fire
+        key, job, at, run_id, queue, lane, start_by, policy, origin, revision, payload, _, _ = fire
         if alike != (alike := (job, queue, lane, start_by, id(policy), origin, revision)):
             number, end = kinds.get(alike) or kinds.setdefault(alike, _kind_of(fire, rules))
         if at is not due_at:
             due_at, due = at, repr(at.timestamp())
-        text = _light_text(fire, due, end) if end else fire_text(fire)
-        words += (fire.key.encode(), due.encode(), number, text)
+            due_word = due.encode()
+        own = f'{{"key":{quoted(key)},"due":{due},"run_id":{quoted(run_id)},"payload":{quoted(payload)},'
+        words += (key.encode(), due_word, number, to_text(own + end) if end else fire_text(fire))
     return rules, words
 
 
@@ -182,14 +183,6 @@ def _end_of_text(fire: Fire) -> str:
         "revision": fire.revision,
     }
     return json.dumps(_given(values), ensure_ascii=False, separators=(",", ":"))[1:]
-
-
-def _light_text(fire: Fire, due: str, end: str) -> bytes:
-    key, run_id, payload = quoted(fire.key), quoted(fire.run_id), quoted(fire.payload)
-    try:
-        return f'{{"key":{key},"due":{due},"run_id":{run_id},"payload":{payload},{end}'.encode()
-    except UnicodeEncodeError:
-        return fire_text(fire)
 
 
 def fires_of(texts: Sequence[bytes]) -> list[Fire]:
