@@ -282,7 +282,8 @@ class Node(Planning):
         return self.pace.idle_s
 
     def _starts_come_first(self) -> bool:
-        return self._burst.comes_first(self.edges.monotonic(), bool(self._beginning))
+        """Not in a worker: what has ended there makes room for what waits in its queues."""
+        return self.pace.plans and self._burst.comes_first(self.edges.monotonic(), bool(self._beginning))
 
     def _broken(self, holding: Holding, error: Exception) -> Verdict:
         """A bug of ours must not leave the fire open for ever."""
