@@ -7,15 +7,12 @@ machine is asleep, and is the same for all processes of a host: claims are trust
 import time
 from datetime import UTC, datetime
 
+monotonic = time.monotonic  # without a function around it: it is read several times for each of thousands
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def wall() -> float:
     return time.time()
-
-
-def monotonic() -> float:
-    return time.monotonic()
 
 
 def boottime() -> float:

@@ -24,10 +24,12 @@ class _Reading:
 
 
 try:
-    from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
+    from _json import encode_basestring as encode_basestring
+    from _json import encode_basestring_ascii, make_encoder, make_scanner
 except ImportError:  # an interpreter that has it otherwise
     from json import dumps as dumps
     from json import loads as loads
+    from json.encoder import encode_basestring as encode_basestring
 else:
     _scan = make_scanner(_Reading)  # type: ignore[arg-type]
 

@@ -73,12 +73,12 @@ else:
 
         def _replace(self, /, **changes):
             fields, values = self._fields, [*self]
-            for field, value in changes.items():
-                if field not in fields:
-                    raise ValueError(
-                        f"got unexpected field names: {[one for one in changes if one not in fields]!r}"
-                    )
-                values[fields.index(field)] = value
+            try:
+                for field, value in changes.items():
+                    values[fields.index(field)] = value
+            except ValueError:
+                unknown = [one for one in changes if one not in fields]
+                raise ValueError(f"got unexpected field names: {unknown!r}") from None
             return tuple.__new__(type(self), values)
 
         def _asdict(self):

@@ -1,6 +1,16 @@
 """How much is asked for while more and more is due, and what waits for it."""
 
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
 from detent.node.burst import BITE, GROWTH, Burst
+from detent.node.edges import Edges, Pace
+from detent.node.node import Node
+from detent.stores.memory import MemoryStore
 
 
 def test_full_asks_grow_and_the_first_that_is_not_full_ends_it() -> None:
@@ -27,3 +37,24 @@ def test_ends_wait_for_beginnings_to_the_last_but_not_for_long() -> None:
     assert not burst.comes_first(1.1, begins=True)
     assert not burst.comes_first(0.8, begins=False)
     assert not burst.comes_first(0.8, begins=True)
+
+
+@pytest.mark.parametrize("plans", [True, False])
+def test_in_a_worker_what_has_ended_does_not_wait(plans: bool) -> None:
+    """It makes room for what waits in the queue; a burst of jobs at one instant has all the room it needs."""
+
+    async def offload(line: str, call: Callable[..., Any], *args: Any) -> Any:
+        return call(*args)
+
+    edges = Edges(
+        store=MemoryStore(),
+        starter=None,  # type: ignore[arg-type]  # nothing is started
+        offload=offload,
+        spawn=asyncio.ensure_future,  # type: ignore[arg-type]
+        monotonic=lambda: 0.5,
+        rng=Random(1),
+        emit=lambda event, **facts: None,
+    )
+    node = Node("n.1", "a", {}, edges, Pace(plans=plans))
+    node._burst.goes_on(is_full=True, asked=BITE, now=0.0)
+    assert node._starts_come_first() == plans

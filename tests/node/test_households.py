@@ -7,7 +7,7 @@ from detent.node.wardenry.household import STALLED_S, START_COST_S, Household
 from detent.node.wardenry.spawn import Order
 
 ORDER = Order("", (), {}, "", "", 0.0, 0.0, 0.0, 0.0, "end", "", "", 0)
-CALL = CallOrder("", "", "", [], 0.0, 0.0, 0.0, 0.0, "", "", 0)
+CALL = CallOrder("", "", b"", [], 0.0, 0.0, 0.0, 0.0, "", "", 0)
 NOW = 1000.0
 
 

@@ -29,7 +29,18 @@ def test_beside_others_it_takes_bites_that_grow_while_there_is_more() -> None:
     while share.take(bite := share.bite(ROOM - sum(bites)), bite, room=ROOM - sum(bites) - bite):
         bites.append(bite)
     assert bites == [BITE, 2 * BITE, 4 * BITE, 8 * BITE]
-    assert share.bite(ROOM) == BITE, "a small one again once it is full"
+    assert share.bite(ROOM) > BITE, "there was more than it had room for"
+    assert not share.take(0, 0, room=0) and share.bite(ROOM) > BITE, "it asked for nothing"
+    assert not share.take(3, 2, room=1)
+    assert share.bite(ROOM) == BITE, "a small one again once there is no more"
+
+
+def test_a_bite_that_room_made_small_does_not_grow_for_it() -> None:
+    share = shared()
+    share.take(BITE, BITE, ROOM)
+    for _ in range(9):
+        assert share.take(1, 1, room=1)
+    assert share.bite(ROOM) == 2 * BITE
 
 
 def test_a_bite_that_is_not_filled_is_the_last_one() -> None:

@@ -8,12 +8,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from detent.clock import instant
+from detent.model import Call, Claim, Fire, Policy
+from detent.node.members import Member, requests
 from detent.runners.call_batch import TAIL_MAX, TIMED_OUT, Batch
 
 DONE: list[Any] = []
@@ -76,9 +78,8 @@ class Carrier:
         self._turns -= 1
         return self._turns >= 0
 
-    @contextmanager
-    def interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        yield
+    def interrupted_by(self, interrupt: Callable[[], object]) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()
 
     def hear_more(self, *, is_said: bool) -> list[Any] | None:
         if not is_said:
@@ -94,7 +95,7 @@ class Carrier:
 
 def call(function: str, *args: Any, keeps: bool = True, timeout_s: float = 0.0) -> list[Any]:
     name = f"{__name__}:{function}"
-    return [name, keeps, timeout_s, "a.b", "a.b#1", "r1", 0.0, 2, 9, "n.1", None, list(args)]
+    return [[name, keeps, timeout_s, "a.b", "n.1", None], "a.b#1", "r1", 0.0, 2, 9, list(args)]
 
 
 def carry_out(*calls: list[Any], turns: int = 1000, more: list[Any] | None = None) -> list[Any]:
@@ -140,6 +141,20 @@ def test_an_answer_comes_before_the_next_begins() -> None:
 def test_where_there_is_no_turn_left_nothing_more_is_begun() -> None:
     assert [part[0] for part in carry_out(*[call("note", n) for n in range(5)], turns=2)] == [0, 1]
     assert DONE == [(0,), (1,)]
+
+
+def test_what_a_message_has_in_common_with_the_one_before_is_not_said_again() -> None:
+    """What the node writes of its claims is what a function is told of its fire."""
+    plain, other, nothing_kept = Policy(), Policy(timeout_s=5), Policy(drop_result=True)
+    members = []
+    for number, policy in enumerate([plain, plain, other, nothing_kept, plain]):
+        fire = Fire(f'a.b#"{number}', "a.b", instant(number // 2), f"r{number}", policy=policy, origin="push")
+        claim = Claim(fire, "n.1", 7 + number, number + 1, 30.0, instant(60))
+        members.append(Member(Call(f"{__name__}:about", "[]"), claim, 0.0))
+    calls = json.loads(f"[{requests(members)}]")
+    assert [one[0] is None for one in calls] == [False, True, False, False, False]
+    told = [part[3] and json.loads(part[3]) for part in carry_out(*calls)]
+    assert told == [[f'a.b#"{n}', "a", "b", n + 1, 7 + n, "n.1"] if n != 3 else "" for n in range(5)]
 
 
 FAILURES = [

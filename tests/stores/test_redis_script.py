@@ -14,7 +14,7 @@ from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Ask, Report
 from detent.stores.redis import RedisStore
 from detent.stores.redis_script import PARTS, Script, script_of
-from detent.stores.redis_wire import QuickWire, Refused, Wire, encoded, new_wire
+from detent.stores.redis_wire import QuickWire, Refused, Wire, new_wire
 from detent.testing.store_checks_world import DONE, Asker, finish, fire, found, keys
 
 KEPT = [verbs[0] for verbs in PARTS if script_of(verbs[0]).is_kept]
@@ -188,5 +188,10 @@ def test_who_hangs_up_or_speaks_otherwise_is_away(make: Callable[..., Wire], sai
         theirs.close()
 
 
-def test_words_are_said_with_their_length_in_bytes() -> None:
-    assert encoded(("é", 1, b"\r\n")) == b"*3\r\n$2\r\n\xc3\xa9\r\n$1\r\n1\r\n$2\r\n\r\n\r\n"
+@pytest.mark.parametrize("make", [_python, _hiredis])
+def test_words_are_said_with_their_length_in_bytes(make: Callable[..., Wire]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"+OK\r\n")
+        make(ours).call_all([["é", 1, b"\r\n"]])
+        assert theirs.recv(100) == b"*3\r\n$2\r\n\xc3\xa9\r\n$1\r\n1\r\n$2\r\n\r\n\r\n"

@@ -17,7 +17,7 @@ from detent.core.envelope import open_envelope
 from detent.core.messages import rules_of
 from detent.model import Fire, Query
 from detent.queueing.tasks import TaskFunction
-from detent.queueing.tokens import TOKENS, Tokens
+from detent.queueing.tokens import _COUNT_MAX, TOKENS, Tokens
 from detent.testing import FakeClock, app_in_memory
 
 Task = TaskFunction[..., Any, Any]
@@ -274,6 +274,15 @@ def test_tokens_grow_also_where_the_clock_is_set_back() -> None:
     made = tokens.take(3, now) + tokens.take(2, now - timedelta(hours=1)) + tokens.take(2, now)
     made += tokens.take(1, now + timedelta(milliseconds=5))
     assert all(one < other for one, other in pairwise(made))
+    assert {len(one) for one in made} == {32}
+
+
+def test_tokens_grow_also_where_a_millisecond_has_no_more_of_them() -> None:
+    tokens, now = Tokens(), datetime.now(UTC)
+    made = [*tokens.take(3, now)]
+    tokens._count = _COUNT_MAX - 2
+    made += tokens.take(5, now) + tokens.take(0, now) + tokens.take(1, now)
+    assert len(made) == 9 and all(one < other for one, other in pairwise(made))
     assert {len(one) for one in made} == {32}
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
@@ -24,6 +25,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from detent.core.secrets import Secret
+from detent.core.strict_json import decode, decoder, encode, encode_ascii
 from detent.core.text import did_you_mean, listed, plural, quote, show
 from detent.errors import UsageError
 from detent.model import Fire
@@ -86,10 +88,7 @@ class Sealer:
     def __init__(
         self, like: Fire, letter: Letter, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX
     ) -> None:
-        self._middle = (
-            f',"app":{_quoted(_app_of(like))},"task":{_quoted(letter.task)},"queue":{_quoted(like.queue)}'
-            f',"pushed_at":{letter.pushed_at:.3f},"args":'
-        )
+        self._middle = f"{_middle(_app_of(like), letter.task, like.queue)}{letter.pushed_at:.3f}{_ARGS}"
         links = f',"links":{_links_text(letter.links)}' if letter.links else ""
         self._end = links + (f',"depth":{letter.depth}' if letter.depth else "")
         self._covered = _covered(like._replace(run_id=""))
@@ -97,7 +96,7 @@ class Sealer:
 
     def seal(self, key: str, run_id: str, args: str) -> str:
         """`args` is known to be JSON, with a list or an object."""
-        text = f'{{"v":{VERSION},"id":{_quoted(key)}{self._middle}{args}{self._end}'
+        text = f"{_start(key)}{self._middle}{args}{self._end}"
         if self._key:
             text = f'{text}{_SIG}{_digest(text.encode(), self._covered + run_id, self._key)}"'
         sealed = text + "}"
@@ -108,16 +107,56 @@ class Sealer:
         return sealed
 
 
+def _start(key: str) -> str:
+    return f'{{"v":{VERSION},"id":{_quoted(key)}'
+
+
+@lru_cache(maxsize=1024)
+def _middle(app: str, task: str, queue: str) -> str:
+    """Between its id and when it was pushed."""
+    return f',"app":{_quoted(app)},"task":{_quoted(task)},"queue":{_quoted(queue)},"pushed_at":'
+
+
 def open_envelope(fire: Fire, rules: Rules) -> Letter | Refusal:
     """What this fire's message asks for, or why it may not have it."""
     text = fire.payload
-    if len(text) > rules.payload_max:
-        return Refusal("oversized", f"the message has {_sizes(len(text), rules.payload_max)}; {_SMALLER}")
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    if size > rules.payload_max:
+        return Refusal("oversized", f"the message has {_sizes(size, rules.payload_max)}; {_SMALLER}")
+    is_trusted = not rules.secrets or _is_signed(fire, rules.secrets)
+    letter = (_usual_letter(fire) if is_trusted else None) or _read_letter(fire, rules, is_trusted)
+    return letter if isinstance(letter, Refusal) else _check_rules(letter, fire, rules) or letter
+
+
+def _usual_letter(fire: Fire) -> Letter | None:
+    """Most are what `Sealer` makes of their fire, which is told by comparing: only the arguments have to be
+    read.  None: this one is to be read whole."""
+    before, _, rest = fire.payload.partition(_ARGS)
+    app, _, task = fire.job.partition(".")
+    start = f"{_start(fire.key)}{_middle(app, task, fire.queue)}"
+    pushed_at = _pushed_at(before[len(start) :]) if before.startswith(start) else None
+    if pushed_at is None:
+        return None
     try:
-        raw = text.encode()
-        if len(raw) > rules.payload_max:
-            return Refusal("oversized", f"the message has {_sizes(len(raw), rules.payload_max)}; {_SMALLER}")
-        fields = _decode(text)
+        value, end = decoder.raw_decode(rest)
+    except _UNREADABLE:
+        return None
+    args = rest[:end]  # on one line, and without half a character
+    is_plain = type(value) in _CONTAINERS and "\\" not in args and args.isprintable()
+    is_whole = rest[end:] == "}" or _SIGNED_END.fullmatch(rest, end)
+    return Letter(task, args, pushed_at) if is_plain and is_whole else None
+
+
+@lru_cache(maxsize=256)
+def _pushed_at(text: str) -> float | None:
+    """None: it is not written as we do."""
+    return float(text) if _PUSHED_AT.fullmatch(text) else None
+
+
+def _read_letter(fire: Fire, rules: Rules, is_trusted: bool) -> Letter | Refusal:
+    try:
+        fire.payload.encode()
+        fields = decode(fire.payload)
     except _UNREADABLE as error:
         return _malformed(f"it is no JSON that can be read ({_worded(error)})")
     if type(fields) is not dict:
@@ -126,25 +165,26 @@ def open_envelope(fire: Fire, rules: Rules) -> Letter | Refusal:
     if type(version) is not int or version != VERSION:
         told = f"version {show(version)}" if "v" in fields else "no version"
         return Refusal("unknown-version", f"the message has {told}; this node reads version {VERSION}")
-    refusal = _check_signature(raw, fields, fire, rules.secrets) if rules.secrets else None
-    if refusal or (refusal := _check_shape(fields)):
-        return refusal
-    return _check_place(fields, fire) or _check_rules(fields, fire, rules) or _letter(fields)
+    refusal = None if is_trusted else _distrust(fields, rules.secrets)
+    return refusal or _check_shape(fields) or _check_place(fields, fire) or _letter(fields)
 
 
 # The order of the checks.
 
 
-def _check_signature(
-    raw: bytes, fields: Mapping[str, Any], fire: Fire, secrets: Sequence[Secret]
-) -> Refusal | None:
+def _is_signed(fire: Fire, secrets: Sequence[Secret]) -> bool:
+    """By one of these, whatever it says."""
+    signed, _, rest = fire.payload.encode("utf-8", "surrogatepass").rpartition(_SIG.encode())
+    covered = _covered(fire)
+    return any(
+        hmac.compare_digest(rest, f'{_digest(signed, covered, secret.key())}"}}'.encode())
+        for secret in secrets
+    )
+
+
+def _distrust(fields: Mapping[str, Any], secrets: Sequence[Secret]) -> Refusal:
     if "sig" not in fields:
         return Refusal("unsigned", "the message carries no signature, and this app has a secret")
-    signed, _, rest = raw.rpartition(_SIG.encode())
-    covered = _covered(fire)
-    for secret in secrets:
-        if hmac.compare_digest(rest, f'{_digest(signed, covered, secret.key())}"}}'.encode()):
-            return None
     fits = "fits none of the secrets" if len(secrets) > 1 else "does not fit the secret"
     return Refusal(
         "forged",
@@ -189,11 +229,12 @@ def _check_place(fields: Mapping[str, Any], fire: Fire) -> Refusal | None:
     )
 
 
-def _check_rules(fields: Mapping[str, Any], fire: Fire, rules: Rules) -> Refusal | None:
-    age_s = rules.now - max(fields["pushed_at"], fire.due_at.timestamp()) if rules.max_age_s else 0.0
-    if age_s > rules.max_age_s:
-        return Refusal("stale", f"the message is {age_s:.0f} s old; allowed are {rules.max_age_s:g} s")
-    task = fields["task"]
+def _check_rules(letter: Letter, fire: Fire, rules: Rules) -> Refusal | None:
+    if rules.max_age_s and rules.now - letter.pushed_at > rules.max_age_s:
+        age_s = rules.now - max(letter.pushed_at, fire.due_at.timestamp())
+        if age_s > rules.max_age_s:
+            return Refusal("stale", f"the message is {age_s:.0f} s old; allowed are {rules.max_age_s:g} s")
+    task = letter.task
     if task not in rules.tasks:
         return Refusal(
             "unknown-task",
@@ -212,10 +253,10 @@ def _check_rules(fields: Mapping[str, Any], fire: Fire, rules: Rules) -> Refusal
 def _letter(fields: Mapping[str, Any]) -> Letter | Refusal:
     links = fields.get("links", _NO_LINKS)
     try:
-        args = _encode(fields["args"])
+        args = encode(fields["args"])
         args.encode()
         if links:
-            _encode(links).encode()
+            encode(links).encode()
     except _UNREADABLE as error:
         return _malformed(f"args or links hold what JSON cannot ({_worded(error)})")
     return Letter(fields["task"], args, float(fields["pushed_at"]), links, fields.get("depth", 0))
@@ -244,7 +285,7 @@ def _covered(fire: Fire) -> str:
 @lru_cache(maxsize=4096)  # most fires of a task have them all in common, but for a lane of their own
 def _steady_text(values: tuple[Any, ...]) -> str:
     """Of the other fields those that are not as usual."""
-    return _encode_ascii(_changed(_STEADY, values, _USUAL))
+    return encode_ascii(_changed(_STEADY, values, _USUAL))
 
 
 def _changed(names: Iterable[str], values: Iterable[Any], usual: Iterable[Any]) -> list[Any]:
@@ -273,50 +314,11 @@ def _app_of(fire: Fire) -> str:
 # JSON, strictly.
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field is there twice")
-    return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
-
-
-def _decode(text: str) -> Any:
-    """Most have nothing around their JSON, and need not be searched for where it begins and ends."""
-    if text[:1] in _OPENING and text[-1:] in _CLOSING:
-        value, end = _decoder.raw_decode(text)
-        if end == len(text):
-            return value
-    return _decoder.decode(text)
-
-
-_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_encode_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-
-def _encoder() -> Callable[[Any], str]:
-    """For what was read from JSON; made once, as `JSONEncoder.encode` makes it anew for every text."""
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # an interpreter that has it otherwise
-        return _written.encode
-    pieces = make(None, _written.default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
-    return lambda value: "".join(pieces(value, 0))
-
-
-_encode = _encoder()
-
-
 def check_args(args: str) -> None:
     try:
-        value = _decode(args)
+        value = decode(args)
         if not args.isascii() or "\\u" in args:
-            (args + _encode(value)).encode()
+            (args + encode(value)).encode()
     except _UNREADABLE as error:
         raise UsageError(f"bad arguments: they are no JSON ({_worded(error)})") from None
     if type(value) not in (list, dict):
@@ -325,8 +327,8 @@ def check_args(args: str) -> None:
 
 def _links_text(links: Mapping[str, Any]) -> str:
     try:
-        text = _encode_ascii(dict(links))
-        _encode(_decode(text)).encode()
+        text = encode_ascii(dict(links))
+        encode(decode(text)).encode()
     except _UNREADABLE as error:
         raise UsageError(f"bad links: they cannot be written as JSON ({_worded(error)})") from None
     return text
@@ -351,8 +353,9 @@ def _sizes(size: int, most: int) -> str:
     return f"{plural(size, 'byte')}, {most:,} are allowed"
 
 
-_OPENING, _CLOSING = frozenset("{["), frozenset("}]")
-_SIG = ',"sig":"'
+_ARGS, _SIG = ',"args":', ',"sig":"'
+_PUSHED_AT = re.compile(r"[0-9]{1,11}\.[0-9]{3}")
+_SIGNED_END = re.compile(_SIG + r'[0-9a-f]{64}"\}')
 _SMALLER = "keep large data elsewhere and send its name"
 _TASK_MAX = 200  # characters of a name that are compared with those of the tasks there are
 _TEXTS = ("id", "app", "task", "queue")

@@ -84,7 +84,7 @@ def messages(
     made = []
     for token, args in letters:
         key = prefix + (wish.unique or token)
-        run = _new_run_id(due_at, key + token)
+        run = _new_run_id(due_at, key + token if wish.unique else key)
         made.append(
             Fire(
                 key,
@@ -96,7 +96,8 @@ def messages(
                 like.start_by,
                 like.policy,
                 "push",
-                payload=sealer.seal(key, run, args),
+                "",
+                sealer.seal(key, run, args),
             )
         )
     return made

@@ -97,10 +97,14 @@ def rfc3339(instant: datetime) -> str:
 def run_id(due_at: datetime, key: str) -> str:
     """A UUIDv7 that every node computes alike: the due instant, and a hash of the key."""
     digest = int.from_bytes(sha256(key.encode()).digest()[:10], "big")
-    milliseconds = int(due_at.timestamp() * 1000) & (1 << 48) - 1
-    number = milliseconds << 80 | 7 << 76 | (digest >> 62 & 0xFFF) << 64 | 2 << 62 | digest & (1 << 62) - 1
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    last = f"{2 << 62 | digest & (1 << 62) - 1:016x}"
+    return f"{_uuid_start(due_at)}-7{digest >> 62 & 0xFFF:03x}-{last[:4]}-{last[4:]}"
+
+
+@lru_cache(maxsize=256)  # many messages are pushed at once
+def _uuid_start(due_at: datetime) -> str:
+    text = f"{int(due_at.timestamp() * 1000) & (1 << 48) - 1:012x}"
+    return f"{text[:8]}-{text[8:]}"
 
 
 def _quiet_until(job: Job, until: datetime) -> datetime:

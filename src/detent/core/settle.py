@@ -49,7 +49,7 @@ def admit(claim: Claim, rng: Random) -> Verdict | None:
 def settle(end: End, claim: Claim, rng: Random) -> Verdict:
     """A lost attempt is one like any other: policy says whether another may follow."""
     policy = claim.fire.policy
-    if claim.attempt < _attempts_max(end, policy) and _is_worth_another(end, policy):
+    if _is_worth_another(end, policy) and claim.attempt < _attempts_max(end, policy):
         return Verdict(end.outcome, again_in_s=_wait_s(end, claim.attempt, policy.retries, rng))
     return Verdict(end.outcome)
 
@@ -76,8 +76,10 @@ def held_back(claim: Claim, reason: str) -> Verdict:
 
 def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
     """What to tell the store, with the hooks that follow if this is the end of the fire."""
-    follow = () if verdict.again_in_s is not None else _follow(claim, verdict.outcome, end, now) + end.follow
-    result = "" if claim.fire.policy.drop_result else end.result
+    policy, follow = claim.fire.policy, () if verdict.again_in_s is not None else end.follow
+    if policy.hooks and verdict.again_in_s is None:
+        follow = _follow(claim, verdict.outcome, end, now) + follow
+    result = "" if policy.drop_result else end.result
     return Report(claim, verdict, end.status, end.took_s, end.tail, follow, result)
 
 
@@ -114,7 +116,7 @@ def _wait_s(end: End, attempt: int, retries: Retries, rng: Random) -> float:
 
 def _follow(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fire, ...]:
     fire, event = claim.fire, _HOOKS.get(outcome.kind, "")
-    if fire.origin == "hook" or not event or not fire.policy.hooks:
+    if fire.origin == "hook" or not event:
         return ()
     told: dict[str, object] = {
         "outcome": outcome.kind,

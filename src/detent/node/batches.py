@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from detent import jsontext as json
+from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
 from detent.node.members import SUCCEEDED, Kind, Member, end_of, requests, short
@@ -70,9 +71,14 @@ class Batches:
         return member
 
     def add_again(self, kind: Kind, member: Member) -> None:
-        self._waiting.setdefault(kind, []).append(member)
+        waiting = self._waiting.get(kind)
+        if waiting is None:
+            self._waiting[kind] = [member]
+        else:
+            waiting.append(member)
         self._has_more = True
-        self.begin_soon()
+        if not self._is_beginning:
+            self.begin_soon()
 
     def begin_soon(self) -> None:
         if self._waiting and not self._is_beginning:
@@ -81,9 +87,9 @@ class Batches:
 
     def _begin_all(self) -> None:
         self._is_beginning, is_more, self._has_more = False, self._has_more, False
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting, now = self._waiting, {}, boottime()
         for kind, those in waiting.items():
-            members = [member for member in those if member.is_wanted()]
+            members = [member for member in those if member.is_wanted(now)]
             if kind.is_async:
                 self._join(kind, members)
             else:
@@ -214,7 +220,7 @@ class Batch:
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
         request = f'{{"id": {json.dumps(self._work.id)}, "more": [{more}]}}'
-        said = {"do": "more", "id": self._work.id, "request": request, "messages": messages}
+        said = {"do": "more", "id": self._work.id, "request": request.encode(), "messages": messages}
         self._batches.warden.send(said)
 
     def extend_soon(self) -> None:

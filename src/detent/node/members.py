@@ -8,7 +8,6 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from detent import jsontext as json
-from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
 from detent.runners.call import previous_success
@@ -33,7 +32,7 @@ class Parting:
 
     def __init__(self) -> None:
         self._is_done = False
-        self._waiting: list[Callable[[Any], object]] = []
+        self._waiting: tuple[Callable[[Any], object], ...] = ()
         self._went: Went = None
 
     @classmethod
@@ -53,7 +52,7 @@ class Parting:
 
     def set_result(self, went: Went) -> None:
         self._is_done, self._went = True, went
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, ()
         for tell in waiting:
             tell(self)
 
@@ -61,16 +60,18 @@ class Parting:
         if self._is_done:
             tell(self)
         else:
-            self._waiting.append(tell)
+            self._waiting += (tell,)
 
     def remove_done_callback(self, tell: Callable[[Any], object]) -> int:
         before = len(self._waiting)
-        self._waiting = [one for one in self._waiting if one != tell]
+        self._waiting = tuple(one for one in self._waiting if one != tell)
         return before - len(self._waiting)
 
 
 class Member:
     """One message of a batch."""
+
+    __slots__ = ("batch", "call", "claim", "end", "gone", "timer", "told", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
         self.gone = Parting.new()
@@ -92,9 +93,9 @@ class Member:
         else:
             self.resolve(None)
 
-    def is_wanted(self) -> bool:
+    def is_wanted(self, now: float) -> bool:
         """May it still be begun?  If not, it is over."""
-        if boottime() >= self.trusted_by:
+        if now >= self.trusted_by:
             self.resolve(None)
         return not self.gone.done()
 
@@ -124,24 +125,29 @@ def short(members: Sequence[Member]) -> int:
 
 
 def requests(members: Iterable[Member]) -> str:
-    """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What they have in
-    common is written once."""
-    texts, heads = [], dict[tuple[Any, ...], tuple[str, str]]()
+    """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What it has in common
+    with the one before is not said again."""
+    texts: list[str] = []
+    alike, due_at, due = None, None, ""
     for member in members:
-        claim = member.claim
-        fire = claim.fire
-        alike = member.call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at
-        known = heads.get(alike)
-        if known is None:
-            steady = member.call.function, not fire.policy.drop_result, fire.policy.timeout_s, fire.job
-            known = heads[alike] = (
-                json.dumps(steady)[:-1],
-                json.dumps([claim.node, previous_success(claim)])[1:-1],
-            )
-        head, end = known
-        own = f"{_quoted(fire.key)}, {_quoted(fire.run_id)}, {fire.due_at.timestamp()!r}, {claim.attempt}"
-        texts.append(f"{head}, {own}, {claim.fence}, {end}, {member.call.args}]")
+        claim, call = member.claim, member.call
+        fire, common = claim.fire, "null"
+        if alike != (
+            alike := (call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at)
+        ):
+            common = _common(member)
+        if fire.due_at is not due_at:
+            due_at, due = fire.due_at, repr(fire.due_at.timestamp())
+        own = f"{_quoted(fire.key)},{_quoted(fire.run_id)},{due},{claim.attempt},{claim.fence}"
+        texts.append(f"[{common},{own},{call.args}]")
     return ",".join(texts)
+
+
+def _common(member: Member) -> str:
+    """As `call_batch.Common` has it."""
+    claim, fire = member.claim, member.claim.fire
+    keeps, timeout_s = not fire.policy.drop_result, fire.policy.timeout_s
+    return json.dumps([member.call.function, keeps, timeout_s, fire.job, claim.node, previous_success(claim)])
 
 
 def end_of(said: Sequence[Any], timeout_s: float) -> End:

@@ -242,7 +242,7 @@ class Node(Planning):
             return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
             return give_back("its node is shutting down")
-        work = self._work_of(holding, job)
+        work = self._work_of(holding, job, now)
         if isinstance(work, Verdict):
             return work
         self.tell.start(claim, now)
@@ -252,11 +252,11 @@ class Node(Planning):
             holding.running.gone.add_done_callback(partial(self._note_end, holding))
         return None
 
-    def _work_of(self, holding: Holding, job: Job | None) -> Work | Verdict:
+    def _work_of(self, holding: Holding, job: Job | None, now: datetime) -> Work | Verdict:
         """What it is to carry out, or what becomes of it without that."""
         fire, desk = holding.claim.fire, self.edges.desk
         if desk and self._is_message(fire):
-            opened = desk.open(fire, self.store_now())
+            opened = desk.open(fire, now)
             return refuse(opened) if isinstance(opened, Refusal) else opened
         if job is None:
             self._without.add(fire.job)
@@ -287,7 +287,8 @@ class Node(Planning):
         return self.pace.idle_s
 
     def _starts_come_first(self) -> bool:
-        return self._burst.comes_first(self.edges.monotonic(), bool(self._beginning))
+        """Not in a worker: what has ended there makes room for what waits in its queues."""
+        return self.pace.plans and self._burst.comes_first(self.edges.monotonic(), bool(self._beginning))
 
     def _broken(self, holding: Holding, error: Exception) -> Verdict:
         """A bug of ours must not leave the fire open for ever."""
@@ -296,21 +297,24 @@ class Node(Planning):
         return Verdict(Outcome("failed", "internal error"))
 
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
-        told = report(holding.claim, verdict, end, self.store_now())
+        now = self.store_now()
+        told = report(holding.claim, verdict, end, now)
         if verdict.again_in_s is None:
-            follow = self._what_follows(holding, verdict.outcome, end.result)
+            follow = self._what_follows(holding, verdict.outcome, end.result, now)
             told = told._replace(follow=told.follow + follow) if follow else told
         self._done.append(told)
         holding.settled = True
         self._tell.ring()
 
-    def _what_follows(self, holding: Holding, outcome: Outcome, result: str) -> tuple[Fire, ...]:
+    def _what_follows(
+        self, holding: Holding, outcome: Outcome, result: str, now: datetime
+    ) -> tuple[Fire, ...]:
         """The messages and the jobs that its end brings about."""
         fire, desk = holding.claim.fire, self.edges.desk
         try:
             if fire.origin == "push":
-                return desk.follow(fire, outcome, self.store_now(), result) if desk else ()
-            return self._followers.fires(fire, outcome, self.store_now())
+                return desk.follow(fire, outcome, now, result) if desk else ()
+            return self._followers.fires(fire, outcome, now)
         except Exception as error:  # it has ended all the same
             self._broken(holding, error)
             return ()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-from binascii import b2a_base64
 from collections.abc import Iterable, Mapping
 
+from detent import jsontext as json
 from detent.node.wardenry.charge import CallOrder
+from detent.node.wardenry.heard import REQUEST
 from detent.runners.command import Base, Spec
-from detent.values import TYPE_CHECKING, Protocol
+from detent.values import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from detent.runners.call import CallSpec, GuardSpec, Household
 
-Message = dict[str, object]
+Message = dict[str, Any]
 
 
 class Guarded(Protocol):
@@ -25,6 +26,15 @@ class Guarded(Protocol):
 
     @property
     def trusted_by(self) -> float: ...
+
+
+def written(message: Message) -> bytes:
+    """As the warden reads it.  What it only passes on to a child has a line of its own, which comes first."""
+    request = message.get("request")
+    if request is None:
+        return json.dumps(message).encode()
+    rest = {name: value for name, value in message.items() if name != "request"}
+    return b"%b%b\n%b" % (REQUEST, request, json.dumps(rest).encode())
 
 
 def order_of(spec: Spec | CallSpec, trusted_by: float, term_by: float) -> Message:
@@ -91,7 +101,7 @@ def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
     return CallOrder(
         id=spec.id,
         household=spec.household.name,
-        request=b2a_base64(spec.request.encode(), newline=False).decode() if spec.messages else spec.request,
+        request=spec.request.encode(),
         tags=[*spec.tags],
         trusted_by=trusted_by,
         term_by=term_by,

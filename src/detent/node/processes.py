@@ -26,7 +26,7 @@ from typing import Any
 from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
 from detent.node.attempt import LaneHeld
-from detent.node.orders import base, guard_all, order_of, settle
+from detent.node.orders import base, guard_all, order_of, settle, written
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
 from detent.node.wardenry.sweep import kill_left, orphans_since, sweep
@@ -189,7 +189,7 @@ class Processes:
     def send(self, message: dict[str, Any]) -> None:
         """Where no warden is up, there is nobody to tell: what it had is being buried."""
         if self._writer and self._is_up.is_set():
-            self._unsent.append(json.dumps(message).encode())
+            self._unsent.append(written(message))
             self._send_soon()
 
     def _send_soon(self) -> None:
@@ -204,7 +204,7 @@ class Processes:
         if self._released:
             first.append({"do": "release", "ids": self._released})
         if self._writer and self._is_up.is_set() and not self._writer.is_closing():
-            self._writer.write(b"\n".join((*(json.dumps(one).encode() for one in first), *self._unsent, b"")))
+            self._writer.write(b"\n".join((*map(written, first), *self._unsent, b"")))
         for said in (self._unguarded, self._released, self._unsent):
             said.clear()
 

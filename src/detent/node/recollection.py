@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from detent.events import Emit
-from detent.model import Query, Report, Row, Verdict
+from detent.model import Claim, Query, Report, Row, Verdict
 from detent.node.telling import fields_of
 
 LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
@@ -19,13 +18,13 @@ LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
 
 class Recollection:
     def __init__(self) -> None:
-        self._launches = deque[dict[str, Any]](maxlen=LAUNCHES_MAX)
-        self._doubtful: list[dict[str, Any]] = []  # launches to be looked up, newest last
+        self._launches = deque[Claim](maxlen=LAUNCHES_MAX)
+        self._doubtful: list[Claim] = []  # launches to be looked up, newest last
 
     def keep(self, report: Report, stands: Verdict | None) -> None:
         """The store has acknowledged the end of an attempt."""
         if stands and stands.counts and report.claim.sentence is None:
-            self._launches.append(fields_of(report.claim))
+            self._launches.append(report.claim)
 
     def doubt(self) -> None:
         """The store is in another era."""
@@ -37,12 +36,12 @@ class Recollection:
         """Say which launches the store of a new era does not know."""
         while self._doubtful:
             launch = self._doubtful[-1]
-            found = await find(Query(app=app, key=launch["fire"]))
+            found = await find(Query(app=app, key=launch.fire.key))
             self._doubtful.pop()
             if _is_forgotten(launch, found):
-                emit("forgotten", **launch)
+                emit("forgotten", **fields_of(launch))
 
 
-def _is_forgotten(launch: dict[str, Any], found: list[Row]) -> bool:
+def _is_forgotten(launch: Claim, found: list[Row]) -> bool:
     """Is the fire there without this attempt?  One that is not there at all is not launched again."""
-    return any(launch["fence"] not in (one.fence for one in row.attempts) for row in found)
+    return any(launch.fence not in (one.fence for one in row.attempts) for row in found)

@@ -42,8 +42,11 @@ class Share:
         return room if self.is_alone else min(room, self._bite)
 
     def take(self, asked: int, got: int, room: int) -> bool:
-        """So many were granted, and so much room is left.  Is it worth asking for more at once?"""
+        """So many were granted, and so much room is left.  Is it worth asking for more at once?  A bite grows
+        until it is not filled: where room is all that lacks, there is enough for everybody."""
         self._had += got
-        is_more = not self.is_alone and got >= asked and room > 0
-        self._bite = self._bite * GROWTH if is_more else BITE
-        return is_more
+        if self.is_alone or got < asked:
+            self._bite = BITE
+        elif asked >= self._bite:
+            self._bite *= GROWTH
+        return not self.is_alone and got >= asked and room > 0

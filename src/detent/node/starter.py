@@ -125,16 +125,17 @@ class Runners:
         return self._bases[is_other]
 
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
+        is_light = claim.fire.origin == "push" and not claim.fire.lane
+        if is_light and call.isolation == "process":
+            return self.batches.add(call, claim, self._household(call, claim), trusted_by)
         lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
             spec = guard_spec(claim, lane)
-            if claim.fire.origin == "push" and not lane:
+            if is_light:
                 start = partial(self._house.start, call, claim, spec)
                 return self._few.add(call.function, trusted_by, start)
             return self._house.start(call, claim, spec, trusted_by)
         household = self._household(call, claim)
-        if claim.fire.origin == "push" and not lane:
-            return self.batches.add(call, claim, household, trusted_by)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
         made = call_spec(claim, call, household, command_env({}, claim, NOTHING))
         return self._begin(made._replace(output_path=path, lane=lane), trusted_by)
@@ -164,12 +165,13 @@ class Runners:
 
     def _household(self, call: Call, claim: Claim) -> Household:
         key = (call.work_dir, call.env, call.user)
-        if key not in self._households:
+        known = self._households.get(key)
+        if known is None:
             like = NOTHING._replace(env=call.env, user=call.user)
             env = command_env(self.around.env, claim, like, self.around.hidden)
             household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-            self._households[key] = household._replace(most=self.around.processes)
-        return self._households[key]
+            known = self._households[key] = household._replace(most=self.around.processes)
+        return known
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
         lifeline = Lifeline(trusted_by)

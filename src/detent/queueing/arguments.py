@@ -9,20 +9,20 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detent.core.envelope import PAYLOAD_MAX
+from detent.core.strict_json import encode
 from detent.core.text import did_you_mean, listed, plural, quote
 from detent.declarations import spot_of
 from detent.errors import UsageError
 from detent.runners.call_function import asking, is_fire
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _PLAIN = frozenset({str, int, bool, type(None)})
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NONE: dict[str, Any] = {}
 DEPTH_MAX = 100  # of lists and mappings within each other
 OURS = ("detent.queueing", "detent.app", "asyncio", "concurrent.futures", "threading")
 
@@ -51,20 +51,20 @@ class Parameters:
 
     def text(self, given: Sequence[Any], named: Mapping[str, Any]) -> str:
         """The arguments as a message carries them."""
-        if not named and self._shape.is_known and self._shape.least <= len(given) <= self._shape.most:
-            value: Any = given
-        elif named and not given and self._fits(named):
-            value = named
-        else:
-            value = self._bound(given, named)
-        return self._written(value)
+        shape = self._shape
+        if not named and shape.is_known and shape.least <= len(given) <= shape.most:
+            return self._written(given, given)
+        if named and not given and self._fits(named):
+            return self._written(named, named.values())
+        value = self._bound(given, named)
+        return self._written(value, value.values() if isinstance(value, Mapping) else value)
 
     def item_text(self, item: Any) -> str:
         """Of one item of `push_many`."""
+        if isinstance(item, (tuple, list)):
+            return self.text(item, _NONE)
         if isinstance(item, Mapping):
             return self.text((), item)
-        if isinstance(item, tuple | list):
-            return self.text(item, {})
         raise self._wrong(
             f"an item of push_many is of type {type(item).__name__}; give a tuple for its positions, "
             'like ("a",), or a mapping for its names'
@@ -110,12 +110,11 @@ class Parameters:
 
     # Writing.
 
-    def _written(self, value: Any) -> str:
-        items = value.values() if isinstance(value, Mapping) else value
+    def _written(self, value: Any, items: Iterable[Any]) -> str:
         if not _PLAIN.issuperset(map(type, items)) and (fault := _fault(value, self._names(value))):
             raise self._wrong(fault)
         try:
-            text = _encode(value if isinstance(value, dict | list | tuple) else dict(value))
+            text = encode(value if isinstance(value, (list, tuple, dict)) else dict(value))
             size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
             raise self._wrong(

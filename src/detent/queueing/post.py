@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from detent.app import Detent
 
 AGAIN_S = 60.0
-PUT_MAX = 10_000  # messages with one call of the store
+PUT_MAX = 2_000  # messages with one call of the store, which does nothing else meanwhile
 
 
 class Post:

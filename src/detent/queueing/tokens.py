@@ -24,13 +24,18 @@ class Tokens:
             now = int(at.timestamp() * 1000)
             if now > self._milliseconds:
                 self._milliseconds, self._count = now, 0
-            return [self._next() for _ in range(count)]
+            tokens: list[str] = []
+            while len(tokens) < count:
+                tokens += self._next(count - len(tokens))
+            return tokens
 
-    def _next(self) -> str:
-        self._count += 1
+    def _next(self, most: int) -> list[str]:
+        """As many as there are within a millisecond."""
         if self._count == _COUNT_MAX:
             self._milliseconds, self._count = self._milliseconds + 1, 0
-        return f"{self._milliseconds:012x}{self._count:05x}{self._own}"
+        first, self._count = self._count, min(self._count + most, _COUNT_MAX)
+        start, own = f"{self._milliseconds:012x}", self._own
+        return [f"{start}{number:05x}{own}" for number in range(first, self._count)]
 
 
 TOKENS = Tokens()

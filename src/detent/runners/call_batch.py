@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     class Carrier(Protocol):
         """Who hears of SIGTERM, and of messages that are wanted back."""
 
-        def interrupted_by(self, interrupt: Callable[[], object]) -> AbstractContextManager[None]: ...
+        def interrupted_by(self, interrupt: Callable[[], object]) -> AbstractContextManager[None]:
+            """To be entered for each of several calls."""
 
         def may_begin(self) -> bool: ...
 
@@ -52,20 +53,26 @@ TAIL_MAX = 65_536  # characters
 WAIT_S = 0.005  # so long a success may wait to be told with others
 
 
-class Message(NamedTuple):
-    """A call as the node has it."""
+class Common(NamedTuple):
+    """What messages may have in common."""
 
     function: str
     keeps: bool  # what it returns is kept
     timeout_s: float  # 0: none
     job: str
+    node: str
+    previous_success: float | None
+
+
+class Message(NamedTuple):
+    """A call as the node has it."""
+
+    common: Common  # on the wire, null: that of the message before
     key: str
     run_id: str
     due: float
     attempt: int
     fence: int
-    node: str
-    previous_success: float | None
     args: Any
 
     def fire(self) -> Any:
@@ -74,11 +81,11 @@ class Message(NamedTuple):
 
         from detent.runners.call_fire import Fire
 
-        app, _, job = self.job.partition(".")
+        app, _, job = self.common.job.partition(".")
         due_at = datetime.fromtimestamp(self.due, UTC)
-        before = self.previous_success
+        before = self.common.previous_success
         success_at = None if before is None else datetime.fromtimestamp(before, UTC)
-        told = self.attempt, self.fence, self.node, success_at
+        told = self.attempt, self.fence, self.common.node, success_at
         return Fire(self.key, app, job, self.run_id, due_at, *told)
 
 
@@ -116,7 +123,12 @@ class Answers:
 
 class Batch:
     def __init__(self, child: Carrier, calls: list[list[Any]], *, at_once: bool = True) -> None:
-        self._child, self._messages, self._at_once = child, [Message(*call) for call in calls], at_once
+        self._child, self._at_once = child, at_once
+        self._messages: list[Message] = []
+        self._common: Common | None = None  # of the newest
+        for call in calls:
+            self._read(call)
+        self._interruption = child.interrupted_by(_interrupt)
         self._found: dict[str, Callable[..., Any]] = {}
         self.has_broken = False  # an import that failed may leave anything behind
         self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
@@ -129,10 +141,10 @@ class Batch:
         """Run them all, and answer for each."""
         sys.stdout, sys.stderr = _switched(sys.stdout), _switched(sys.stderr)
         later: list[tuple[int, Any]] = []
-        for place in range(len(self._messages)):
+        for place, message in enumerate(self._messages):
             if not self._child.may_begin():
                 break
-            begun = self._begin_at(place)
+            begun = self._begin_at(place, message)
             if isinstance(begun, tuple):
                 yield begun
             else:
@@ -140,10 +152,14 @@ class Batch:
         if later:
             yield from self._carry_out_at_once(later)
 
-    def _begin_at(self, place: int) -> Part | _Later:
+    def _read(self, call: list[Any]) -> Message:
+        self._common = call[0] = Common(*call[0]) if call[0] else self._common
+        self._messages.append(Message._make(call))
+        return self._messages[-1]
+
+    def _begin_at(self, place: int, message: Message) -> Part | _Later:
         """Carry it out, or have what it gives awaited with others."""
-        message, tape = self._messages[place], _Tape()
-        self._began = monotonic()
+        tape, self._began = _Tape(), monotonic()
         token = _TAPE.set(tape)
         try:
             value = self._begin(message)
@@ -159,11 +175,12 @@ class Batch:
     def _begin(self, message: Message) -> Any:
         """What it gives.  What is not declared as async is awaited at once: one of those who follow may end
         us."""
-        with self._child.interrupted_by(_interrupt):
-            function = self._found.get(message.function) or self._find(message.function)
+        name = message.common.function
+        with self._interruption:
+            function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
             value = function(*args, **named)
-            if not hasattr(value, "__await__"):
+            if value is None or not hasattr(value, "__await__"):
                 return value
             is_later = self._at_once and is_async(function)
             return _Later(value) if is_later else _runner().run(_awaited(value))
@@ -228,11 +245,11 @@ class Batch:
             if isinstance(call, int):
                 self._cancel(call)
                 continue
-            self._messages.append(Message(*call))
+            message = self._read(call)
             if not self._child.may_begin():
                 continue
             place = len(self._messages) - 1
-            begun = self._begin_at(place)
+            begun = self._begin_at(place, message)
             if isinstance(begun, tuple):
                 self._ended.append(begun)
                 self._wake()
@@ -270,7 +287,7 @@ class Batch:
         message, began, tape = self._messages[place], monotonic(), _Tape()
         _TAPE.set(tape)  # in a context of its own
         try:
-            async with asyncio.timeout(message.timeout_s or None) as limit:
+            async with asyncio.timeout(message.common.timeout_s or None) as limit:
                 answer = _succeeded(await value, message)
         except BaseException as error:
             answer = self._failed(error)
@@ -284,7 +301,7 @@ def _interrupt() -> None:
 
 
 def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
-    if value is None or not message.keeps:
+    if value is None or not message.common.keeps:
         return 0, "", ""
     text, why_not = returned(value)
     sys.stderr.write(f"detent: {why_not}\n" if why_not else "")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-RECEIVE = 256 * 1024
+RECEIVE = 64 * 1024  # what is larger would be mapped and unmapped for each read
 PR_SET_PDEATHSIG = 1
 TURNS_FD = 99  # as in the warden's `lanes.LANE_FD`
 IMPORTING, IMPORTED = b'{"imports":1}', b'{"imports":0}'  # as the warden's `charge` knows them
@@ -46,10 +46,10 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class Child:
     def __init__(self, wire: int) -> None:
         self.wire, self._incoming = wire, b""
-        self._pid, self._home, self._env = os.getpid(), os.open(".", os.O_RDONLY), dict(os.environ)
+        self._pid, self._home, self._env = os.getpid(), os.open(".", os.O_RDONLY), _variables()
         self._umask, self._streams, self._path = _umask(), (sys.stdout, sys.stderr), [*sys.path]
-        self._interrupt: Callable[[], object] | None = None  # stops the call that is under way
-        self._is_idle = self._is_told_to_end = False
+        self.interrupt: Callable[[], object] | None = None  # stops the call that is under way
+        self._is_idle = self.is_told_to_end = False
         self._c, self._turns = _c_library(), _turns()
         self._unsaid = b""  # what goes with the next answer
         self._die_with_parent()
@@ -140,7 +140,8 @@ class Child:
         batch = Batch(self, request["calls"], at_once=at_once)
         answers = Answers(self._send, may_wait=self._turns >= 0 and not at_once)
         for part in batch.carry_out():
-            self._die_if_told()  # of what was interrupted nothing is said
+            if self.is_told_to_end:  # of what was interrupted nothing is said
+                self._die_if_told()
             if os.getpid() != self._pid:
                 os._exit(1)
             answers.add(part)
@@ -172,7 +173,7 @@ class Child:
 
     def _failed(self, error: BaseException) -> dict[str, Any]:
         reason = reason_of(error)
-        if not self._is_told_to_end:
+        if not self.is_told_to_end:
             _say(traceback_of(error) or f"detent: {reason}\n")
         return _judged(1, error=reason)
 
@@ -186,10 +187,10 @@ class Child:
 
     def _put_back(self, given: dict[str, str]) -> None:
         """The variables that were given stay: the next call is given the same ones."""
-        expected = self._env | given
-        if dict(os.environ) != expected:
-            os.environ.clear()
-            os.environ.update(expected)
+        expected = self._env | {os.fsencode(name): os.fsencode(value) for name, value in given.items()}
+        if _variables() != expected:
+            os.environb.clear()
+            os.environb.update(expected)
         with suppress(OSError):
             os.fchdir(self._home)
         os.umask(self._umask)
@@ -216,31 +217,22 @@ class Child:
     def interrupted_by(self, interrupt: Callable[[], object]) -> _Interruption:
         return _Interruption(self, interrupt)
 
-    def swap_interrupt(self, interrupt: Callable[[], object] | None) -> Callable[[], object] | None:
-        """Gives the one before."""
-        before, self._interrupt = self._interrupt, interrupt
-        return before
-
-    @property
-    def is_told_to_end(self) -> bool:
-        return self._is_told_to_end
-
     def _terminated(self, *_: object) -> None:
-        is_first, self._is_told_to_end = not self._is_told_to_end, True
+        is_first, self.is_told_to_end = not self.is_told_to_end, True
         if self._is_idle or os.getpid() != self._pid:
             self._die_if_told()
-        elif is_first and self._interrupt:
-            self._interrupt()
+        elif is_first and self.interrupt:
+            self.interrupt()
 
     def _die_if_told(self) -> None:
         """Of the signal, as a program does that has cleared up."""
-        if self._is_told_to_end:
+        if self.is_told_to_end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Interruption:
-    """Within it, this is how a call is stopped.  A class, as it is made for each of thousands."""
+    """Within it, this is how a call is stopped.  A class, as it is entered for each of thousands."""
 
     __slots__ = ("_before", "_child", "_interrupt")
 
@@ -248,13 +240,14 @@ class _Interruption:
         self._child, self._interrupt = child, interrupt
 
     def __enter__(self) -> None:
-        self._before = self._child.swap_interrupt(self._interrupt)
-        if self._child.is_told_to_end:
-            self._child.swap_interrupt(self._before)
+        child = self._child
+        self._before, child.interrupt = child.interrupt, self._interrupt
+        if child.is_told_to_end:
+            child.interrupt = self._before
             self._interrupt()
 
     def __exit__(self, *_: object) -> None:
-        self._child.swap_interrupt(self._before)
+        self._child.interrupt = self._before
 
 
 def _turns() -> int:
@@ -265,6 +258,11 @@ def _turns() -> int:
         return -1
     os.close(TURNS_FD)
     return turns
+
+
+def _variables() -> dict[bytes, bytes]:
+    """Those of our environment; all at once, where it keeps them as we think."""
+    return dict(getattr(os.environb, "_data", os.environb))
 
 
 def _umask() -> int:

@@ -121,10 +121,12 @@ class RedisStore:
                 for told in self._call(app, "put", {"delay_s": delay_s, "rules": rules}, words).texts
             ]
 
+        jobs = [fire.job for fire in fires]
+        starts = {job: f"{app_of(job)}." for job in set(jobs)}
         for fire in fires:
-            if app_of(fire.key) != app_of(fire.job):
+            if not fire.key.startswith(starts[fire.job]):
                 raise UsageError(f"the key {fire.key} must begin with its app, as its job {fire.job} does")
-        return _for_each_app(put, fires, [fire.job for fire in fires])
+        return _for_each_app(put, fires, jobs)
 
     # Running.
 
@@ -326,12 +328,16 @@ def _for_each_app(
     call: Callable[[str, list[Asked]], Sequence[Told]], asked: Sequence[Asked], jobs: Sequence[str]
 ) -> list[Told]:
     """One call for each app; the answers in the order of what was asked."""
-    apps = [app_of(job) for job in jobs]
+    app_by_job = {job: app_of(job) for job in dict.fromkeys(jobs)}
+    apps = {*app_by_job.values()}
+    if len(apps) == 1:
+        return [*call(apps.pop(), [*asked])]
+    order = [app_by_job[job] for job in jobs]
     told = {
-        app: iter(call(app, [one for one, of in zip(asked, apps, strict=True) if of == app]))
-        for app in dict.fromkeys(apps)
+        app: iter(call(app, [one for one, of in zip(asked, order, strict=True) if of == app]))
+        for app in dict.fromkeys(order)
     }
-    return [next(told[app]) for app in apps]
+    return [next(told[app]) for app in order]
 
 
 def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:

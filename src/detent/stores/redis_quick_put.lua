@@ -19,7 +19,7 @@ end
 
 -- Of all with the same rules: what goes into their indices.
 local function list_of(lists, rules)
-  local list = { rules = rules, ready = {}, book = {} }
+  local list = { rules = rules, ready = {}, book = {}, size = 0 }
   lists[rules] = list
   meet("mailboxes", rules.queue)
   meet("tasks", rules.job)
@@ -56,7 +56,7 @@ local function put_quickly(keys, found, asked, run_at)
     end
     at = 2 * place
     packs[at - 1], packs[at], some_texts[at - 1], some_texts[at] = key, packed, key, ARGV[FIRST_TEXT + 4 * place - 1]
-    at = #list.ready
+    at, list.size = list.size, list.size + 2
     list.ready[at + 1], list.ready[at + 2], list.book[at + 1], list.book[at + 2] = starts, key, due, key
   end
   if run_at > wall then

@@ -8,15 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from detent import jsontext as json
 from detent.clock import instant
-from detent.model import Ask, Attempt, Claim, Fire, Mark, Note, Plan, Policy, Query, Report, Row, Verdict
+from detent.jsontext import encode_basestring as quoted
+from detent.model import (
+    Ask,
+    Attempt,
+    Claim,
+    Fire,
+    Mark,
+    Note,
+    Outcome,
+    Plan,
+    Policy,
+    Query,
+    Report,
+    Row,
+    Verdict,
+)
 from detent.stores.base import is_planned
 from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
 from detent.values import Any
 
 REPORT_WORDS = 5
+_COMMON = b',"job":'  # in the text of a message, what is its own comes before, what many have after it
+_NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":""', 4
 FIRST_TEXT = 9  # where the texts stand among a script's arguments, counted from 1
 
 
@@ -133,24 +151,26 @@ def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]
     rules: list[dict[str, Any]] = []
     kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # the number, and how a text ends
     words: list[bytes] = []
+    alike, number, end = None, b"0", ""
+    due_at, due, due_word = None, "", b""
     for fire in fires:
-        alike = (fire.job, fire.queue, id(fire.policy), fire.start_by, fire.revision, fire.lane, fire.origin)
-        kind = kinds.get(alike)
-        if kind is None:
-            kind = b"0", ""
-            if _is_light(fire):
-                rules.append({"job": fire.job, "queue": fire.queue} | _light_rules(fire))
-                kind = b"%d" % len(rules), _end_of_text(fire)
-            kinds[alike] = kind
-        number, end = kind
-        due = repr(fire.due_at.timestamp())
-        words += (
-            fire.key.encode(),
-            due.encode(),
-            number,
-            _light_text(fire, due, end) if end else fire_text(fire),
-        )
+        key, job, at, run_id, queue, lane, start_by, policy, origin, revision, payload, _, _ = fire
+        if alike != (alike := (job, queue, lane, start_by, id(policy), origin, revision)):
+            number, end = kinds.get(alike) or kinds.setdefault(alike, _kind_of(fire, rules))
+        if at is not due_at:
+            due_at, due = at, repr(at.timestamp())
+            due_word = due.encode()
+        own = f'{{"key":{quoted(key)},"due":{due},"run_id":{quoted(run_id)},"payload":{quoted(payload)},'
+        words += (key.encode(), due_word, number, to_text(own + end) if end else fire_text(fire))
     return rules, words
+
+
+def _kind_of(fire: Fire, rules: list[dict[str, Any]]) -> tuple[bytes, str]:
+    """The number of its rules, which are added, and how its text ends; 0 and nothing: it is not light."""
+    if not _is_light(fire):
+        return b"0", ""
+    rules.append({"job": fire.job, "queue": fire.queue} | _light_rules(fire))
+    return b"%d" % len(rules), _end_of_text(fire)
 
 
 def _end_of_text(fire: Fire) -> str:
@@ -165,14 +185,24 @@ def _end_of_text(fire: Fire) -> str:
     return json.dumps(_given(values), ensure_ascii=False, separators=(",", ":"))[1:]
 
 
-def _light_text(fire: Fire, due: str, end: str) -> bytes:
-    key, run_id, payload = (
-        json.dumps(text, ensure_ascii=False) for text in (fire.key, fire.run_id, fire.payload)
-    )
-    try:
-        return f'{{"key":{key},"due":{due},"run_id":{run_id},"payload":{payload},{end}'.encode()
-    except UnicodeEncodeError:
-        return fire_text(fire)
+def fires_of(texts: Sequence[bytes]) -> list[Fire]:
+    """Of many texts: what they have in common, at their ends, is read once, and the rest of all at once."""
+    cuts = [text.rfind(_COMMON) for text in texts]
+    starts = b"},".join([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
+    alike: dict[bytes, Fire] = {}
+    instants: dict[float, datetime] = {}
+    fires = []
+    for text, cut, own in zip(texts, cuts, of_json(b"[%b}]" % starts) if texts else (), strict=True):
+        if len(own) != _OWN:
+            fires.append(fire_of(text))
+            continue
+        end, due = text[cut:], own["due"]
+        like = alike.get(end) or alike.setdefault(end, fire_of(_NOBODY + end))
+        at = instants.get(due) or instants.setdefault(due, instant(due))
+        _, job, _, _, queue, lane, start_by, policy, origin, revision, _, first_at, count = like
+        mine = own["key"], job, at, own["run_id"], queue, lane, start_by, policy, origin, revision
+        fires.append(Fire(*mine, own["payload"], first_at, count))
+    return fires
 
 
 # What is asked and answered.
@@ -236,11 +266,16 @@ def report_values(reports: Sequence[Report]) -> list[bytes]:
         words += (
             claim.fire.key.encode(),
             b"%d" % claim.fence,
-            to_text(outcome_text(verdict.outcome)),
+            _outcome_word(verdict.outcome),
             f'{{{status}"took_s":{report.took_s!r}}}'.encode(),
             _more_of(report, texts, first),
         )
     return words + texts
+
+
+@lru_cache(maxsize=64)  # most have the same
+def _outcome_word(outcome: Outcome) -> bytes:
+    return to_text(outcome_text(outcome))
 
 
 def _more_of(report: Report, texts: list[bytes], first: int) -> bytes:
@@ -266,13 +301,15 @@ def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
     """Four words for each: its fire, fence, attempt, and the rest, which is the same for most."""
     rests: dict[bytes, tuple[Any, ...]] = {}
     claims = []
-    for text, fence, attempt, rest in zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True):
+    for fire, fence, attempt, rest in zip(
+        fires_of(told[::4]), told[1::4], told[2::4], told[3::4], strict=True
+    ):
         if rest not in rests:
             found = of_json(rest)
             ttl_s = float(found["ttl_s"])
             sentence, success = outcome_of(found.get("sentence")), _instant(found.get("success"))
             rests[rest] = ttl_s, instant(now + ttl_s), sentence, success
-        claims.append(Claim(fire_of(text), node, fence, attempt, *rests[rest]))
+        claims.append(Claim(fire, node, fence, attempt, *rests[rest]))
     return tuple(claims)
 
 

@@ -6,7 +6,7 @@ answers; a process that lives for a moment does without, and has no time to load
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from detent.values import TYPE_CHECKING, Any
 
@@ -24,11 +24,12 @@ class Refused(Exception):
 class Wire:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._encode: Callable[[Sequence[Any]], bytes] = encoded
         self._buffer, self._at = b"", 0
 
     def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers; where one is an error of the server, that is raised after all were read."""
-        self._socket.sendall(b"".join(map(encoded, commands)))
+        self._socket.sendall(b"".join(map(self._encode, commands)))
         answers = [self._answer() for _ in commands]
         for answer in answers:
             if isinstance(answer, Refused):
@@ -74,11 +75,12 @@ class Wire:
 
 
 class QuickWire(Wire):
-    """The same, read by hiredis."""
+    """The same, written and read by hiredis."""
 
-    def __init__(self, connected: socket.socket, reader: Any) -> None:
+    def __init__(self, connected: socket.socket, hiredis: Any) -> None:
         super().__init__(connected)
-        self._reader = reader
+        self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=Refused)
+        self._encode = lambda command: hiredis.pack_command(tuple(command))
 
     def _answer(self) -> Any:
         while (answer := self._reader.gets()) is False:
@@ -89,10 +91,10 @@ class QuickWire(Wire):
 def new_wire(connected: socket.socket) -> Wire:
     """The quickest there is."""
     try:
-        from hiredis import Reader
+        import hiredis
     except ImportError:
         return Wire(connected)
-    return QuickWire(connected, Reader(protocolError=ConnectionError, replyError=Refused))
+    return QuickWire(connected, hiredis)
 
 
 def encoded(command: Sequence[Any]) -> bytes:

@@ -15,7 +15,7 @@ import os
 from detent import clock
 from detent import jsontext as json
 from detent.model import End, Outcome
-from detent.node.orders import base, order_of, settle
+from detent.node.orders import base, order_of, settle, written
 from detent.node.wardenry import kernel, loop
 from detent.node.wardenry.cgroups import life_directory, own_cgroup
 from detent.node.wardenry.light import signal, socket
@@ -112,7 +112,7 @@ class Warden:
 
     def send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it is gone, as whoever hears next will notice
-            self._wire.sendall(json.dumps(message).encode() + b"\n")
+            self._wire.sendall(written(message) + b"\n")
 
     def hear(self, seconds: float, heard: int) -> dict[str, Any]:
         """What it says within so long; nothing: it said nothing, or another signal came than these."""

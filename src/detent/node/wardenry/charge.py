@@ -113,7 +113,7 @@ class CallOrder(NamedTuple):
 
     id: str
     household: str  # the name of the surroundings
-    request: str  # for the child, which alone reads it; of messages in base 64: no quotes to be escaped
+    request: bytes  # for the child, which alone reads it
     tags: list[str]  # `NAME=value` in the environment of what the call starts
     trusted_by: float
     term_by: float
@@ -123,13 +123,6 @@ class CallOrder(NamedTuple):
     lane: str
     places: int
     messages: int = 0  # that it consists of, if of any
-
-    def text(self) -> bytes:
-        if not self.messages:
-            return self.request.encode()
-        from binascii import a2b_base64  # late: only workers have messages
-
-        return a2b_base64(self.request)
 
 
 class Answer(NamedTuple):

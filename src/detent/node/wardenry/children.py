@@ -113,7 +113,7 @@ class Children:
         if child and child.call and not child.call.is_answered:
             child.call.messages += message["messages"]
             child.turns.give(message["messages"])
-            child.outgoing += message["request"].encode() + b"\n"
+            child.outgoing += message["request"] + b"\n"
             self._tell(child)
 
     def hang_up(self) -> None:
@@ -186,7 +186,7 @@ class Children:
         self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
         child.turns.give(order.messages)
-        child.outgoing = order.text() + b"\n"
+        child.outgoing = order.request + b"\n"
         self._tell(child)
 
     def _tell(self, child: Child) -> None:

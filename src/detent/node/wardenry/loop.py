@@ -7,12 +7,12 @@
 4. It never blocks: not on a command's output, not on the node.
 
 The wire: JSON lines, an object each from the node: `{"do": "base", "name", "env"}` for what many commands
-have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}`
-with before the first of its kind `{"do": "settle", "household", "order", "most"}` and after the last `{"do":
-"dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`, `{"do":
-"extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do": "recall",
-"id"}` (of several messages, what is not begun), `{"do": "more", "id", "request", "messages"}` (further
-ones), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
+have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}` (its request in a
+line before), before the first of a kind `{"do": "settle", "household", "order", "most"}`, after the last
+`{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
+`{"do": "extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do":
+"recall", "id"}` (of several messages, what is not begun), `{"do": "more", "id", "messages"}` (further ones,
+as a request), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
 To the node a list in each line: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
 `{"did": "part", "id", "part"}` (of several messages that were given together some have ended, in the words
@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 import selectors
 import sys
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -34,8 +33,9 @@ from .cgroups import Cgroup, Place, Spare, Spares, home_in
 from .charge import Call, Charge, Command, Guard, GuardOrder
 from .charges import Charges
 from .children import Children, Means
+from .heard import Heard
 from .lanes import NO_LANE, holders, let_go, take
-from .light import TYPE_CHECKING, Any, dumps, loads, signal, socket
+from .light import TYPE_CHECKING, Any, dumps, signal, socket
 from .output import base64_of
 from .spawn import NOT_RUNNABLE, Failure, Order, env_of, settle_signals, spawn, to_bytes
 from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree
@@ -54,10 +54,9 @@ class Warden:
         self._node, self._cgroup = node, cgroup
         self._home = home_in(Cgroup(cgroup).above) if cgroup else None
         self._spares = Spares(cgroup) if cgroup else None
-        self._incoming, self._outgoing = b"", b""
+        self._heard, self._outgoing = Heard(), b""
         self._said: list[dict[str, object]] = []  # and not yet on its way
         self._fresh: list[Command] = []  # whose output is not listened to yet
-        self._heard: deque[bytes] = deque()  # and not yet obeyed
         self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
         self._bases: dict[str, dict[bytes, bytes]] = {}
@@ -110,7 +109,7 @@ class Warden:
 
     def _pause_s(self) -> float:
         """Until something is to be done."""
-        if self._heard and not self._is_alone:
+        if self._heard.is_order_next and not self._is_alone:
             return 0.0
         return min(self._charges.pause_s(kernel.boottime()), self._children.pause_s())
 
@@ -119,18 +118,18 @@ class Warden:
     def _serve_node(self, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._flush()
-        if mask & selectors.EVENT_READ and self._receive():
-            *lines, self._incoming = self._incoming.split(b"\n")
-            self._heard.extend(lines)
+        if mask & selectors.EVENT_READ:
+            self._receive()
 
     def _obey_some(self) -> None:
         """Not all at once: while a thousand are told to begin, others end."""
-        for _ in range(min(OBEYED_MAX, len(self._heard))):
-            if not self._is_alone:
-                message = loads(self._heard.popleft())
-                if message["do"] != "spawn":
-                    self._come_home()
-                self._verbs[message.pop("do")](message)
+        for _ in range(OBEYED_MAX):
+            if self._is_alone or not self._heard.is_order_next:
+                break
+            message = self._heard.next_order()
+            if message["do"] != "spawn":
+                self._come_home()
+            self._verbs[message.pop("do")](message)
         self._come_home()
 
     def _come_home(self) -> None:
@@ -139,17 +138,16 @@ class Warden:
         if self._home:
             self._home.come_back()
 
-    def _receive(self) -> bool:
-        """Everything that the node has sent.  False: it is gone, and what it wanted does not matter."""
+    def _receive(self) -> None:
+        """Everything that the node has sent; where it is gone, what it wanted does not matter."""
         try:
             while data := self._node.recv(RECEIVE):
-                self._incoming += data
+                self._heard.take(data)
         except BlockingIOError:
-            return True
+            return
         except OSError:
             pass
         self._hang_up()
-        return False
 
     def _hang_up(self) -> None:
         if not self._is_alone:
