@@ -228,7 +228,7 @@ class Node(Planning):
                     now = self.store_now()
                 verdict = self._carry_out(holding, job, now)
             except Exception as error:
-                verdict = self._broken(holding, error)
+                verdict = self._broken(holding.claim, error)
             if verdict:
                 self._settle(holding, *without_work(verdict))
             if number % TURN == 0:
@@ -282,7 +282,7 @@ class Node(Planning):
             try:
                 verdict, end = judge(holding.claim, gone.result(), self.edges.rng)
             except Exception as error:
-                verdict, end = without_work(self._broken(holding, error))
+                verdict, end = without_work(self._broken(holding.claim, error))
             self._settle(holding, verdict, end)
         return self.pace.idle_s
 
@@ -290,33 +290,29 @@ class Node(Planning):
         """Not in a worker: what has ended there makes room for what waits in its queues."""
         return self.pace.plans and self._burst.comes_first(self.edges.monotonic(), bool(self._beginning))
 
-    def _broken(self, holding: Holding, error: Exception) -> Verdict:
+    def _broken(self, claim: Claim, error: Exception) -> Verdict:
         """A bug of ours must not leave the fire open for ever."""
         text = f"{type(error).__name__}: {error}"
-        self.edges.emit("internal-error", **fields_of(holding.claim), error=text)
+        self.edges.emit("internal-error", **fields_of(claim), error=text)
         return Verdict(Outcome("failed", "internal error"))
 
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
-        now = self.store_now()
-        told = report(holding.claim, verdict, end, now)
-        if verdict.again_in_s is None:
-            follow = self._what_follows(holding, verdict.outcome, end.result, now)
-            told = told._replace(follow=told.follow + follow) if follow else told
+        told = report(holding.claim, verdict, end, now := self.store_now())
+        if verdict.again_in_s is None and (follow := self._what_follows(told, end.result, now)):
+            told = told._replace(follow=told.follow + follow)
         self._done.append(told)
         holding.settled = True
         self._tell.ring()
 
-    def _what_follows(
-        self, holding: Holding, outcome: Outcome, result: str, now: datetime
-    ) -> tuple[Fire, ...]:
+    def _what_follows(self, told: Report, result: str, now: datetime) -> tuple[Fire, ...]:
         """The messages and the jobs that its end brings about."""
-        fire, desk = holding.claim.fire, self.edges.desk
+        fire, outcome, desk = told.claim.fire, told.verdict.outcome, self.edges.desk
         try:
             if fire.origin == "push":
                 return desk.follow(fire, outcome, now, result) if desk else ()
             return self._followers.fires(fire, outcome, now)
         except Exception as error:  # it has ended all the same
-            self._broken(holding, error)
+            self._broken(told.claim, error)
             return ()
 
     # Keeping and settling.
