@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import psycopg
 import redis
+from tests.e2e.fleet import wait_for
 from tests.e2e.small_disk import fill
 from tests.fleets.hosts import Hosts, ServedPostgres, ServedRedis
 
@@ -97,10 +98,19 @@ ON_REDIS = ON_THE_WAY | {
 
 
 def _alter(what: str) -> Callable[[Hosts], None]:
+    """For new sessions."""
+
     def alter(hosts: Hosts) -> None:
         served = _postgres(hosts)
         served.server.sql(f"ALTER {what.format(name=served.name)}")
-        served.hang_up()
+
+    return alter
+
+
+def _alter_for_all(what: str) -> Callable[[Hosts], None]:
+    def alter(hosts: Hosts) -> None:
+        _alter(what)(hosts)
+        _postgres(hosts).hang_up()
 
     return alter
 
@@ -110,7 +120,16 @@ def _demand_password(hosts: Hosts) -> None:
     rules = served.server.data / "pg_hba.conf"
     rules.write_text(f"local all {served.name} scram-sha-256\n{rules.read_text()}")
     served.server.sql("SELECT pg_reload_conf()")
+    wait_for(lambda: not _lets_in(served))  # it reads its rules a little later
     served.hang_up()
+
+
+def _lets_in(served: ServedPostgres) -> bool:
+    try:
+        psycopg.connect(served.url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _trust_again(hosts: Hosts) -> None:
@@ -145,7 +164,7 @@ def _make_room_for_log(hosts: Hosts) -> None:
 
 ON_POSTGRES = ON_THE_WAY | {
     "read-only": Trouble(
-        _alter("DATABASE {name} SET default_transaction_read_only TO on"),
+        _alter_for_all("DATABASE {name} SET default_transaction_read_only TO on"),
         _alter("DATABASE {name} RESET default_transaction_read_only"),
     ),
     "a standby": Trouble(
@@ -153,7 +172,7 @@ ON_POSTGRES = ON_THE_WAY | {
     ),
     "a full disk": Trouble(_fill_disk, _make_room_for_log, needs="small disk"),
     "no room for a connection": Trouble(
-        _alter("ROLE {name} CONNECTION LIMIT 0"), _alter("ROLE {name} CONNECTION LIMIT -1")
+        _alter_for_all("ROLE {name} CONNECTION LIMIT 0"), _alter("ROLE {name} CONNECTION LIMIT -1")
     ),
     "another password": Trouble(_demand_password, _trust_again),
     "a restart with its data": Trouble(
