@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from tests.stores.redis_server import RedisServer
 
 from detent.core.breakers import BACKEND
@@ -200,6 +201,17 @@ def _news_after_a_look(store: Store, clock: FakeClock) -> Iterator[Any]:
     yield _rows(store)
 
 
+def _many_queues(store: Store, clock: FakeClock) -> Iterator[Any]:
+    """So many that what a look finds of them is not kept."""
+    node, queues = Asker(store), tuple(f"a-queue-with-a-long-name-{n:02}" for n in range(12))
+    for n, queue in enumerate(queues):
+        store.put([_message(f"a.b@{n}", queue=queue), _message(f"a.c@{n}", queue=queue)])
+    for limit in (1, 3, 9):
+        yield _told(node.ask(limit=limit, queues=queues))
+    store.put([_message("a.a@1", queue=queues[5], start_by=START + timedelta(hours=1))])
+    yield _told(node.ask(limit=30, queues=queues))
+
+
 def _lane_again(store: Store, node: Asker, queue: str) -> None:
     """One that is in a lane, and is put back while others were looked at."""
     store.put([fire("a.a@lane", "Forbid", origin="push", queue=queue)])
@@ -208,7 +220,15 @@ def _lane_again(store: Store, node: Asker, queue: str) -> None:
     store.finish([Report(claim, Verdict(Outcome("failed", "busy"), 0.0))])
 
 
-STORIES = [_mixed_puts, _mixed_claims, _gates_and_neighbours, _mixed_ends, _many, _news_after_a_look]
+STORIES = [
+    _mixed_puts,
+    _mixed_claims,
+    _gates_and_neighbours,
+    _mixed_ends,
+    _many,
+    _news_after_a_look,
+    _many_queues,
+]
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -222,3 +242,12 @@ def test_it_answers_as_the_memory_store_does(story: Story, url: str) -> None:
     assert len(expected) > 3
     for number, (one, other) in enumerate(zip(expected, told, strict=True)):
         assert other == one, f"answer {number}"
+
+
+def test_the_names_of_many_queues_are_not_written_at_every_ask(url: str) -> None:
+    store, queues = RedisStore(url), tuple(f"a-queue-with-a-long-name-{n:02}" for n in range(40))
+    node = Asker(store)
+    store.put([_message(f"a.b@{n}", queue=queues[n]) for n in range(3)])
+    assert len(node.claim(limit=2, queues=queues)) == 2
+    with redis.Redis.from_url(url) as client:
+        assert client.strlen("{detent:a}:world") < 400

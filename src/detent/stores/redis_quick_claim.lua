@@ -8,6 +8,7 @@
 --   bare_until    when (mono) to look again all the same
 
 local LOOK_S = 1
+local BARE_MAX = 200 -- bytes of names: they are written with every change of `world`
 local SCAN_MAX = 10000 -- that one ask goes through
 
 -- What is told of each claim: `told_of`.
@@ -67,7 +68,7 @@ local function is_bare(ask)
   if comes <= 0 then
     return false
   end
-  world.bare_of, world.bare_at = of, world.recorded
+  world.bare_of, world.bare_at = #of <= BARE_MAX and of or "", world.recorded
   world.bare_comes, world.bare_until = mono + comes, mono + math.min(comes, LOOK_S)
   return true
 end
