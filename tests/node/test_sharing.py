@@ -11,8 +11,8 @@ from detent.testing.sim import Sim
 ROOM = 32
 
 
-def shared(own: float = 1.0) -> Share:
-    share = Share()
+def shared(own: float = 1.0, is_worker: bool = False) -> Share:
+    share = Share(is_worker)
     share.compare([1.0, 1.0, own], own)
     return share
 
@@ -29,6 +29,12 @@ def test_beside_others_it_takes_bites_that_grow_while_there_is_more() -> None:
     while share.take(bite := share.bite(ROOM - sum(bites)), bite, room=ROOM - sum(bites) - bite):
         bites.append(bite)
     assert bites == [BITE, 2 * BITE, 4 * BITE, 8 * BITE]
+    assert share.bite(ROOM) == BITE, "a small one again once it is full"
+
+
+def test_a_worker_that_is_full_keeps_its_bite_until_there_is_no_more() -> None:
+    share = shared(is_worker=True)
+    assert share.take(BITE, BITE, ROOM) and not share.take(2 * BITE, 2 * BITE, room=0)
     assert share.bite(ROOM) > BITE, "there was more than it had room for"
     assert not share.take(0, 0, room=0) and share.bite(ROOM) > BITE, "it asked for nothing"
     assert not share.take(3, 2, room=1)

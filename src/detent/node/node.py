@@ -33,7 +33,7 @@ TURN = 100  # attempts that are begun before others get their turn
 class Node(Planning):
     def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
         super().__init__(life, app, jobs, edges, pace)
-        self.share, self.draining = Share(), False
+        self.share, self.draining = Share(is_worker=not pace.plans), False
         self._owes_hooks = self._is_closing = False  # while it drains
         self._ask: Ask | None = None
         self._asks = self.settled = 0

@@ -18,8 +18,8 @@ FORGET = 0.5  # of what it had, at each comparison
 
 
 class Share:
-    def __init__(self) -> None:
-        self.is_alone, self.is_ahead = True, False
+    def __init__(self, is_worker: bool = False) -> None:
+        self.is_alone, self.is_ahead, self._is_worker = True, False, is_worker
         self._bite, self._had = BITE, 0.0
 
     def compare(self, loads: Sequence[float], own: float) -> None:
@@ -43,10 +43,11 @@ class Share:
 
     def take(self, asked: int, got: int, room: int) -> bool:
         """So many were granted, and so much room is left.  Is it worth asking for more at once?  A bite grows
-        until it is not filled: where room is all that lacks, there is enough for everybody."""
+        while there is more; a worker's also where it has no room for more, as its queues are long then."""
         self._had += got
-        if self.is_alone or got < asked:
+        is_more = not self.is_alone and got >= asked and room > 0
+        if self.is_alone or got < asked or not (is_more or self._is_worker):
             self._bite = BITE
         elif asked >= self._bite:
             self._bite *= GROWTH
-        return not self.is_alone and got >= asked and room > 0
+        return is_more
