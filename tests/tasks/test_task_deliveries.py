@@ -58,6 +58,19 @@ def test_what_is_done_is_acked_with_the_next_claim(shop: Detent) -> None:
     assert len(queue.claim(9, done=[second])) == 1
 
 
+@pytest.mark.parametrize("done", [None, "x", [7]], ids=repr)
+def test_what_can_be_done_is_said(shop: Detent, done: Any) -> None:
+    sending(shop).push("a")
+    with pytest.raises(
+        UsageError, match=r"test_task_deliveries\.py:\d+: bad done .*: allowed is a list of what"
+    ):
+        shop.queue("mail").claim(1, done=done)
+    delivery = one(shop)
+    with pytest.raises(UsageError, match=r"bad done Delivery\("):
+        shop.queue("mail").claim(1, done=delivery)  # type: ignore[arg-type]
+    delivery.ack()
+
+
 def test_what_is_done_too_late_is_lost_and_keeps_nobody_from_the_next(shop: Detent) -> None:
     send, queue = sending(shop, max_retries=1), shop.queue("mail")
     handle = send.push("a")

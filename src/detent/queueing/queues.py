@@ -224,6 +224,8 @@ class Queue:
         if said != self._said:
             self._said = checked(_CLAIM, said, caller().removesuffix(": "))
         store, until = self._app.open_store(), clock.monotonic() + wait_seconds
+        if not isinstance(done, (list, tuple)) or any(not isinstance(one, Delivery) for one in done):
+            raise UsageError(f"{caller()}bad done {done!r:.80}: allowed is a list of what `claim` gave")
         reports = [delivery.done_report() for delivery in done]
         while True:
             taken = self._app.claims.take(self._levels, n, ttl_seconds, reports)
