@@ -29,6 +29,7 @@ OF_OURS = {
     "detent, threads": Peer("ours", "thread"),
     "detent, loop": Peer("ours", "loop"),
     SINGLY: Peer("ours", "singly"),
+    "detent, by hand, one thread": Peer("ours", "alone"),
 }
 ON_REDIS = OF_OURS | {
     DRAMATIQ: Peer("dramatiq"),

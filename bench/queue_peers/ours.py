@@ -1,7 +1,8 @@
 """detent: two workers with a process each; as variants, two workers with threads or a loop of their own, and
-two processes that claim and acknowledge one message at a time by hand."""
+two processes whose threads claim and acknowledge one message at a time by hand."""
 
 import os
+import threading
 
 from queue_peers.tally import tally, url, variant
 
@@ -10,14 +11,18 @@ from detent import Detent
 PACKAGE = "detent"
 ROOM = 8
 WORKER = ["python", "-m", "detent", "worker", "queue_peers.ours:app", "--concurrency", str(ROOM)]
+
+
+def by_hand(threads: int) -> list[str]:
+    return ["python", "-c", f"from queue_peers.ours import work_singly; work_singly({threads})"]
+
+
 WAYS = {
     "": (2 * [[*WORKER, "--processes", "1"]], f"2 workers, --processes 1 --concurrency {ROOM}"),
     "thread": (2 * [WORKER], f"2 workers, isolation thread, --concurrency {ROOM}"),
     "loop": (2 * [WORKER], f"2 workers, isolation loop, --concurrency {ROOM}"),
-    "singly": (
-        2 * [["python", "-c", "from queue_peers.ours import work_singly; work_singly()"]],
-        "2 processes that claim 1, run it and acknowledge it, by hand",
-    ),
+    "singly": (2 * [by_hand(ROOM)], f"2 processes × {ROOM} threads that claim 1, run it and acknowledge it"),
+    "alone": (2 * [by_hand(1)], "2 processes that claim 1, run it and acknowledge it"),
 }
 LINES, SETTINGS = WAYS[variant()]
 LOSES = "nothing: what was claimed is claimed again when its claim has expired, which counts as an attempt"
@@ -53,7 +58,13 @@ def push_many(n: int) -> None:
     noop.push_many([()] * n)
 
 
-def work_singly() -> None:
+def work_singly(threads: int) -> None:
+    for _ in range(threads - 1):
+        threading.Thread(target=work_on, daemon=True).start()
+    work_on()
+
+
+def work_on() -> None:
     queue, done = app.queue("default"), []
     while True:
         done = queue.claim(1, wait_seconds=WAIT_S, done=done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from detent.errors import StoreUnavailable
 from detent.model import Ask, Call, Claim, End, Report, Verdict
 from detent.node.desk import Desk
 from detent.observe.secrecy import masked
+from detent.queueing.together import Kind, Together, Told
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -50,6 +52,7 @@ class Claims:
     def __init__(self, app: Detent) -> None:
         self._app, self.rng = app, Random()
         self._pid, self._life, self._numbers = 0, "", count(1)
+        self._asks = Together(self._carry)
         self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
 
     def take(
@@ -57,17 +60,13 @@ class Claims:
     ) -> Taken:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
-        sent, desk, ask = clock.boottime(), self._desk(), self._ask(tuple(queues), limit, ttl_s)
-        store = self._app.open_store()
-        if reports:
-            verdicts, grants = repeated(lambda: store.finish_and_claim(reports, ask))
-        else:
-            verdicts, grants = [], repeated(lambda: store.claim(ask))
-        taken = Taken([], [], grants.next_in_s, verdicts)
-        for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
+        desk, told = self._desk(), self._ask(Kind(tuple(queues), ttl_s), limit, reports)
+        assert told.now
+        taken = Taken([], [], told.next_in_s, told.verdicts)
+        for claim in told.claims:
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
-                opened = desk.open(claim.fire, grants.now)
+                opened = desk.open(claim.fire, told.now)
                 call = opened if isinstance(opened, Call) else None
                 if isinstance(opened, Refusal):
                     verdict = refuse(opened)
@@ -77,13 +76,12 @@ class Claims:
                 self.finish(claim, verdict, End(verdict.outcome))
                 taken.settled.append((claim, verdict))
             elif call:
-                taken.granted.append(Granted(claim, call, sent))
+                taken.granted.append(Granted(claim, call, told.sent))
         return taken
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""
-        store, told = self._app.open_store(), self.report(claim, verdict, end)
-        return repeated(lambda: store.finish([told]))[0]
+        return self._ask(None, 0, [self.report(claim, verdict, end)]).verdicts[0]
 
     def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
         """What the store is to be told, with what follows."""
@@ -100,11 +98,25 @@ class Claims:
             self._made_of, self._made = made_of, self._app.desk()
         return self._made
 
-    def _ask(self, queues: tuple[str, ...], limit: int, ttl_s: float) -> Ask:
-        if self._pid != os.getpid():
+    def _ask(self, kind: Kind | None, limit: int, reports: Sequence[Report]) -> Told:
+        if self._pid != os.getpid():  # a fork has none of the threads that may be asking
             host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
+            self._asks, self._numbers = Together(self._carry), count(1)
             self._pid, self._life = os.getpid(), f"{host}.hand-{secrets.token_hex(4)}"
-        return Ask(self._app.name, self._life, next(self._numbers), limit, queues, ttl_s, hooks=0)
+        return self._asks.ask(kind, limit, reports)
+
+    def _carry(self, kind: Kind | None, limit: int, reports: list[Report]) -> Told:
+        """One call of the store."""
+        store, sent = self._app.open_store(), clock.boottime()
+        if kind is None:
+            return Told(repeated(lambda: store.finish(reports)), [], None, math.inf, sent)
+        ask = Ask(self._app.name, self._life, next(self._numbers), limit, kind.queues, kind.ttl_s, hooks=0)
+        if reports:
+            verdicts, grants = repeated(lambda: store.finish_and_claim(reports, ask))
+        else:
+            verdicts, grants = [], repeated(lambda: store.claim(ask))
+        claims = sorted(grants.claims, key=attrgetter("fence"))  # as they were granted
+        return Told(verdicts, claims, grants.now, grants.next_in_s, sent)
 
 
 def repeated(call: Callable[[], T]) -> T:
