@@ -39,6 +39,7 @@ class Desk:
         self.left = iter(range(1, messages + 1))
         self.calls: list[tuple[Kind | None, int, list[str]]] = []
         self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
+        self.sentenced = 0  # so many more that are only to be settled
         self.errors: dict[int, BaseException] = {}  # by the number of the call
         self.together = Together(self.carry)
 
@@ -50,6 +51,7 @@ class Desk:
         if error := self.errors.get(number):
             raise error
         claims = [claim_of(one) for _, one in zip(range(limit), self.left, strict=False)]
+        claims += [claim_of(-one)._replace(sentence=Outcome("missed")) for one in range(self.sentenced)]
         return Told([report.verdict for report in reports], claims, instant(0), 0.0, float(number))
 
 
@@ -131,6 +133,14 @@ def test_the_last_get_nothing_where_there_is_less_than_all_want() -> None:
     with behind_a_call(desk, (MAIL, 2, []), (MAIL, 2, [])) as asked:
         desk.may_end.release()
         assert [len(keys(one)) for one in asked] == [1, 2, 0]
+
+
+def test_what_is_only_to_be_settled_comes_on_top() -> None:
+    desk = Desk(3)
+    desk.sentenced = 2
+    with behind_a_call(desk, (None, 0, [report_of(9)]), (MAIL, 1, []), (MAIL, 1, [])) as asked:
+        desk.may_end.release()
+        assert [len(keys(one)) for one in asked] == [3, 0, 3, 1]
 
 
 def test_where_a_call_fails_all_of_it_hear_so_and_the_next_goes_on() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from detent.core.envelope import PAYLOAD_MAX
@@ -18,6 +19,7 @@ from detent.core.strict_json import encode
 from detent.core.text import did_you_mean, listed, plural, quote
 from detent.declarations import spot_of
 from detent.errors import UsageError
+from detent.queueing.annotations import Hint, Unfit, hints_of
 from detent.runners.call_function import asking, is_fire
 
 _PLAIN = frozenset({str, int, bool, type(None)})
@@ -45,19 +47,26 @@ class Parameters:
     """Those of one task."""
 
     def __init__(self, task: str, function: Callable[..., Any]) -> None:
-        self._task = task
+        self._task, self._function = task, function
         self._signature = _signature_of(function)
         self._shape = _shape_of(self._signature)
 
-    def text(self, given: Sequence[Any], named: Mapping[str, Any]) -> str:
-        """The arguments as a message carries them."""
+    def text(self, given: Sequence[Any], named: Mapping[str, Any], later: int = 0) -> str:
+        """The arguments as a message carries them; the first of them may be given `later`."""
         shape = self._shape
         if not named and shape.is_known and shape.least <= len(given) <= shape.most:
-            return self._written(given, given)
-        if named and not given and self._fits(named):
-            return self._written(named, named.values())
-        value = self._bound(given, named)
+            value: Any = given
+        elif named and not given and self._fits(named):
+            value = named
+        else:
+            value = self._bound(given, named)
+        if self._hints:
+            value = self._each(value, Hint.sent, later)
         return self._written(value, value.values() if isinstance(value, Mapping) else value)
+
+    def received(self, value: Any) -> Any:
+        """What a message carried, as the function takes it."""
+        return self._each(value, Hint.received) if self._hints else value
 
     def item_text(self, item: Any) -> str:
         """Of one item of `push_many`."""
@@ -107,6 +116,27 @@ class Parameters:
     def _allowed(self) -> str:
         assert self._signature is not None
         return f"it takes {quote(str(self._signature))}" if self._signature.parameters else "it takes none"
+
+    # Annotations.
+
+    @cached_property
+    def _hints(self) -> dict[str, Hint]:
+        return hints_of(self._function)
+
+    def _each(self, value: Any, turn: Callable[[Hint, Any], Any], later: int = 0) -> Any:
+        """Each argument that has an annotation, turned into what it is there or here."""
+        names = self._names(value)
+        items = [*(value.values() if isinstance(value, Mapping) else value)]
+        known = zip(names[later:], items[later:], strict=True)
+        turned = items[:later] + [self._turned(name, one, turn) for name, one in known]
+        return dict(zip(names, turned, strict=True)) if isinstance(value, Mapping) else turned
+
+    def _turned(self, name: str, value: Any, turn: Callable[[Hint, Any], Any]) -> Any:
+        hint = self._hints.get(name)
+        try:
+            return turn(hint, value) if hint else value
+        except Unfit as error:
+            raise self._wrong(f"the argument {quote(name)} {error}") from None
 
     # Writing.
 

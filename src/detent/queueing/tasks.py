@@ -55,7 +55,7 @@ class Push(Generic[P, T]):
 
     def message_with_result(self, *more: Any) -> Message:
         """The same, and its first argument is what the other returned; `more` are those after it."""
-        text, task = self._owner.parameters.text((None, *more), {}), self._owner.task
+        text, task = self._owner.parameters.text((None, *more), {}, later=1), self._owner.task
         if len(text) > PAYLOAD_MAX - 2 * RESULT_MAX:
             raise UsageError(
                 f"{caller()}task {quote(task.name)}: its arguments leave no room for the result of another: "
@@ -100,6 +100,11 @@ class TaskFunction(Push[P, T], Generic[P, R, T]):
     @property
     def name(self) -> str:
         return self.task.name
+
+    def received(self, args: list[Any] | dict[str, Any]) -> list[Any] | dict[str, Any]:
+        """What a message carried, as the function takes it."""
+        found: list[Any] | dict[str, Any] = self.parameters.received(args)
+        return found
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.task_function(*args, **kwargs)

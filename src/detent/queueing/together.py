@@ -103,8 +103,12 @@ class Together:
 
 
 def _share(group: Sequence[_Wanted], told: Told) -> None:
-    """The first to ask get what there is; each its own verdicts."""
-    claims, verdicts = iter(told.claims), iter(told.verdicts)
+    """Each its own verdicts.  The first to ask get what there is to run; what is only to be settled comes on
+    top, for the very first of them."""
+    runs, verdicts = iter([claim for claim in told.claims if not claim.sentence]), iter(told.verdicts)
+    sentenced = [claim for claim in told.claims if claim.sentence]
     for one in group:
-        own, granted = list(islice(verdicts, len(one.reports))), list(islice(claims, one.limit))
-        one.told = told._replace(verdicts=own, claims=granted)
+        claims = list(islice(runs, one.limit))
+        if one.kind:
+            claims, sentenced = sentenced + claims, []
+        one.told = told._replace(verdicts=list(islice(verdicts, len(one.reports))), claims=claims)

@@ -83,6 +83,8 @@ def bind(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Positional and named arguments, with the fire among them where the function asks for it: by a
     parameter that is annotated so, or by one that is named `fire` and that the arguments leave open."""
+    if args and (received := getattr(function, "received", None)):  # a task knows how they were sent
+        args = received(args)
     given, named = ([*args], {}) if isinstance(args, list) else ([], dict(args))
     found = asking(function)
     if found is None or found[0].name in named:

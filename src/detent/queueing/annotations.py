@@ -1,0 +1,118 @@
+"""What the annotations of a task's parameters say: what is pushed is checked by them.
+
+1. What JSON holds itself is looked at from outside: a text where a number is wanted is refused when it is
+   pushed.
+2. What JSON has no word for (instants, identifiers, decimals, enumerations, data classes) is written by
+   msgspec, and arrives as its annotation says.  That takes the extra `queue`, where it is pushed and where it
+   runs.
+3. What cannot be read of an annotation, or is of a type that msgspec does not know, is not checked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_LIST, _DICT = (list, tuple), (dict,)
+_CLASSES: dict[Any, tuple[type, ...]] = {
+    **dict.fromkeys((list, abc.Sequence, abc.Iterable, abc.Collection), _LIST),
+    **dict.fromkeys((dict, abc.Mapping, abc.MutableMapping), _DICT),
+    str: (str,),
+    int: (int,),
+    float: (float, int),
+    bool: (bool,),
+    type(None): (type(None),),
+}
+_ANYTHING = (Any, object)
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+EXTRA = "pip install 'detent[queue]'"
+
+
+class Unfit(Exception):
+    """It is not what the annotation says, and why."""
+
+
+class Hint(NamedTuple):
+    """What one parameter takes."""
+
+    type: Any
+    classes: tuple[type, ...] = ()  # of what JSON holds itself; none: it is for msgspec
+
+    def sent(self, value: Any) -> Any:
+        """As JSON can hold it."""
+        if self.classes:
+            if not isinstance(value, self.classes):
+                raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}")
+            return value
+        if (msgspec := _msgspec()) is None:
+            return value
+        try:
+            plain = msgspec.to_builtins(value, str_keys=True)
+        except TypeError:
+            return value  # of which is said that JSON cannot hold it
+        if (found := self._converted(msgspec, plain)) != value and isinstance(value, str):
+            raise Unfit(f"would arrive as {found!r:.60}, as its annotation says {self}")
+        return plain
+
+    def received(self, value: Any) -> Any:
+        """As the function takes it."""
+        if self.classes:
+            return value
+        if (msgspec := _msgspec()) is not None:
+            return self._converted(msgspec, value)
+        if isinstance(self.type, type) and not isinstance(value, self.type):
+            raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}: {EXTRA}")
+        return value
+
+    def _converted(self, msgspec: Any, value: Any) -> Any:
+        try:
+            return msgspec.convert(value, self.type)
+        except msgspec.ValidationError as error:
+            raise Unfit(f"is not what its annotation says, {self}: {error}") from None
+        except TypeError:  # an annotation that msgspec does not know
+            return value
+
+    def __str__(self) -> str:
+        return self.type.__name__ if isinstance(self.type, type) else str(self.type)
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Hint]:
+    """By the names of its parameters; those that may be anything have none."""
+    try:
+        said = typing.get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+        takes = {
+            name: said[name] | None if one.default is None else said[name]
+            for name, one in parameters.items()
+            if name in said and one.kind not in _MANY and said[name] not in _ANYTHING
+        }
+    except Exception:  # a name that is only imported for types, or no signature at all
+        return {}
+    return {name: Hint(one, classes_of(one)) for name, one in takes.items()}
+
+
+def classes_of(takes: Any) -> tuple[type, ...]:
+    """Those of what JSON holds itself; none where there is more to it."""
+    origin, parts = typing.get_origin(takes), typing.get_args(takes)
+    if origin is None:
+        return _CLASSES.get(takes, ()) if isinstance(takes, type) else ()
+    if origin in (typing.Union, types.UnionType):
+        found = [classes_of(part) for part in parts]
+        return sum(found, ()) if all(found) else ()
+    if _CLASSES.get(origin) in (_LIST, _DICT):
+        inner = parts[1:] if parts[:1] == (str,) and _CLASSES[origin] is _DICT else parts
+        return _CLASSES[origin] if all(part in _ANYTHING or classes_of(part) for part in inner) else ()
+    return ()
+
+
+def _msgspec() -> Any:
+    """None: it is not there."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    return msgspec
