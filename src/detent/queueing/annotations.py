@@ -1,10 +1,10 @@
-"""What the annotations of a task's parameters say: what is pushed is checked by them.
+"""What the annotations of a task say: what is pushed is checked by them.
 
 1. What JSON holds itself is looked at from outside: a text where a number is wanted is refused when it is
    pushed.
 2. What JSON has no word for (instants, identifiers, decimals, enumerations, data classes) is written by
-   msgspec, and arrives as its annotation says.  That takes the extra `queue`, where it is pushed and where it
-   runs.
+   msgspec, and arrives as its annotation says; so is a result.  That takes the extra `queue`, where it is
+   pushed and where it runs.
 3. What cannot be read of an annotation, or is of a type that msgspec does not know, is not checked.
 """
 
@@ -29,6 +29,7 @@ _CLASSES: dict[Any, tuple[type, ...]] = {
 }
 _ANYTHING = (Any, object)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+RETURN = "return"
 EXTRA = "pip install 'detent[queue]'"
 
 
@@ -49,12 +50,15 @@ class Hint(NamedTuple):
                 raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}")
             return value
         if (msgspec := _msgspec()) is None:
+            if isinstance(self.type, type) and isinstance(value, self.type):
+                raise Unfit(f"is of type {type(value).__name__}, for which JSON has no word: {EXTRA}")
             return value
         try:
             plain = msgspec.to_builtins(value, str_keys=True)
-        except TypeError:
-            return value  # of which is said that JSON cannot hold it
-        if (found := self._converted(msgspec, plain)) != value and isinstance(value, str):
+            found = self._converted(msgspec, plain)
+        except TypeError:  # what msgspec does not know may be JSON all the same
+            return value
+        if isinstance(value, str) and found != value:
             raise Unfit(f"would arrive as {found!r:.60}, as its annotation says {self}")
         return plain
 
@@ -63,7 +67,10 @@ class Hint(NamedTuple):
         if self.classes:
             return value
         if (msgspec := _msgspec()) is not None:
-            return self._converted(msgspec, value)
+            try:
+                return self._converted(msgspec, value)
+            except TypeError:
+                return value
         if isinstance(self.type, type) and not isinstance(value, self.type):
             raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}: {EXTRA}")
         return value
@@ -73,15 +80,13 @@ class Hint(NamedTuple):
             return msgspec.convert(value, self.type)
         except msgspec.ValidationError as error:
             raise Unfit(f"is not what its annotation says, {self}: {error}") from None
-        except TypeError:  # an annotation that msgspec does not know
-            return value
 
     def __str__(self) -> str:
         return self.type.__name__ if isinstance(self.type, type) else str(self.type)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Hint]:
-    """By the names of its parameters; those that may be anything have none."""
+    """By the names of its parameters, and `return`; those that may be anything have none."""
     try:
         said = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
@@ -90,6 +95,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Hint]:
             for name, one in parameters.items()
             if name in said and one.kind not in _MANY and said[name] not in _ANYTHING
         }
+        takes |= {RETURN: said[RETURN]} if said.get(RETURN, Any) not in _ANYTHING else {}
     except Exception:  # a name that is only imported for types, or no signature at all
         return {}
     return {name: Hint(one, classes_of(one)) for name, one in takes.items()}
@@ -103,10 +109,10 @@ def classes_of(takes: Any) -> tuple[type, ...]:
     if origin in (typing.Union, types.UnionType):
         found = [classes_of(part) for part in parts]
         return sum(found, ()) if all(found) else ()
-    if _CLASSES.get(origin) in (_LIST, _DICT):
-        inner = parts[1:] if parts[:1] == (str,) and _CLASSES[origin] is _DICT else parts
-        return _CLASSES[origin] if all(part in _ANYTHING or classes_of(part) for part in inner) else ()
-    return ()
+    classes = _CLASSES.get(origin, ())
+    if classes == _DICT and parts and parts[0] is not str:
+        return ()
+    return classes if all(part in _ANYTHING or classes_of(part) for part in parts) else ()
 
 
 def _msgspec() -> Any:

@@ -19,7 +19,7 @@ from detent.core.strict_json import encode
 from detent.core.text import did_you_mean, listed, plural, quote
 from detent.declarations import spot_of
 from detent.errors import UsageError
-from detent.queueing.annotations import Hint, Unfit, hints_of
+from detent.queueing.annotations import RETURN, Hint, Unfit, hints_of
 from detent.runners.call_function import asking, is_fire
 
 _PLAIN = frozenset({str, int, bool, type(None)})
@@ -67,6 +67,14 @@ class Parameters:
     def received(self, value: Any) -> Any:
         """What a message carried, as the function takes it."""
         return self._each(value, Hint.received) if self._hints else value
+
+    def result(self, value: Any) -> Any:
+        """What it returned, as its annotation says."""
+        hint = self._hints.get(RETURN)
+        try:
+            return hint.received(value) if hint else value
+        except Unfit as error:
+            raise self._wrong(f"its result {error}") from None
 
     def item_text(self, item: Any) -> str:
         """Of one item of `push_many`."""

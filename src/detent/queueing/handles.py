@@ -89,14 +89,17 @@ class Handle(Generic[T]):
     def _ended(self) -> Row | None:
         """None: not yet."""
         if not self._keeps:
-            task = self.key.partition("#")[0].partition(".")[2]
             raise UsageError(
-                f"the results of task {quote(task)} are not kept: declare it with keep_result=True"
+                f"the results of task {quote(self._task)} are not kept: declare it with keep_result=True"
             )
         row = self._row()
         if row is None:
             raise TaskFailed(self.key, "lost", "the store has forgotten it", 0)
         return row if row.state == "over" else None
+
+    @property
+    def _task(self) -> str:
+        return self.key.partition("#")[0].partition(".")[2]
 
     def _row(self) -> Row | None:
         return next(iter(self._app.open_store().find(Query(key=self.key, limit=1))), None)
@@ -107,6 +110,8 @@ class Handle(Generic[T]):
             raise TaskFailed(self.key, row.outcome.kind, row.outcome.reason, row.attempt)
         text = row.attempts[-1].result if row.attempts else ""
         result: Any = json.loads(text) if text else None
+        if result is not None and self._task in self._app.tasks():
+            result = self._app.task_named(self._task).parameters.result(result)
         return result  # type: ignore[no-any-return]
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from weakref import WeakValueDictionary
 
 from detent import nested
 from detent.core.envelope import PAYLOAD_MAX
@@ -101,11 +102,6 @@ class TaskFunction(Push[P, T], Generic[P, R, T]):
     def name(self) -> str:
         return self.task.name
 
-    def received(self, args: list[Any] | dict[str, Any]) -> list[Any] | dict[str, Any]:
-        """What a message carried, as the function takes it."""
-        found: list[Any] | dict[str, Any] = self.parameters.received(args)
-        return found
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.task_function(*args, **kwargs)
 
@@ -149,4 +145,11 @@ def declare_task(
     check_isolation(function, (name, path, given.get("isolation", "process")), spot)
     task = task_of(name, path, given, spot)
     call = task.call._replace(is_async=inspect.iscoroutinefunction(function))
-    return TaskFunction(app, function, task._replace(call=call), spot)
+    made: TaskFunction[P, R, Any] = TaskFunction(app, function, task._replace(call=call), spot)
+    declared[id(function)] = made
+    return made
+
+
+declared = WeakValueDictionary[
+    int, TaskFunction[..., Any, Any]
+]()  # by their functions, as a worker finds those

@@ -27,7 +27,7 @@ RESULT_MAX = 65_536  # characters of JSON
 REASON_MAX = 500  # characters of an exception
 MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # `__main__` starts the child
 FIRE = "detent.runners.call_fire"
-ERRORS = "detent.errors"
+ERRORS, TASKS = "detent.errors", "detent.queueing.tasks"
 _ASKS = ("Fire", "detent.Fire")  # an annotation that is text may name what is only imported for types
 
 
@@ -83,8 +83,8 @@ def bind(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Positional and named arguments, with the fire among them where the function asks for it: by a
     parameter that is annotated so, or by one that is named `fire` and that the arguments leave open."""
-    if args and (received := getattr(function, "received", None)):  # a task knows how they were sent
-        args = received(args)
+    if args and TASKS in sys.modules:
+        args = _as_sent(function, args)
     given, named = ([*args], {}) if isinstance(args, list) else ([], dict(args))
     found = asking(function)
     if found is None or found[0].name in named:
@@ -95,6 +95,12 @@ def bind(
     elif parameter.kind != parameter.POSITIONAL_ONLY and position >= len(given):
         named[parameter.name] = fire()
     return given, named
+
+
+def _as_sent(function: Callable[..., Any], args: Any) -> Any:
+    """A task knows what the annotations of its function say; of others, nobody looks at them."""
+    task = sys.modules[TASKS].declared.get(id(getattr(function, "task_function", function)))
+    return task.parameters.received(args) if task else args
 
 
 @lru_cache(maxsize=1024)
@@ -139,12 +145,21 @@ def returned(value: object) -> tuple[str, str]:
     if value is None:
         return "", ""
     try:
-        text = json.dumps(value, allow_nan=False)
+        text = json.dumps(value, allow_nan=False, default=_told_by_msgspec)
     except (TypeError, ValueError, RecursionError) as error:
         return "", f"the return value is not kept: {' '.join(str(error).split())}"
     if len(text) > RESULT_MAX:
         return "", f"the return value is not kept: {len(text):,} characters, at most {RESULT_MAX:,}"
     return text, ""
+
+
+def _told_by_msgspec(value: object) -> Any:
+    """What JSON has no word for, where the extra `queue` is there to know one."""
+    try:
+        import msgspec
+    except ImportError:
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable") from None
+    return msgspec.to_builtins(value, str_keys=True)
 
 
 def reason_of(error: BaseException) -> str:
