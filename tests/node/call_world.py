@@ -47,7 +47,7 @@ def write_much():
 def fail(): raise ValueError("no such\\n customer")
 def leave(code): sys.exit(code)
 async def leave_async(code): sys.exit(code)
-def give(kind): return {"set": {1}, "long": "x" * 70_000, "nan": float("nan"), "none": None}[kind]
+def give(kind): return {"object": object(), "long": "x" * 70_000, "nan": float("nan"), "none": None}[kind]
 def stay(path):
     process = subprocess.Popen(["sleep", "1000"])
     Path(path + ".new").write_text(f"{os.getpid()} {process.pid}")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pwd
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from detent.model import Outcome
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import SPARES_MAX, life_directory
 from detent.node.wardenry.output import SEGMENT_MAX, TAIL_MAX
+from detent.node.wardenry.trees import Brood, Descent
 
 IGNORES_TERM = ("sh", "-c", "trap '' TERM; echo on; sleep 1000")
 
@@ -367,6 +369,19 @@ def test_many_commands_at_once_all_end(world: World) -> None:
             assert len(fds) - len(kept) < 20 and len(kept) <= 2 * SPARES_MAX + 1, "no descriptor is left open"
 
     asyncio.run(main())
+
+
+def test_who_was_there_before_the_first_fire_is_of_none() -> None:
+    """A node's mourner: it may have started in the same tick, or the age of the fire may not be known."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as mourner:
+        brood = Brood()
+        with subprocess.Popen(["sleep", "60"]) as main, subprocess.Popen(["sleep", "60"]) as left:
+            brood.mains.add(main.pid)
+            descent = Descent(brood, main.pid, frozenset(), leaves=False)
+            descent._started = 0
+            assert {main.pid, left.pid} <= descent.members() and mourner.pid not in descent.members()
+            for process in (mourner, main, left):
+                process.kill()
 
 
 def test_an_empty_cgroup_is_used_again(world: World, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_function_learns_of_its_fire_by_asking_and_by_its_environment(bare_wor
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("set", "the return value is not kept: Object of type set is not JSON serializable"),
+        ("object", "the return value is not kept: Encoding objects of type object is unsupported"),
         ("long", "the return value is not kept: 70,002 characters, at most 65,536"),
         ("nan", "the return value is not kept: Out of range float values are not JSON compliant"),
         ("none", ""),

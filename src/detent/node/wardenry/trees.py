@@ -73,7 +73,9 @@ class Brood:
     What was learnt of an orphan stays true until it is reaped, and only we reap it."""
 
     def __init__(self) -> None:
-        self.mains: set[int] = set()  # also those that ended, while their fire goes on
+        # Also those that ended, while their fire goes on.  Who is there before the first fire, as a node's
+        # mourner is, belongs to none: it may seem as old as one that began in the same tick.
+        self.mains: set[int] = kernel.children(os.getpid())
         self._orphans: dict[int, Orphan] = {}
         self._is_seen = False
 
