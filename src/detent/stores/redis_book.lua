@@ -109,7 +109,7 @@ local function messages_of(query)
   if query.state == "pending" or query.state == "claimed" then
     local indices = {}
     for _, queue in ipairs(queues) do
-      for _, kind in ipairs(query.state == "pending" and { "ready", "waiting" } or { "taken" }) do
+      for _, kind in ipairs(query.state == "pending" and { "ready", "waiting", "apart" } or { "taken" }) do
         indices[#indices + 1] = name(kind, queue)
       end
     end
@@ -136,14 +136,14 @@ local function sources_of(query)
   return sources
 end
 
--- What waits stands in one index a queue, of messages in one of two.
+-- What waits stands in one of several indices of its queue.
 local function turns_of(query)
   local sources, origins = {}, set_of(query.origins)
   local kinds = {}
   if not origins or origins.push then
-    kinds = { ready = "mailboxes", waiting = "mailboxes" }
+    kinds = { ready = "mailboxes", waiting = "mailboxes", apart = "mailboxes" }
   end
-  kinds.pending, kinds.plain = "queues", "queues"
+  kinds.pending, kinds.plain, kinds.aside = "queues", "queues", "queues"
   for kind, set in pairs(kinds) do
     for _, queue in ipairs(#query.queues > 0 and query.queues or redis.call("SMEMBERS", name(set))) do
       sources[#sources + 1] = next_of(name(kind, queue), query)
@@ -292,7 +292,8 @@ local function tidy_up()
   redis.call("ZREMRANGEBYSCORE", name("graces"), "-inf", exact(mono))
   for _, queue in ipairs(redis.call("SMEMBERS", name("mailboxes"))) do
     local box = messages.box(queue)
-    if redis.call("EXISTS", box.ready, box.waiting, box.taken, name("dead", queue)) == 0 then
+    local there = { box.ready, box.waiting, box.taken, name("apart", queue), name("dead", queue) }
+    if redis.call("EXISTS", unpack(there)) == 0 then
       redis.call("SREM", name("mailboxes"), queue)
     end
   end
@@ -307,7 +308,8 @@ local function tidy_up()
     redis.call("ZREM", name("charged"), charged)
   end
   for _, queue in ipairs(redis.call("SMEMBERS", name("queues"))) do
-    if redis.call("EXISTS", name("pending", queue), name("plain", queue), name("claimed", queue)) == 0 then
+    local there = { name("pending", queue), name("plain", queue), name("claimed", queue), name("aside", queue) }
+    if redis.call("EXISTS", unpack(there)) == 0 then
       redis.call("SREM", name("queues"), queue)
     end
   end
@@ -321,6 +323,9 @@ local function note(asked)
     local ends = asked.ttl_s > 0 and mono + asked.ttl_s or nil
     local packed = cmsgpack.pack({ text = asked.text, written = wall, expires = ends })
     redis.call("HSET", name("notes"), asked.name, packed)
+  end
+  if string.sub(asked.name, 1, #"pause/") == "pause/" then
+    fires.bring_back(redis.call("ZRANGE", name("open", string.sub(asked.name, #"pause/" + 1)), 0, -1))
   end
   if RINGING[string.match(asked.name, "^[^/]*/")] then
     look_again()

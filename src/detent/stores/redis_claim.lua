@@ -2,9 +2,9 @@
 -- not keep the server from others.  So once it has all that it can run, or all that a queue's rate lets it, it
 -- passes over the fires that are plain, looks at no more than `LOOK_MAX` others, to settle some, and where
 -- these are many not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
--- more than `PUT_OFF_MAX`.  The next ask goes on from there.
+-- more than `PUT_OFF_MAX`, and aside (`redis_aside.lua`) no more than `ASIDE_MAX`.  The next ask goes on from there.
 
-local SENTENCES_MAX, LOOK_MAX, LOOKS_MANY, PUT_OFF_MAX = 200, 200, 20, 300
+local SENTENCES_MAX, LOOK_MAX, LOOKS_MANY, PUT_OFF_MAX, ASIDE_MAX = 200, 200, 20, 300, 1000
 local EXPIRED_MAX = 2000
 local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
 local HEARD_EVERY = 64 -- asks
@@ -16,7 +16,7 @@ local function round_of(ask, grants)
   local round = {
     ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, scans = {},
     left = { runs = ask.limit - grants.count, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
-    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0,
+    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, put_aside = 0,
     first = {}, -- index of claims -> when the first of them expires
     has_fires = {}, has_messages = {}, without = {}, is_cut = nil,
   }
@@ -124,7 +124,7 @@ local function grant(fire, round)
       fires.drop_late_hooks(fire)
     end
   end
-  if fire.lane then
+  if fire.lane and not fire.sentence then
     the_lanes().hold(fire)
   end
   round.granted[#round.granted + 1] = fire
@@ -150,7 +150,7 @@ end
 
 -- What the judgement says, as far as the ask has room for it.
 local function carry_out(fire, round)
-  local step, sentence, gone = judge(fire)
+  local step, sentence, gone, behind = judge(fire)
   local left, kind = round.left, fire.origin == "hook" and "hooks" or "runs"
   if gone then
     for _, holder in ipairs(gone) do
@@ -160,13 +160,17 @@ local function carry_out(fire, round)
   end
   if step == "wait" and not fire.waits then
     fires.touch(fire).waits = true
-    the_lanes().hold(fire)
+    the_lanes().wait(fire)
   elseif step == "sentence" and left.sentences > 0 then
     fires.touch(fire).sentence, left.sentences = sentence, left.sentences - 1
     grant(fire, round)
   elseif step == "run" and left[kind] > 0 and not round.without[fire.job] and is_let_in(fire, round) then
     left[kind] = left[kind] - 1
     grant(fire, round)
+  end
+  if behind then
+    the_aside().put(fire, behind)
+    round.put_aside = round.put_aside + 1
   end
 end
 
@@ -175,7 +179,7 @@ local function serve(place, round)
   local sources, is_narrow, looks = sources_of(round, place), false, round.looks
   local base = round.bases[round.ask.queues[place]]
   round.closed[base] = round.closed[base] or closed_s(round, base) > 0
-  while round.put_off < PUT_OFF_MAX do
+  while round.put_off < PUT_OFF_MAX and round.put_aside < ASIDE_MAX do
     if not is_narrow and (round.left.runs == 0 or round.closed[base]) then
       is_narrow, sources = true, turn_to_sentences(sources, round, round.ask.queues[place])
     end
@@ -203,8 +207,12 @@ local function grant_due(round)
     carry_out(fire, round)
   end
   read_scans(round)
+  if redis.call("EXISTS", name("wakes"), name("ends")) > 0 then
+    round.is_cut = the_aside().look()
+    fires.save()
+  end
   for place in ipairs(round.ask.queues) do
-    if round.budget == 0 or round.put_off >= PUT_OFF_MAX then
+    if round.budget == 0 or round.put_off >= PUT_OFF_MAX or round.put_aside >= ASIDE_MAX then
       break
     elseif has_fires(round, place) or has_messages(round, place) then
       serve(place, round)
@@ -224,7 +232,7 @@ local function next_in_s(round)
     return world.calm_until - mono
   end
   local soonest = math.min(round.is_cut and LOOK_AGAIN_S or math.huge, least(name("graces"), mono))
-  if round.put_off >= PUT_OFF_MAX then
+  if round.put_off >= PUT_OFF_MAX or round.put_aside >= ASIDE_MAX then
     soonest = math.min(soonest, PUT_OFF_AGAIN_S)
   end
   for place, queue in ipairs(round.ask.queues) do

@@ -6,7 +6,8 @@
 -- pending:QUEUE   by the instant it is due (again); lane:LANE the same, of one lane
 -- plain:QUEUE     the same, of those that nothing but room on a node can keep from running
 -- claimed:QUEUE   by when the claim expires (mono); life:NODE by the number of the ask
--- held:LANE       those that hold a lane or wait for it, as they were recorded
+-- held:LANE       those that are claimed to run; waits:LANE those that were told to wait; both as they were recorded
+-- aside:QUEUE     in place of `pending`, those that were put aside (`redis_aside.lua`)
 -- open, open:JOB  not over, by their nominal instant; done, done:JOB over; over: by when that was
 -- tails, results  what an attempt left, by key and number
 
@@ -96,6 +97,15 @@ function fires.touch(fire)
     dirty[fire.key] = { fire = fire, was = the_general().places(fire), shelf = shelf }
   end
   return fire
+end
+
+-- Those of these that were put aside are judged again.
+function fires.bring_back(keys)
+  for _, fire in ipairs(fires.fetch(keys)) do
+    if fire.aside then
+      fires.touch(fire).aside = nil
+    end
+  end
 end
 
 function fires.forget(fire)

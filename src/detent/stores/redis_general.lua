@@ -22,7 +22,13 @@ function general.places(fire)
     end
     return there
   end
-  if fire.state == "pending" then
+  if fire.state == "pending" and fire.aside then
+    there[name(fire.is_apart and "apart" or "aside", fire.queue)] = fire.run_at
+    there[name("behind", fire.aside)] = fire.run_at
+    if fire.start_by and fire.attempt == 0 then
+      there[name("ends")] = fire.start_by
+    end
+  elseif fire.state == "pending" then
     there[waiting_of(fire)] = fire.run_at
   else
     there[name(fire.is_apart and "taken" or "claimed", fire.queue)] = fire.expires
@@ -32,8 +38,10 @@ function general.places(fire)
     if fire.state == "pending" then
       there[name("lane", fire.lane)] = fire.run_at
     end
-    if fire.state == "claimed" or fire.waits then
+    if fire.state == "claimed" and not fire.sentence then
       there[name("held", fire.lane)] = fire.id
+    elseif fire.state == "pending" and fire.waits then
+      there[name("waits", fire.lane)] = fire.id
     end
   end
   return there
@@ -66,6 +74,20 @@ local function shelve(key, change)
   end
 end
 
+local has_wakes -- nil: nobody has looked in this call
+
+each_call(function() has_wakes = nil end)
+
+-- A place of the lane may be free: the next ask is to look at those who were put aside for it.
+local function wake(lane)
+  if has_wakes == nil then
+    has_wakes = redis.call("EXISTS", name("wakes")) == 1
+  end
+  for _, behind in ipairs(has_wakes and redis.call("SMEMBERS", name("crowd", lane)) or {}) do
+    redis.call("ZADD", name("wakes"), mono, behind)
+  end
+end
+
 function general.write(key, change)
   local fire, now = change.fire, {}
   if fire.is_forgotten then
@@ -79,6 +101,10 @@ function general.write(key, change)
     fire.key = key
   end
   shelve(key, change)
+  local held = fire.lane and name("held", fire.lane)
+  if held and change.was[held] and (not now[held] or fire.expires <= mono) then
+    wake(fire.lane)
+  end
   for index in pairs(change.was) do
     if not now[index] then
       write("ZREM", index, key)

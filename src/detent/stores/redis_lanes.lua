@@ -30,20 +30,21 @@ local function newer_is_due(me)
   return false
 end
 
--- How many places of a lane are kept by the grace of fires that are over.
+-- How many places of a lane are kept by the grace of fires that are over, and when (mono) the first is free.
 local function graces(lane)
-  local counts = fact("graces", "", function()
-    local kept = {}
-    for _, member in ipairs(redis.call("ZRANGEBYSCORE", name("graces"), "(" .. exact(mono), "+inf")) do
-      local of = string.match(member, "^%d+ (.*)$")
-      kept[of] = (kept[of] or 0) + 1
+  local all = fact("graces", "", function()
+    local kept = { counts = {}, ends = {} }
+    local flat = redis.call("ZRANGEBYSCORE", name("graces"), "(" .. exact(mono), "+inf", "WITHSCORES")
+    for place = 1, #flat, 2 do
+      local of = string.match(flat[place], "^%d+ (.*)$")
+      kept.counts[of], kept.ends[of] = (kept.counts[of] or 0) + 1, kept.ends[of] or tonumber(flat[place + 1])
     end
     return kept
   end)
-  return counts[lane] or 0
+  return all.counts[lane] or 0, all.ends[lane] or math.huge
 end
 
--- The fires that hold a lane or wait for it, as they were recorded; `hold` adds to them.
+-- The claims of a lane, as they were recorded; `hold` adds to them.
 local function held(lane)
   local seen = lanes.seen[lane]
   if not seen then
@@ -53,17 +54,36 @@ local function held(lane)
   return seen
 end
 
+-- It is claimed now.
 function lanes.hold(me)
-  if me.lane then
-    local seen = held(me.lane)
-    seen.rivals = nil
-    for _, one in ipairs(seen.held) do
-      if one == me then
-        return
-      end
+  local there = held(me.lane).held
+  for _, one in ipairs(there) do
+    if one == me then
+      return
     end
-    table.insert(seen.held, me)
-    table.sort(seen.held, function(one, other) return one.id < other.id end)
+  end
+  table.insert(there, me)
+  table.sort(there, function(one, other) return one.id < other.id end)
+end
+
+-- It was told to wait.
+function lanes.wait(me)
+  local seen = held(me.lane)
+  seen.told = seen.told and seen.told.id < me.id and seen.told or me
+end
+
+-- The first of those who wait.  There may be thousands, of which those are passed over that are claimed by now.
+local function first_waiting(lane)
+  local first, place, index = held(lane).told, 0, name("waits", lane)
+  first = first and first.state == "pending" and first or nil
+  while true do
+    local one = fires.fetch(redis.call("ZRANGE", index, place, place))[1]
+    if not one or first and first.id < one.id then
+      return first
+    elseif one.state == "pending" and one.waits and not one.is_forgotten then
+      return one
+    end
+    place = place + 1
   end
 end
 
@@ -81,8 +101,28 @@ local function holders(lane)
   return there
 end
 
+-- How many more it has room for, of those that find it so wide.
+function lanes.room(lane, width)
+  local kept = graces(lane)
+  return width - #holders(lane) - kept
+end
+
 local function room(me)
-  return me.width - #holders(me.lane) - graces(me.lane)
+  return lanes.room(me.lane, me.width)
+end
+
+-- Behind what one is put aside that finds its lane full, among others that are alike to whoever asks.
+local function behind(me)
+  return table.concat({ me.width, me.lane, me.queue, me.job }, "\n")
+end
+
+-- When (mono) the first place of a lane will be free, if nobody renews it or gives it back before.
+function lanes.frees_at(lane)
+  local _, first = graces(lane)
+  for _, one in ipairs(holders(lane)) do
+    first = math.min(first, one.expires)
+  end
+  return first
 end
 
 local function is_late(me)
@@ -92,9 +132,9 @@ end
 local function catch_up(me)
   local mark = fires.mark_of(me.job)
   if me.catch_up == "latest" and mark and mark.at < wall then
-    return "hold"
+    return "hold", nil, nil, "of " .. me.job
   elseif me.lane and room(me) <= 0 then
-    return "hold"
+    return "hold", nil, nil, behind(me)
   elseif me.catch_up == "latest" and newer_is_due(me) then
     return "sentence", "missed a newer instant is due"
   end
@@ -111,12 +151,11 @@ end
 
 local function queue(me)
   if me.waits or me.attempt > 0 or me.origin == "push" then
-    return "wait"
+    return "wait", nil, nil, behind(me)
   end
-  for _, one in ipairs(held(me.lane).held) do
-    if one.state == "pending" and one.waits then
-      return "sentence", "skipped " .. one.key .. " waits already"
-    end
+  local waiting = first_waiting(me.lane)
+  if waiting then
+    return "sentence", "skipped " .. waiting.key .. " waits already"
   end
   return "wait"
 end
@@ -182,7 +221,8 @@ local function replace(me)
   return "wait", nil, gone
 end
 
--- The step (run, wait, hold, sentence) for one that has no sentence yet, the sentence, and who must go for it.
+-- The step (run, wait, hold, sentence) for one that has no sentence yet, the sentence, who must go for it, and behind
+-- what it may be put aside meanwhile (`aside.lua`).
 function lanes.judge(me)
   if is_late(me) then
     return catch_up(me)
@@ -194,8 +234,8 @@ function lanes.judge(me)
   local left = room(me)
   if left > 0 then
     return "run"
-  elseif left + graces(me.lane) > 0 then
-    return "wait"
+  elseif left + (graces(me.lane)) > 0 then
+    return "wait", nil, nil, me.concurrency == "Queue" and behind(me) or nil
   end
   return (me.concurrency == "Queue" and queue or forbid)(me)
 end

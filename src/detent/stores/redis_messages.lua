@@ -3,7 +3,7 @@
 --
 -- messages        key -> what became of one that has no lane, packed small; with a lane it is in `states`
 -- ready:QUEUE     by the instant it is due (again), those that only room, a rate or a breaker can keep waiting
--- waiting:QUEUE   the same, of the others
+-- waiting:QUEUE   the same, of the others; apart:QUEUE those of them that were put aside (`redis_aside.lua`)
 -- taken:QUEUE     by when the claim expires (mono)
 -- book:JOB        all of a job by their nominal instant; dead:QUEUE the dead letters
 -- mailboxes, tasks  the queues and jobs that have some

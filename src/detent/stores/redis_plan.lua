@@ -40,6 +40,7 @@ local function revise(job, mark, revision)
   if mark then
     since = math.min(mark.at, since)
     take_back(job, since)
+    fires.bring_back(redis.call("ZRANGE", name("open", job), 0, -1))
   end
   if revision then
     set_mark(job, { at = since, revision = revision })
@@ -105,6 +106,7 @@ local function advance(plans)
       end
       marks[plan.job] = { at = plan["until"], revision = mark.revision }
       set_mark(plan.job, marks[plan.job])
+      fires.bring_back(redis.call("ZRANGE", name("behind", "of " .. plan.job), 0, -1))
     end
   end
   return chart(marks)

@@ -34,7 +34,7 @@ local function count(asked)
   local found, now = {}, exact(wall)
   for _, queue in ipairs(#asked.queues > 0 and asked.queues or redis.call("SMEMBERS", name("mailboxes"))) do
     local box, due, waiting = messages.box(queue), 0, 0
-    for _, index in ipairs({ box.ready, box.waiting }) do
+    for _, index in ipairs({ box.ready, box.waiting, name("apart", queue) }) do
       due = due + redis.call("ZCOUNT", index, "-inf", now)
       waiting = waiting + redis.call("ZCARD", index)
     end

@@ -38,6 +38,7 @@ local function has_others(queues)
     local queue, last = queues[place], #others
     others[last + 1], others[last + 2] = name("pending", queue), name("plain", queue)
     others[last + 3], others[last + 4] = name("claimed", queue), messages.box(queue).waiting
+    others[last + 5], others[last + 6] = name("aside", queue), name("apart", queue)
   end
   local rates = rates_of(queues)
   return next(rates) ~= nil or redis.call("EXISTS", unpack(others)) > 0

@@ -12,10 +12,10 @@ from functools import cache, cached_property
 
 # A script holds only what its verbs need: by EVALSHA the server sets all of it up at each call.
 PARTS = {
-    ("claim", "bury"): ("lives", "lanes", "gates", "told", "quick_claim", "sources", "claim"),
+    ("claim", "bury"): ("lives", "lanes", "aside", "gates", "told", "quick_claim", "sources", "claim"),
     ("renew", "finish", "cancel"): ("records", "gates", "quick_finish", "settle"),
     ("finish_and_claim",): (
-        *("lives", "lanes", "gates", "told", "quick_claim", "sources", "claim"),
+        *("lives", "lanes", "aside", "gates", "told", "quick_claim", "sources", "claim"),
         *("records", "quick_finish", "settle", "finish_and_claim"),
     ),
     ("adopt", "advance", "put"): ("records", "quick_put", "plan"),
@@ -23,7 +23,15 @@ PARTS = {
     ("charge", "reset", "forget", "count"): ("gates", "queues"),
 }
 FIRST, LAST = ("world", "messages", "general", "fires", "steps"), "call"
-LATE_PARTS = ("general", "steps", "records", "lives", "lanes", "gates")  # which most calls do without
+LATE_PARTS = (
+    "general",
+    "steps",
+    "records",
+    "lives",
+    "lanes",
+    "aside",
+    "gates",
+)  # which most calls do without
 # A full server refuses a function as a whole, and of a script only what would take more: pruning gives back.
 SELDOM = (("turns", "book"), ("gates", "queues"))
 

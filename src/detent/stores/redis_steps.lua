@@ -4,7 +4,8 @@ local steps = {}
 
 -- All that are pending, or claimed and expire after that reading of `mono`.
 local function each_waiting(visit)
-  for set, kinds in pairs({ queues = { "pending", "plain" }, mailboxes = { "waiting", "ready" } }) do
+  local all = { queues = { "pending", "plain", "aside" }, mailboxes = { "waiting", "ready", "apart" } }
+  for set, kinds in pairs(all) do
     for _, queue in ipairs(redis.call("SMEMBERS", name(set))) do
       for _, kind in ipairs(kinds) do
         for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", name(kind, queue), 0, -1))) do
@@ -26,9 +27,13 @@ local function each_claimed(after, visit)
   end
 end
 
--- The clock was set: retries and delays move along, they are durations; instants of a schedule do not.
+-- The clock was set: retries and delays move along, they are durations; instants of a schedule do not.  What is
+-- late by now has to be judged again.
 function steps.move_waits(step)
   each_waiting(function(fire)
+    if fire.aside then
+      fires.touch(fire).aside = nil
+    end
     if fire.origin ~= "schedule" or fire.run_at ~= fire.due then
       fires.touch(fire).run_at = fire.run_at + step
     end

@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from detent.errors import UsageError
 from detent.stores.base import Store
 from detent.testing import (
+    store_checks_backlog,
     store_checks_bookkeeping,
     store_checks_claiming,
     store_checks_counting,
@@ -85,6 +86,7 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(store_checks_planning),
     *_checks_of(store_checks_claiming),
     *_checks_of(store_checks_lanes),
+    *_checks_of(store_checks_backlog),
     *_checks_of(store_checks_finishing),
     *_checks_of(store_checks_queues),
     *_checks_of(store_checks_counting),
