@@ -197,3 +197,20 @@ CREATE TABLE bells (
 
 -- Its functions are others: messages that are alike are told by what they share, and the clock is set right alone.
 -- There are functions that count messages, and find what is next.
+
+-- What cannot run now is put aside (`postgres_aside.sql`): there may be a hundred thousand of it.
+ALTER TABLE fires ADD COLUMN aside boolean NOT NULL DEFAULT false;
+ALTER TABLE lanes ADD COLUMN wake float8;  -- when (mono) to look whether there is a place; none: nobody was put aside for it
+DROP INDEX fires_pending, fires_judged, fires_late, fires_queued, fires_held;
+CREATE INDEX fires_pending ON fires (app, queue, aside, run_at, key) WHERE state = 'pending' AND run_at > 0;
+CREATE INDEX fires_judged ON fires (app, queue, run_at)
+    WHERE state = 'pending' AND NOT aside AND (sentence IS NOT NULL OR origin = 'hook' OR concurrency = 'Replace');
+CREATE INDEX fires_late ON fires (app, queue, due)
+    WHERE state = 'pending' AND NOT aside AND attempt = 0 AND origin = 'schedule' AND NOT waits AND catch_up <> 'all';
+CREATE INDEX fires_queued ON fires (lane, due, key) WHERE state = 'pending' AND NOT aside AND lane <> '';
+CREATE INDEX fires_held ON fires (lane, id) WHERE state = 'claimed' AND sentence IS NULL AND lane <> '';
+CREATE INDEX fires_crowd ON fires (lane, queue, job, width, run_at, key) WHERE state = 'pending' AND aside;
+CREATE INDEX fires_aside ON fires (job) WHERE state = 'pending' AND aside;
+CREATE INDEX fires_ending ON fires (app, queue, start_by)
+    WHERE state = 'pending' AND aside AND attempt = 0 AND start_by IS NOT NULL;
+CREATE INDEX lanes_wake ON lanes (wake) WHERE wake IS NOT NULL;

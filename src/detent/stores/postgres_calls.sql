@@ -248,6 +248,7 @@ BEGIN
     END LOOP;
     PERFORM record(coalesce(jsonb_agg(one), '[]'), here.wall, NULL) FROM jsonb_array_elements(given->'fires') AS one
     WHERE coalesce((one->>'first')::float8, (one->>'due')::float8) > (cutoffs->>(one->>'plan'))::float8;
+    PERFORM bring_back_planned(names);
     RETURN chart(here, given->>'app', (
         SELECT jsonb_object_agg(job, jsonb_build_array(at, revision)) FROM marks WHERE job = ANY (names)));
 END $$;
@@ -330,8 +331,9 @@ END $$;
 -- The conditions are put together, so that the server sees which of its indexes are enough.
 CREATE FUNCTION find(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-    query text := 'SELECT id FROM fires WHERE true';
+    query text := 'SELECT id, run_at, key FROM fires WHERE true';
     turn  text := 'due DESC, key DESC';
+    ending text;
     name  text;
     said  jsonb;
 BEGIN
@@ -365,8 +367,12 @@ BEGIN
     IF given->>'until' IS NOT NULL THEN
         query := query || format(' AND due <= %L', given->>'until');
     END IF;
-    EXECUTE format('SELECT jsonb_agg(row_json(fires, $1) ORDER BY %s) FROM fires JOIN (', turn)
-        || query || format(' ORDER BY %s LIMIT %L) AS found USING (id)', turn, given->>'limit')
+    ending := format(' ORDER BY %s LIMIT %L', turn, given->>'limit');
+    IF given->>'upcoming' = 'true' THEN  -- what was put aside is read beside the rest, each in its order
+        query := format('SELECT id FROM ((%1$s AND NOT aside %2$s) UNION ALL (%1$s AND aside %2$s)) AS either', query, ending);
+    END IF;
+    EXECUTE format('SELECT jsonb_agg(row_json(fires, $1) ORDER BY %s) FROM fires JOIN (SELECT id FROM (', 'fires.' || replace(turn, ', ', ', fires.'))
+        || query || ending || ') AS those) AS found USING (id)'
         INTO said USING given->>'key' <> '';
     RETURN jsonb_build_object('rows', coalesce(said, '[]'));
 END $$;

@@ -7,8 +7,8 @@
 -- 3. Fires that only need a place are not even looked at when there is none left; those for which nothing
 --    but a place counts are granted by one statement.
 -- 4. Expired claims come first, then queue by queue in the order of the ask, by (run_at, key).
--- 5. What is put off or told to wait is not looked at again before its time, and only so much of it is in
---    one call.
+-- 5. What is put off, told to wait or put aside is not looked at again before its time, and only so much of it is
+--    in one call.
 
 -- How far an ask has got.
 CREATE TYPE turn AS (
@@ -22,6 +22,8 @@ CREATE TYPE turn AS (
     held      text[],    -- lanes that are ours
     taken     text[],    -- lanes and widths that were found full
     dropped   text[],    -- keys of late hooks
+    crowded   text[],    -- lanes for which some were put aside
+    held_up   boolean,   -- there may be more that is to be put aside
     gates     gate[],
     breakers  text[],    -- those of which something is known
     pauses    text[],    -- jobs
@@ -46,7 +48,7 @@ BEGIN
             AND (origin <> 'schedule' OR EXISTS (SELECT FROM marks WHERE marks.job = fires.job) AND (
                 attempt > 0 OR job <> ALL (it.pauses) AND (waits OR due + 60 >= here.wall))) AS is_plain
         FROM fires
-        WHERE state = 'pending' AND app = called AND queue = name AND run_at > 0 AND run_at <= here.wall
+        WHERE state = 'pending' AND app = called AND queue = name AND NOT aside AND run_at > 0 AND run_at <= here.wall
           AND (run_at, key) > (it.since_at, it.since_key)
           AND NOT ((waits OR job = ANY (it.unable)) AND origin = 'push' AND sentence IS NULL
                    AND (attempt > 0 OR start_by IS NULL OR start_by >= here.wall)
@@ -61,7 +63,7 @@ CREATE FUNCTION has_more(called text, here moment, it turn, name text, ids bigin
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN EXISTS (
-        SELECT FROM fires WHERE state = 'pending' AND app = called AND queue = name AND run_at > 0
+        SELECT FROM fires WHERE state = 'pending' AND app = called AND queue = name AND NOT aside AND run_at > 0
             AND run_at <= here.wall AND (run_at, key) > (it.since_at, it.since_key) AND NOT waits
             AND job <> ALL (it.unable) AND id <> ALL (coalesce(ids, '{}')));
 END $$;
@@ -85,25 +87,33 @@ BEGIN
 END $$;
 
 -- Hooks, heirs, what has a sentence; what is late; what is paused, or its job gone; what may find its lane full.
+-- Of each no more than can be judged at once: there may be very many.  What is late and caught up by all its instants
+-- either runs or is held.
 CREATE FUNCTION special(called text, names text[], pauses text[], here moment) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending'
-            AND run_at <= here.wall AND (sentence IS NOT NULL OR origin = 'hook' OR concurrency = 'Replace')
+        (SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND NOT aside
+            AND run_at <= here.wall AND (sentence IS NOT NULL OR origin = 'hook' OR concurrency = 'Replace') LIMIT 1000)
         UNION ALL
-        SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND attempt = 0
-            AND start_by IS NOT NULL AND start_by < here.wall
+        (SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND attempt = 0
+            AND start_by IS NOT NULL AND start_by < here.wall LIMIT 300)
         UNION ALL
-        SELECT id FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND attempt = 0
-            AND origin = 'schedule' AND NOT waits AND due < here.wall - 60
+        SELECT id FROM (
+            SELECT id, job, due FROM fires WHERE app = called AND queue = ANY (names) AND state = 'pending' AND NOT aside
+                AND attempt = 0 AND origin = 'schedule' AND NOT waits AND catch_up <> 'all' AND due < here.wall - 60
+            LIMIT 1000) AS late
+        WHERE EXISTS (SELECT FROM marks WHERE marks.job = late.job AND at < here.wall) OR EXISTS (
+            SELECT FROM fires WHERE job = late.job AND due > late.due AND due <= here.wall AND state <> 'over'
+                AND origin = 'schedule')
         UNION ALL
-        SELECT id FROM fires WHERE state = 'pending' AND origin = 'schedule'
-            AND job = ANY (pauses || ARRAY(SELECT job FROM removed WHERE app = called))
+        (SELECT id FROM fires WHERE state = 'pending' AND origin = 'schedule'
+            AND job = ANY (pauses || ARRAY(SELECT job FROM removed WHERE app = called)) LIMIT 300)
         UNION ALL
-        SELECT id FROM fires WHERE lane <> '' AND state = 'pending' AND run_at <= here.wall AND NOT waits
+        (SELECT id FROM fires WHERE lane <> '' AND state = 'pending' AND run_at <= here.wall AND NOT waits AND NOT aside
             AND lane = ANY (ARRAY(SELECT lane FROM fires WHERE app = called AND state = 'claimed' AND lane <> ''
-                                  UNION SELECT lane FROM graces WHERE until > here.mono)));
+                                      AND sentence IS NULL
+                                  UNION SELECT lane FROM graces WHERE until > here.mono)) LIMIT 300));
 END $$;
 
 -- Lock the lanes of these fires that nobody else has locked; those that are ours by now.  A lane that
@@ -137,7 +147,7 @@ BEGIN
     IF held <> '{}' THEN
         expired := ARRAY(
             SELECT id FROM fires
-            WHERE lane = ANY (held) AND lane <> '' AND state = 'claimed' AND expires <= here.mono);
+            WHERE lane = ANY (held) AND lane <> '' AND state = 'claimed' AND sentence IS NULL AND expires <= here.mono);
     END IF;
     IF expired = '{}' THEN
         RETURN expired;
@@ -184,6 +194,9 @@ CREATE FUNCTION bury(ask jsonb, here moment) RETURNS void LANGUAGE plpgsql VOLAT
 DECLARE
     name text;
 BEGIN
+    PERFORM wake(ARRAY(
+        SELECT lane FROM fires WHERE state = 'claimed' AND asked > 0 AND lane <> ''
+            AND node IN (SELECT jsonb_array_elements_text(ask->'dead'))), here);
     FOR name IN
         WITH buried AS (
             UPDATE fires SET expires = here.mono WHERE id IN (

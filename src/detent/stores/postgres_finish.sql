@@ -102,6 +102,9 @@ BEGIN
     IF done.graces IS NOT NULL THEN
         INSERT INTO graces SELECT lane, here.mono + grace_s, grace_s FROM fires WHERE id = ANY (done.graces);
     END IF;
+    IF done.has_lane THEN
+        PERFORM wake(ARRAY(SELECT lane FROM fires WHERE id = ANY (done.ids) AND lane <> ''), here);
+    END IF;
     IF done.follow <> '[]' THEN
         follow := (SELECT jsonb_agg(fire) FROM jsonb_array_elements(done.follow) AS many,
                                                jsonb_array_elements(many) AS fire);
@@ -144,8 +147,9 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM ring(app) FROM (SELECT DISTINCT app FROM fires AS mine WHERE id = ANY (settled) AND (
         has_put
-        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending'
+        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending' AND NOT aside
                                        AND run_at <= here.wall)
-        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'claimed'
+        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending' AND aside)
+        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'claimed' AND sentence IS NULL
                                        AND expires <= here.mono))) AS apps;
 END $$;

@@ -17,7 +17,7 @@ BEGIN
         END IF;
     END IF;
     UPDATE fires SET state = 'claimed', node = ask->>'node', asked = (ask->>'number')::bigint,
-        fence = number, ttl = lasts, expires = here.mono + lasts, renewed = here.mono, sentence = why,
+        fence = number, ttl = lasts, expires = here.mono + lasts, renewed = here.mono, sentence = why, aside = false,
         attempt = me.attempt, ran_node = me.ran_node, ran_fence = me.ran_fence, ran_at = me.ran_at
     WHERE id = me.id;
     RETURN number;
@@ -107,12 +107,8 @@ BEGIN
     FOREACH me IN ARRAY locked LOOP
         CONTINUE WHEN me.state = 'pending' AND me.key = ANY (it.dropped);
         verdict := judge(me, here, unsure);
-        IF verdict.step = 'wait' THEN
-            it.taken := it.taken || (me.lane || ' ' || me.width);
-            IF NOT me.waits THEN
-                UPDATE fires SET waits = true WHERE id = me.id;
-                it.delays := it.delays - 1;
-            END IF;
+        IF verdict.step IN ('wait', 'hold') THEN
+            it := put_aside(me, verdict, here, it);
         ELSIF verdict.step = 'sentence' AND it.sentences > 0 THEN
             it.sentences := it.sentences - 1;
             PERFORM grant_to(ask, me, verdict.why, here);
@@ -177,6 +173,10 @@ BEGIN
         it.since_at := batch.last_at;
         it.since_key := batch.last_key;
         EXIT WHEN cardinality(batch.ids) < most;
+        IF it.held_up THEN
+            it := put_aside_alike(ask->>'app', here, it, name);
+            EXIT WHEN it.delays <= 0;
+        END IF;
         IF it.sentences <= 0 AND NOT batch.are_plain THEN
             it.passed := true;
             left_to_judge := left_to_judge - cardinality(batch.ids);
@@ -205,6 +205,11 @@ BEGIN
         END IF;
         it := judge_all(ask, here, it, ids[done + 1:done + 200]);
         done := done + 200;
+        IF it.held_up THEN
+            FOR place IN 1 .. cardinality(names) LOOP
+                it := put_aside_alike(ask->>'app', here, it, names[place]);
+            END LOOP;
+        END IF;
         IF it.sentences <= 0 AND done >= 1000 THEN
             it.passed := true;
             EXIT;
@@ -230,6 +235,8 @@ BEGIN
     it.held := '{}';
     it.taken := '{}';
     it.dropped := '{}';
+    it.crowded := '{}';
+    it.held_up := false;
     it.gates := '{}';
     it.breakers := '{}';
     it.pauses := '{}';
@@ -249,7 +256,7 @@ CREATE FUNCTION busy(called text, names text[], here moment) RETURNS text[] LANG
 BEGIN
     RETURN ARRAY(
         SELECT name FROM unnest(names) WITH ORDINALITY AS one(name, place) CROSS JOIN LATERAL (
-            SELECT FROM fires WHERE state = 'pending' AND app = called AND queue = name AND run_at > 0
+            SELECT FROM fires WHERE state = 'pending' AND app = called AND queue = name AND NOT aside AND run_at > 0
                 AND run_at <= here.wall LIMIT 1) AS due ORDER BY place);
 END $$;
 
@@ -259,6 +266,7 @@ DECLARE
     queues text[];
 BEGIN
     it := grant_expired(ask, here, it);
+    it := bring_back(ask->>'app', here, it);
     queues := busy(ask->>'app', it.queues, here);
     FOR place IN 1 .. cardinality(queues) LOOP
         it.since_at := '-infinity';
@@ -293,7 +301,7 @@ BEGIN
     END IF;
     RETURN least(
         (SELECT min(soon.run_at) FROM unnest(queues) AS name CROSS JOIN LATERAL (
-            SELECT run_at FROM fires WHERE state = 'pending' AND app = called AND queue = name AND run_at > 0
+            SELECT run_at FROM fires WHERE state = 'pending' AND app = called AND queue = name AND NOT aside AND run_at > 0
                 AND run_at > here.wall ORDER BY run_at LIMIT 1) AS soon) - here.wall,
         (SELECT expires FROM fires WHERE state = 'claimed' AND app = called AND expires > 0
             AND expires > here.mono AND queue = ANY (queues) ORDER BY expires LIMIT 1) - here.mono,
@@ -347,6 +355,9 @@ BEGIN
             PERFORM bury(ask, here);
         END IF;
         it := grant_due(ask, here, it);
+        IF it.crowded <> '{}' THEN
+            PERFORM wake_soon(it.crowded, here);
+        END IF;
     ELSE
         PERFORM grant_again(ask, here);
     END IF;

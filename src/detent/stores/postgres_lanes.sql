@@ -51,8 +51,14 @@ BEGIN
     RETURN ARRAY(
         SELECT id FROM (
             SELECT id, due, key FROM fires WHERE id = ANY (holders)
+            UNION ALL (
+                SELECT id, due, key FROM fires AS one
+                WHERE lane = me.lane AND lane <> '' AND state = 'pending' AND NOT aside AND run_at <= here.wall
+                  AND sentence IS NULL AND NOT is_late(one, here.wall)
+                  AND (attempt > 0 OR start_by IS NULL OR start_by >= here.wall)
+                ORDER BY due DESC, key DESC LIMIT me.width)
             UNION ALL SELECT id, due, key FROM fires AS one
-            WHERE lane = me.lane AND lane <> '' AND state = 'pending' AND run_at <= here.wall
+            WHERE lane = me.lane AND state = 'pending' AND aside AND run_at <= here.wall
               AND sentence IS NULL AND NOT is_late(one, here.wall)
               AND (attempt > 0 OR start_by IS NULL OR start_by >= here.wall)
         ) AS rivals ORDER BY due DESC, key DESC LIMIT me.width);
@@ -60,7 +66,7 @@ END $$;
 
 CREATE TYPE judgement AS (
     step  text,      -- run | wait | hold | sentence
-    why   text,      -- the sentence
+    why   text,      -- the sentence; of one that is held, for what: its lane or its job's plan
     stops bigint[]   -- holders that must go
 );
 
@@ -96,8 +102,10 @@ END $$;
 
 CREATE FUNCTION catch_up(me fires, here moment, room bigint) RETURNS judgement LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF me.catch_up = 'latest' AND (SELECT at FROM marks WHERE job = me.job) < here.wall OR room <= 0 THEN
-        RETURN ('hold', NULL, NULL)::judgement;
+    IF me.catch_up = 'latest' AND (SELECT at FROM marks WHERE job = me.job) < here.wall THEN
+        RETURN ('hold', 'plan', NULL)::judgement;
+    ELSIF room <= 0 THEN
+        RETURN ('hold', 'lane', NULL)::judgement;
     ELSIF me.catch_up = 'latest' AND EXISTS (
         SELECT FROM fires WHERE job = me.job AND due > me.due AND due <= here.wall
                             AND state <> 'over' AND origin = 'schedule') THEN

@@ -53,8 +53,9 @@ END $$;
 CREATE FUNCTION is_idle(place text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN NOT EXISTS (SELECT FROM marks WHERE job = place)
-        AND NOT EXISTS (SELECT FROM fires WHERE lane = place AND lane <> '' AND state = 'pending')
-        AND NOT EXISTS (SELECT FROM fires WHERE lane = place AND lane <> '' AND state = 'claimed');
+        AND NOT EXISTS (SELECT FROM fires WHERE lane = place AND lane <> '' AND state = 'pending' AND NOT aside)
+        AND NOT EXISTS (SELECT FROM fires WHERE lane = place AND lane <> '' AND state = 'pending' AND aside)
+        AND NOT EXISTS (SELECT FROM fires WHERE lane = place AND lane <> '' AND state = 'claimed' AND sentence IS NULL);
 END $$;
 
 -- What is left of jobs that went: hosts come and go, and each may have had jobs of its own name.

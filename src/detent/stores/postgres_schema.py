@@ -29,6 +29,7 @@ FUNCTIONS = (
     "postgres_lanes.sql",
     "postgres_gates.sql",
     "postgres_claim.sql",
+    "postgres_aside.sql",
     "postgres_grant.sql",
     "postgres_calls.sql",
     "postgres_finish.sql",

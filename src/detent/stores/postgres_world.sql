@@ -154,6 +154,7 @@ CREATE FUNCTION step_by(step float8, now float8, known float8) RETURNS void LANG
 BEGIN
     UPDATE fires SET run_at = run_at + step
     WHERE state = 'pending' AND NOT (origin = 'schedule' AND run_at = due);
+    UPDATE fires SET aside = false WHERE state = 'pending' AND aside;  -- it has to be judged again
     IF step < 0 THEN
         UPDATE fires SET expires = expires - step, renewed = renewed - step
         WHERE state = 'claimed' AND renewed > known;
