@@ -1,4 +1,4 @@
-"""A Redis store that was given too much that cannot run: it is put aside, and costs nobody anything there."""
+"""A Redis store that was given too much that cannot run: it is put aside, and in nobody's way there."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BEGIN
     IF is_aside OR verdict.step = 'wait' AND NOT me.waits THEN
         UPDATE fires SET aside = is_aside, waits = waits OR verdict.step = 'wait' WHERE id = me.id;
         it.delays := it.delays - 1;
-        it.held_up := it.held_up OR is_aside;
+        it.held_up := it.held_up + is_aside::integer;
     END IF;
     RETURN it;
 END $$;
@@ -46,6 +46,7 @@ DECLARE
     ids    bigint[];
     jobs   text[];
     lanes  text[];
+    many   bigint;
 BEGIN
     ids := ARRAY(
         SELECT id FROM (
@@ -57,7 +58,7 @@ BEGIN
             is_late(one::fires, here.wall) AND job <> ALL (it.pauses)
             AND EXISTS (SELECT FROM marks WHERE marks.job = one.job)
             OR origin = 'push' AND concurrency = 'Queue' AND lane <> ''));
-    it.held_up := false;
+    it.held_up := 0;
     IF ids = '{}' THEN
         RETURN it;
     END IF;
@@ -75,11 +76,10 @@ BEGIN
             FOR UPDATE SKIP LOCKED)
         RETURNING lane, origin = 'schedule' AND catch_up = 'latest' AND job = ANY (jobs) AS for_plan
     )
-    SELECT coalesce(array_agg(DISTINCT lane) FILTER (WHERE NOT for_plan), '{}'), pg_catalog.count(*) = cardinality(ids)
-    INTO lanes, it.held_up FROM gone;
+    SELECT coalesce(array_agg(DISTINCT lane) FILTER (WHERE NOT for_plan), '{}'), pg_catalog.count(*)
+    INTO lanes, many FROM gone;
     it.crowded := it.crowded || lanes;
-    it.delays := CASE WHEN it.held_up AND cardinality(ids) >= 1000 THEN 0 ELSE it.delays END;
-    it.held_up := false;
+    it.delays := it.delays - many / 2;  -- it costs less than to judge them
     RETURN it;
 END $$;
 
@@ -89,11 +89,13 @@ BEGIN
     UPDATE lanes SET wake = here.mono + 1 WHERE lane = ANY (crowded) AND (wake IS NULL OR wake > here.mono + 1);
 END $$;
 
--- A place of these lanes may be free.
-CREATE FUNCTION wake(freed text[], here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- A place of these lanes may be free: they come before those that are only looked at now and then.  Whether anybody was
+-- put aside for one.
+CREATE FUNCTION wake(freed text[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE lanes SET wake = here.mono WHERE lane = ANY (ARRAY(
+    UPDATE lanes SET wake = 0 WHERE lane = ANY (ARRAY(
         SELECT lane FROM lanes WHERE lane = ANY (freed) AND wake IS NOT NULL ORDER BY lane FOR UPDATE));
+    RETURN FOUND;
 END $$;
 
 -- Jobs were planned further.
@@ -109,6 +111,7 @@ DECLARE
     gone   text[];
     woken  text[];
     place  text;
+    most   integer := greatest(5, least(it.room, 50));  -- others want lanes, too
 BEGIN
     gone := it.pauses || ARRAY(SELECT job FROM removed WHERE app = called);
     IF gone <> '{}' THEN
@@ -126,12 +129,12 @@ BEGIN
     IF EXISTS (SELECT FROM lanes WHERE wake IS NOT NULL AND wake <= here.mono) THEN
         woken := ARRAY(
             SELECT lane FROM lanes WHERE wake IS NOT NULL AND wake <= here.mono
-            ORDER BY wake LIMIT 50 FOR UPDATE SKIP LOCKED);
+            ORDER BY wake LIMIT most FOR UPDATE SKIP LOCKED);
         FOREACH place IN ARRAY woken LOOP
             PERFORM look_at_lane(place, here);
         END LOOP;
         it.held := it.held || ARRAY(SELECT unnest(woken) EXCEPT SELECT unnest(it.held));
-        it.passed := it.passed OR cardinality(woken) = 50;
+        it.passed := it.passed OR cardinality(woken) = most;
     END IF;
     RETURN it;
 END $$;
@@ -162,10 +165,10 @@ BEGIN
             UPDATE fires SET aside = false WHERE id IN (
                 SELECT id FROM fires WHERE state = 'pending' AND aside AND lane = place AND queue = kind.queue
                     AND job = kind.job AND width = kind.width
-                ORDER BY run_at, key LIMIT kind.width - taken + 3 FOR UPDATE SKIP LOCKED);
+                ORDER BY run_at, key LIMIT kind.width - taken + 1 FOR UPDATE SKIP LOCKED);
         END IF;
     END LOOP;
-    UPDATE lanes SET wake = CASE WHEN NOT is_any THEN NULL WHEN has_room THEN here.mono ELSE least(
+    UPDATE lanes SET wake = CASE WHEN NOT is_any THEN NULL WHEN has_room THEN here.mono + 0.25 ELSE least(
         (SELECT min(expires) FROM fires WHERE lane = place AND lane <> '' AND state = 'claimed' AND sentence IS NULL
              AND expires > here.mono),
         (SELECT min(until) FROM graces WHERE graces.lane = place AND until > here.mono)) END

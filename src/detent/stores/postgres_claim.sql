@@ -23,7 +23,7 @@ CREATE TYPE turn AS (
     taken     text[],    -- lanes and widths that were found full
     dropped   text[],    -- keys of late hooks
     crowded   text[],    -- lanes for which some were put aside
-    held_up   boolean,   -- there may be more that is to be put aside
+    held_up   integer,   -- so many were judged, and put aside: there may be thousands alike
     gates     gate[],
     breakers  text[],    -- those of which something is known
     pauses    text[],    -- jobs
@@ -196,7 +196,7 @@ DECLARE
 BEGIN
     PERFORM wake(ARRAY(
         SELECT lane FROM fires WHERE state = 'claimed' AND asked > 0 AND lane <> ''
-            AND node IN (SELECT jsonb_array_elements_text(ask->'dead'))), here);
+            AND node IN (SELECT jsonb_array_elements_text(ask->'dead'))));
     FOR name IN
         WITH buried AS (
             UPDATE fires SET expires = here.mono WHERE id IN (

@@ -92,6 +92,7 @@ DECLARE
     reports jsonb := given->'reports';
     done    settled := settle(reports, here);
     follow  jsonb;
+    is_awake boolean := false;  -- those who were put aside for a lane
 BEGIN
     IF done.endings IS NOT NULL THEN
         PERFORM leave(done.endings, here);
@@ -103,7 +104,7 @@ BEGIN
         INSERT INTO graces SELECT lane, here.mono + grace_s, grace_s FROM fires WHERE id = ANY (done.graces);
     END IF;
     IF done.has_lane THEN
-        PERFORM wake(ARRAY(SELECT lane FROM fires WHERE id = ANY (done.ids) AND lane <> ''), here);
+        is_awake := wake(ARRAY(SELECT lane FROM fires WHERE id = ANY (done.ids) AND lane <> ''));
     END IF;
     IF done.follow <> '[]' THEN
         follow := (SELECT jsonb_agg(fire) FROM jsonb_array_elements(done.follow) AS many,
@@ -112,7 +113,7 @@ BEGIN
     END IF;
     PERFORM succeed(done.pushed, done.others, here.wall);
     IF done.has_lane OR follow IS NOT NULL THEN
-        PERFORM ring_after(done.ids, follow IS NOT NULL, here);
+        PERFORM ring_after(done.ids, is_awake OR follow IS NOT NULL, here);
     END IF;
     IF cardinality(done.ids) < jsonb_array_length(reports) THEN
         done.verdicts := verdicts_on(reports);
@@ -142,14 +143,13 @@ BEGIN
 END $$;
 
 -- Does somebody wait for a place that was freed, or for what was put?
-CREATE FUNCTION ring_after(settled bigint[], has_put boolean, here moment) RETURNS void
+CREATE FUNCTION ring_after(settled bigint[], is_sure boolean, here moment) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM ring(app) FROM (SELECT DISTINCT app FROM fires AS mine WHERE id = ANY (settled) AND (
-        has_put
+        is_sure
         OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending' AND NOT aside
                                        AND run_at <= here.wall)
-        OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending' AND aside)
         OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'claimed' AND sentence IS NULL
                                        AND expires <= here.mono))) AS apps;
 END $$;

@@ -173,7 +173,7 @@ BEGIN
         it.since_at := batch.last_at;
         it.since_key := batch.last_key;
         EXIT WHEN cardinality(batch.ids) < most;
-        IF it.held_up THEN
+        IF it.held_up > 8 THEN
             it := put_aside_alike(ask->>'app', here, it, name);
             EXIT WHEN it.delays <= 0;
         END IF;
@@ -205,7 +205,7 @@ BEGIN
         END IF;
         it := judge_all(ask, here, it, ids[done + 1:done + 200]);
         done := done + 200;
-        IF it.held_up THEN
+        IF it.held_up > 8 THEN
             FOR place IN 1 .. cardinality(names) LOOP
                 it := put_aside_alike(ask->>'app', here, it, names[place]);
             END LOOP;
@@ -236,7 +236,7 @@ BEGIN
     it.taken := '{}';
     it.dropped := '{}';
     it.crowded := '{}';
-    it.held_up := false;
+    it.held_up := 0;
     it.gates := '{}';
     it.breakers := '{}';
     it.pauses := '{}';
@@ -371,5 +371,5 @@ BEGIN
     soon := next_in(ask, here, NOT is_new OR it.gates <> '{}');
     RETURN json_build_object(
         'now', here.wall, 'mono', here.mono, 'era', here.era, 'claims', coalesce(mine.claims, '[]'),
-        'next_in', CASE WHEN it.passed THEN least(soon, 0.05) ELSE soon END);
+        'next_in', CASE WHEN it.passed THEN least(soon, 0.05) WHEN it.crowded <> '{}' THEN least(soon, 1) ELSE soon END);
 END $$;

@@ -84,7 +84,7 @@ local function wake(lane)
     has_wakes = redis.call("EXISTS", name("wakes")) == 1
   end
   for _, behind in ipairs(has_wakes and redis.call("SMEMBERS", name("crowd", lane)) or {}) do
-    redis.call("ZADD", name("wakes"), mono, behind)
+    redis.call("ZADD", name("wakes"), 0, behind) -- before those that are only looked at now and then
   end
 end
 

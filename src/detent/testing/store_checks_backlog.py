@@ -1,4 +1,4 @@
-"""What every store must do when much is due that cannot run: it is in nobody's way, and not forgotten.  In sentences.
+"""What every store must do when much is due that cannot run, in sentences: it is in nobody's way.
 
 A store may need several asks to get past it, but no more than it is told here.
 """
