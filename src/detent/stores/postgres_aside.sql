@@ -140,7 +140,7 @@ BEGIN
 END $$;
 
 -- Bring back the first of those who wait for a lane of ours, of each kind that is alike to whoever asks, if it has room
--- for them; while it has, the next ask goes on.
+-- for them.  Most often it is taken then; where it is not, whoever asks a little later brings back more.
 CREATE FUNCTION look_at_lane(place text, here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     taken    bigint := taken_in(place, here);
