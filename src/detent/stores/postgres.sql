@@ -198,6 +198,8 @@ CREATE TABLE bells (
 -- Its functions are others: messages that are alike are told by what they share, and the clock is set right alone.
 -- There are functions that count messages, and find what is next.
 
+-- version 4
+
 -- What cannot run now is put aside (`postgres_aside.sql`): there may be a hundred thousand of it.
 ALTER TABLE fires ADD COLUMN aside boolean NOT NULL DEFAULT false;
 ALTER TABLE lanes ADD COLUMN wake float8;  -- when (mono) to look whether there is a place; none: nobody was put aside for it
