@@ -1,7 +1,8 @@
 """Messages that run in the node's own process: few at once, the next at hand.
 
-To claim one costs more than many take to run, here as in a child.  So a worker holds more of them than run at
-once; where nothing has ended for `SLOW_S`, or the node ends, those that are not begun are given back.
+To claim one costs more than many take to run, here as in a child, and so does to have it guarded.  So a
+worker holds more of them than run at once, and all are guarded before their turn comes; where nothing has
+ended for `SLOW_S`, or the node ends, those that are not begun are given back.
 """
 
 from __future__ import annotations
@@ -10,46 +11,28 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
-from detent.clock import boottime
-from detent.model import End, Outcome
+from detent.model import End
 from detent.node.attempt import Running, Went
-from detent.node.members import Parting
 from detent.node.pacing import SLOW_S, Pacing
 
-Start = Callable[[float], Running]  # with the instant until which it is trusted
 
-
-class Waiting:
+class Waiting(Running, Protocol):
     """One message, begun or not."""
 
-    def __init__(self, function: str, trusted_by: float, start: Start) -> None:
-        self.gone = Parting.new()
-        self.function, self._trusted_by, self._start = function, trusted_by, start
-        self.running: Running | None = None
+    turn: Callable[[], object] | None  # called when it is guarded
 
-    def begin(self) -> Running | None:
-        """None: it is too late for that, or nobody wants it any more."""
-        if self.gone.done() or boottime() >= self._trusted_by:
-            self.resolve(None)
-            return None
-        self.running = self._start(self._trusted_by)
-        return self.running
+    @property
+    def function(self) -> str: ...
 
-    def extend(self, trusted_by: float) -> None:
-        self._trusted_by = max(self._trusted_by, trusted_by)
-        if self.running:
-            self.running.extend(trusted_by)
+    @property
+    def is_guarded(self) -> bool: ...
 
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        if self.running:
-            self.running.stop(why, kill_after_s)
-        else:
-            self.resolve(None)
+    def begin(self) -> bool:
+        """False: it is too late for that, or nobody wants it any more."""
 
-    def resolve(self, went: Went) -> None:
-        if not self.gone.done():
-            self.gone.set_result(went)
+    def give_back(self) -> None: ...
 
 
 class Few:
@@ -60,40 +43,42 @@ class Few:
         self._ended_at = 0.0  # the last of them
         self._is_looking = False
 
-    def add(self, function: str, trusted_by: float, start: Start) -> Waiting:
-        one = Waiting(function, trusted_by, start)
+    def add(self, one: Waiting) -> None:
+        one.turn = self._begin
+        one.gone.add_done_callback(partial(self._end, one))
         self._waiting.append(one)
-        self._begin()
-        return one
+        if not self._is_looking:
+            self._ended_at = asyncio.get_running_loop().time()
+            self._look()
 
     def recall(self) -> None:
         """Whatever is not begun is given back."""
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            one.resolve(None)
+            one.give_back()
 
     def _begin(self) -> None:
         while self._waiting and len(self._begun) < self._most:
-            one = self._waiting.popleft()
-            if running := one.begin():
+            one = self._waiting[0]
+            if not one.is_guarded and not one.gone.done():
+                return  # guards are granted in the order in which they were asked for
+            self._waiting.popleft()
+            if one.begin():
                 self._begun.add(one)
-                running.gone.add_done_callback(partial(self._end, one))
-        if self._waiting and not self._is_looking:
-            self._ended_at = asyncio.get_running_loop().time()
-            self._look()
 
     def _end(self, one: Waiting, gone: asyncio.Future[Went]) -> None:
+        if one not in self._begun:
+            return
         self._begun.discard(one)
         self._ended_at, went = asyncio.get_running_loop().time(), gone.result()
         if isinstance(went, End):
             self._pacing.learn(one.function, went.took_s)
-        one.resolve(went)
         self._begin()
 
     def _look(self) -> None:
         """Are those that run slow?"""
         loop = asyncio.get_running_loop()
-        if loop.time() - self._ended_at > SLOW_S:
+        if len(self._begun) >= self._most and loop.time() - self._ended_at > SLOW_S:
             for one in self._begun:
                 self._pacing.learn(one.function, SLOW_S)
             self.recall()

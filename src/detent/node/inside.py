@@ -1,11 +1,13 @@
-"""Calls that run in this process, by choice: started, guarded by the warden, kept until they have ended.
+"""Calls that run in this process, by choice: guarded by the warden, then begun, kept until they have ended.
 
 1. Such work keeps its claim until it has really ended; a timeout or a stop settles it only then.
 2. Nobody can kill it but with the whole process.  So the warden is asked to do that when the claim is not
    trusted any more; and when it is lost, or the node shuts down, and the work does not end in time.
-3. Where the warden dies, its successor is asked; where that is too late, we end ourselves.
-4. They may come in thousands at one instant: what is begun in one turn of the loop is handed over together,
-   and while others wait for their beginning, what has ended waits too, for a moment.
+3. It asks before the work begins, and for messages that wait for their turn long before.  What is not begun
+   when trust is about to end is given back, so that nobody is killed for it.
+4. Where the warden dies, its successor is asked; where that is too late, we end ourselves.
+5. They may come in thousands at one instant: what is begun in one turn of the loop is handed over together,
+   and while fires of a schedule wait for their beginning, what has ended waits too, for a moment.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import math
 import os
 import signal
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from detent import clock
 from detent.model import Call, Claim, Command, End, Outcome
 from detent.node.attempt import Went
+from detent.node.members import Parting
 from detent.node.processes import Processes
 from detent.node.work import Work
 from detent.runners.base import LOST
@@ -40,32 +44,42 @@ class House:
         self.processes = processes
         self._loop = asyncio.get_running_loop()
         self._mailbox, self._is_rung = Mailbox(self._loop), False
-        self._trusted: set[Guarded] = set()
+        self._trusted: set[Guarded] = set()  # those that the warden guards
         self._looking: asyncio.TimerHandle | None = None
         self._distrust_at = math.inf  # not later than the first of them is not trusted any more
+        self._unbegun: set[Guarded] = set()  # those that come before any end
         self._begun: list[Guarded] = []  # and not yet handed over
         self._ended: deque[tuple[Guarded, Ended, float]] = deque()
         self._wait_until = 0.0  # for what is to begin first; 0: nothing waits
-        self.unbegun = 0  # those that the warden does not guard yet
 
     def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
         guarded = Guarded(self, call, claim, spec, trusted_by)
-        self.unbegun += 1
+        if claim.fire.origin != "push":  # the end of a message makes room for the next
+            self._unbegun.add(guarded)
         self.processes.take(guarded)
         return guarded
 
+    def watch(self, one: Guarded) -> None:
+        """The warden guards it."""
+        self._trusted.add(one)
+        self._distrust_at = min(self._distrust_at, one.distrust_at)
+        if self._looking is None:
+            self._look()
+
     def enter(self, one: Guarded) -> None:
-        """It may begin: with all others of this turn of the loop."""
+        """It begins: with all others of this turn of the loop."""
+        self._unbegun.discard(one)
         if not self._begun:
             self._loop.call_soon(self._hand_over)
         self._begun.append(one)
 
+    def leave(self, one: Guarded) -> None:
+        """It has ended, or will not begin."""
+        self._unbegun.discard(one)
+        self._trusted.discard(one)
+
     def _hand_over(self) -> None:
         begun, self._begun = self._begun, []
-        self._trusted.update(begun)
-        self._distrust_at = min(self._distrust_at, *[one.distrust_at for one in begun])
-        if self._looking is None:
-            self._look()
         start_all([(one.inside, one.tell) for one in begun])
 
     def tell(self, one: Guarded, ended: Ended) -> None:
@@ -78,72 +92,97 @@ class House:
     def _take_ends(self) -> None:
         now = clock.monotonic()
         self._wait_until = self._wait_until or now + STARTS_FIRST_S
-        if self.unbegun and now < self._wait_until and not self._loop.is_closed():
+        if self._unbegun and now < self._wait_until and not self._loop.is_closed():
             self._loop.call_later(STARTS_LOOK_S, self._take_ends)
             return
         self._is_rung, self._wait_until = False, 0.0  # first: what comes from now on rings again
         while self._ended:
             one, ended, at = self._ended.popleft()
-            self._trusted.discard(one)
             one.end_inside(ended, at)
 
     def _look(self) -> None:
         """One timer for all: there may be thousands, and most end long before it matters."""
         now = clock.boottime()
         if now >= self._distrust_at:
-            self._trusted.difference_update([one for one in self._trusted if one.distrust(now)])
+            late = [one for one in self._trusted if now >= one.distrust_at]
+            self._trusted.difference_update(late)
+            for one in late:
+                one.distrust()
             self._distrust_at = min((one.distrust_at for one in self._trusted), default=math.inf)
         self._looking = self._loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
 class Guarded(Work):
-    """One call in this process, under way as soon as the warden guards it."""
+    """One call in this process, from the moment when the warden is asked to guard it."""
 
+    is_guarded = False
+    turn: Callable[[], object] | None = None  # who is told that it may begin, where others come first
     _why: Outcome | None = None
     _timer: asyncio.TimerHandle | None = None
     _began = 0.0  # not yet
-    _asks_again = False  # the successor of a warden that died
 
     def __init__(self, house: House, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> None:
         super().__init__(house.processes, spec, trusted_by)
+        self.gone, self.function = Parting.new(), call.function
         self._house, self._claim, self._call = house, claim, call
         self.inside = Inside(call, partial(_fire_of, claim))
 
     def begun(self) -> None:
-        if self._began:
-            self._guarded_again()
-            return
-        self._house.unbegun -= 1
+        """The warden guards it."""
+        self.is_guarded = True
+        if self.gone.done():  # meanwhile
+            self.release()
+        elif not self._began:
+            self._house.watch(self)
+            (self.turn or self.begin)()
+
+    def begin(self) -> bool:
+        """False: it is too late for that, or nobody wants it any more."""
+        if clock.boottime() >= self.distrust_at:
+            self.give_back()
+        if self.gone.done():
+            return False
         self._began = clock.monotonic()
         if timeout_s := self._claim.fire.policy.timeout_s:
             self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_out)
         self._house.enter(self)
+        return True
+
+    def give_back(self) -> None:
+        """Nothing of it was begun, and it will not be."""
+        if self.is_guarded:
+            self.release()
+        self.resolve(None)
 
     def tell(self, ended: Ended) -> None:
         self._house.tell(self, ended)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         """Ask it to end.  Where the claim is not ours any more, or the node ends, it must."""
+        if not self._began:
+            self.give_back()
+            return
         self._interrupt(why)
         if why.kind == "lost":
             super().stop(why, self._call.kill_after_s if kill_after_s is None else kill_after_s)
 
+    def lose(self, reason: str) -> None:
+        """The warden died."""
+        if self._began:
+            super().lose(reason)
+        else:
+            self.resolve(None)
+
     def resolve(self, went: Went) -> None:
         """The warden would not have it; or it died, and its successor is asked."""
         if not self._began:
-            if not self.gone.done():
-                self._house.unbegun -= 1
+            self._house.leave(self)
             super().resolve(went)
         elif not self.gone.done() and not self._house.processes.is_closing:
-            if self._asks_again:
+            if not self.is_guarded:  # nor will anybody
                 os.kill(os.getpid(), signal.SIGKILL)
-            self._asks_again = True
+            self.is_guarded = False
             self._house.processes.take(self)
-
-    def _guarded_again(self) -> None:
-        self._asks_again = False
-        if self.gone.done():  # meanwhile
-            self.release()
 
     def _interrupt(self, why: Outcome) -> None:
         self._why = self._why or why
@@ -157,17 +196,18 @@ class Guarded(Work):
         """As a process would be sent SIGTERM."""
         return self.trusted_by - min(self._call.kill_after_s, self._claim.ttl_s / 6)
 
-    def distrust(self, now: float) -> bool:
-        """Where it is time, interrupt it: what can be cancelled spares the node."""
-        is_time = now >= self.distrust_at
-        if is_time:
+    def distrust(self) -> None:
+        """What can be cancelled, or is not begun, spares the node."""
+        if self._began:
             self._interrupt(Outcome("lost", LOST))
-        return is_time
+        else:
+            self.give_back()
 
     def end_inside(self, ended: Ended, at: float) -> None:
         if self._timer:
             self._timer.cancel()
-        if not self._asks_again:
+        self._house.leave(self)
+        if self.is_guarded:
             self.release()
         outcome = self._why or _judge(ended)
         self.gone.set_result(End(outcome, ended.status, at - self._began, ended.tail, result=ended.result))

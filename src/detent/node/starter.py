@@ -130,11 +130,10 @@ class Runners:
             return self.batches.add(call, claim, self._household(call, claim), trusted_by)
         lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
-            spec = guard_spec(claim, lane)
+            guarded = self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
             if is_light:
-                start = partial(self._house.start, call, claim, spec)
-                return self._few.add(call.function, trusted_by, start)
-            return self._house.start(call, claim, spec, trusted_by)
+                self._few.add(guarded)
+            return guarded
         household = self._household(call, claim)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
         made = call_spec(claim, call, household, command_env({}, claim, NOTHING))

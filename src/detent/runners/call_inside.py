@@ -39,6 +39,7 @@ from detent.runners.call_function import (
     returned,
     traceback_of,
 )
+from detent.runners.call_threads import threads
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -80,8 +81,7 @@ class Inside:
         self._ended = ended
         if self._call.isolation == "loop":
             return True
-        name, context = f"detent-call-{self._call.function}", contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._in_thread,), name=name, daemon=True).start()
+        threads().run(partial(contextvars.copy_context().run, self._in_thread))
         return False
 
     def cancel(self) -> None:
@@ -97,6 +97,7 @@ class Inside:
     # In a thread.
 
     def _in_thread(self) -> None:
+        threading.current_thread().name = f"detent-call-{self._call.function}"
         _LOG.set(self)
         try:
             value = self._function()()
