@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -109,8 +109,11 @@ def carry_out(*calls: list[Any], turns: int = 1000, more: list[Any] | None = Non
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh() -> Iterator[None]:
+    """This process is no child afterwards: in one, apps do not start."""
     DONE.clear()
+    yield
+    sys.modules.pop("detent.runners.call_child", None)
 
 
 def test_each_is_answered_in_turn_with_what_it_returned() -> None:

@@ -20,6 +20,13 @@ from detent.runners.call_inside import Ended, Inside
 GO = threading.Event()
 
 
+@pytest.fixture(autouse=True)
+def as_in_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has set up logging in it before; here, another test's guest may have."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+
+
 def add(a: int, b: int = 0) -> int:
     logging.getLogger("billing").info("adding %s", a)
     logging.getLogger("billing").debug("nobody sees this")
