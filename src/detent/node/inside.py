@@ -123,9 +123,12 @@ class Guarded(Work):
 
     def __init__(self, house: House, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> None:
         super().__init__(house.processes, spec, trusted_by)
-        self.gone, self.function = Parting.new(), call.function
-        self._house, self._claim, self._call = house, claim, call
+        self.function, self._house, self._claim, self._call = call.function, house, claim, call
+        self._early_s = min(call.kill_after_s, claim.ttl_s / 6)
         self.inside = Inside(call, partial(_fire_of, claim))
+
+    def new_future(self) -> asyncio.Future[Went]:
+        return Parting.new()
 
     def begun(self) -> None:
         """The warden guards it."""
@@ -194,7 +197,7 @@ class Guarded(Work):
     @property
     def distrust_at(self) -> float:
         """As a process would be sent SIGTERM."""
-        return self.trusted_by - min(self._call.kill_after_s, self._claim.ttl_s / 6)
+        return self.trusted_by - self._early_s
 
     def distrust(self) -> None:
         """What can be cancelled, or is not begun, spares the node."""

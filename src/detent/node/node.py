@@ -261,8 +261,8 @@ class Node(Planning):
         if job is None:
             self._without.add(fire.job)
             return give_back("its node does not hold its definition")
-        gone = Outcome("cancelled", "its job has no such hook any more")
-        return work_of(job, holding.claim) or Verdict(gone)
+        work = work_of(job, holding.claim)
+        return work or Verdict(Outcome("cancelled", "its job has no such hook any more"))
 
     def _is_message(self, fire: Fire) -> bool:
         """Is it one that we open, and not the fire of a job?"""

@@ -26,11 +26,10 @@ class Telling:
         fire = claim.fire
         if fire.origin in ("hook", "push"):
             return
-        fields = fields_of(claim)
         if fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + _LATE < now:
-            self._emit("caught-up", **fields, late_s=round((now - fire.due_at).total_seconds()))
-        fields["attempt"] = claim.attempt
-        self._emit("fire-started", **fields)
+            late_s = round((now - fire.due_at).total_seconds())
+            self._emit("caught-up", **fields_of(claim), late_s=late_s)
+        self._emit("fire-started", **fields_of(claim), attempt=claim.attempt)
 
     def end(self, report: Report, stands: Verdict | None) -> None:
         claim = report.claim

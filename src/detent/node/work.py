@@ -35,9 +35,12 @@ class Work:
     _stopped: Outcome | None = None
 
     def __init__(self, processes: Charged, spec: AnySpec, trusted_by: float, begun: Begun = nothing) -> None:
-        self.gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        self.gone = self.new_future()
         self.id, self.spec, self.trusted_by = spec.id, spec, trusted_by
         self._begun, self._processes = begun, processes
+
+    def new_future(self) -> asyncio.Future[Went]:
+        return asyncio.get_running_loop().create_future()
 
     @property
     def overdue_at(self) -> float:

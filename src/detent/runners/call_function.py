@@ -38,7 +38,7 @@ class CannotCall(Exception):
 def find(function: str, importing: Callable[[bool], object] | None = None) -> Callable[..., Any]:
     """The function of this name; its module is imported.  Who wants to know is told that it takes a while,
     and when it is done."""
-    module_name, _, path = function.partition(":")
+    module_name, path = _parts(function)
     is_known = module_name in sys.modules
     if not is_known:
         importlib.invalidate_caches()  # a file may have come since the last look
@@ -51,14 +51,20 @@ def find(function: str, importing: Callable[[bool], object] | None = None) -> Ca
         raise CannotCall(f"cannot import {module_name}: {why}") from error
     if importing and not is_known:
         importing(False)
-    for name in path.split("."):
-        try:
+    try:
+        for name in path:
             found = getattr(found, name)
-        except AttributeError:
-            raise CannotCall(f'{module_name} has no function "{path}"') from None
+    except AttributeError:
+        raise CannotCall(f'{module_name} has no function "{".".join(path)}"') from None
     if not callable(found):
         raise CannotCall(f"{function} is not a function: it is of type {type(found).__name__}")
     return found  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1024)
+def _parts(function: str) -> tuple[str, list[str]]:
+    module_name, _, path = function.partition(":")
+    return module_name, path.split(".")
 
 
 def _imported(name: str) -> Any:

@@ -100,7 +100,7 @@ class Inside:
         threading.current_thread().name = f"detent-call-{self._call.function}"
         _LOG.set(self)
         try:
-            value = self._function()()
+            value = self._called()
             result = self._succeeded(asyncio.run(self._await(value)) if inspect.isawaitable(value) else value)
         except BaseException as error:
             result = self._failed(error)
@@ -125,7 +125,7 @@ class Inside:
         _LOG.set(self)
         try:
             self._let_cancel(loop)
-            result = self._succeeded(await self._function()())
+            result = self._succeeded(await self._called())
         except BaseException as error:
             result = self._failed(error)
         self._tell(result)
@@ -140,12 +140,13 @@ class Inside:
 
     # Either way.
 
-    def _function(self) -> Callable[[], Any]:
+    def _called(self) -> Any:
         found = find(self._call.function)
         if self._call.isolation == "loop" and not _is_async(found):
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
-        args, named = bind(found, json.loads(self._call.args), self._fire)
-        return partial(found, *args, **named)
+        args = self._call.args
+        given, named = bind(found, json.loads(args) if args != NO_ARGS else [], self._fire)
+        return found(*given, **named)
 
     def _tell(self, result: Ended) -> None:
         """Once; and refer no more to who may refer to us: no search for garbage is needed then."""
@@ -185,7 +186,7 @@ def _create_tasks(calls: Sequence[Inside]) -> None:
         one.create_task(loop)
 
 
-NOTHING_SAID = Ended()
+NOTHING_SAID, NO_ARGS = Ended(), "[]"  # as most are
 _CANCELLING = threading.Lock()  # held for a moment, by whoever may be cancelled and by whoever cancels
 _is_async = functools.lru_cache(maxsize=1024)(is_async)
 _LOG: contextvars.ContextVar[Inside | None] = contextvars.ContextVar("detent-call-log", default=None)
