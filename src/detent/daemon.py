@@ -25,7 +25,7 @@ from detent.observe.unblocking import Unblocking
 from detent.stores.opening import open_store, promise_of
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
-GARBAGE_LEAST = 200_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
+GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
 
 
 class Order(NamedTuple):
