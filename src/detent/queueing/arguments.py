@@ -70,7 +70,7 @@ class Parameters:
 
     def result(self, value: Any) -> Any:
         """What it returned, as its annotation says."""
-        hint = self._hints.get(RETURN)
+        hint = self._said.get(RETURN)
         try:
             return hint.received(value) if hint else value
         except Unfit as error:
@@ -128,8 +128,12 @@ class Parameters:
     # Annotations.
 
     @cached_property
-    def _hints(self) -> dict[str, Hint]:
+    def _said(self) -> dict[str, Hint]:
         return hints_of(self._function)
+
+    @cached_property
+    def _hints(self) -> dict[str, Hint]:
+        return {name: hint for name, hint in self._said.items() if name != RETURN}
 
     def _each(self, value: Any, turn: Callable[[Hint, Any], Any], later: int = 0) -> Any:
         """Each argument that has an annotation, turned into what it is there or here."""
