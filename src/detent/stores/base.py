@@ -53,6 +53,7 @@ SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
 SENTENCES_MAX = 200  # granted with one ask, on top of its limit
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
+ORPHANS_TTL_S = 30.0  # so long nodes may trust claims of which the store forgot even how long they live
 STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one: it was set
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule

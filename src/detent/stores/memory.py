@@ -29,6 +29,7 @@ from detent.model import (
 )
 from detent.stores.base import (
     BREAKER,
+    ORPHANS_TTL_S,
     PAUSE,
     RATE,
     REMEMBER_ASKS_S,
@@ -391,4 +392,4 @@ class MemoryStore:
         self._era += 1
         now = self._now()
         self._fences = {app: leap(fence, now) for app, fence in self._fences.items()}
-        self._calm_until = self._monotonic() + self._longest_ttl_s
+        self._calm_until = self._monotonic() + (self._longest_ttl_s or ORPHANS_TTL_S)

@@ -14,6 +14,7 @@
 
 local SCHEMA = 2
 local FIRST_TEXT = 9
+local ORPHANS_TTL_S = 30 -- of claims of which even that was forgotten
 local STEP_S = 1 -- less is the network, or drift
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
 local NAMES_MAX = 2000 -- that are kept
@@ -194,7 +195,7 @@ end
 local function new_era(replid)
   begin_era(replid)
   world.fence = world.fence > 0 and leap(world.fence) or 0
-  world.calm_until = mono + world.longest
+  world.calm_until = mono + (world.longest > 0 and world.longest or ORPHANS_TTL_S)
 end
 
 -- How far the clock was set since the last call, and whether it moved in a way that nobody can explain.
@@ -250,7 +251,7 @@ local function arrive()
   if said.era and said.era ~= world.era then
     local longest = tonumber(ARGV[7])
     world.longest = math.max(world.longest, longest)
-    world.calm_until = math.max(world.calm_until, world.began + longest)
+    world.calm_until = math.max(world.calm_until, world.began + (longest > 0 and longest or ORPHANS_TTL_S))
   end
   world.last = wall
   local leapt = moved >= 0 and math.max(-step, 0) or 0 -- a clock that was set back by far has not moved ahead

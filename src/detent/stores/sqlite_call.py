@@ -16,7 +16,7 @@ from detent import jsontext as json
 from detent.clock import instant
 from detent.core.lanes import Standing
 from detent.model import Attempt, Fire, Mark
-from detent.stores.base import BREAKER, PAUSE, RATE, STEP_S, is_spent, leap
+from detent.stores.base import BREAKER, ORPHANS_TTL_S, PAUSE, RATE, STEP_S, is_spent, leap
 from detent.stores.entry import standing
 from detent.stores.sqlite_file import Link
 from detent.stores.sqlite_rows import (
@@ -33,7 +33,6 @@ from detent.stores.sqlite_world import Clocks, World
 from detent.values import Any, cast
 
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
-ORPHANS_TTL_S = 30.0  # how long nodes of a store that was deleted may still trust their claims
 
 
 class Call:
@@ -120,7 +119,9 @@ class Call:
         now = self.now()
         for app, fence in self.db.execute("SELECT app, fence FROM apps WHERE fence IS NOT NULL"):
             self._fences[app] = leap(fence, now)
-        self.set_world(era=os.urandom(8).hex(), calm_until=self.monotonic + self.world.longest_ttl_s)
+        self.set_world(
+            era=os.urandom(8).hex(), calm_until=self.monotonic + (self.world.longest_ttl_s or ORPHANS_TTL_S)
+        )
 
     def _identity(self) -> tuple[str, str]:
         device, inode = self._link.identity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detent.model import Ask, Outcome
-from detent.stores.base import SENTENCES_MAX, Store
+from detent.stores.base import ORPHANS_TTL_S, SENTENCES_MAX, Store
 from detent.testing.store_checks_world import (
     AGAIN,
     DONE,
@@ -353,6 +353,17 @@ def a_new_era_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: W
     assert sentences(claims) == {"a.b@1": Outcome("lost", "with n1"), "a.c@1": None}
     assert all(old.fence < claim.fence < FENCE_MAX for claim in claims)
     assert finish(again, old) is None
+
+
+def a_new_era_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world: World) -> None:
+    """The first claim of all may be what was forgotten, and with it how long claims live."""
+    store.put([fire("a.b@1")])
+    again = world.new_era(store)
+    again.adopt("a", -1, {})
+    node = Asker(again, "n2")
+    assert node.claim() == []
+    world.pass_time(ORPHANS_TTL_S + 1)
+    assert keys(node.claim()) == ["a.b@1"]
 
 
 def a_new_era_lets_the_claims_it_remembers_go_on(store: Store, world: World) -> None:
