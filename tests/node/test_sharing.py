@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from detent.model import Note
 from detent.node.node import Node
-from detent.node.sharing import BEHIND_S, BITE, Share
+from detent.node.sharing import BEHIND_S, BITE, HALF_S, MANY, Share, loads_of
 from detent.testing.sim import Sim
 
 ROOM = 32
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def shared(own: float = 1.0, is_worker: bool = False) -> Share:
@@ -67,7 +71,30 @@ def test_one_that_had_more_than_its_share_lets_the_others_go_first_but_not_betwe
 def test_its_load_is_what_it_holds_and_what_it_had_of_late() -> None:
     share = Share()
     share.take(ROOM, 8, ROOM)
-    assert [share.load(held=1), share.load(held=0), share.load(held=0)] == [9.0, 4.0, 2.0]
+    assert [share.load(1, 0.0), share.load(0, HALF_S), share.load(0, HALF_S), share.load(0, 2 * HALF_S)] == [
+        9.0,
+        4.0,
+        4.0,
+        2.0,
+    ]
+
+
+def test_it_is_time_to_compare_once_it_had_much_since_the_last_time() -> None:
+    share = Share()
+    share.take(ROOM, MANY - 1, ROOM)
+    share.load(0, 0.0)
+    share.take(ROOM, MANY - 1, ROOM)
+    assert not share.many.event.is_set()
+    share.take(ROOM, 1, ROOM)
+    assert share.many.event.is_set()
+
+
+def test_what_others_said_of_their_load_fades_too_and_others_of_other_queues_do_not_count() -> None:
+    def note(load: object, age_s: float, queues: tuple[str, ...] = ("q",)) -> Note:
+        return Note("n", json.dumps({"load": load, "queues": queues}), NOW - timedelta(seconds=age_s))
+
+    living = [note(8, 0), note(8, HALF_S), note(8, -HALF_S), note(8, 0, ("other",)), note("much", 0)]
+    assert [*loads_of(living, ("q", "more"), NOW)] == [8.0, 4.0, 8.0]
 
 
 class Sharing(Node):

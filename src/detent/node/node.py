@@ -74,7 +74,7 @@ class Node(Planning):
 
     def load(self) -> float:
         """How much it had of late: to be compared, once, with the loads of the other nodes."""
-        return self.share.load(len(self._held))
+        return self.share.load(len(self._held), self.edges.monotonic())
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""

@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain, repeat
@@ -30,7 +30,7 @@ from detent.core.rates import with_levels
 from detent.core.secrets import secret_variables
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
-from detent.model import Job, Note, Plan, Push, Request
+from detent.model import Job, Plan, Push, Request
 from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.desk import Desk
 from detent.node.edges import Edges, Pace
@@ -39,10 +39,12 @@ from detent.node.node import Node
 from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
+from detent.node.sharing import loads_of
 from detent.node.starter import Runners, Surroundings
 from detent.stores.base import NODE, Store
 
 BEAT_S = 10.0  # between two heartbeats
+BUSY_BEAT_S = 1.0  # where there was much to share
 FIRST_BEATS_S = (1.0, 3.0)  # sooner at first, so that nodes that start together soon know of each other
 BEAT_TTL_S = 30.0
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
@@ -288,8 +290,10 @@ class Service:
             with suppress(DetentError):
                 await self._threads("renew", self._store.note, app, *note)
                 living = await self._threads("renew", self._store.notes, app, NODE)
-                self._node.share.compare([*_loads(living, self._setting.queues)], load)
-            await asyncio.sleep(pause_s)
+                loads = loads_of(living, self._setting.queues, self._node.store_now())
+                self._node.share.compare([*loads], load)
+            await asyncio.sleep(BUSY_BEAT_S)
+            await self._node.share.many.sleep(pause_s - BUSY_BEAT_S)
 
     def _heartbeat(self, load: float) -> str:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
@@ -370,15 +374,6 @@ def _difference(before: Mapping[str, Job], after: Mapping[str, Job]) -> dict[str
         "changed": sorted(name for name in same if before[name].revision != after[name].revision),
         "removed": sorted(before.keys() - after.keys()),
     }
-
-
-def _loads(living: Sequence[Note], queues: tuple[str, ...]) -> Iterator[float]:
-    """Of those nodes that serve what we do.  One of another version may say more or less."""
-    for note in living:
-        with suppress(ValueError, TypeError, KeyError):
-            said = json.loads(note.text)
-            if not set(queues).isdisjoint(said["queues"]):
-                yield float(said["load"])
 
 
 def _fingerprint(jobs: Mapping[str, Job]) -> str:
