@@ -1,16 +1,17 @@
-"""How much a node asks for: what it holds only to settle it takes no place of what it could run."""
+"""How much a node asks for: what it holds only to settle it takes no place of what it could run.  And when it
+renews what it holds: a ring may be for that, but not for what is claimed after it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 from detent import clock
 from detent.clock import instant
-from detent.model import Fire, Policy
+from detent.model import Claim, Fire, Outcome, Policy
 from detent.node.edges import Edges, Pace
 from detent.node.node import Node
 from detent.stores.memory import MemoryStore
@@ -25,17 +26,30 @@ class _Nothing:
         raise AssertionError(f"{name}: nothing can run here")
 
 
+class _Renewing(MemoryStore):
+    """Counts renewals."""
+
+    renewed = 0
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        self.renewed += len(claims)
+        return super().renew(claims)
+
+
 async def _at_once(line: str, call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
+
+
+def _node(store: MemoryStore, spawn: Callable[..., Any], call: Callable[..., Any] = _at_once) -> Node:
+    edges = Edges(store, _Nothing(), call, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
+    return Node("n1", "a", {}, edges, Pace(max_running=PLACES, plans=False))
 
 
 def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> None:
     store = MemoryStore()
 
     async def asks() -> list[int]:
-        spawn = asyncio.get_running_loop().create_task
-        edges = Edges(store, _Nothing(), _at_once, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
-        node = Node("n1", "a", {}, edges, Pace(max_running=PLACES, plans=False))
+        node = _node(store, asyncio.get_running_loop().create_task)
         await node._look_for_fires()
         held = len(node._held)
         limit = node._new_ask().limit
@@ -48,3 +62,26 @@ def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> N
     held, limit, _, later = asyncio.run(asks())
     assert held == MANY
     assert limit == later == PLACES
+
+
+def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
+    async def renewed(when: str) -> int:
+        store = _Renewing()
+
+        async def call(line: str, call: Callable[..., Any], *args: Any) -> Any:
+            if when == "during" and call == store.claim:
+                node.told()
+            return call(*args)
+
+        node = _node(store, lambda step: step.close(), call)
+        store.put([Fire("a.b+1", "a.b", instant(clock.wall()), policy=Policy("Allow"), origin="manual")])
+        if when == "before":
+            node.told()
+        await node._look_for_fires()
+        assert len(node._held) == 1
+        if when == "after":
+            node.told()
+        await node._renew()
+        return store.renewed
+
+    assert [asyncio.run(renewed(when)) for when in ("before", "during", "after")] == [0, 1, 1]

@@ -66,6 +66,7 @@ def test_one_that_had_more_than_its_share_lets_the_others_go_first_but_not_betwe
     share.take(BITE, BITE, ROOM)
     assert share.delay_s == 0
     assert shared(own=1.0).delay_s == 0 == shared(own=0.0).delay_s
+    assert shared(own=9.0, is_worker=True).delay_s == 0, "people wait for messages"
 
 
 def test_its_load_is_what_it_holds_and_what_it_had_of_late() -> None:

@@ -248,6 +248,18 @@ def test_a_ring_of_another_connection_is_heard_at_once(server: Server, store: Po
     assert not store._ears.is_deaf
 
 
+def test_a_ring_that_was_heard_is_not_taken_for_one_that_was_missed(
+    server: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.stores.postgres_wait.LOOK_SELDOM_S", 0.01)
+    with closing(PostgresStore(server.url, schema_of(store))) as other:
+        for number in range(3):
+            assert waits(store, lambda number=number: other.put([fire(f"a.b@{number}")]))
+            for _ in range(3):
+                assert not store.wait("a", 0.02)
+    assert not store._ears.is_deaf
+
+
 def test_where_notifications_do_not_arrive_one_who_waits_looks(
     server: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

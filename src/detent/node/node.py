@@ -55,7 +55,7 @@ class Node(Planning):
 
     def told(self) -> None:
         """Something changed in the store: there may be work to take, or to stop."""
-        self._renew_now = True
+        self._renew_now |= bool(self._held or self._ask)  # what is claimed later knows of it
         self._look.ring()
         self._keep.ring()
 

@@ -44,8 +44,8 @@ class Share:
 
     @property
     def delay_s(self) -> float:
-        """How long to wait before asking; not between bites."""
-        return BEHIND_S if self.is_ahead and self._bite == BITE else 0.0
+        """How long to wait before asking; not between bites, and a worker never: people wait for messages."""
+        return BEHIND_S if self.is_ahead and self._bite == BITE and not self._is_worker else 0.0
 
     def bite(self, room: int) -> int:
         return room if self.is_alone else min(room, self._bite)

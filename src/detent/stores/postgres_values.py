@@ -86,7 +86,7 @@ def fires_json(fires: Iterable[Fire]) -> list[Json]:
 
 def put_json(fires: Sequence[Fire], delay_s: float) -> Json:
     """Messages of one push differ in little: what they share is said once."""
-    if len(fires) > 1 and _are_alike(fires):
+    if fires and _are_alike(fires):
         same = fire_json(fires[0], 0)
         for name in ("place", "key", "run_id", "payload"):
             same.pop(name, None)

@@ -23,7 +23,8 @@ class Ears:
         self._link: Link | None = None
         self._waiting = threading.Lock()  # one at a time on the connection
         self._closing = threading.Event()
-        self._rings, self._looked_at = 0, 0.0
+        self._rings: int | None = None  # unknown since one was heard; counting it could wait, its hearer not
+        self._looked_at = 0.0
         self.is_deaf = False  # notifications do not arrive here
 
     def wait(self, app: str, seconds: float) -> bool:
@@ -34,7 +35,7 @@ class Ears:
             link = self._listening()
             while (left := until - clock.monotonic()) > 0 and not closing.is_set():
                 if heard := link.heard(min(left, SLICE_S)):
-                    self.is_deaf, self._rings = False, self._count(link)
+                    self.is_deaf, self._rings = False, None
                 if app in heard or self._missed_one(link):
                     return True
             return False
@@ -63,7 +64,8 @@ class Ears:
         if now < self._looked_at + (LOOK_OFTEN_S if self.is_deaf else LOOK_SELDOM_S):
             return False
         rings = self._count(link)
-        if rings == self._rings:
+        if self._rings is None or rings == self._rings:
+            self._rings = rings
             return False
         if not self.is_deaf and link.heard(LATE_S):
             self._rings = rings

@@ -27,13 +27,24 @@ $$ BEGIN RETURN extract(epoch FROM clock_timestamp()); END $$;
 -- The cluster and its timeline: a promotion or a restored backup begins another.  Who may not see the
 -- cluster's number still sees the timeline.
 CREATE FUNCTION system_now() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
 BEGIN
-    IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
-        RETURN (SELECT system_identifier FROM pg_control_system()) || '/' || timeline;
+    RETURN cluster() || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+END $$;
+
+-- The server reads a file for it, and a session never moves to another cluster: so it is read once in each.
+CREATE FUNCTION cluster() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    known text := current_setting('detent.cluster', true);
+BEGIN
+    IF coalesce(known, '') <> '' THEN
+        RETURN CASE known WHEN 'unknown' THEN '' ELSE known || '/' END;
     END IF;
-    RETURN timeline;
+    IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
+        PERFORM set_config('detent.cluster', (SELECT system_identifier::text FROM pg_control_system()), false);
+    ELSE
+        PERFORM set_config('detent.cluster', 'unknown', false);
+    END IF;
+    RETURN cluster();
 END $$;
 
 CREATE FUNCTION longest_ttl() RETURNS float8 LANGUAGE plpgsql VOLATILE AS
@@ -72,6 +83,7 @@ DECLARE
     wall  float8 := clock();
     mono  float8;
     alone boolean;
+    wrong boolean;
 BEGIN
     SELECT * INTO STRICT it FROM world;
     -- While a call goes by the clock as it found it, nobody sets it right: what that call writes is not seen yet,
@@ -84,10 +96,11 @@ BEGIN
     END IF;
     SELECT * INTO STRICT it FROM world;
     mono := wall - it.steps;
-    IF NOT alone AND ahead(it, memory, mono) <> 0 THEN
+    wrong := ahead(it, memory, mono) <> 0;
+    IF wrong AND NOT alone THEN
         RAISE serialization_failure USING MESSAGE = 'the clock was set while this call waited';  -- it is sent again
     END IF;
-    IF it.system <> system_now() OR ahead(it, memory, mono) <> 0 OR has_orphans(it, memory, mono)
+    IF wrong OR it.system <> system_now() OR has_orphans(it, memory, mono)
        OR NOT memory ? 'era' AND mono > it.seen + 1 AND mono > it.seen + longest_ttl() / 2 THEN
         SELECT * INTO STRICT it FROM world FOR UPDATE;
         it := set_right(it, memory, wall);
