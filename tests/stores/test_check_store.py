@@ -91,6 +91,7 @@ def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> 
         "a new era leaps the fence and grants nothing too soon",
         "a new era lets the claims it remembers go on",
         "a new era that knows of no claim grants nothing too soon",
+        "a new era waits for the longest claim that could have been",
     }
 
 

@@ -230,6 +230,7 @@ class MemoryStore:
             ended = old.outcome if old.state == "over" else None
             if not ended or not is_spent(fire, old.fire, ended, self._now()):
                 return False
+        self._longest_ttl_s = max(self._longest_ttl_s, fire.policy.claim_s)
         self._shelf.add(Entry(fire, run_at))
         return True
 
@@ -392,4 +393,5 @@ class MemoryStore:
         self._era += 1
         now = self._now()
         self._fences = {app: leap(fence, now) for app, fence in self._fences.items()}
-        self._calm_until = self._monotonic() + (self._longest_ttl_s or ORPHANS_TTL_S)
+        least_s = 0.0 if self._fences else ORPHANS_TTL_S
+        self._calm_until = self._monotonic() + max(self._longest_ttl_s, least_s)

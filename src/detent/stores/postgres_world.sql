@@ -129,7 +129,9 @@ BEGIN
         it.previous := it.era;
         it.system := system_now();
         it.era := gen_random_uuid()::text;
-        it.calm_until := mono + longest_ttl();
+        -- What is pending may have been claimed, for longer than anything before: that may be what was forgotten.
+        it.calm_until := mono + greatest(longest_ttl(), (
+            SELECT max(claim_s) FROM fires WHERE state = 'pending' AND run_at > 0));
         PERFORM leap(wall);
         PERFORM give_time(it.seen, mono);
     ELSIF NOT memory ? 'era' AND mono > it.seen + longest_ttl() / 2 THEN

@@ -111,7 +111,7 @@ local function grant(fire, round)
   fire.ttl = ask.ttl_s or fire.claim_s
   fire.expires = mono + fire.ttl
   look_before(fire.expires)
-  world.longest = math.max(world.longest, fire.ttl)
+  lengthen(fire.ttl)
   fires.reach(fire)
   if not fire.sentence then
     local rate = fire.origin ~= "hook" and round.rates[round.bases[fire.queue]]

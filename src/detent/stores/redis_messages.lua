@@ -97,6 +97,7 @@ function messages.place(fire)
 end
 
 function messages.made(key, due, rules, run_at)
+  lengthen(rules.claim_s)
   local fire = {
     key = key, is_light = true, is_new = true, origin = "push", state = "pending", queue = rules.queue,
     job = rules.job, due = due, run_at = run_at, attempt = 0, claim_s = rules.claim_s,

@@ -96,7 +96,7 @@ local function take(ask, grants, keys, box)
     local ttl = ask.ttl_s or claim_s
     if ttl ~= last_ttl then
       last_ttl, expires = ttl, mono + ttl
-      world.longest = math.max(world.longest, ttl)
+      lengthen(ttl)
       look_before(expires)
     end
     count, fence, attempt = count + 1, fence + 1, attempt + 1

@@ -11,6 +11,7 @@ local function is_quick(rules)
 end
 
 local function packed_of(rules, due, run_at)
+  lengthen(rules.claim_s)
   return cmsgpack.pack(
     "pending", rules.queue, rules.job, due, run_at, 0, rules.claim_s, nil, nil, nil, nil, nil, nil, nil, nil, nil,
     nil, nil, rules.unique_s, nil

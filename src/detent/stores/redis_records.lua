@@ -45,6 +45,7 @@ function records.put(text, run_at)
   elseif not is_free(key, fire.unique_s) then
     return false
   end
+  lengthen(fire.claim_s)
   world.recorded = world.recorded + 1
   fire.key, fire.id, fire.state, fire.run_at, fire.attempt = key, world.recorded, "pending", run_at, 0
   fire.due, fire.origin, fire.start_by, fire.first = given.due, given.origin, given.start_by, given.first

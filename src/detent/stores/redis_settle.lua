@@ -12,7 +12,7 @@ local function renew(claims)
       fires.touch(fire)
       fire.expires, fire.doubted = mono + claimed.ttl_s, nil
       look_before(fire.expires)
-      world.longest = math.max(world.longest, claimed.ttl_s)
+      lengthen(claimed.ttl_s)
       answers[place] = fire.stop or false
     else
       answers[place] = "lost no longer ours"

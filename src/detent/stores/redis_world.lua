@@ -170,6 +170,11 @@ local function save_world()
   end
 end
 
+-- A claim of so long was, or could have been, granted.
+local function lengthen(ttl_s)
+  world.longest = math.max(world.longest, ttl_s)
+end
+
 local function leap(fence)
   return math.max(fence + FENCE_STEP, math.floor(wall - SINCE_2020_S) * FENCE_STEP)
 end
@@ -195,7 +200,7 @@ end
 local function new_era(replid)
   begin_era(replid)
   world.fence = world.fence > 0 and leap(world.fence) or 0
-  world.calm_until = mono + (world.longest > 0 and world.longest or ORPHANS_TTL_S)
+  world.calm_until = mono + (world.fence > 0 and world.longest or math.max(world.longest, ORPHANS_TTL_S))
 end
 
 -- How far the clock was set since the last call, and whether it moved in a way that nobody can explain.
@@ -250,7 +255,7 @@ local function arrive()
   -- A client that knew an older era may still trust a claim that this one has forgotten.
   if said.era and said.era ~= world.era then
     local longest = tonumber(ARGV[7])
-    world.longest = math.max(world.longest, longest)
+    lengthen(longest)
     world.calm_until = math.max(world.calm_until, world.began + (longest > 0 and longest or ORPHANS_TTL_S))
   end
   world.last = wall

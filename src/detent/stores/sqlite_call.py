@@ -30,6 +30,7 @@ from detent.stores.sqlite_rows import (
     record_values,
 )
 from detent.stores.sqlite_world import Clocks, World
+from detent.stores.texts import policy_of
 from detent.values import Any, cast
 
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
@@ -119,9 +120,13 @@ class Call:
         now = self.now()
         for app, fence in self.db.execute("SELECT app, fence FROM apps WHERE fence IS NOT NULL"):
             self._fences[app] = leap(fence, now)
-        self.set_world(
-            era=os.urandom(8).hex(), calm_until=self.monotonic + (self.world.longest_ttl_s or ORPHANS_TTL_S)
-        )
+        self.set_world(era=os.urandom(8).hex(), calm_until=self.monotonic + self._longest_that_may_live())
+
+    def _longest_that_may_live(self) -> float:
+        """Of claims that were forgotten: what is pending may have been claimed, for the first time."""
+        open_ones = self.db.execute("SELECT DISTINCT policy FROM fires WHERE state = 'pending'")
+        longest_s = max((policy_of(text).claim_s for (text,) in open_ones), default=0.0)
+        return max(longest_s, self.world.longest_ttl_s or ORPHANS_TTL_S)
 
     def _identity(self) -> tuple[str, str]:
         device, inode = self._link.identity

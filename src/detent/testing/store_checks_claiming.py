@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.model import Ask, Outcome
+from detent.model import Ask, Outcome, Policy
 from detent.stores.base import ORPHANS_TTL_S, SENTENCES_MAX, Store
 from detent.testing.store_checks_world import (
     AGAIN,
@@ -364,6 +364,20 @@ def a_new_era_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world
     assert node.claim() == []
     world.pass_time(ORPHANS_TTL_S + 1)
     assert keys(node.claim()) == ["a.b@1"]
+
+
+def a_new_era_waits_for_the_longest_claim_that_could_have_been(store: Store, world: World) -> None:
+    """What is pending may have been claimed for the first time, and that was forgotten."""
+    policy = Policy(concurrency="Allow", claim_s=3 * TTL_S)
+    store.put([fire("a.b@1"), fire("a.c@1", policy=policy), fire("a.d@1", origin="push", policy=policy)])
+    assert finish(store, Asker(store).claim_one(limit=1), DONE) == DONE
+    again = world.new_era(store)
+    again.adopt("a", -1, {})
+    node = Asker(again, "n2")
+    world.pass_time(2 * TTL_S)
+    assert node.claim() == []
+    world.pass_time(TTL_S + 1)
+    assert keys(node.claim()) == ["a.c@1", "a.d@1"]
 
 
 def a_new_era_lets_the_claims_it_remembers_go_on(store: Store, world: World) -> None:
