@@ -1,12 +1,14 @@
-"""What the tests of the PostgreSQL store share: a store whose clock they move."""
+"""What the tests of the PostgreSQL store share: a server, a store on it, and one whose clock they move."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from tests.stores.postgres_server import ClockedStore, shared_schemas
+from tests.stores.postgres_server import ClockedStore, Server, new_name, shared_schemas, shared_server
 
+from detent.stores.postgres import PostgresStore
 from detent.testing.store_checks_world import FakeClock
 
 
@@ -21,3 +23,15 @@ def clocked(clock: FakeClock) -> Iterator[ClockedStore]:
     one = schemas.open(clock)
     yield one
     schemas.give_back(one)
+
+
+@pytest.fixture
+def server() -> Server:
+    return shared_server()
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[PostgresStore]:
+    """One in a schema of its own, by the server's clock."""
+    with closing(PostgresStore(server.url, new_name())) as one:
+        yield one

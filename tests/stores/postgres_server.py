@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -214,12 +215,20 @@ class ClockedStore(PostgresStore):
         return super()._call(*given)
 
 
+_numbers = count(1)
+
+
+def new_name() -> str:
+    """Of a schema, or a role, that nobody else has."""
+    return f"tests_{os.getpid()}_{next(_numbers)}"
+
+
 class Schemas:
     """Schemas that live by the sessions' clock, used again and again: it takes long to make one."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._made, self._free = 0, list[str]()
+        self._free = list[str]()
         self._db = psycopg.connect(server.url, autocommit=True)
 
     def open(self, clock: FakeClock) -> ClockedStore:
@@ -235,8 +244,7 @@ class Schemas:
             self._free.append(store.schema)
 
     def _make(self) -> str:
-        self._made += 1
-        schema = f"clocked_{os.getpid()}_{self._made}"
+        schema = new_name()
         store = PostgresStore(self.server.url, schema)
         store.notes("a")
         store.close()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.stores.postgres_server import PATIENCE_S, Server, Session, held, schema_of, shared_server
+from tests.stores.postgres_server import PATIENCE_S, Server, Session, held, new_name, schema_of, shared_server
 
 from detent.core.breakers import Circuit, circuit_text
 from detent.core.rates import rate_text
@@ -26,19 +24,6 @@ from detent.stores.postgres_wait import LOOK_OFTEN_S
 from detent.testing.store_checks_world import DONE, OVER, TTL_S, Asker, finish, fire, found, keys, renew
 
 MANY = 20_000
-names = (f"queue_{os.getpid()}_{number}" for number in count())
-
-
-@pytest.fixture
-def server() -> Server:
-    return shared_server()
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[PostgresStore]:
-    """One in a schema of its own, by the server's clock."""
-    with closing(PostgresStore(server.url, next(names))) as one:
-        yield one
 
 
 def message(key: str, queue: str = "default", **policy: Any) -> Fire:
@@ -150,7 +135,7 @@ def test_a_long_transaction_is_in_nobodys_way(server: Server, store: PostgresSto
 def test_a_role_needs_no_more_than_usage_of_the_schema(server: Server, store: PostgresStore) -> None:
     store.put([message("a.b@1", unique_s=60.0)])
     finish(store, Asker(store).claim_one(), OVER)
-    role = next(names)
+    role = new_name()
     server.sql(f"CREATE ROLE {role} LOGIN")
     url = server.url.replace("postgres@", f"{role}@")
     with psycopg.connect(url) as db, pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -212,7 +197,7 @@ def test_what_waits_for_a_lane_hides_nothing_behind_it(store: PostgresStore) -> 
 @pytest.fixture(scope="module")
 def full() -> Iterator[PostgresStore]:
     """A store with many messages that are over, and many on a queue that nobody serves."""
-    with closing(PostgresStore(shared_server().url, next(names))) as one:
+    with closing(PostgresStore(shared_server().url, new_name())) as one:
         one.put([message(f"a.b@{n:05}", "other") for n in range(MANY)])
         name = schema_of(one)
         shared_server().sql(

@@ -6,14 +6,11 @@ for a sign that the server's clock was set.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from random import Random
 from threading import Barrier, Event
 from typing import Any
 
-import pytest
 from psycopg.errors import SerializationFailure
 from tests.stores.postgres_server import (
     PATIENCE_S,
@@ -21,7 +18,7 @@ from tests.stores.postgres_server import (
     Server,
     Session,
     held,
-    shared_server,
+    new_name,
     wait_until,
 )
 
@@ -33,12 +30,6 @@ from detent.testing.store_checks_world import DONE, TTL_S, Asker, FakeClock, fin
 HOLE_S = 20.0  # nothing gets through for so long
 ROUNDS = 15
 LIVES_S = 3.0
-names = (f"repeats_{os.getpid()}_{number}" for number in count())
-
-
-@pytest.fixture
-def server() -> Server:
-    return shared_server()
 
 
 def test_the_clock_is_not_set_right_beside_a_call_that_goes_by_it(
@@ -93,7 +84,7 @@ class Caller(PostgresStore):
 
 
 def test_a_repetition_is_told_all_that_its_ask_was_granted_however_late_that_arrives(server: Server) -> None:
-    schema, chance = next(names), Random(1)
+    schema, chance = new_name(), Random(1)
     late, again, other, busy = (Caller(server, schema) for _ in range(4))
     gate = Barrier(4)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import count
 
 import psycopg
 import pytest
@@ -17,8 +14,8 @@ from tests.stores.postgres_server import (
     Server,
     Session,
     held,
+    new_name,
     schema_of,
-    shared_server,
     wait_until,
 )
 
@@ -39,26 +36,13 @@ from detent.testing.store_checks_world import (
 )
 
 THREADS = 8
-names = (f"schema_{os.getpid()}_{number}" for number in count())
-
-
-@pytest.fixture
-def server() -> Server:
-    return shared_server()
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[PostgresStore]:
-    """One in a schema of its own, by the server's clock."""
-    with closing(PostgresStore(server.url, next(names))) as one:
-        yield one
 
 
 # The schema.
 
 
 def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) -> None:
-    name, gate = next(names), threading.Barrier(THREADS)
+    name, gate = new_name(), threading.Barrier(THREADS)
 
     def open_and_put(number: int) -> str:
         with closing(PostgresStore(server.url, name)) as store:
@@ -168,7 +152,7 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(server: Server, s
 
 
 def test_a_user_needs_no_more_than_a_schema_of_its_own(server: Server) -> None:
-    name, poor = next(names), next(names)
+    name, poor = new_name(), new_name()
     server.sql(
         f"CREATE ROLE {name} LOGIN; CREATE SCHEMA {name} AUTHORIZATION {name}; CREATE ROLE {poor} LOGIN"
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -18,7 +16,6 @@ from tests.stores.postgres_server import (
     Session,
     held,
     schema_of,
-    shared_server,
     wait_until,
 )
 
@@ -40,19 +37,6 @@ from detent.testing.store_checks_world import (
 )
 
 THREADS = 8
-names = (f"session_{os.getpid()}_{number}" for number in count())
-
-
-@pytest.fixture
-def server() -> Server:
-    return shared_server()
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[PostgresStore]:
-    """One in a schema of its own, by the server's clock."""
-    with closing(PostgresStore(server.url, next(names))) as one:
-        yield one
 
 
 # Other sessions.

@@ -32,12 +32,6 @@ from detent.testing.store_checks_world import (
     renew,
 )
 
-
-@pytest.fixture
-def server() -> Server:
-    return shared_server()
-
-
 # Clocks.
 
 

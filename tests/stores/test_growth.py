@@ -13,7 +13,6 @@ from tests.stores.postgres_server import (
     Session,
     held,
     schema_of,
-    shared_schemas,
     shared_server,
     wait_until,
 )
@@ -26,19 +25,6 @@ from detent.stores.redis import RedisStore
 from detent.testing.store_checks_world import DONE, Asker, FakeClock, finish, fire, sentences
 
 MONTH_S = 31 * 86_400.0
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def postgres(clock: FakeClock) -> Iterator[ClockedStore]:
-    schemas = shared_schemas()
-    store = schemas.open(clock)
-    yield store
-    schemas.give_back(store)
 
 
 @pytest.fixture
@@ -61,16 +47,16 @@ def _live(store: Store, name: str) -> None:
     store.adopt("a", chart.generation + 1, {})
 
 
-def test_hosts_that_come_and_go_leave_nothing_in_postgresql(postgres: ClockedStore, clock: FakeClock) -> None:
+def test_hosts_that_come_and_go_leave_nothing_in_postgresql(clocked: ClockedStore, clock: FakeClock) -> None:
     tables = ("fires", "attempts", "lanes", "marks", "asks", "graces", "notes", "jobs", "removed")
     left = []
     for number in range(3):
-        _live(postgres, f"host-{number}")
+        _live(clocked, f"host-{number}")
         clock.pass_time(MONTH_S)
         for _ in range(2):  # what is known of a job outlives the last of its fires
-            postgres.prune("a", 86_400, 1000)
+            clocked.prune("a", 86_400, 1000)
         look = " UNION ALL ".join(
-            f"SELECT '{name}', count(*) FROM {postgres.schema}.{name}" for name in tables
+            f"SELECT '{name}', count(*) FROM {clocked.schema}.{name}" for name in tables
         )
         left.append({name: count for name, count in shared_server().sql(look) if count})
     assert left == [{}, {}, {}]
@@ -92,32 +78,32 @@ def test_hosts_that_come_and_go_leave_nothing_in_redis(redis_server: RedisServer
     store.close()
 
 
-def test_a_job_in_force_and_an_open_fire_keep_their_lanes(postgres: ClockedStore, clock: FakeClock) -> None:
-    postgres.adopt("a", 0, {"a.b": "1"})
-    postgres.put([fire("a.b@1", "Forbid"), fire("a.c@1", "Forbid"), fire("a.d@1", "Forbid")])
-    for claim in Asker(postgres).claim(limit=3)[:2]:
-        finish(postgres, claim)
+def test_a_job_in_force_and_an_open_fire_keep_their_lanes(clocked: ClockedStore, clock: FakeClock) -> None:
+    clocked.adopt("a", 0, {"a.b": "1"})
+    clocked.put([fire("a.b@1", "Forbid"), fire("a.c@1", "Forbid"), fire("a.d@1", "Forbid")])
+    for claim in Asker(clocked).claim(limit=3)[:2]:
+        finish(clocked, claim)
     clock.pass_time(10)
-    postgres.prune("a", 1, 1000)
-    kept = shared_server().sql(f"SELECT lane FROM {postgres.schema}.lanes ORDER BY lane")
+    clocked.prune("a", 1, 1000)
+    kept = shared_server().sql(f"SELECT lane FROM {clocked.schema}.lanes ORDER BY lane")
     assert kept == [("a.b",), ("a.d",)]
 
 
 def test_a_lane_that_was_pruned_as_its_fire_was_recorded_is_put_back_and_locked(
-    postgres: ClockedStore,
+    clocked: ClockedStore,
 ) -> None:
     server = shared_server()
-    postgres.put([fire("a.a@1")])
-    Asker(postgres).claim_one()  # whatever is done once for an app is done now
-    postgres.put([fire("a.b@1", "Forbid")])
-    postgres.put([fire("a.b@2", "Forbid", queue="db")])
-    server.sql(f"DELETE FROM {schema_of(postgres)}.lanes")
-    node = Asker(postgres, "n2")
-    with closing(Session(server, postgres)) as other, ThreadPoolExecutor(1) as pool:
-        told = other.call("claim", ask_json(Ask("a", "other", 1)), postgres.clock.wall())
+    clocked.put([fire("a.a@1")])
+    Asker(clocked).claim_one()  # whatever is done once for an app is done now
+    clocked.put([fire("a.b@1", "Forbid")])
+    clocked.put([fire("a.b@2", "Forbid", queue="db")])
+    server.sql(f"DELETE FROM {schema_of(clocked)}.lanes")
+    node = Asker(clocked, "n2")
+    with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
+        told = other.call("claim", ask_json(Ask("a", "other", 1)), clocked.clock.wall())
         assert [one["key"] for one in told["claims"]] == ["a.b@1"]
         call = pool.submit(node.claim, queues=("db",))
-        wait_until(lambda: held(server, postgres))
+        wait_until(lambda: held(server, clocked))
         other.db.commit()
         assert call.result() == []
     assert sentences(node.claim(queues=("db",))) == {"a.b@2": Outcome("skipped", "by a.b@1")}
