@@ -81,6 +81,7 @@ VERDICTS = (DONE, OVER, AGAIN, GIVEN_BACK, REFUSED)
 FIND_MAX = 10_000
 LATE_ASK = Ask(APP, "an observer", 0, 0, QUEUES)  # it is granted nothing, and told what comes next
 STEPS = 40  # calls in a sequence
+LOOK_S = 0.125  # a store may leave sentences to a later ask, if an earlier one has just looked for them
 
 numbers = st.integers(0, 999)
 revisions = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["r1", "r2"]), min_size=1)
@@ -325,6 +326,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def new_ask(self, life: str, *wanted: Any) -> Ask:
         limit, *rest = wanted
+        self.clock.pass_time(LOOK_S)
         ask = Ask(APP, life, len(self.asks[life]) + 1, limit, QUEUES[: 1 + limit % 3], *rest)
         self.asks[life].append(ask)
         return ask
