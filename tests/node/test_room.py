@@ -1,20 +1,24 @@
-"""How much a node asks for: what it holds only to settle it takes no place of what it could run.  And when it
-renews what it holds: a ring may be for that, but not for what is claimed after it."""
+"""What a node asks for, and how much: what it holds only to settle takes no place of what it could run.
+
+And when it renews what it holds: a ring may be for that, but not for what is claimed after it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 from detent import clock
 from detent.clock import instant
-from detent.model import Claim, Fire, Outcome, Policy
+from detent.model import Ask, Claim, Command, Fire, Job, Outcome, Policy
+from detent.node.attempt import Holding
 from detent.node.edges import Edges, Pace
 from detent.node.node import Node
 from detent.stores.memory import MemoryStore
+from detent.testing.sim import Every
 
 MANY, PLACES = 50, 4
 
@@ -40,9 +44,15 @@ async def _at_once(line: str, call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
 
 
-def _node(store: MemoryStore, spawn: Callable[..., Any], call: Callable[..., Any] = _at_once) -> Node:
+def _node(
+    store: MemoryStore,
+    spawn: Callable[..., Any],
+    call: Callable[..., Any] = _at_once,
+    jobs: Mapping[str, Job] | None = None,
+    plans: bool = False,
+) -> Node:
     edges = Edges(store, _Nothing(), call, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
-    return Node("n1", "a", {}, edges, Pace(max_running=PLACES, plans=False))
+    return Node("n1", "a", jobs or {}, edges, Pace(max_running=PLACES, plans=plans))
 
 
 def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> None:
@@ -85,3 +95,21 @@ def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
         return store.renewed
 
     assert [asyncio.run(renewed(when)) for when in ("before", "during", "after")] == [0, 1, 1]
+
+
+def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_again() -> None:
+    store, job = MemoryStore(), Job("a.b", Every(3600), Command(("true",)), Policy("Allow"), revision="new")
+    store.adopt("a", 0, {"a.b": "old"})
+    store.put([Fire("a.b@1", "a.b", instant(clock.wall()), policy=job.policy, revision="old")])
+
+    async def left_out() -> list[tuple[str, ...]]:
+        node = _node(store, lambda step: step.close(), jobs={"a.b": job}, plans=True)
+        [claim] = store.claim(Ask("a", "n1", 1)).claims
+        holding = Holding(claim, clock.monotonic())
+        node._hold([holding])
+        await node._begin_all([holding])
+        before = node._new_ask().without
+        await node._adopt()
+        return [before, node._new_ask().without]
+
+    assert asyncio.run(left_out()) == [("a.b",), ()]

@@ -74,3 +74,12 @@ def test_what_runs_on_every_host_is_left_to_each_host() -> None:
     assert line.foreign == {"a.d/there"}, "a job that we do not have at all is removed there too"
     assert not line.has_lapsed(NOW), "however long that host is away"
     assert in_force(Chart(NOW, "1", 1, marks), ours) == {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}
+
+
+def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we_hold_it() -> None:
+    jobs = {"a.b": job("b"), "a.c": job("c")}
+    line = timeline({"a.b": at(0, "other"), "a.c": at(0)}, jobs)
+    unable = {"a.b", "a.gone"}
+    assert line.left_out(unable) == unable
+    line.take(Chart(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
+    assert line.left_out(unable) == {"a.gone"}

@@ -178,7 +178,7 @@ class Node(Planning):
             hooks=hooks,
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
-            without=tuple(sorted(self._without | self.timeline.elsewhere)),
+            without=tuple(sorted(self.timeline.left_out(self._without))),
         )
 
     def _room(self) -> tuple[int, int]:

@@ -70,6 +70,10 @@ class Timeline:
         since = self._foreign_since
         return since is not None and since < now - timedelta(seconds=self._ahead_s)
 
+    def left_out(self, unable: set[str]) -> set[str]:
+        """What we do not ask for: what is others', and what we could not run, unless it is ours by now."""
+        return self.elsewhere | (unable - self._marks.keys())
+
     def is_in_force(self, job: Job) -> bool:
         mark = self._marks.get(job.name)
         return mark is not None and mark.revision == job.revision
