@@ -261,6 +261,15 @@ class NobodyAdoptsAgain(Node):
             self.before = True
 
 
+class WhatItCouldNotRunIsNeverAskedForAgain(Node):
+    """A job of which a node had another definition when it was given one of its fires."""
+
+    mood = "failover"
+
+    def _new_ask(self) -> Ask:
+        return super()._new_ask()._replace(without=tuple(sorted(self._without | self.timeline.elsewhere)))
+
+
 # Eras and trust.
 
 
