@@ -13,6 +13,7 @@ from tests.stores.postgres_server import Server, new_server, wait_until
 from tests.stores.proxy import Proxy
 
 from detent.errors import StoreUnavailable
+from detent.model import Policy
 from detent.stores.opening import open_store, promise_of
 from detent.testing.store_checks_world import Asker, finish, fire, found, renew
 
@@ -92,7 +93,8 @@ def test_what_a_standby_never_got_is_launched_again_and_told(pair: Pair, tmp_pat
 
 def test_a_claim_that_was_forgotten_is_given_away_only_when_it_is_over(pair: Pair) -> None:
     with closing(open_store(pair.url)) as store:
-        store.put([fire("a.b@1", "Forbid"), fire("a.c@1", "Forbid")])
+        policy = Policy("Forbid", claim_s=3.0)
+        store.put([fire(key, "Forbid", policy=policy) for key in ("a.b@1", "a.c@1")])
         node = Asker(store)
         known = node.claim_one(limit=1, ttl_s=3.0)
         wait_until(pair.follows)
