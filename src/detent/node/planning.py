@@ -54,7 +54,7 @@ class Planning:
         before = self.timeline.foreign
         self._take(chart)
         self._read_at = sent
-        self._without.clear()
+        self._without &= self.timeline.foreign  # the rest may be ours to run by now
         if self.timeline.foreign - before and self.pace.plans:
             foreign = sorted(self.timeline.foreign)
             self.edges.emit("stood-back", app=self.app, node=self.life, jobs=foreign[:10])

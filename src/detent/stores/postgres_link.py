@@ -1,7 +1,7 @@
 """Connections of the PostgreSQL store: one for each thread, every wait on it bounded.
 
-1. A call is one round trip, and a transaction of its own: nothing is kept in the session, so that a
-   pooler may give each call another one.
+1. A call is one round trip, and a transaction of its own: nothing is kept in the session that another
+   one would not find out for itself, so that a pooler may give each call another one.
 2. Every wait has an end: what is not answered by then is given up with its connection, and whether it
    was carried out is unknown.  The server gives up first, where it still can.
 3. Deadlocks and lock time-outs are tried again here; they have changed nothing.
