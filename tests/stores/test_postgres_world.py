@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import psycopg
 import pytest
 from tests.stores.postgres_server import (
     PATIENCE_S,
@@ -14,6 +15,7 @@ from tests.stores.postgres_server import (
     Session,
     held,
     new_server,
+    schema_of,
     shared_server,
     wait_until,
 )
@@ -266,6 +268,20 @@ def _answers(store: PostgresStore) -> bool:
     except StoreUnavailable:
         return False
     return True
+
+
+def test_an_era_is_of_a_cluster_and_its_timeline(server: Server, store: PostgresStore) -> None:
+    """Its number is read once in a session; a session that may not read it goes by the timeline alone."""
+    store.notes("a")
+    schema = schema_of(store)
+    ((number,),) = server.sql("SELECT system_identifier FROM pg_control_system()")
+    assert server.sql(f"SELECT system FROM {schema}.world") == [(f"{number}/00000001",)]
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"SET search_path TO {schema}")
+        told = [db.execute("SELECT system_now()").fetchone() for _ in range(2)]
+        assert told == 2 * [(f"{number}/00000001",)]
+        db.execute("SET detent.cluster TO 'unknown'")
+        assert db.execute("SELECT system_now()").fetchone() == ("00000001",)
 
 
 def test_what_a_server_without_fsync_may_forget_is_told(server: Server) -> None:
