@@ -77,7 +77,7 @@ def test_kill_9_of_all_three_leaves_the_work_to_the_next_ring(host: Host) -> Non
     rung.over()
     assert alive(DETENT_NODE=life)
     host.write("job", command="true", policy={"timeout_seconds": 600})
-    said = host.ring("job", "--due", minute(2))
+    said = host.ring("job")
     assert (said.code, said.names[0], said.names[-1]) == (0, "lost", "success")
     assert not alive(DETENT_NODE=life)
 
@@ -118,7 +118,7 @@ def test_a_lost_fire_is_run_again_where_its_job_wants_that(host: Host, witness: 
     os.kill(rung.pid, signal.SIGKILL)
     rung.over()
     host.write("job", command=witness.words("job", "sleep", "0"), policy=policy)
-    host.ring("job", "--due", minute(2))
+    host.ring("job")
     again = [seen for seen in witness.starts("job", first.key) if seen.attempt == 2]
     assert len(again) == 1 and again[0].run_id == first.run_id and again[0].fence > first.fence
 

@@ -113,3 +113,19 @@ def test_rings_that_were_swallowed_become_one_span(host: Host, witness: Witness)
     assert said.names[-1] == "success"
     assert len(witness.starts("job")) == 2  # the newest alone, however close the others are
     assert len([row for row in host.find() if row.outcome and row.outcome.kind == "missed"]) == 1
+
+
+def test_a_trigger_with_due_runs_that_instant_and_no_other(host: Host, witness: Witness) -> None:
+    """Instants that nobody rang for are left to the next trigger, which settles them as the policy says."""
+    host.write("job", schedules=["@every 1s"], command=witness.words("job", "sleep", "0"))
+    assert host.ring("job").code == 0
+    [first] = witness.starts("job")
+    newest = datetime.fromisoformat(first.key.partition("@")[2])
+    wait_for(lambda: datetime.now(UTC) >= newest + timedelta(seconds=2))  # others are due by now
+    due = minute(10)
+    said = host.ring("job", "--due", due)
+    assert (said.code, said.one("success")["due"]) == (0, due)
+    assert [seen.key for seen in witness.starts("job")] == [first.key, f"t.job@{due}"]
+    left = {row.fire.key for row in host.find(state="pending")}
+    host.ring("job")
+    assert left and not left & {row.fire.key for row in host.find(state="pending")}

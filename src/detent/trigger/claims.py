@@ -24,6 +24,12 @@ RETRY_S = 0.5  # between two tries to tell the store how it ended
 PRUNE_EVERY = 50  # claims of an app
 UNSTARTED_MAX = 5  # claims in a row that came too late to start anything
 HOOK_TTL_S = 30.0 + AFTER_TIMEOUT_S
+QUEUE = "trigger/"  # and the fire's key
+
+
+def own_queue(key: str) -> str:
+    """The queue on which triggers, and no nodes, find the fire of this key and its hooks."""
+    return QUEUE + key
 
 
 class Edges(NamedTuple):
@@ -60,7 +66,8 @@ class Claims:
         An abandoned one is only run again if its job wants that."""
         outcome: Outcome | None = None
         unstarted = 0
-        while claim := self._claim_fire(fire.queue):
+        queue = own_queue(fire.key)
+        while claim := self._claim_fire(queue):
             told = self._told(claim, is_abandoned and outcome is None)
             stands = self._finish(told)
             if stands is None:
@@ -68,7 +75,7 @@ class Claims:
             outcome = stands.outcome
             if stands.again_in_s is None:
                 if told.follow:
-                    self.call_hooks(fire.queue)
+                    self.call_hooks(queue)
                 return outcome
             unstarted = 0 if stands.counts else unstarted + 1
             if unstarted > UNSTARTED_MAX:

@@ -3,9 +3,10 @@
 The hops are the node's: plan, record, claim, attempt, settle, finish; here one after the other, in a process
 that ends with them.
 
-1. Each of its fires has a queue of its own: no node takes one, and a trigger claims just the one it means.
+1. Each of its fires has a queue of its own, and it asks for no other: no node takes a trigger's fire, and a
+   trigger takes no node's.  An instant that a node planned is the node's to run, also if it still waits.
 2. First it settles what it finds of its job that is older and not live: expired claims, retries whose trigger
-   is gone, instants that nobody rang for.
+   is gone, instants that nobody rang for.  With `--due` it leaves those to the next trigger.
 3. Hooks are fires of the same queue: it calls them before it ends.
 4. The store's clock says what is due; its own only how long something takes.
 """
@@ -20,12 +21,11 @@ from detent.core.plan import fire_at, key_of, plan, rfc3339
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
 from detent.stores.base import Store, app_of
-from detent.trigger.claims import Claims
+from detent.trigger.claims import Claims, own_queue
 from detent.trigger.ending import CONTENDED, OK, SIGNALLED, code_of
 from detent.trigger.ring import AHEAD_S, awaited, newest
 from detent.values import NamedTuple
 
-QUEUE = "trigger/"  # and the fire's key
 ADOPT_MAX = 20  # others may adopt their jobs at the same moment
 FIRST_S = 60.0  # a job that is new is fired for the instant for which it was rung just now
 FIRST_SAID_S = 3600.0  # or for the one that the host names: a pod may take long to start
@@ -56,7 +56,8 @@ class Trigger:
         chart = self._take_part()
         self._plan(chart)
         target = self._target()
-        self._settle_older(target.key if target else "")
+        if self._given.due_at is None:
+            self._settle_older(target.key if target else "")
         code = self._fire(target) if target else self._say_nothing_due()
         return SIGNALLED + self._signals.first if self._signals.first else code
 
@@ -135,7 +136,7 @@ class Trigger:
         return rows[0].fire if rows[0].state != "over" else None
 
     def _put(self, fire: Fire) -> Fire:
-        ours = _own_queue(fire)
+        ours = _on_own_queue(fire)
         self._store.put([ours])
         return ours
 
@@ -146,7 +147,7 @@ class Trigger:
 
     def _settle_older(self, target: str) -> None:
         for row in self._open_rows():
-            if row.fire.key != target and not self._signals.first and row.fire.queue.startswith(QUEUE):
+            if row.fire.key != target and not self._signals.first and self._is_own(row.fire):
                 self._settle(row)
 
     def _open_rows(self) -> list[Row]:
@@ -175,6 +176,8 @@ class Trigger:
             row = self._row(fire)
             if row is None or row.state == "over":
                 return self._say_nothing_due()
+            if not self._is_own(row.fire):
+                return self._say_launched(fire)
             outcome = None if self._is_waited_for(row) else self._claims.carry(fire, _is_retry(row))
             if outcome:
                 return code_of(outcome)
@@ -189,17 +192,22 @@ class Trigger:
                 self._store.wait(self._app, WAIT_S)
             else:
                 self._plan_again()
-        self._store.cancel(fire.key, self._claims.why_ended())
+        row = self._row(fire)
+        if row and row.state == "pending" and self._is_own(row.fire):
+            self._store.cancel(fire.key, self._claims.why_ended())
         return OK
+
+    def _is_own(self, fire: Fire) -> bool:
+        """True if triggers run this fire or hook; False if nodes do, because a node planned it."""
+        return fire.queue.startswith(own_queue(f"{self._job.name}@"))
 
     def _row(self, fire: Fire) -> Row | None:
         return next(iter(self._store.find(Query(key=fire.key))), None)
 
     def _is_launched(self, fire: Fire) -> bool:
-        """Does another trigger or node have it, or wait for its next attempt?"""
+        """True if another trigger has claimed it, or waits for its next attempt."""
         row = self._row(fire)
-        is_nodes = row is not None and not row.fire.queue.startswith(QUEUE)
-        return row is not None and (row.state == "claimed" or is_nodes or self._is_waited_for(row))
+        return row is not None and (row.state == "claimed" or self._is_waited_for(row))
 
     def _holders(self, fire: Fire) -> list[Row]:
         claimed = self._store.find(Query(job=fire.job, state="claimed", limit=OPEN_MAX))
@@ -224,6 +232,8 @@ class Trigger:
     def _say_launched(self, fire: Fire) -> int:
         row = self._row(fire)
         about = {"fire": fire.key, "run_id": fire.run_id, "holder": row.node if row else ""}
+        if row and not self._is_own(row.fire):
+            about["reason"] = f"a node planned it for the queue {row.fire.queue}: only a node runs it"
         self._emit("already-launched", **self._who(), **about, scope=self._given.scope)
         return CONTENDED
 
@@ -269,9 +279,9 @@ def _is_retry(row: Row) -> bool:
 
 def _ours(planned: Plan) -> Plan:
     """As a trigger records it.  Nobody is there to notice that a fire is late: there is no hook for that."""
-    fires = [_own_queue(fire) for fire in planned.fires if fire.origin != "hook"]
+    fires = [_on_own_queue(fire) for fire in planned.fires if fire.origin != "hook"]
     return planned._replace(fires=tuple(fires))
 
 
-def _own_queue(fire: Fire) -> Fire:
-    return fire._replace(queue=QUEUE + fire.key)
+def _on_own_queue(fire: Fire) -> Fire:
+    return fire._replace(queue=own_queue(fire.key))
