@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -17,12 +18,13 @@ pytestmark = [
 DETENT = str(Path(sys.executable).with_name("detent"))
 STORE = f"sqlite:///{WORLD}/fires.db"
 SPECS = f"{WORLD}/sp\"ec's 50% $HOME ${{HOME}} \\x41"
+COMMAND = f"cat /proc/self/cgroup >> {WORLD}/units-of-fires; echo $DETENT_FIRE >> {WORLD}/witness"
 MANIFEST = {
     "version": 2,
     "app": "shop",
     "store": STORE,
     "jobs": [
-        {"name": "tick", "schedule": "*/2 * * * * *", "command": f"echo $DETENT_FIRE >> {WORLD}/witness"},
+        {"name": "tick", "schedule": "*/2 * * * * *", "command": COMMAND},
         {
             "name": "knock",
             "schedule": "*/2 * * * * *",
@@ -59,6 +61,7 @@ def test_timers_fire_real_triggers_and_a_stopped_timer_is_drift(tmp_path: Path) 
             pytest.skip("a nested systemd does not come up on this machine")
         assert detent(systemd, "apply")[0] == 0
         until("a command has run", witness.exists)
+        until("another one has", lambda: len(witness.read_text().split()) > 1)
         until("a request was tried", lambda: "failed" in [row["outcome"] for row in fires(systemd, "knock")])
         assert detent(systemd, "drift", "--exit-on-drift")[0] == 0
         systemd.run("systemctl", "stop", TIMERS[0])
@@ -70,5 +73,7 @@ def test_timers_fire_real_triggers_and_a_stopped_timer_is_drift(tmp_path: Path) 
         left = systemd.run("systemctl", "list-units", "--all", "--plain", "detent-shop*.timer").stdout
         assert "detent-shop" not in left
     assert not list((tmp_path / "units").glob("detent-*"))
+    units = re.findall(r"/detent-shop\.tick@[0-9a-f]{32}\.service", (tmp_path / "units-of-fires").read_text())
+    assert len(set(units)) > 1, "each fire has a unit that bears its job's name"
     keys = witness.read_text().split()
     assert len(keys) == len(set(keys))

@@ -84,7 +84,9 @@ def test_whatever_the_paths_contain_exactly_our_words_come_back(specs: str, prog
         return
     service = parse_unit("a.service", next(one.content for one in made if one.kind == "service"))
     (started,) = service.given("Service", "ExecStart")
-    words = [undoubled(undoubled(word, "%"), "$") for word in split_words(started.value)]
+    run, unit, *rest = split_words(started.value)
+    assert (run, unit) == ("/usr/bin/systemd-run", "--unit=detent-shop.a@${INVOCATION_ID}.service")
+    words = [undoubled(undoubled(word, "%"), "$") for word in rest]
     rung = [undoubled(word, "$") for word in words[words.index("--") + 1 :]]
     assert rung == told.ring("shop.a")
     assert {entry.section for entry in service.entries} == {"Unit", "Service", "X-Detent"}

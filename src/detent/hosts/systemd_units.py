@@ -2,6 +2,8 @@
 
 - A timer that elapses while its service is active does nothing.  So the service only asks the manager for
   a transient unit, in which the trigger runs, and is over at once; the trigger decides what overlaps.
+- The transient unit is `detent-APP.JOB@ID.service`, so that `journalctl -u 'detent-APP.JOB@*'` finds all that
+  the triggers of a job and their work wrote.  The id is that of the service's invocation: no two are alike.
 - The mark stands in a section of its own, `[X-Detent]`, which systemd passes over.
 - The service is shut in as far as systemd can.  A request's trigger may not write to the system nor gain
   rights; a command's or a call's has the rights that the work may need.
@@ -59,6 +61,7 @@ REQUEST_ONLY = {  # the trigger of a request: it writes to its store and its loc
     "RestrictRealtime": "yes",
     "RestrictSUIDSGID": "yes",
 }
+INVOCATION = "${INVOCATION_ID}"  # systemd fills it in: another one for each start of the service
 _PLAIN = re.compile(r"[A-Za-z0-9_@,./:=+-]+")
 _MARK = re.compile(r"\n\[X-Detent\]\nJob=([a-z0-9.-]+)\nRevision=([0-9a-f]{16})\nSeal=([0-9a-f]{12})\n")
 
@@ -96,16 +99,18 @@ def make_service(name: str, spec: Spec, ring: Ring) -> Resource:
         "",
         "[Service]",
         "Type=oneshot",
-        f"ExecStart={' '.join(quote_word(word) for word in _asked(spec, ring))}",
+        f"ExecStart={RUN} --unit=detent-{spec.name}@{INVOCATION}.service"
+        f" {' '.join(quote_word(word) for word in _asked(spec, ring))}",
         *(f"{field}={value}" for field, value in shut_in.items()),
     ]
     return _marked(f"{name}.service", spec, lines, "service")
 
 
 def _asked(spec: Spec, ring: Ring) -> list[str]:
-    """What the service asks of the manager: a transient unit, in which a dollar is expanded once more."""
+    """The words after the transient unit's name; in its command a dollar is expanded once more."""
     properties = {
         "Type": "exec",
+        "SyslogIdentifier": f"detent-{spec.name}",
         "SuccessExitStatus": "4 75",
         "KillMode": "mixed",
         "TimeoutStopSec": f"{STOP_S}",
@@ -113,7 +118,6 @@ def _asked(spec: Spec, ring: Ring) -> list[str]:
         **_confined(spec, ring),
     }
     return [
-        RUN,
         *(["--user"] if ring.is_user else []),
         *(["--uid", ring.run_as] if ring.run_as else []),
         "--no-block",
