@@ -45,6 +45,12 @@ def crontab(folder: Path) -> tuple[str, ...]:
     return ("--host", "crontab", "--cron-file", "crontab", "--host-timezone", "UTC", *PROGRAM)
 
 
+@pytest.fixture
+def systemd(folder: Path) -> tuple[str, ...]:
+    (folder / "detent.yaml").write_text(MANIFEST)
+    return ("--host", "systemd", "--unit-dir", "units", *PROGRAM)
+
+
 def seen(folder: Path) -> dict[str, str]:
     """All that hosts and triggers would see."""
     places = look_at(folder / "units", folder / "specs")
@@ -247,19 +253,20 @@ def test_an_option_of_another_host_is_refused(detent: Detent, crontab: tuple[str
 # Taking over.
 
 
-def adoptable(folder: Path, host: tuple[str, ...], at: str) -> Path:
+def adoptable(folder: Path, host: tuple[str, ...], at: str, user: str = "root") -> Path:
     """Something of somebody's that does what shop.backup does, at this time."""
     command = 'echo "100% done"'
     if "crontab" in host:
         (folder / "crontab").write_text(
-            f"MAILTO=ops\n{at} * * * root {command}\n0 1 * * * root true\n".replace("100%", "100\\%")
+            f"MAILTO=ops\n{at} * * * {user} {command}\n0 1 * * * root true\n".replace("100%", "100\\%")
         )
         return folder / "crontab"
     units = folder / "units"
     units.mkdir()
     minute, hour = at.split()
     (units / "old.timer").write_text(f"[Timer]\nOnCalendar=*-*-* {hour}:{minute}:00 UTC\n")
-    (units / "old.service").write_text("[Service]\nExecStart=/bin/sh -c 'echo \"100%% done\"'\n")
+    named = f"User={user}\n" if user != "root" else ""
+    (units / "old.service").write_text(f"[Service]\nExecStart=/bin/sh -c 'echo \"100%% done\"'\n{named}")
     return units / "old.timer"
 
 
@@ -290,6 +297,71 @@ def test_an_entry_that_has_diverged_is_left_alone_unless_forced(
     assert seen(folder) == before
     assert detent("adopt", *host, "--force").code == 0
     assert "shop.backup" in str(seen(folder)) and "45 3" not in seen(folder)["crontab"]
+
+
+def test_an_entry_of_a_user_does_not_become_one_of_root(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    """The job names no user, and root is only what triggers run as by default: that is nobody's decision."""
+    adoptable(folder, host, "30 2", user="nobody")
+    before = seen(folder)
+    for words in ((), ("--force",)):
+        refused = detent("adopt", *host, *words)
+        assert refused.code == 6, refused.out
+        assert "it runs as nobody, the job as root" in refused.out
+        assert "shop.backup would run as root" in refused.err and "--run-as" in refused.err
+        assert seen(folder) == before
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to write files for another user")
+def test_an_entry_of_a_user_is_taken_over_by_triggers_of_that_user(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    adoptable(folder, host, "30 2", user="nobody")
+    assert detent("adopt", *host, "--run-as", "nobody").code == 0
+    left = seen(folder)
+    assert "30 2 * * * nobody /usr/local" in left["crontab"] or "--uid nobody" in str(left)
+
+
+def test_an_entry_of_a_user_is_taken_over_by_a_job_of_that_user(
+    host: tuple[str, ...], detent: Detent, folder: Path
+) -> None:
+    path = adoptable(folder, host, "30 2", user="nobody")
+    manifest = folder / "detent.yaml"
+    manifest.write_text(manifest.read_text().replace("name: backup,", "name: backup, user: nobody,"))
+    assert "user: nobody" in manifest.read_text()
+    taken = detent("adopt", *host)
+    assert taken.code == 0, taken.out + taken.err
+    assert "old" not in path.name or not path.exists()
+
+
+def test_an_entry_that_triggers_the_job_as_a_user_does_not_become_one_of_root(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    (folder / "crontab").write_text("30 2 * * * nobody /opt/detent trigger shop.backup\n")
+    assert detent("adopt", *crontab, "--force").code == 6
+    assert (folder / "crontab").read_text() == "30 2 * * * nobody /opt/detent trigger shop.backup\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "told", "code"),
+    [
+        ("DynamicUser=yes", "it runs as a dynamic user, the job as root", 6),
+        ("NoNewPrivileges=yes", "it is restricted by NoNewPrivileges, and the job is not", 0),
+        ("CapabilityBoundingSet=CAP_NET_RAW", "it is restricted by CapabilityBoundingSet", 0),
+        ("Group=adm", "it is restricted by Group", 0),
+    ],
+)
+def test_a_service_with_fewer_rights_is_taken_over_only_if_that_is_forced(
+    detent: Detent, systemd: tuple[str, ...], folder: Path, setting: str, told: str, code: int
+) -> None:
+    adoptable(folder, systemd, "30 2")
+    service = folder / "units" / "old.service"
+    service.write_text(service.read_text() + f"{setting}\n")
+    refused = detent("adopt", *systemd)
+    assert refused.code == 6 and told in refused.out
+    assert detent("adopt", *systemd, "--force").code == code
 
 
 def test_where_nothing_does_what_a_job_does_adopt_ends_with_7(host: tuple[str, ...], detent: Detent) -> None:

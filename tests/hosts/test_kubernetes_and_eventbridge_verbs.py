@@ -213,6 +213,25 @@ def test_what_does_the_same_is_taken_over_and_what_diverged_is_not(
     assert any("old" in name for name in backups)
 
 
+def test_one_that_runs_under_another_account_or_role_is_taken_over_only_if_that_is_forced(
+    place: Place, detent: Detent
+) -> None:
+    """Our pods have no account unless one is named, and a role is always named: neither is root's."""
+    place.add_alike("30 2")
+    is_cluster = "--role-arn" not in place.options
+    other = ("--service-account", "admin") if is_cluster else ("--role-arn", f"{ROLE}-of-admins")
+    words = tuple(place.options) + other if is_cluster else _replaced(place.options, *other)
+    diverged = detent("adopt", *words)
+    told = "the service account default, the job as the service account admin" if is_cluster else "-of-admins"
+    assert diverged.code == 6 and "it runs as the " in diverged.out and told in diverged.out
+    assert detent("adopt", *words, "--force").code == 0
+
+
+def _replaced(words: tuple[str, ...], name: str, value: str) -> tuple[str, ...]:
+    at = words.index(name)
+    return (*words[: at + 1], value, *words[at + 2 :])
+
+
 def test_what_bears_our_name_is_in_the_way_until_it_is_taken_over(place: Place, detent: Detent) -> None:
     detent("apply", *place.options)
     own = next(name for name in place.names if "backup-0" in name)

@@ -2,8 +2,9 @@
 
 - An entry is taken over if it triggers the job, or if its command is the job's to the letter; the foreign
   one goes (a backup is kept), and ours takes its place.
-- One that fires at other times, or as another user, has diverged, and so has what bears a name that we need
-  and says something else: nothing is changed, unless forced.
+- One that fires at other times, as another user or under restrictions has diverged, and so has what bears a
+  name that we need and says something else: nothing is changed, unless forced.
+- One that would get root's rights because nobody named a user is never taken over.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from detent.core.text import listed
 
 EXAMPLE = "detent adopt detent.yaml --host crontab --cron-file system.crontab --spec-dir specs --force"
 DIVERGED, NOTHING_FOUND = 6, 7
+BRING_INTO_LINE = "bring the manifest into line, or take over what differs with --force"
 NOT_THE_SAME = "it bears the name that ours needs, and says something else"
 
 
@@ -38,13 +40,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     told: list[dict[str, Any]] = []
-    codes = []
+    codes, refusals = list[int](), list[str]()
     for standing in read_standings(given):
-        matches = match(standing.specs, standing.host.strangers())
+        matches = match(standing.specs, standing.host.strangers(), standing.host.identity)
         in_the_way = [change for change in standing.changes if change.state == "foreign"]
         code = _judge(matches, in_the_way, given.force)
         changes = [] if code else _take_over(given, standing, matches)
         codes.append(code)
+        refusals += [one.refusal for one in matches if one.refusal]
         told += [_record(one, changes) for one in matches]
         told += [_way_record(one, changes) for one in in_the_way]
         if given.output != "json":
@@ -53,7 +56,7 @@ def main(given: argparse.Namespace) -> int:
     if given.output == "json":
         write_json(told)
     if DIVERGED in codes:
-        say("nothing was changed: bring the manifest into line, or take over what differs with --force")
+        say(f"nothing was changed: {'; '.join(refusals) or BRING_INTO_LINE}")
         return DIVERGED
     return min(codes)
 
@@ -62,7 +65,8 @@ def _judge(matches: list[Match], in_the_way: list[Change], force: bool) -> int:
     if not matches and not in_the_way:
         return NOTHING_FOUND
     differs = bool(in_the_way) or any(one.differences for one in matches)
-    return DIVERGED if differs and not force else 0
+    is_refused = any(one.refusal for one in matches)
+    return DIVERGED if is_refused or (differs and not force) else 0
 
 
 def _take_over(given: argparse.Namespace, standing: Standing, matches: list[Match]) -> list[Change]:

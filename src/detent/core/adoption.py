@@ -1,7 +1,9 @@
 """Which foreign entry of a host does what a job of the manifest does, and where the two differ.  Pure.
 
 - An entry is a job's if it triggers that job already, or if its command is the job's to the letter.
-- They agree if they fire at the same instants, as the same user.  Where they do not, a person decides.
+- They agree if they fire at the same instants, as the same user, under the same restrictions.  Where they do
+  not, a person decides.
+- An entry never gets root's rights because nobody named a user: that is refused, whoever forces it.
 """
 
 import shlex
@@ -14,9 +16,17 @@ from detent.core.rings import SPAN_FROM_S
 from detent.core.schedules import EPOCH, Timetable, combine, parse_schedule
 from detent.core.spec import Spec
 from detent.errors import UsageError
-from detent.model import Command, Schedule
+from detent.model import Call, Command, Schedule
 
 COMPARED = 200  # instants
+
+
+class Identity(NamedTuple):
+    """The user, role or account that a host runs triggers as."""
+
+    name: str
+    owner: str = ""  # that an entry runs as if it names none
+    is_implied_root: bool = False  # root, because nobody named a user
 
 
 class Stranger(NamedTuple):
@@ -29,7 +39,8 @@ class Stranger(NamedTuple):
     timezone: str = "UTC"
     command: str = ""  # as its shell would take it; "": not known
     shell: str = "/bin/sh"
-    user: str = ""  # "": whoever owns the place
+    user: str = ""  # "": the owner of the place
+    limits: tuple[str, ...] = ()  # settings that restrict it, and that a trigger would not have
     job: str = ""  # app.job that it triggers already, without a mark
 
 
@@ -39,12 +50,21 @@ class Match(NamedTuple):
     spec: Spec
     stranger: Stranger
     differences: tuple[str, ...] = ()
+    refusal: str = ""  # why it is not taken over, whoever forces it
 
 
-def match(specs: Sequence[Spec], strangers: Sequence[Stranger]) -> list[Match]:
-    """The strangers that do what one of these jobs does."""
+def match(specs: Sequence[Spec], strangers: Sequence[Stranger], identity: Identity) -> list[Match]:
+    """The strangers that do what one of these jobs does.  `identity` is that of the host's triggers."""
     found = ((spec, stranger) for stranger in strangers for spec in specs if _is_of(stranger, spec))
-    return [Match(spec, stranger, tuple(_differences(stranger, spec))) for spec, stranger in found]
+    return [
+        Match(
+            spec=spec,
+            stranger=stranger,
+            differences=tuple(_differences(stranger, spec, identity)),
+            refusal=_refusal(stranger, spec, identity),
+        )
+        for spec, stranger in found
+    ]
 
 
 def _is_of(stranger: Stranger, spec: Spec) -> bool:
@@ -58,7 +78,7 @@ def _is_of(stranger: Stranger, spec: Spec) -> bool:
     )
 
 
-def _differences(stranger: Stranger, spec: Spec) -> Iterator[str]:
+def _differences(stranger: Stranger, spec: Spec, identity: Identity) -> Iterator[str]:
     try:
         theirs = combine(parse_schedule(text, timezone=stranger.timezone) for text in stranger.schedules)
     except UsageError:
@@ -67,9 +87,28 @@ def _differences(stranger: Stranger, spec: Spec) -> Iterator[str]:
         ours = spec.job.schedule
         if _first(theirs) != _first(ours):
             yield f"it fires at {', '.join(stranger.schedules)} {stranger.timezone}, the job at {_told(spec)}"
-    user = spec.job.work.user if isinstance(spec.job.work, Command) else ""
-    if stranger.user and user and stranger.user != user:
-        yield f"it runs as {stranger.user}, the job as {user}"
+    their_user, our_user = stranger.user or identity.owner, _user_of(stranger, spec) or identity.name
+    if their_user != our_user:
+        yield f"it runs as {their_user}, the job as {our_user}"
+    if stranger.limits:
+        yield f"it is restricted by {', '.join(stranger.limits)}, and the job is not"
+
+
+def _refusal(stranger: Stranger, spec: Spec, identity: Identity) -> str:
+    theirs = stranger.user or identity.owner
+    if not identity.is_implied_root or _user_of(stranger, spec) or theirs == identity.name:
+        return ""
+    return (
+        f"{spec.name} would run as {identity.name}, and {stranger.name} runs as {theirs}: write the job's"
+        " user into the manifest, or name the user of the triggers with --run-as"
+    )
+
+
+def _user_of(stranger: Stranger, spec: Spec) -> str:
+    """The user that the manifest names for what the stranger does; an entry that triggers the job is compared
+    with our trigger, which changes to the job's user in the same way."""
+    work = spec.job.work
+    return work.user if not stranger.job and isinstance(work, Command | Call) else ""
 
 
 def _first(schedule: Schedule | Timetable) -> list[datetime]:

@@ -30,7 +30,7 @@ from tempfile import mkstemp
 from typing import Any, NamedTuple, Protocol
 
 from detent import clock
-from detent.core.adoption import Stranger
+from detent.core.adoption import Identity, Stranger
 from detent.core.reconcile import Change, Found, Resource
 from detent.core.spec import Spec
 from detent.core.text import quote
@@ -84,6 +84,7 @@ class Host(Protocol):
 
     name: str  # crontab
     where: str  # for people: `the crontab of root`
+    identity: Identity  # that triggers run as
 
     def lock(self) -> AbstractContextManager[None]:
         """Nobody else applies here meanwhile."""

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from detent.core.adoption import Stranger
+from detent.core.adoption import Identity, Stranger
 from detent.core.crontab import Form, parse_crontab
 from detent.core.crontab_jobs import SHELL
 from detent.core.crontab_rings import cron_fields
@@ -75,6 +75,7 @@ class Table(Protocol):
     where: str
     label: str  # as a part of a file's name
     form: Form
+    owner: str  # the user of a line that names none
 
     def read(self) -> str: ...
 
@@ -88,6 +89,8 @@ class CrontabHost:
 
     def __init__(self, settings: Settings, table: Table, user: str) -> None:
         self.where = table.where
+        is_implied = bool(user) and not settings.option("run_as")
+        self.identity = Identity(user or table.owner, table.owner, is_implied)
         self._settings = settings
         self._table = table
         self._user = user  # in the column for it; "": there is none
@@ -169,9 +172,9 @@ class UserTable:
 
     def __init__(self, user: str = "") -> None:
         self._user = user
-        name = user or pwd.getpwuid(os.geteuid()).pw_name
-        self.where = f"the crontab of {name}"
-        self.label = f"crontab-{name}"
+        self.owner = user or pwd.getpwuid(os.geteuid()).pw_name
+        self.where = f"the crontab of {self.owner}"
+        self.label = f"crontab-{self.owner}"
 
     def read(self) -> str:
         done = self._run("-l")
@@ -216,6 +219,7 @@ class FileTable:
     """A crontab in a file, with a column for the user."""
 
     form: Form = "system"
+    owner = "root"
 
     def __init__(self, path: Path) -> None:
         self._path = path

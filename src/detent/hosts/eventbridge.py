@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from detent.core.adoption import Stranger
+from detent.core.adoption import Identity, Stranger
 from detent.core.eventbridge_rings import schedule_rings
 from detent.core.reconcile import PREFIX, Change, Found, Resource
 from detent.core.spec import Spec
@@ -68,6 +68,7 @@ class EventBridgeHost:
         self._group = group
         self._service = Service(group, settings.option("endpoint_url"))
         self.where = f"the group {group} of EventBridge Scheduler"
+        self.identity = Identity(_role(settings.option("role_arn")))
 
     def lock(self) -> AbstractContextManager[None]:
         return lock_file(self._settings.state_dir / "hosts" / f"eventbridge-{self._group}.lock")
@@ -140,8 +141,13 @@ def _stranger(said: Schedule) -> Stranger:
         content=dump(said),
         schedules=tuple(our_words(said.get("ScheduleExpression", ""))),
         timezone=said.get("ScheduleExpressionTimezone") or "UTC",
+        user=_role(said.get("Target", {}).get("RoleArn", "")),
         job=_rung_job(told) or triggered_job(told),
     )
+
+
+def _role(arn: str) -> str:
+    return f"the role {arn}"
 
 
 def _rung_job(told: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from detent.core.adoption import Stranger
+from detent.core.adoption import Identity, Stranger
 from detent.core.kubernetes_rings import cronjob_rings
 from detent.core.reconcile import PREFIX, Change, Found, Resource
 from detent.core.spec import Spec
@@ -28,6 +28,7 @@ from detent.hosts.kubernetes_objects import (
     MANAGER,
     Object,
     Pod,
+    account_name,
     dump,
     load,
     make_configmap,
@@ -90,6 +91,7 @@ class KubernetesHost:
         if not settings.options.get("render"):
             self._cluster, self._server = self._reach()
         self.where = f"the namespace {self._namespace} of {self._server}"
+        self.identity = Identity(account_name(settings.option("service_account")))
 
     def _reach(self) -> tuple[Cluster, str]:
         from detent.hosts.kubernetes_cluster import Cluster  # late: TLS is slow to load

@@ -84,6 +84,10 @@ def name_of(found: Object) -> str:
     return f"{found['kind'].lower()}/{found['metadata']['name']}"
 
 
+def account_name(name: str) -> str:
+    return f"the service account {name or 'default'}"
+
+
 class _Plain(_Dumper):  # type: ignore[misc]
     """Without anchors: whatever stands twice is written twice."""
 

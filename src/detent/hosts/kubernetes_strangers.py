@@ -10,7 +10,7 @@ from detent.core.findings import ManifestError
 from detent.core.kubernetes import convert_kubernetes
 from detent.errors import UsageError
 from detent.hosts.base import triggered_job
-from detent.hosts.kubernetes_objects import JOB, Object, dump, name_of
+from detent.hosts.kubernetes_objects import JOB, Object, account_name, dump, name_of
 
 
 def find_strangers(cronjobs: Iterable[Object]) -> list[Stranger]:
@@ -26,6 +26,7 @@ def _stranger(cronjob: Object) -> Stranger | None:
         job = convert_kubernetes([plain], {}).document["jobs"][0]
     except (ManifestError, UsageError):
         return None
+    pod = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     command = job.get("command", "")
     told = command if isinstance(command, str) else shlex.join(command)
     meant = told.replace("$$", "$")
@@ -36,5 +37,6 @@ def _stranger(cronjob: Object) -> Stranger | None:
         schedules=(job["schedule"],),
         timezone=job.get("timezone", "UTC"),
         command=meant,
+        user=account_name(str(pod.get("serviceAccountName") or pod.get("serviceAccount") or "")),
         job=triggered_job(meant),
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detent.core.adoption import Stranger
+from detent.core.adoption import Identity, Stranger
 from detent.core.reconcile import PREFIX, Change, Found, Resource, resource_name
 from detent.core.spec import Spec
 from detent.core.systemd_rings import calendar_events
@@ -59,6 +59,8 @@ class SystemdHost:
         self.where = str(self._units)
         self._settings = settings
         self._is_user = is_user
+        owner, run_as = "the user" if is_user else "root", settings.option("run_as")
+        self.identity = Identity(run_as or owner, owner, not is_user and not run_as)
         self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
         self._control = Control(is_user, is_read=self._units == usual)
         self._private: dict[str, bool] = {}

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from detent.core.adoption import Stranger
 from detent.core.findings import ManifestError
 from detent.core.systemd import convert_systemd, services_of
-from detent.core.systemd_units import parse_unit
+from detent.core.systemd_service import TRUE
+from detent.core.systemd_units import Unit, parse_unit
 from detent.errors import UsageError
 from detent.hosts.base import triggered_job
+
+RESTRICTING = (
+    *("Ambient", "CapabilityBoundingSet", "Device", "Group", "IPAddress", "Inaccessible", "KeyringMode"),
+    *("LockPersonality", "MemoryDeny", "NoExec", "NoNewPrivileges", "Private", "Proc", "Protect", "ReadOnly"),
+    *("RemoveIPC", "Restrict", "Root", "SecureBits", "Supplementary", "SystemCall", "TemporaryFileSystem"),
+)
+NOT_SET = ("no", "false", "off", "0", "n", "f")
 
 
 def find_strangers(texts: Mapping[str, str], ours: Collection[str], timezone: str) -> list[Stranger]:
@@ -35,7 +43,18 @@ def _strangers(timer: str, texts: Mapping[str, str], timezone: str) -> list[Stra
         jobs = convert_systemd(units, timezone).document["jobs"]
     except (ManifestError, UsageError):
         return []
-    return [_stranger(timer, texts[timer], job, timezone) for job in jobs]
+    services = [parse_unit(name, text) for name, text in units.items() if name != timer]
+    limits = sorted({key for service in services for key in _limits(service)})
+    found = [_stranger(timer, texts[timer], job, timezone)._replace(limits=tuple(limits)) for job in jobs]
+    is_dynamic = any(one.text("Service", "DynamicUser", "no") in TRUE for one in services)
+    return [one._replace(user="a dynamic user") for one in found] if is_dynamic else found
+
+
+def _limits(service: Unit) -> Iterator[str]:
+    """The settings of a service that take rights away, or change its groups."""
+    for entry in service.entries:
+        if entry.section == "Service" and entry.key.startswith(RESTRICTING) and entry.value not in NOT_SET:
+            yield entry.key
 
 
 def _stranger(timer: str, text: str, job: Mapping[str, Any], timezone: str) -> Stranger:
