@@ -5,6 +5,7 @@ which an app serves its own.
   of their own.  Files of one app are one manifest together: their jobs in the order of the files' names,
   each file's `defaults` for its own jobs only, and `store`, `node` and `secrets` of one file for them all.
   What two files say otherwise of the same is refused, and so are two versions in one app.
+- A secret that is given along (`--secret-ref`) signs the requests of all jobs that name none of their own.
 - An app is asked by a signed GET over https; plain http is for this host only.  What it serves is version
   1: whoever answers at an address may have requests sent, but no commands run here.
 """
@@ -89,15 +90,33 @@ def only_once(manifest: Manifest, place: str) -> Callable[[], Manifest]:
 
 
 def read_source(place: Place, env: Mapping[str, str], secret_ref: str = "") -> Source:
-    """The document in one file, or at one address."""
+    """The document in one file, or at one address.  `secret_ref` signs what is asked of an address, and the
+    requests of jobs that name no secret."""
     if is_url(place):
-        return _fetch(str(place), env, secret_ref)
-    if secret_ref:
-        what = "is code" if is_app(place) else "is a file"
-        raise UsageError(f"--secret-ref signs what is asked of an app, and {quote(str(place))} {what}")
-    if is_app(place):
-        return load_app(str(place)).source()
-    return read_file(place if isinstance(place, Path) else Path(place), env)
+        source = _fetch(str(place), env, secret_ref)
+    elif is_app(place):
+        source = load_app(str(place)).source()
+    else:
+        source = read_file(place if isinstance(place, Path) else Path(place), env)
+    return source._replace(document=_signed(source.document, secret_ref)) if secret_ref else source
+
+
+def _signed(document: Any, secret_ref: str) -> Any:
+    """The document with this secret for each request without one.  It is not checked yet."""
+    if not isinstance(document, dict) or not isinstance(document.get("jobs"), list):
+        return document
+    defaults = document.get("defaults")
+    has_default = isinstance(defaults, dict) and defaults.get("auth")
+    jobs = [job if has_default else _signed_job(job, secret_ref) for job in document["jobs"]]
+    return {**document, "jobs": jobs}
+
+
+def _signed_job(job: Any, secret_ref: str) -> Any:
+    if not isinstance(job, dict) or "request" not in job:
+        return job
+    auth = job.get("auth", {})
+    is_unsigned = isinstance(auth, dict) and auth.get("secret_refs", []) == []
+    return {**job, "auth": {**auth, "secret_refs": [secret_ref]}} if is_unsigned else job
 
 
 def places_of(place: Place) -> tuple[Place, ...]:

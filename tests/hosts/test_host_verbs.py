@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from hosts_world import FOREIGN_SYSTEM, look_at
 from tests.cli.cli_world import Detent, environment
+from tests.runners.http_servers import heard, serving
 
 MANIFEST = """
 version: 2
@@ -248,6 +251,51 @@ def test_a_secret_in_the_manifest_is_not_written_down(
 
 def test_an_option_of_another_host_is_refused(detent: Detent, crontab: tuple[str, ...]) -> None:
     assert "--unit-dir is for --host systemd" in detent("plan", *crontab, "--unit-dir", "x").err
+
+
+# Signatures.
+
+SERVED = {"name": "a", "schedule": "@daily", "auth": {"secret_refs": []}}
+
+
+def test_an_unsigned_job_of_an_app_that_serves_its_manifest_is_a_warning(
+    detent: Detent, crontab: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until a secret is named: then it signs the fetch and stands in the specs."""
+    monkeypatch.setenv("KEY", "a-secret-of-the-test")
+    document: dict[str, object] = {"version": 1, "app": "shop"}
+
+    def answer(peer: socket.socket, _: threading.Event) -> None:
+        heard(peer)
+        told = json.dumps(document).encode()
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told))
+
+    with serving(answer) as served:
+        url = f"http://127.0.0.1:{served.port}"
+        document["jobs"] = [{**SERVED, "request": {"url": f"{url}/a"}}]
+        planned = detent("plan", url, *crontab)
+        assert planned.code == 0 and "shop.a: its requests to" in planned.err and "not signed" in planned.err
+        signed = detent("plan", url, *crontab, "--secret-ref", "env:KEY")
+        assert signed.code == 0 and "not signed" not in signed.err
+        assert detent("apply", url, *crontab, "--secret-ref", "env:KEY").code == 0
+    spec = json.loads((folder / "specs" / "shop.a.json").read_text())
+    assert spec["jobs"][0]["auth"] == {"secret_refs": ["env:KEY"]}
+
+
+def test_an_unsigned_job_beside_signed_ones_is_a_warning(
+    detent: Detent, crontab: tuple[str, ...], folder: Path
+) -> None:
+    jobs = [
+        {"name": name, "schedule": "@daily", "request": {"url": url}, "auth": {"secret_refs": secrets}}
+        for name, url, secrets in [
+            ("signed", "https://app.example.org/a", ["env:KEY"]),
+            ("plain", "https://app.example.org/b", []),
+            ("elsewhere", "https://ping.example.net/c", []),
+        ]
+    ]
+    (folder / "detent.yaml").write_text(json.dumps({"version": 1, "app": "shop", "jobs": jobs}))
+    told = [line for line in detent("plan", *crontab).err.splitlines() if "not signed" in line]
+    assert len(told) == 1 and "shop.plain" in told[0]
 
 
 # Taking over.

@@ -17,6 +17,7 @@ from detent.core.manifest import canonical_text
 from detent.core.secrets import Secret
 from detent.core.signing import Message, verify
 from detent.errors import UsageError
+from detent.model import Job, Request
 from detent.sources import find_place, places_of, read_manifest, read_manifests
 
 JOB = {"name": "a", "schedule": "@daily", "request": {"url": "http://127.0.0.1/"}}
@@ -89,6 +90,29 @@ def test_an_app_is_asked_with_a_signature(tmp_path: Path) -> None:
     assert verify(signature, Message("GET", PATH), [Secret("secret")], now()) == 0
 
 
+def test_the_secret_signs_the_jobs_that_name_none(tmp_path: Path) -> None:
+    """As a default app of another SDK serves them: with an empty list of secrets."""
+    jobs = [
+        {**JOB, "auth": {"secret_refs": []}},
+        {**JOB, "name": "b"},
+        {**JOB, "name": "c", "auth": {"secret_refs": ["env:OWN"]}},
+    ]
+    document = {"version": 1, "app": "shop", "jobs": jobs}
+    with App(lambda _: (200, json.dumps(document).encode())) as app:
+        plain = read_manifest(app.url, {})
+        signed = read_manifest(app.url, {"KEY": "secret"}, "env:KEY")
+    assert [refs(job) for job in plain.jobs] == [(), (), ("env:OWN",)]
+    assert [refs(job) for job in signed.jobs] == [("env:KEY",), ("env:KEY",), ("env:OWN",)]
+    file = tmp_path / "shop.json"
+    file.write_text(json.dumps(document))
+    assert canonical_text(read_manifest(file, {}, "env:KEY")) == canonical_text(signed)
+
+
+def refs(job: Job) -> tuple[str, ...]:
+    assert isinstance(job.work, Request)
+    return job.work.secret_refs
+
+
 def test_a_secret_that_leads_nowhere_asks_nothing() -> None:
     with App(lambda _: (200, VERSION_1)) as app, pytest.raises(UsageError, match="nothing was asked"):
         read_manifest(app.url, {}, "env:KEY")
@@ -136,9 +160,3 @@ def test_plain_http_is_for_this_host_only() -> None:
         read_manifest("http://example.com/", {})
     with pytest.raises(UsageError, match="connection refused"):
         read_manifest("http://localhost:1/", {})
-
-
-def test_a_file_is_not_asked_for_with_a_secret(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_text(manifest("pay", "a"))
-    with pytest.raises(UsageError, match="is a file"):
-        read_manifest(str(tmp_path / "m.json"), {}, "env:KEY")

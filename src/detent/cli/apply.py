@@ -32,7 +32,7 @@ def main(given: argparse.Namespace) -> int:
         changes = pending(standing.changes)
         refuse_foreign(changes)
         if changes:
-            for warning in standing.host.warnings(standing.specs):
+            for warning in standing.warnings():
                 say(f"warning: {warning}")
             standing.host.change(changes)
             record_done(given, "apply", standing.host.where, changes)

@@ -60,7 +60,10 @@ def add_named_file(
 
 
 def _add_others(parser: argparse.ArgumentParser) -> None:
-    signs = "signs what is asked of a URL: env:NAME, file:/path or a name of the machine's secrets"
+    signs = (
+        "signs what is asked of a URL, and the requests of jobs that name no secret: "
+        "env:NAME, file:/path or a name of the machine's secrets"
+    )
     parser.add_argument("--secret-ref", metavar="REF", default="", help=signs)
     about = "a crontab or a folder of them, as it is; may be repeated"
     parser.add_argument("--crontab", metavar="FILE", dest="file", action=_Named, type=CrontabPath, help=about)

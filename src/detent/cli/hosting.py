@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from detent import sources
 from detent.cli.context import add_named_file
@@ -25,6 +26,7 @@ from detent.errors import UsageError
 from detent.foreign_files import local_timezone
 from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
 from detent.hosts.opening import HOSTS, REMOTE, host_options, open_host
+from detent.model import Request
 
 _SQLITE = "sqlite:///"
 
@@ -36,6 +38,11 @@ class Standing(NamedTuple):
     host: Host
     specs: list[Spec]
     changes: list[Change]
+    served_at: str = ""  # the URL at which the app serves the manifest
+
+    def warnings(self) -> list[str]:
+        """What a person should know before this is applied."""
+        return [*self.host.warnings(self.specs), *_unsigned_warnings(self.specs, self.served_at)]
 
 
 def add_host(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +82,25 @@ def read_standings(given: argparse.Namespace) -> Iterator[Standing]:
         specs = _specs(given, manifest)
         desired = host.render(specs)
         with host.lock():
-            yield Standing(manifest, host, specs, reconcile(manifest.app, desired, host.find()))
+            changes = reconcile(manifest.app, desired, host.find())
+            served_at = given.file if sources.is_url(given.file or "") else ""
+            yield Standing(manifest, host, specs, changes, served_at)
+
+
+def _unsigned_warnings(specs: list[Spec], served_at: str) -> Iterator[str]:
+    """An app requires signatures where other jobs sign what they send there; one that serves its manifest
+    usually does."""
+    works = [(spec.name, spec.job.work) for spec in specs if isinstance(spec.job.work, Request)]
+    signed = {_origin(work.url) for _, work in works if work.secret_refs} | {_origin(served_at)}
+    for name, work in works:
+        if not work.secret_refs and _origin(work.url) in signed:
+            told = f"its requests to {_origin(work.url)} are not signed, and an app that requires signatures"
+            yield f"{name}: {told} rejects them; name the secret in auth.secret_refs, or with --secret-ref"
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
 
 def read_desired(given: argparse.Namespace) -> Iterator[Resource]:

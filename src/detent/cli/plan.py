@@ -38,7 +38,7 @@ def main(given: argparse.Namespace) -> int:
                 print("\n".join(_lines(change)))
             print(_summary(standing, changes))
             if changes:
-                for warning in standing.host.warnings(standing.specs):
+                for warning in standing.warnings():
                     say(f"warning: {warning}")
     if given.output == "json":
         write_json(told)

@@ -55,13 +55,11 @@ class Limits(NamedTuple):
     timeout_low: int
     timeout_high: int
     attempts: int
-    secret_refs_low: int
 
 
 LIMITS = {
-    1: Limits(256, 64, timeout_low=1, timeout_high=600, attempts=10, secret_refs_low=1),
-    # Version 2 takes the empty list in which its own canonical form says "none".
-    2: Limits(100_000, 1000, timeout_low=0, timeout_high=7 * DAY_S, attempts=1000, secret_refs_low=0),
+    1: Limits(256, 64, timeout_low=1, timeout_high=600, attempts=10),
+    2: Limits(100_000, 1000, timeout_low=0, timeout_high=7 * DAY_S, attempts=1000),
 }
 
 
@@ -172,7 +170,7 @@ def _auth(version: int) -> Record:
     # A message does not repeat it: `raw:` holds the secret itself.
     allowed = "env:NAME, file:/path, raw:text or a name"
     reference = Text(high=2000, pattern=pattern, allowed=allowed, secret=True)
-    references = ListOf(reference, low=LIMITS[version].secret_refs_low, high=8, noun="secret reference")
+    references = ListOf(reference, low=0, high=8, noun="secret reference")  # an empty list: none
     scheme = Word(("cron", "standard-webhooks"))
     fields = (
         Field("secret_refs", references, [], "where the secrets are; the first signs"),

@@ -4,8 +4,8 @@
 - The manifest's own store and node settings go along, and the references to the secrets that the job uses.
   A secret itself is never written: one that stands in the manifest's table is refused.
 - What belongs to the machine (`/etc/detent/detent.yaml`) is not copied: the trigger reads it there.
-- A job of a version 1 manifest becomes one of version 2, which has a place for a store and for the empty
-  list of secrets of the canonical form; it means the same, and has the same revision.
+- A job of a version 1 manifest becomes one of version 2, which has a place for a store; it means the same,
+  and has the same revision.
 """
 
 import json
