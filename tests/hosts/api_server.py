@@ -154,6 +154,7 @@ class Objects:
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str, str], Object] = {}
         self.calls: list[str] = []
+        self.headers: dict[str, str] = {}  # of the newest request
         self._version = 0
         self._lock = threading.RLock()
 
@@ -299,6 +300,7 @@ class _Answers(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
+        self.objects.headers = dict(self.headers)
         try:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 raise Refused(401, "Unauthorized")

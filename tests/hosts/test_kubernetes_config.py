@@ -15,10 +15,10 @@ from kubernetes_world import IMAGE
 from tests.cli.cli_world import Detent
 from tests.runners.http_servers import answering_tls, make_certificate
 
-from detent.errors import DetentError, HostError
+from detent.errors import DetentError, HostError, UsageError
 from detent.hosts import kubernetes_config
 from detent.hosts.kubernetes_cluster import Cluster
-from detent.hosts.kubernetes_config import find_access
+from detent.hosts.kubernetes_config import Access, find_access
 
 JOBS = "version: 2\napp: shop\nstore: redis://r\njobs: [{name: a, schedule: '@daily', command: 'true'}]\n"
 
@@ -35,28 +35,74 @@ def write(path: Path, server: str, user: dict[str, Any], **context: str) -> Path
 
 
 def test_a_token_in_a_file_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t0ken\n")
-    path = write(tmp_path / "config", "http://127.0.0.1:1", {"tokenFile": "token"}, namespace="shop")
-    found = find_access(str(path), "", {})
-    assert (found.server, found.namespace, found.token) == ("http://127.0.0.1:1", "shop", "t0ken")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    with api_server(tmp_path) as (_, kubeconfig):
+        server = server_of(kubeconfig)
+        path = write(tmp_path / "config", server, {"tokenFile": "token"}, namespace="shop")
+        found = find_access(str(path), "", {})
+        assert (found.server, found.namespace) == (server, "shop")
+        cluster = Cluster(found, "shop")
+        assert cluster.list("CronJob") == cluster.list("ConfigMap") == []
+    assert TOKEN not in repr(found) + repr(cluster)
+
+
+def token_of(access: Access) -> str:
+    return "".join(access.client.configuration.api_key.values())
+
+
+def server_of(kubeconfig: Path) -> str:
+    return str(yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
+
+
+def test_another_user_is_impersonated_as_the_kubeconfig_says(tmp_path: Path) -> None:
+    """Else what is applied would be applied with all rights of the token."""
+    user = {"token": TOKEN, "as": "deployer", "as-uid": "17", "as-groups": ["shop-deployers"]}
+    user["as-user-extra"] = {"Example.org/Reason": ["release"]}
+    with api_server(tmp_path) as (objects, kubeconfig):
+        path = write(tmp_path / "config", server_of(kubeconfig), user)
+        assert Cluster(find_access(str(path), "", {}), "jobs").list("CronJob") == []
+        sent = {name: value for name, value in objects.headers.items() if name.startswith("Impersonate")}
+    assert sent == {
+        "Impersonate-User": "deployer",
+        "Impersonate-Uid": "17",
+        "Impersonate-Group": "shop-deployers",
+        "Impersonate-Extra-example.org%2Freason": "release",
+    }
+
+
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        ({"as-groups": ["a"]}, "without as: name the user"),
+        ({"as": "deployer", "as-groups": ["a", "b"]}, "several values for as-groups"),
+        ({"as": "deployer", "as-user-extra": {"scopes": ["a", "b"]}}, "several values for scopes"),
+    ],
+)
+def test_an_impersonation_that_cannot_be_sent_is_refused(
+    tmp_path: Path, user: dict[str, Any], told: str
+) -> None:
+    path = write(tmp_path / "config", "http://127.0.0.1:1", {"token": TOKEN, **user})
+    with pytest.raises(UsageError, match=told):
+        find_access(str(path), "", {})
 
 
 def test_a_plugin_is_asked_as_the_clouds_have_it(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
-    answer = {"kind": "ExecCredential", "status": {"token": TOKEN}}
+    version = "client.authentication.k8s.io/v1"
+    answer = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": TOKEN}}
     plugin.write_text(
         "import json, os\n"
         "assert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
         f"assert os.environ['REGION'] == 'x'\nprint({json.dumps(answer)!r})\n"
     )
-    said = {"command": sys.executable, "args": [str(plugin)], "env": [{"name": "REGION", "value": "x"}]}
+    said = {"apiVersion": version, "command": sys.executable, "args": [str(plugin)]}
+    said["env"] = [{"name": "REGION", "value": "x"}]
     with api_server(tmp_path) as (_, kubeconfig):
-        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        path = write(tmp_path / "config", server, {"exec": said})
-        access = find_access(str(path), "", {})
-        assert Cluster(access, "jobs").list("CronJob") == []
+        path = write(tmp_path / "config", server_of(kubeconfig), {"exec": said})
+        assert Cluster(find_access(str(path), "", {}), "jobs").list("CronJob") == []
+        wrong = write(tmp_path / "wrong", server_of(kubeconfig), {"token": "wrong"})
         with pytest.raises(HostError, match=r"401.*log in"):
-            Cluster(access._replace(token="wrong"), "jobs").list("CronJob")
+            Cluster(find_access(str(wrong), "", {}), "jobs").list("CronJob")
     plugin.write_text("import sys; sys.exit('not logged in')")
     with pytest.raises(HostError, match="not logged in"):
         find_access(str(path), "", {})
@@ -68,7 +114,7 @@ def test_a_plugin_is_asked_as_the_clouds_have_it(tmp_path: Path) -> None:
         ("[1", "cannot read"),
         ("- a", "is no kubeconfig"),
         ("{}", "has no context"),
-        ("contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x", "has no cluster"),
+        ("contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x", "cannot read .*clusters"),
     ],
 )
 def test_what_is_wrong_with_a_kubeconfig_is_told(tmp_path: Path, text: str, told: str) -> None:
@@ -100,6 +146,24 @@ def test_a_cluster_is_known_by_its_authority_and_knows_us_by_our_certificate(tmp
         assert Cluster(find_access(str(path), "", {}), "jobs").list("CronJob") == []
 
 
+def test_a_cluster_is_known_by_the_name_that_the_kubeconfig_gives_it(tmp_path: Path) -> None:
+    """As behind a tunnel: the certificate bears another name than the address."""
+    both = make_certificate(tmp_path, "DNS:cluster.internal")
+    said = b'{"items": []}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said)
+    with answering_tls(both, answer) as served:
+        path = write(tmp_path / "config", f"https://127.0.0.1:{served.port}", {"token": TOKEN})
+        document = yaml.safe_load(path.read_text())
+        cluster = document["clusters"][0]["cluster"]
+        cluster["certificate-authority"] = f"{both}.crt"
+        path.write_text(yaml.safe_dump(document))
+        with pytest.raises(HostError, match=r"certificate is not valid|doesn't match|mismatch"):
+            Cluster(find_access(str(path), "", {}), "jobs").list("CronJob")
+        cluster["tls-server-name"] = "cluster.internal"
+        path.write_text(yaml.safe_dump(document))
+        assert Cluster(find_access(str(path), "", {}), "jobs").list("CronJob") == []
+
+
 def test_a_pod_finds_its_own_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(kubernetes_config, "ACCOUNT", tmp_path)
@@ -107,8 +171,16 @@ def test_a_pod_finds_its_own_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "token").write_text("t0ken\n")
     (tmp_path / "namespace").write_text("shop")
     found = find_access("", "", {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"})
-    assert (found.server, found.namespace, found.token) == ("https://[fd00::1]:6443", "shop", "t0ken")
-    assert found.context is not None and found.context.check_hostname
+    assert (found.server, found.namespace) == ("https://[fd00::1]:6443", "shop")
+    assert token_of(found).lower() == "bearer t0ken"
+    assert found.client.configuration.verify_ssl
+
+
+def test_without_the_client_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "config", "http://127.0.0.1:1", {"token": TOKEN})
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(UsageError, match=r"pip install 'detent\[kubernetes\]'"):
+        find_access(str(path), "", {})
 
 
 def test_where_no_cluster_is_known_it_says_what_to_do(

@@ -94,7 +94,7 @@ class KubernetesHost:
         self.identity = Identity(account_name(settings.option("service_account")))
 
     def _reach(self) -> tuple[Cluster, str]:
-        from detent.hosts.kubernetes_cluster import Cluster  # late: TLS is slow to load
+        from detent.hosts.kubernetes_cluster import Cluster  # late: the client is slow to load
         from detent.hosts.kubernetes_config import find_access
 
         said = self._settings

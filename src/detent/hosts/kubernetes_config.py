@@ -1,22 +1,24 @@
-"""How to reach a cluster: what a kubeconfig says, or what a pod finds in its own cluster.
+"""How to reach a cluster: with a kubeconfig, or with the service account of the pod that this runs in.
 
-- `--kubeconfig`, `$KUBECONFIG` (several: the first word counts), `~/.kube/config`, else the pod's account.
-- Tokens, client certificates and `exec` plugins, as the clouds use them.
-- A token goes nowhere without TLS but to this machine.
+The official client reads the kubeconfig, runs its `exec` plugins and speaks TLS.  This module adds what that
+client leaves out:
+
+- It ignores impersonation (`as` and its companions).  We send the headers for it, and refuse what they cannot
+  express: a call never has more rights than the kubeconfig gives it.
+- It goes on without a credential when a plugin fails.  We stop, and report what the plugin wrote.
+- It sends a token without TLS.  We allow that to this machine only.
+- It takes a token file as it is.  We drop the newline at its end, as kubectl does.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
+import logging
 import os
-import ssl
-import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
+from urllib.parse import quote as percent_encoded
 from urllib.parse import urlsplit
 
 import yaml
@@ -26,18 +28,16 @@ from detent.errors import HostError, UsageError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 USUAL = "~/.kube/config"
-PLUGIN_S = 60.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-UNKNOWN = ("auth-provider", "username", "password", "proxy-url")  # old, or not for us
+COMPANIONS = ("as-uid", "as-groups", "as-user-extra")  # of `as`
 
 
 class Access(NamedTuple):
-    """A cluster, and who we are there."""
+    """A cluster, and a client that is logged in there."""
 
     server: str
-    namespace: str = "default"
-    token: str = ""
-    context: ssl.SSLContext | None = None  # None: plain HTTP
+    namespace: str
+    client: Any  # kubernetes.client.ApiClient; its repr names no credential
 
 
 def find_access(kubeconfig: str, context: str, env: Mapping[str, str]) -> Access:
@@ -58,60 +58,140 @@ def find_access(kubeconfig: str, context: str, env: Mapping[str, str]) -> Access
     )
 
 
+def import_client() -> Any:
+    """The official client: imported late, as it takes a second to load."""
+    try:
+        import kubernetes
+        import kubernetes.config.incluster_config
+        import kubernetes.dynamic
+    except ImportError:
+        raise UsageError(
+            "--host kubernetes needs the Kubernetes client: pip install 'detent[kubernetes]'"
+        ) from None
+    return kubernetes
+
+
 def _from_account(env: Mapping[str, str]) -> Access:
-    host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
-    return Access(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        namespace=(ACCOUNT / "namespace").read_text().strip(),
-        token=(ACCOUNT / "token").read_text().strip(),
-        context=ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt")),
+    kubernetes = import_client()
+    settings = _settings(kubernetes)
+    environ = {"KUBERNETES_SERVICE_PORT": "443", **env}
+    loader = kubernetes.config.incluster_config.InClusterConfigLoader(
+        token_filename=str(ACCOUNT / "token"), cert_filename=str(ACCOUNT / "ca.crt"), environ=environ
     )
+    with _refused("the pod's service account"):
+        loader.load_and_set(settings)
+        namespace = (ACCOUNT / "namespace").read_text().strip()
+    _trim_token(settings)
+    return Access(settings.host, namespace, kubernetes.client.ApiClient(settings))
 
 
 def _from_files(paths: list[Path], wanted: str) -> Access:
-    documents = [_read(path) for path in paths]
-    current = wanted or next((said for one in documents if (said := one.get("current-context"))), "")
-    context = _entry(documents, "context", current, "name one of its contexts with --context")
-    place = f"the context {quote(current)}"
-    cluster = _entry(documents, "cluster", context.get("cluster", ""), f"{place} needs one")
-    user = _entry(documents, "user", context["user"], f"{place} needs one") if context.get("user") else {}
-    odd = [key for key in UNKNOWN if user.get(key) or cluster.get(key)]
-    if odd:
-        raise UsageError(
-            f"{paths[0]}: {odd[0]} is not understood; use a token, a certificate or an exec plugin"
-        )
-    identity = {**user, **(_ask_plugin(user["exec"]) if user.get("exec") else {})}
-    server = str(cluster.get("server", ""))
-    token = identity.get("token") or _token_file(identity)
-    _check_server(server, bool(token))
-    tls = _tls(cluster, identity) if server.startswith("https://") else None
-    return Access(server, str(context.get("namespace") or "default"), str(token), tls)
+    kubernetes = import_client()
+    settings = _settings(kubernetes)
+    place = f"the kubeconfig {paths[0]}"
+    with _refused(place):
+        documents = [_read(path) for path in paths]
+        current = wanted or next((said for one in documents if (said := one.get("current-context"))), "")
+        context = _entry(documents, "context", current)
+        if context is None:
+            told = f"{place} has no context {quote(str(current))}"
+            raise UsageError(f"{told}: name one of its contexts with --context")
+        user = _entry(documents, "user", context.get("user")) or {}
+        headers = _impersonation(user)
+        with _errors_logged() as errors:
+            kubernetes.config.load_kube_config(
+                config_file=os.pathsep.join(map(str, paths)),
+                context=current,
+                client_configuration=settings,
+                persist_config=False,
+            )
+    if user.get("exec") and not settings.api_key and not settings.cert_file:
+        told = f"the kubeconfig's plugin {quote(str(user['exec'].get('command')))} gave no credential"
+        raise HostError(f"{told}: {'; '.join(errors)}")
+    _check_server(settings.host, bool(settings.api_key))
+    _trim_token(settings)
+    client = kubernetes.client.ApiClient(settings)
+    for name, value in headers.items():
+        client.set_default_header(name, value)
+    return Access(settings.host, str(context.get("namespace") or "default"), client)
+
+
+def _settings(kubernetes: Any) -> Any:
+    settings = kubernetes.client.Configuration()
+    settings.retries = False  # an error is reported at once; a redirect is not followed
+    return settings
+
+
+def _trim_token(settings: Any) -> None:
+    """Trim the token now, and whenever the client reads it again."""
+    read_again = settings.refresh_api_key_hook
+
+    def refresh(_: Any) -> None:
+        if read_again:
+            read_again(settings)  # this also sets the hook
+        settings.api_key = {name: token.strip() for name, token in settings.api_key.items()}
+        settings.refresh_api_key_hook = refresh
+
+    refresh(settings)
+
+
+@contextmanager
+def _refused(place: str) -> Iterator[None]:
+    """Errors of the client, and of whoever wrote the file, as one sentence."""
+    from kubernetes.config import ConfigException
+
+    try:
+        yield
+    except UsageError:
+        raise
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"cannot read {place}: {first}") from None
+
+
+@contextmanager
+def _errors_logged() -> Iterator[list[str]]:
+    """What the client logs while it loads: it raises nothing when a plugin fails."""
+    told: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield told
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A kubeconfig; the files that it names stand beside it."""
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"cannot read the kubeconfig {path}: {str(error).splitlines()[0]}") from None
+    document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
         raise UsageError(f"{path} is no kubeconfig: it has no clusters and contexts")
-    for kind in ("cluster", "user"):
-        for entry in document.get(f"{kind}s") or []:
-            said = entry.get(kind) or {}
-            for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
-                if said.get(key):
-                    said[key] = str(path.parent / said[key])
     return document
 
 
-def _entry(documents: list[dict[str, Any]], kind: str, name: str, advice: str) -> dict[str, Any]:
-    for document in documents:
-        for entry in document.get(f"{kind}s") or []:
-            if entry.get("name") == name and isinstance(entry.get(kind), dict):
-                found: dict[str, Any] = entry[kind]
-                return found
-    raise UsageError(f"the kubeconfig has no {kind} {quote(str(name))}: {advice}")
+def _entry(documents: list[dict[str, Any]], kind: str, name: object) -> dict[str, Any] | None:
+    """The first entry of this name: that is the one that counts in several files."""
+    entries = (entry for document in documents for entry in document.get(f"{kind}s") or ())
+    return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), None)
+
+
+def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
+    """The headers that make the server act as another user, with that user's rights."""
+    name, groups = str(user.get("as") or ""), user.get("as-groups") or []
+    extra: Mapping[str, list[str]] = user.get("as-user-extra") or {}
+    if not name and any(user.get(key) for key in COMPANIONS):
+        raise UsageError("the kubeconfig has as-uid, as-groups or as-user-extra without as: name the user")
+    several = [key for key, values in {"as-groups": groups, **extra}.items() if len(values) > 1]
+    if several:
+        raise UsageError(
+            f"the kubeconfig has several values for {several[0]}, and the Kubernetes client sends only one: "
+            "use a context with one value"
+        )
+    headers = {"Impersonate-User": name, "Impersonate-Uid": str(user.get("as-uid") or "")}
+    headers["Impersonate-Group"] = "".join(map(str, groups))
+    for key, values in extra.items():
+        headers[f"Impersonate-Extra-{percent_encoded(key.lower(), safe='')}"] = "".join(map(str, values))
+    return {header: value for header, value in headers.items() if value}
 
 
 def _check_server(server: str, has_token: bool) -> None:
@@ -122,59 +202,3 @@ def _check_server(server: str, has_token: bool) -> None:
         raise UsageError(
             f"the kubeconfig's server {quote(server)} would get the token without TLS: use https"
         )
-
-
-def _token_file(identity: Mapping[str, Any]) -> str:
-    return Path(identity["tokenFile"]).read_text().strip() if identity.get("tokenFile") else ""
-
-
-def _tls(cluster: Mapping[str, Any], identity: Mapping[str, Any]) -> ssl.SSLContext:
-    tls = ssl.create_default_context()
-    authority = "".join(text.decode() for text in _material(cluster, "certificate-authority"))
-    if authority:
-        tls = ssl.create_default_context(cadata=authority)
-    if cluster.get("insecure-skip-tls-verify"):
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    certificate = b"\n".join(_material(identity, "client-certificate"))
-    if certificate:
-        with NamedTemporaryFile() as file:  # for its owner's eyes only; OpenSSL reads no other way
-            file.write(certificate + b"\n" + b"".join(_material(identity, "client-key")))
-            file.flush()
-            tls.load_cert_chain(file.name)
-    return tls
-
-
-def _material(said: Mapping[str, Any], key: str) -> Iterator[bytes]:
-    try:
-        if said.get(f"{key}-data"):
-            yield base64.b64decode(said[f"{key}-data"])
-        elif said.get(key):
-            yield Path(said[key]).read_bytes()
-    except (OSError, binascii.Error, ValueError) as error:
-        raise UsageError(f"the kubeconfig's {key} cannot be read: {error}") from None
-
-
-def _ask_plugin(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A token or a certificate from the program that the kubeconfig names."""
-    words = [str(said.get("command", "")), *map(str, said.get("args") or [])]
-    asked = {"apiVersion": said.get("apiVersion"), "kind": "ExecCredential", "spec": {"interactive": False}}
-    given = {str(one["name"]): str(one["value"]) for one in said.get("env") or []}
-    env = {**os.environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
-    try:
-        done = subprocess.run(words, env=env, capture_output=True, timeout=PLUGIN_S, stdin=subprocess.DEVNULL)
-        status = json.loads(done.stdout)["status"] if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired, ValueError, KeyError) as error:
-        raise HostError(f"the kubeconfig's plugin {quote(words[0])} gave no credential: {error}") from None
-    if not isinstance(status, dict):
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise HostError(f"the kubeconfig's plugin {quote(words[0])} gave no credential: {' '.join(last)}")
-    return {
-        "token": status.get("token", ""),
-        "client-certificate-data": _encoded(status.get("clientCertificateData")),
-        "client-key-data": _encoded(status.get("clientKeyData")),
-    }
-
-
-def _encoded(text: str | None) -> str:
-    return base64.b64encode(text.encode()).decode() if text else ""
