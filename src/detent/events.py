@@ -30,7 +30,9 @@ EVENTS: dict[str, Event] = {
     "lock-contended": Event(
         "INFO", "a retry, or what a trigger rang for, found its lane taken; names the holder"
     ),
-    "already-launched": Event("INFO", "a trigger rang for a fire that another one has; names the holder"),
+    "already-launched": Event(
+        "INFO", "a trigger rang for a fire that another one has, or that a node planned; names the holder"
+    ),
     "nothing-due": Event("INFO", "a trigger rang, and the newest instant is settled"),
     "skipped": Event("INFO", "the fire did not run: its lane was full, or its job is paused"),
     "replaced": Event("INFO", "a newer fire of the lane took its place"),

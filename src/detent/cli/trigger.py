@@ -153,7 +153,7 @@ def _fire(asked: Asked) -> int:
     works = Works(
         store, presence, signals, Around(env, manifest.secrets, _hidden(manifest, job), trace), emit
     )
-    claims = Claims(job, scope, Edges(store, presence, signals, works, emit))
+    claims = Claims(job, scope, Edges(store, presence, signals, works, emit, clock.boottime))
     try:
         code = Trigger(job, given, store, claims).fire()
         claims.prune(manifest.node.keep_days, manifest.node.keep_fires)

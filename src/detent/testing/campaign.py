@@ -16,14 +16,15 @@ from typing import Any
 from detent import clock
 from detent.testing.mutants import MUTANTS, mood_of, planted
 from detent.testing.sim import LARGE, MOODS, SMALL, Sim
+from detent.testing.simtrigger import RungSim
 
 PROCESSES = 2
 MUTANT_SEEDS = 200
 
 
-def simulate(seed: int, **choices: Any) -> tuple[int, list[str], Counter[str]]:
+def simulate(seed: int, kind: type[Sim] = Sim, **choices: Any) -> tuple[int, list[str], Counter[str]]:
     """One seed, in the mood that its number gives."""
-    sim = Sim(seed, MOODS[seed % len(MOODS)], **choices)
+    sim = kind(seed, MOODS[seed % len(MOODS)], **choices)
     witness = sim.run()
     counts = witness.events + Counter({f"call.{verb}": n for verb, n in sim.store.calls.items()})
     launches = sum(map(len, witness.launches.values()))
@@ -32,8 +33,10 @@ def simulate(seed: int, **choices: Any) -> tuple[int, list[str], Counter[str]]:
 
 
 def simulate_any(seed: int) -> tuple[int, list[str], Counter[str]]:
-    """One seed; of three rounds through the moods, one has a large fleet."""
-    return simulate(seed, fleet=LARGE if seed // len(MOODS) % 3 == 2 else SMALL)
+    """One seed; of three rounds through the moods, one has a large fleet; where only nodes die, triggers
+    ring beside them."""
+    kind = RungSim if MOODS[seed % len(MOODS)] == "crash" else Sim
+    return simulate(seed, kind, fleet=LARGE if seed // len(MOODS) % 3 == 2 else SMALL)
 
 
 def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:

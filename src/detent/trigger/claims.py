@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
-from detent import clock
+from detent.clock import instant
 from detent.core.settle import admit, give_back, held_back, report, settle
 from detent.errors import StoreUnavailable
 from detent.events import Emit
@@ -40,6 +41,7 @@ class Edges(NamedTuple):
     signals: Signals
     works: Works
     emit: Emit
+    boottime: Callable[[], float]
 
 
 class Claims:
@@ -47,16 +49,17 @@ class Claims:
         self._job, self._scope, self._edges = job, scope, edges
         self._store, self._works = edges.store, edges.works
         self.presence, self.signals, self.emit = edges.presence, edges.signals, edges.emit
+        self.boottime = edges.boottime
         self._tell, self._chance = Telling(edges.emit), cast("Random", Chance())
         self._ahead_of_us_s = 0.0  # the store's clock less ours
         self._asks, self._sent, self._fence = 0, 0.0, 0
 
     def learn(self, now: datetime) -> None:
         """The store's clock."""
-        self._ahead_of_us_s = now.timestamp() - clock.boottime()
+        self._ahead_of_us_s = now.timestamp() - self.boottime()
 
     def store_now(self) -> datetime:
-        return clock.instant(clock.boottime() + self._ahead_of_us_s)
+        return instant(self.boottime() + self._ahead_of_us_s)
 
     def why_ended(self) -> str:
         return signalled(self.signals).reason
@@ -110,7 +113,7 @@ class Claims:
 
     def _ask(self, queue: str, for_hook: bool = False) -> tuple[Claim, ...]:
         self.presence.begin()
-        self._asks, self._sent = self._asks + 1, clock.boottime()
+        self._asks, self._sent = self._asks + 1, self.boottime()
         ask = Ask(
             app=app_of(self._job.name),
             node=self.presence.name,
@@ -168,7 +171,7 @@ class Claims:
                 stands = self._store.finish([told])[0]
                 break
             except StoreUnavailable:
-                if clock.boottime() > until:
+                if self.boottime() > until:
                     raise
                 self.signals.wait(RETRY_S)
         self._say(told, stands)

@@ -13,9 +13,9 @@ that ends with them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from detent import clock
 from detent.core.lanes import LATE_S
 from detent.core.plan import fire_at, key_of, plan, rfc3339
 from detent.errors import StoreUnavailable, UsageError
@@ -171,7 +171,7 @@ class Trigger:
 
     def _fire(self, fire: Fire) -> int:
         """Carry it out, once there is room in its lane, if it is to wait for that."""
-        patience = Patience(fire)
+        patience = Patience(fire, self._claims.boottime)
         while not self._signals.first:
             row = self._row(fire)
             if row is None or row.state == "over":
@@ -194,7 +194,7 @@ class Trigger:
                 self._plan_again()
         row = self._row(fire)
         if row and row.state == "pending" and self._is_own(row.fire):
-            self._store.cancel(fire.key, self._claims.why_ended())
+            self._say_cancelled(fire, self._claims.why_ended())
         return OK
 
     def _is_own(self, fire: Fire) -> bool:
@@ -239,11 +239,18 @@ class Trigger:
 
     def _say_contended(self, fire: Fire, holders: list[Row]) -> int:
         holder = next((row.fire.key for row in holders), "")
-        if fire.policy.concurrency == "Replace":
-            self._store.cancel(fire.key, f"contended by {holder}" if holder else "contended")
         about = {"fire": fire.key, "run_id": fire.run_id, "holder": holder}
+        if fire.policy.concurrency == "Replace":
+            reason = f"contended by {holder}" if holder else "contended"
+            if self._store.cancel(fire.key, reason):
+                about |= {"outcome": "cancelled", "reason": reason}
         self._emit("lock-contended", **self._who(), **about, scope=self._given.scope)
         return CONTENDED
+
+    def _say_cancelled(self, fire: Fire, reason: str) -> None:
+        if self._store.cancel(fire.key, reason):
+            about = {"fire": fire.key, "run_id": fire.run_id, "outcome": "cancelled", "reason": reason}
+            self._emit("cancelled", **self._who(), **about)
 
     def _who(self) -> dict[str, str]:
         app, _, job = self._job.name.partition(".")
@@ -254,22 +261,22 @@ class Patience:
     """How long a fire waits for its lane: `Queue` as long as it takes, `Replace` for a while, others not.
     Where nobody has the lane, it is only that the store's now has passed what is planned."""
 
-    def __init__(self, fire: Fire) -> None:
-        self._concurrency = fire.policy.concurrency
+    def __init__(self, fire: Fire, boottime: Callable[[], float]) -> None:
+        self._concurrency, self._boottime = fire.policy.concurrency, boottime
         self._wait_s = max(REPLACE_LEAST_S, fire.policy.timeout_s / 2)
-        self._until = clock.boottime() + self._wait_s
+        self._until = boottime() + self._wait_s
         self._is_half_told = False
 
     def goes_on(self, is_taken: bool) -> bool:
         if self._concurrency == "Queue":
             return True
-        return (self._concurrency == "Replace" or not is_taken) and clock.boottime() < self._until
+        return (self._concurrency == "Replace" or not is_taken) and self._boottime() < self._until
 
     def is_half_over(self) -> bool:
         """True once: those who should have gone by now may not have heard."""
         if self._is_half_told or self._concurrency != "Replace":
             return False
-        self._is_half_told = clock.boottime() > self._until - self._wait_s / 2
+        self._is_half_told = self._boottime() > self._until - self._wait_s / 2
         return self._is_half_told
 
 
