@@ -357,7 +357,7 @@ def test_an_entry_of_a_user_does_not_become_one_of_root(
         refused = detent("adopt", *host, *words)
         assert refused.code == 6, refused.out
         assert "it runs as nobody, the job as root" in refused.out
-        assert "shop.backup would run as root" in refused.err and "--run-as" in refused.err
+        assert "shop.backup would run as root" in refused.err and "user: nobody" in refused.err
         assert seen(folder) == before
 
 

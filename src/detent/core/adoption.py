@@ -19,6 +19,7 @@ from detent.errors import UsageError
 from detent.model import Call, Command, Schedule
 
 COMPARED = 200  # instants
+DYNAMIC_USER = "a dynamic user"  # systemd makes it up for each start
 
 
 class Identity(NamedTuple):
@@ -98,10 +99,9 @@ def _refusal(stranger: Stranger, spec: Spec, identity: Identity) -> str:
     theirs = stranger.user or identity.owner
     if not identity.is_implied_root or _user_of(stranger, spec) or theirs == identity.name:
         return ""
-    return (
-        f"{spec.name} would run as {identity.name}, and {stranger.name} runs as {theirs}: write the job's"
-        " user into the manifest, or name the user of the triggers with --run-as"
-    )
+    told = f"{spec.name} would run as {identity.name}, and {stranger.name} runs as {theirs}"
+    named = "USER" if theirs == DYNAMIC_USER else theirs
+    return f"{told}: write `user: {named}` into the job, or give --run-as {named}"
 
 
 def _user_of(stranger: Stranger, spec: Spec) -> str:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from detent.core.adoption import Stranger
+from detent.core.adoption import DYNAMIC_USER, Stranger
 from detent.core.findings import ManifestError
 from detent.core.systemd import convert_systemd, services_of
 from detent.core.systemd_service import TRUE
@@ -47,7 +47,7 @@ def _strangers(timer: str, texts: Mapping[str, str], timezone: str) -> list[Stra
     limits = sorted({key for service in services for key in _limits(service)})
     found = [_stranger(timer, texts[timer], job, timezone)._replace(limits=tuple(limits)) for job in jobs]
     is_dynamic = any(one.text("Service", "DynamicUser", "no") in TRUE for one in services)
-    return [one._replace(user="a dynamic user") for one in found] if is_dynamic else found
+    return [one._replace(user=DYNAMIC_USER) for one in found] if is_dynamic else found
 
 
 def _limits(service: Unit) -> Iterator[str]:
