@@ -1,8 +1,9 @@
 """Which jobs the living nodes of an app hold.
 
-The jobs of an app are the union of what its living nodes hold.  Each heartbeat names a list of jobs by its
-digest; the list itself is in the store once, however many nodes hold it, and never changes.  A job of a host
-scheduler has no living node: its trigger leaves a note of its own.
+The jobs of an app are the union of what its living nodes hold.  Each node keeps a note with the digest of its
+list of jobs.  The note goes when the node stops, when its death is proven on its host, or `HOLDS_TTL_S` after
+the node last renewed it.  The list itself is in the store once, however many nodes hold it; it never changes.
+A job of a host scheduler has no living node: its trigger leaves a note of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import json
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
-from typing import Any
 
 from detent.model import Job, Note
-from detent.stores.base import JOBS, NODE, TRIGGERED
+from detent.stores.base import HOLDS, JOBS, TRIGGERED
 
+HOLDS_TTL_S = 90.0  # longer than a heartbeat: a node that is only slow must not lose its jobs
+RENEW_S = HOLDS_TTL_S / 3
 LIST_TTL_S = 86_400.0
 REWRITE_S = LIST_TTL_S / 4  # a list is written again this often, while a node holds it
 DIGITS = 16
@@ -40,13 +42,10 @@ class Holders:
         self._lists: dict[str, Mapping[str, str]] = {}  # by digest: a list never changes
 
     async def held(self, notes: Notes) -> set[str] | None:
-        """The jobs that other living nodes and triggers hold.  None: a node does not say what it holds."""
+        """The jobs that other living nodes and triggers hold.  None: the list of a node is not there."""
         names = {note.name.removeprefix(TRIGGERED) for note in await notes(TRIGGERED)}
-        for note in await notes(NODE):
-            if note.name == NODE + self._life:
-                continue
-            digest = _digest_in(note.text)
-            jobs = {} if digest == "" else await self._list(digest, notes) if digest else None
+        for note in await notes(HOLDS):
+            jobs = {} if note.name == HOLDS + self._life else await self._list(note.text, notes)
             if jobs is None:
                 return None
             names.update(jobs)
@@ -62,13 +61,3 @@ def jobs_in(text: str) -> dict[str, str]:
     """Name and revision of each job of a list."""
     found: dict[str, str] = json.loads(zlib.decompress(base64.b64decode(text)))
     return found
-
-
-def _digest_in(heartbeat: str) -> str | None:
-    """Of the list that a node holds; "": it plans no jobs; None: it does not say."""
-    try:
-        said: Any = json.loads(heartbeat)
-    except ValueError:
-        return None
-    digest = said.get("list") if isinstance(said, dict) else None
-    return digest if isinstance(digest, str) else None

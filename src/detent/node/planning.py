@@ -18,10 +18,10 @@ from detent.model import Chart, Fire, Job, Note, Plan
 from detent.node.attempt import is_in_doubt
 from detent.node.calls import Calls
 from detent.node.edges import Edges, Pace
-from detent.node.holders import LIST_TTL_S, REWRITE_S, Holders, JobList
+from detent.node.holders import HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
 from detent.node.recollection import Recollection
 from detent.node.timeline import Timeline, in_force
-from detent.stores.base import HEARTBEAT_TTL_S, JOBS, NODE
+from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
 
 SAME_S = 0.001
 RING_READ_S = 1.0  # at most this often, a wake-up makes a node look for a deploy
@@ -40,19 +40,29 @@ class Planning:
         self._without: set[str] = set()  # jobs that we cannot run
         self._rang = False  # another process changed something in the store
         self._holders, self._list, self._listed_at = Holders(life), JobList(jobs), -math.inf
+        self._held_at = -math.inf  # when the note of what we hold was written
         self._call, self._recollection = Calls(edges, app, life, pace), Recollection()
 
     async def announce(self, line: str, load: float = 0.0) -> None:
-        """Write our heartbeat, and the list of our jobs that it names."""
-        note = self.edges.store.note
-        if self._list.jobs is not self.jobs:
-            self._list, self._listed_at = JobList(self.jobs), -math.inf
-        if self.pace.plans and self.edges.monotonic() >= self._listed_at + REWRITE_S:
-            await self._call(line, note, self.app, JOBS + self._list.digest, self._list.text, LIST_TTL_S)
-            self._listed_at = self.edges.monotonic()
+        """Write our heartbeat, and keep the list of our jobs."""
         held = {"list": self._list.digest if self.pace.plans else "", "load": round(load, 1)}
         text = json.dumps(self.edges.heartbeat() | held)
-        await self._call(line, note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
+        await self._call(line, self.edges.store.note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
+        if self.pace.plans:
+            await self._keep_list(line)
+
+    async def _keep_list(self, line: str) -> None:
+        """Keep the note of the list of jobs that we hold, and the list itself."""
+        now, note = self.edges.monotonic(), self.edges.store.note
+        if self._list.jobs is not self.jobs:
+            self._list, self._listed_at, self._held_at = JobList(self.jobs), -math.inf, -math.inf
+        digest = self._list.digest
+        if now >= self._listed_at + REWRITE_S:
+            await self._call(line, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
+            self._listed_at = now
+        if now >= self._held_at + RENEW_S:
+            await self._call(line, note, self.app, HOLDS + self.life, digest, HOLDS_TTL_S)
+            self._held_at = now
 
     async def _adopt(self) -> None:
         """Put our jobs in force, beside those that other living nodes hold; a worker only looks."""
@@ -61,7 +71,7 @@ class Planning:
             self._take(await self._call("look", store.adopt, self.app, -1, {}))
             self._adopted = True
             return
-        await self.announce("look")  # before: what nobody living holds is removed
+        await self._keep_list("look")  # before: what no living node holds is removed
         chart = await self._call("look", store.adopt, self.app, -1, {})
         wanted = in_force(chart, jobs, await self._held_by_others(chart))
         before = {name: mark.revision for name, mark in chart.marks.items()}

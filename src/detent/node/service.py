@@ -39,7 +39,7 @@ from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.starter import Runners, Surroundings
-from detent.stores.base import NODE, Store
+from detent.stores.base import HOLDS, NODE, Store
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
@@ -172,7 +172,8 @@ class Service:
             task.cancel()
         await self._processes.close()
         with suppress(DetentError):
-            await self._threads("renew", self._store.note, self._manifest.app, NODE + self._life.name, "")
+            for name in (NODE, HOLDS):
+                await self._threads("renew", self._store.note, self._manifest.app, name + self._life.name, "")
         self._store.close()
         self._threads.close()
         self._graveyard.close()
@@ -277,6 +278,8 @@ class Service:
         self._node.bury(life)
         while not self._node.has_buried(life):
             await asyncio.sleep(WATCH_S)
+        with suppress(DetentError):  # else the note expires
+            await self._threads("sweep", self._store.note, self._manifest.app, HOLDS + life, "")
         self._graveyard.bury(life)
 
     async def _beat(self) -> None:

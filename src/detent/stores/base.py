@@ -59,6 +59,7 @@ STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
 RATE = "rate/"  # a note of this name and a queue's is the queue's rate
+HOLDS = "holds/"  # a note of this name and a life's is the digest of the list of jobs that the node holds
 JOBS = "jobs/"  # a note of this name and a digest is a list of jobs that nodes hold: `node.holders`
 TRIGGERED = "triggered/"  # a note of this name and a job's: a host's scheduler fires the job
 GONE = "gone/"  # a note of this name and a job's says up to where the job was planned when it was removed
