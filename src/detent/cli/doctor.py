@@ -187,8 +187,8 @@ def _nodes(nodes: list[Heartbeat], manifest: Manifest) -> Diagnosis:
     own = fingerprint((job.name, job.revision) for job in manifest.jobs)
     if any(node.fingerprint not in ("", own) for node in nodes):
         found += ", not all with the jobs of this manifest"
-        consequence = "one set of jobs is planned; nodes that hold another stand back"
-        advice = "give all of them the same manifest; `detent nodes` tells which differ"
+        consequence = "each node runs its own jobs; of a job with two definitions, the newest deploy runs"
+        advice = "deploy the same manifest to all nodes, unless you mean it; see `detent nodes`"
         return Diagnosis("nodes", "weak", found, consequence, advice)
     if len({node.version for node in nodes}) > 1:
         consequence = "that is fine while you upgrade"

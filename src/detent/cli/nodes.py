@@ -18,10 +18,10 @@ from detent.cli.heartbeats import Heartbeat, living
 from detent.cli.names import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import duration, iso, relative
-from detent.core.fingerprint import fingerprint
 from detent.core.text import listed
 from detent.model import Query
-from detent.stores.base import Store
+from detent.node.holders import jobs_in
+from detent.stores.base import JOBS, Store
 
 EXAMPLE = "detent nodes"
 HEADS = (
@@ -36,7 +36,7 @@ class Alive(NamedTuple):
     app: str
     heartbeat: Heartbeat
     running: int
-    holds_others: bool  # than the jobs that are in force
+    is_superseded: bool  # a newer deploy replaced definitions that it holds
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +67,11 @@ def find_nodes(store: Store, apps: Iterable[str]) -> list[Alive]:
         claimed = store.find(Query(app=app, state="claimed", limit=SCAN_MAX))
         running = Counter(row.node for row in claimed)
         marks = store.adopt(app, -1, {}).marks
-        in_force = fingerprint((name, mark.revision) for name, mark in marks.items())
+        lists = {note.name.removeprefix(JOBS): jobs_in(note.text) for note in store.notes(app, JOBS)}
         for beat in living(store, app):
-            others = bool(in_force and beat.fingerprint and beat.fingerprint != in_force)
-            found.append(Alive(app, beat, running[beat.life], others))
+            held = lists.get(beat.jobs_list, {})
+            is_superseded = any(name in marks and marks[name].revision != held[name] for name in held)
+            found.append(Alive(app, beat, running[beat.life], is_superseded))
     return found
 
 
@@ -85,7 +86,7 @@ def node_record(node: Alive) -> dict[str, Any]:
         "queues": [*beat.queues],
         "jobs": beat.jobs,
         "fingerprint": beat.fingerprint,
-        "in_force": not node.holds_others,
+        "in_force": not node.is_superseded,
         "up_since": iso(beat.began_at),
         "heard_at": iso(beat.beat_at),
         "running": node.running,
@@ -96,11 +97,11 @@ def node_record(node: Alive) -> dict[str, Any]:
 def remarks(nodes: Sequence[Alive]) -> list[str]:
     """What a person should know of these nodes, and do about it."""
     said = []
-    if others := [node.heartbeat.life for node in nodes if node.holds_others]:
-        holds, stands = ("holds", "it stands") if len(others) == 1 else ("hold", "they stand")
+    if others := [node.heartbeat.life for node in nodes if node.is_superseded]:
+        holds = "holds" if len(others) == 1 else "hold"
         said.append(
-            f"{listed(others, 'and')} {holds} other jobs than those in force: {stands} back from planning"
-            " those that differ; give every node the same manifest"
+            f"{listed(others, 'and')} {holds} older definitions of jobs than those in force, and no longer"
+            f" {'runs' if len(others) == 1 else 'run'} them: deploy the same manifest to every node"
         )
     for node in nodes:
         off_s = node.heartbeat.clock_s or 0.0
@@ -115,7 +116,7 @@ def remarks(nodes: Sequence[Alive]) -> list[str]:
 
 def _row(node: Alive, now: datetime, nodes: list[Alive]) -> tuple[str, ...]:
     beat = node.heartbeat
-    differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.holds_others
+    differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.is_superseded
     return (
         beat.life,
         _up(beat, now),
@@ -127,7 +128,7 @@ def _row(node: Alive, now: datetime, nodes: list[Alive]) -> tuple[str, ...]:
         ",".join(beat.queues),
         "" if beat.pid is None else str(beat.pid),
         beat.version,
-        "other jobs" if node.holds_others else "",
+        "superseded" if node.is_superseded else "",
     )
 
 

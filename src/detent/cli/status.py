@@ -189,7 +189,7 @@ def _nodes(overview: Overview) -> Section:
     rows = []
     for node in overview.nodes:
         beat = node.heartbeat
-        state = "other jobs" if node.holds_others else ""
+        state = "superseded" if node.is_superseded else ""
         rows.append((beat.life, _since(beat.began_at, overview.now), str(node.running), state))
     return Section(("node", "up", "running", "state"), rows)
 
