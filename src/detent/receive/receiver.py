@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MANIFEST_PATH = "/.well-known/cron-manifest"
 BODY_MAX = 1_048_576  # bytes, unless the receiver says otherwise: as long as a manifest's may be
 LEASE_S = 15.0
-LEASE_MIN_S, LEASE_MAX_S = 1.0, 3600.0
+LEASE_MIN_S, LEASE_MAX_S = 3.0, 3600.0  # the least: a step of a server's clock below 1 s is not noticed
 KEEP_DAYS = 30
 DAY_S = 86_400.0
 JOBS_MAX = LIMITS[1].jobs
@@ -106,7 +106,7 @@ class Receiver:
         if self.body_max < 0:
             raise UsageError(f"bad body_max {self.body_max}: it counts bytes, from 0 on")
         if not LEASE_MIN_S <= self._terms.lease_s <= LEASE_MAX_S:
-            raise UsageError(f"bad lease_seconds {self._terms.lease_s:g}: allowed are 1 to 3,600")
+            raise UsageError(f"bad lease_seconds {self._terms.lease_s:g}: allowed are 3 to 3,600")
         if not self._terms.keep_s > self._terms.lease_s:
             raise UsageError("bad keep_days: a receipt is kept for longer than a lease")
         if self._terms.is_fenced and not dedupe:
