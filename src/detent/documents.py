@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from detent.core.findings import ManifestError, Problem
+from detent.core.nesting import DEPTH_MAX, TOO_DEEP, is_too_deep
 from detent.core.text import quote
 from detent.lines import scan_json, scan_toml
 
-DEPTH_MAX = 32  # of mappings and lists within each other; a manifest has six
 DIGITS_MAX = 4000  # Python reads no longer whole numbers
-TOO_DEEP = f"mappings and lists within each other are too deep: at most {DEPTH_MAX}"
 TOO_LONG = "a number has too many digits"
 STR_TAG = "tag:yaml.org,2002:str"
 
@@ -67,17 +66,16 @@ class _Twice(Exception):
 def parse_json(text: str) -> tuple[Any, Lines]:
     import json
 
+    if is_too_deep(text):
+        raise refusal(TOO_DEEP)
     try:
         document = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise refusal(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
     except _Twice:
         raise ManifestError([_twice(path, line) for path, line in scan_json(text).twice]) from None
-    except RecursionError:
-        raise refusal(TOO_DEEP) from None
     except ValueError:
         raise refusal(TOO_LONG) from None
-    _check_depth(document, DEPTH_MAX)
     return document, Lines(lambda: scan_json(text).lines)
 
 
@@ -92,14 +90,6 @@ def _twice(path: str, line: int, column: int = 0) -> Problem:
     return Problem(path=path, message="it is given twice; keep one", line=line, column=column)
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if type(value) is dict or type(value) is list:
-        if not left:
-            raise refusal(TOO_DEEP)
-        for item in value.values() if type(value) is dict else value:
-            _check_depth(item, left - 1)
-
-
 # TOML.
 
 
@@ -107,14 +97,13 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
     import tomllib
 
     try:
-        document = _without_dates(tomllib.loads(text))
+        document = _without_dates(tomllib.loads(text), DEPTH_MAX)
     except tomllib.TOMLDecodeError as error:
         raise _toml_refusal(str(error), text) from None
     except RecursionError:
         raise refusal(TOO_DEEP) from None
     except ValueError:
         raise refusal(TOO_LONG) from None
-    _check_depth(document, DEPTH_MAX)
     return document, Lines(lambda: scan_toml(text).lines)
 
 
@@ -127,12 +116,14 @@ def _toml_refusal(message: str, text: str) -> ManifestError:
     return refusal(f"this is not TOML: {place[1]}{twice}", line, int(place[3] or 0))
 
 
-def _without_dates(value: Any) -> Any:
-    """TOML has dates of its own; the others have texts."""
+def _without_dates(value: Any, left: int) -> Any:
+    """TOML has dates of its own; the others have texts.  At most `left` levels are read."""
+    if isinstance(value, dict | list) and not left:
+        raise refusal(TOO_DEEP)
     if isinstance(value, dict):
-        return {name: _without_dates(item) for name, item in value.items()}
+        return {name: _without_dates(item, left - 1) for name, item in value.items()}
     if isinstance(value, list):
-        return [_without_dates(item) for item in value]
+        return [_without_dates(item, left - 1) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
