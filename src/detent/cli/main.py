@@ -82,9 +82,6 @@ def _run_trigger(words: list[str]) -> int | None:
     import gc
 
     gc.disable()
-    from detent.cli import shortcut
-
-    shortcut.take()
     from detent.cli.trigger import run
 
     return run(words)
