@@ -9,7 +9,27 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
 SOURCES = Path(__file__).parents[2] / "src"
+INTERRUPT_AN_IMPORT = """
+import os, signal, sys
+from importlib.metadata import entry_points
+
+module = sys.argv[1]
+
+class CtrlC:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC)
+[program] = entry_points(group="console_scripts", name="detent")
+main = program.load()
+sys.argv[1:] = ["version"]
+sys.exit(main())
+"""
 
 
 def write_wheel(folder: Path) -> Path:
@@ -36,3 +56,10 @@ def test_the_program_starts_in_a_path_with_a_space(tmp_path: Path) -> None:
     run = subprocess.run([str(home / "bin" / "detent"), "version"], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("detent v")
+
+
+@pytest.mark.parametrize("module", ["detent.cli", "detent.cli.main", "detent.cli.version"])
+def test_ctrl_c_while_the_program_loads_prints_no_traceback(module: str) -> None:
+    words = [sys.executable, "-c", INTERRUPT_AN_IMPORT, module]
+    run = subprocess.run(words, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "")

@@ -49,7 +49,6 @@ VERBS = {  # verb -> what it does
     "version": "which detent this is",
 }
 SAID_IN_USAGE = 2
-INTERRUPTED = 130  # 128 + SIGINT
 NOT_TRIED = 3  # by `trigger`, where 1 and 2 tell how a fire ended
 
 
@@ -67,8 +66,6 @@ def main(words: list[str] | None = None) -> int:
     except SystemExit as end:  # argparse has said why
         code = end.code if isinstance(end.code, int) else SAID_IN_USAGE
         return NOT_TRIED if is_trigger and code else code
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
         _forget_output()
         return 0
