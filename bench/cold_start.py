@@ -88,7 +88,7 @@ def commands(folder: Path, notes: list[str], stack: ExitStack) -> dict[str, Word
     lines: dict[str, list[str]] = {
         BARE: [sys.executable, "-c", "pass"],
         "detent version": [*ours, "version"],
-        f"detent validate, {JOBS} jobs": [*ours, "validate", str(manifest)],
+        f"detent validate, {JOBS} jobs": [*ours, "validate", "-f", str(manifest)],
         f"detent next, {JOBS} jobs": [*ours, "next", "--file", str(manifest)],
     }
     if shutil.which("curl"):

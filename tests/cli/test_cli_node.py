@@ -70,7 +70,7 @@ def test_output_is_followed_while_it_is_written(home: Path, job: str, ending: by
     until("its first line is there", lambda: call(home, "logs", key).out == "one\n")
     record = call(home, "logs", job, "-o", "json").json
     assert (record["state"], record["running"]["output"]) == ("claimed", "one\n")
-    words, env = command("logs", key, "-f"), environment(home)
+    words, env = command("logs", key, "--follow"), environment(home)
     with subprocess.Popen(
         words, cwd=home, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -39,7 +39,7 @@ def test_an_ordinary_manifest_has_no_warning_strict_or_not(detent: Detent, folde
     for words in (["validate"], ["validate", "--strict"]):
         assert detent(*words) == (0, "ok: detent.yaml: app demo, 2 jobs\n", "")
     assert detent("validate", "-o", "json", "--strict") == (0, "[]\n", "")
-    assert detent("validate", "--strict", str(EXAMPLE)).code == 0
+    assert detent("validate", "--strict", "-f", str(EXAMPLE)).code == 0
 
 
 def test_a_warning_has_its_place_its_code_and_its_advice(detent: Detent, folder: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_cronlock_file_runs_as_it_did(fleet: Fleet) -> None:
     file = fleet.directory / "cronlock.yaml"
     document = {"node": {"grace_period": "0s"}, "redis": {"address": "localhost:6379"}, "jobs": jobs}
     file.write_text(yaml.safe_dump(document))
-    node = start(fleet, str(file), WHO="you")
+    node = start(fleet, "-f", str(file), WHO="you")
 
     node.wait("skipped", job="slow", count=2)
     node.wait("timed-out", job="hangs")

@@ -158,7 +158,7 @@ def test_a_manifest_serves_as_well_as_a_spec_whatever_the_work(host: Host, tmp_p
     host.write("job", call="app:work", args=[41], work_dir=str(tmp_path))
     manifest = host.specs / "t.job.json"
     moved = manifest.rename(tmp_path / "detent.json")
-    said = host.ring("job", "--manifest", str(moved), "--due", minute(3))
+    said = host.ring("job", "-f", str(moved), "--due", minute(3))
     assert (said.code, said.names[-1]) == (0, "success")
     [attempt] = host.find(key=said.one("success")["fire"])[0].attempts
     assert (attempt.result, attempt.tail) == ("42", b"called 41\n")

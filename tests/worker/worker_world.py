@@ -63,7 +63,7 @@ class Works:
     # Workers.
 
     def launch(self, *words: str, verb: str = "worker", store: str = "") -> NodeProcess:
-        line = [sys.executable, "-m", "detent", verb, "worker_app:app", *words]
+        line = [sys.executable, "-m", "detent", verb, *(["-f"] if verb == "run" else []), "worker_app:app", *words]
         line += ["--store", store] if store else []
         log = self.directory / f"worker-{len(self.workers)}.log"
         self.workers.append(NodeProcess(line, self.env, log))

@@ -41,7 +41,7 @@ SQLITE = "sqlite:///"
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_context(parser)
-    parser.add_argument("--strict", action="store_true", help="what is weak is an error: exit 1")
+    parser.add_argument("--strict", action="store_true", help="treat weak rows as errors: exit 1")
 
 
 def main(given: argparse.Namespace) -> int:
@@ -201,5 +201,5 @@ def _guests(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
     if guests := [node.life for node in nodes if node.is_guest]:
         found = f"{_named(guests)} run within other programs"
         consequence = "nobody can end their work: what loses its claim and does not end goes on"
-        advice = "let `detent run module:app` run what must never run twice at once"
+        advice = "let `detent run -f module:app` run what must never run twice at once"
         yield Diagnosis("embedded nodes", "weak", found, consequence, advice)

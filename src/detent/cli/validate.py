@@ -13,7 +13,7 @@ from typing import Any
 
 from detent import clock
 from detent.cli.checks import Host, check_job
-from detent.cli.context import add_named_file
+from detent.cli.context import add_file
 from detent.cli.describe import canonical
 from detent.cli.places import is_chosen, put
 from detent.cli.places import place as place_in
@@ -28,13 +28,13 @@ from detent.core.text import plural
 from detent.errors import UsageError
 from detent.sources import Place, find_place, places_of, read_manifests, read_source
 
-EXAMPLE = "detent validate detent.yaml"
+EXAMPLE = "detent validate -f detent.yaml"
 WARNING = "warning: "
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_named_file(parser)
-    parser.add_argument("--strict", action="store_true", help="a warning is an error: exit 1")
+    add_file(parser)
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors: exit 1")
 
 
 def main(given: argparse.Namespace) -> int:

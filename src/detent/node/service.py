@@ -103,7 +103,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in STOPS:
             loop.add_signal_handler(number, self._signalled)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload()))
         try:
             await self._processes.start()
             await self._work()
@@ -188,11 +188,11 @@ class Service:
             self._node.hurry()
         self._stop.set()
 
-    def _reload(self) -> None:
+    async def _reload(self) -> None:
         """Take over what changed.  What runs goes on; a wrong file changes nothing."""
         self._notify("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")
         try:
-            manifest = self._setting.load()
+            manifest = await self._threads("load", self._setting.load)
             _check_same(self._manifest, manifest)
         except DetentError as error:
             self._emit("reload-refused", **self._who(), error=str(error))
@@ -260,17 +260,17 @@ class Service:
             offset += moved
             looked += 1
             if looked % 2 == 0:
-                self._look_at_file()
+                await self._look_at_file()
             for life in self._graveyard.find():
                 self._spawn(self._bury(life))
             for life in self._graveyard.find_frozen():
                 await self._threads("sweep", sweep, life, SWEEP_S)
 
-    def _look_at_file(self) -> None:
+    async def _look_at_file(self) -> None:
         seen = _signature(self._setting.files)
         if seen != self._seen:
             self._seen = seen
-            self._reload()
+            await self._reload()
 
     async def _bury(self, life: str) -> None:
         """Its claims are free when nothing that it left behind is alive any more."""
