@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -39,6 +39,7 @@ class Order(NamedTuple):
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
     serving: Serving | None = None  # the messages of an app's tasks
+    warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
 
 
 class App(Protocol):
@@ -74,8 +75,9 @@ def run(order: Order, style: Style) -> int:
 
 def _run(order: Order, emit: Emit, mask: Mask) -> int:
     manifest, env = order.load(), order.env
-    for warning in manifest.warnings:  # before the store is opened: one may be about it
-        emit("manifest-warning", app=manifest.app, error=worded(warning, order.name))
+    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+    for warning in found:  # before the store is opened: one may be about it
+        emit("manifest-warning", app=manifest.app, error=warning)
     url = store_url(manifest, order.store, env)
     setting = Setting(
         load=order.load,

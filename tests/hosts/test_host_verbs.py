@@ -145,7 +145,8 @@ def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -
     told = detent("history", *host[:2], "-o", "json", "-n", "100").json
     assert {one["verb"] for one in told} == {"apply", "unapply"}
     assert told[0]["verb"] == "unapply" and told[0]["app"] == "shop" and told[0]["user"]
-    assert {one["job"] for one in detent("history", "backup", *host[:2], "-o", "json").json} == {"shop.backup"}
+    told = detent("history", "backup", *host[:2], "-o", "json").json
+    assert {one["job"] for one in told} == {"shop.backup"}
 
 
 def test_a_removed_job_goes_and_a_disabled_one_never_comes(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 from detent.cli.context import add_context
+from detent.cli.validate import find_warnings
 from detent.daemon import Order, run, style_of, with_tasks
 from detent.files import STDIN
 from detent.foreign_files import files_behind
 from detent.module_apps import is_app, load_app
-from detent.sources import find_place, read_manifest, read_once
+from detent.sources import find_place, is_url, read_manifest, read_once
 
 EXAMPLE = "detent run -f detent.yaml --queues default,db"
 
@@ -34,9 +36,11 @@ def _order(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -
     env = dict(os.environ)
     if place and is_app(place):
         order = Order(str(place), read_once(str(place), env), env, queues=queues)
-        return with_tasks(order, load_app(str(place)))
+        return with_tasks(order._replace(warn=partial(find_warnings, place)), load_app(str(place)))
     found = find_place(place)
     order = Order(str(found), lambda: read_manifest(found, env, secret_ref), env)
+    if not is_url(found):  # its warnings are those of the checker: it is not asked twice
+        order = order._replace(warn=partial(find_warnings, found))
     if found == STDIN:
         order = order._replace(load=read_once(str(found), env))
     elif isinstance(found, Path):
