@@ -224,6 +224,22 @@ def test_only_root_can_run_a_command_as_another_user(folder: Path) -> None:
         os.seteuid(0)
 
 
+@pytest.mark.parametrize(
+    ("shell", "found"),
+    [("[/bin/bash]", ["shell-without-c"]), ("[/bin/bash, -ec]", []), ("[/bin/bash, -o, pipefail, -c]", [])],
+)
+def test_a_shell_that_would_take_the_command_for_a_file_is_a_warning(
+    detent: Detent, folder: Path, shell: str, found: list[str]
+) -> None:
+    write(folder, f'schedule: "@daily", command: "true", shell: {shell}')
+    assert codes(detent) == found
+
+
+def test_a_program_that_a_shell_with_options_starts_is_looked_for(detent: Detent, folder: Path) -> None:
+    write(folder, 'schedule: "@daily", command: no-such-program-x, shell: [/bin/bash, -o, pipefail, -c]')
+    assert codes(detent) == ["command-not-found"]
+
+
 # `$$`.
 
 

@@ -12,6 +12,7 @@ _HOST = re.compile(r"http://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 _PRIVATE = re.compile(r"127\.|10\.|192\.168\.|172\.(1[6-9]|2[0-9]|3[01])\.|\[(::1|f[cde])|0\.0\.0\.0")
 _NEAR = (".localhost", ".local", ".internal", ".lan", ".test", ".svc")  # names that no public host has
 _DOUBLE_DOLLAR = re.compile(r"(?<!\$)\$\$(?![${])")  # neither $${ nor $$$$
+_TAKES_TEXT = re.compile("-[A-Za-z]*[ce]")  # the option after which a shell, Python or Perl takes a command
 _BACKGROUND = re.compile(r"(?<![&>\\])&\s*$")
 
 
@@ -21,6 +22,9 @@ def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _request(job)
     if isinstance(job.get("command"), str):
         yield from _shell(job["command"], job)
+    if "shell" in job and not _TAKES_TEXT.fullmatch(job["shell"][-1]):
+        message = "the command follows these words: without -c, a shell takes it for the name of a script"
+        yield Problem("shell", message, code="shell-without-c", advice="end the list with -c")
     yield from _unused_retries(job)
 
 

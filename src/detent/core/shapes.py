@@ -211,12 +211,15 @@ class Either(NamedTuple):
     other: Shape
     kind: type  # of the other: list or dict
     allowed: str
+    mapping: Shape | None = None  # where the other is a list, and a mapping is allowed too
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is str:
             return self.text.check(value, path, findings)
         if type(value) is self.kind:
             return self.other.check(value, path, findings)
+        if type(value) is dict and self.mapping:
+            return self.mapping.check(value, path, findings)
         findings.problem(path, f"{show(value)} is not {self.allowed}")
         return BAD
 
@@ -320,6 +323,7 @@ class Record:
 
     def _unknown(self, name: str) -> str:
         places = self.places()
+        places |= {known.removesuffix("_seconds"): place for known, place in places.items()}
         meant = nearest(name, places)
         told = f"did you mean {quote(places[meant])}?" if meant else f"allowed are {listed(self.names)}"
         return f"unknown field {quote(name)}; {told}"
