@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
 from detent.cli.context import add_context
+from detent.cli.tables import say
 from detent.cli.validate import find_warnings
+from detent.core.canonical import without_password
 from detent.daemon import Order, run, style_of, with_tasks
 from detent.files import STDIN
-from detent.foreign_files import files_behind
+from detent.foreign_files import CrontabPath, files_behind
 from detent.module_apps import is_app, load_app
 from detent.sources import find_place, is_url, read_manifest, read_once
 
@@ -28,7 +32,19 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     queues = tuple(given.queues.split(",")) if given.queues else ()
     order = _order(given.file, given.secret_ref, queues)._replace(store=given.store, waits=not given.no_wait)
-    return run(order, style_of(given.output, os.environ))
+    style = style_of(given.output, os.environ)
+    if style != "json":
+        say(_where_to_look(given))
+    return run(order, style)
+
+
+def _where_to_look(given: argparse.Namespace) -> str:
+    """For a person at a terminal."""
+    program = "detent" if shutil.which("detent") else sys.argv[0]
+    named = {"--crontab" if isinstance(given.file, CrontabPath) else "-f": given.file, "--store": given.store}
+    options = "".join(f" {option} {without_password(str(value))}" for option, value in named.items() if value)
+    verbs = "\n".join(f"  {program} {verb}{options}" for verb in ("status", "history", "logs JOB"))
+    return f"Ctrl-C stops this node. To see what it does, in another terminal:\n{verbs}"
 
 
 def _order(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> Order:

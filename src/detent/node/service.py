@@ -47,6 +47,7 @@ BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
 FIRST_BEATS_S = (1.0, 3.0)  # sooner at first, so that nodes that start together soon know of each other
 BEAT_TTL_S = 30.0
+RUNNING_LOGGED_MAX = 100  # fires by name, when it stops
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
 SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
@@ -166,7 +167,8 @@ class Service:
         self._notify("READY=1", f"STATUS={len(self._node.jobs)} jobs")
         await self._stop.wait()
         self._notify("STOPPING=1")
-        self._emit("draining", **self._who(), drain_s=self._manifest.node.drain_s)
+        running = self._node.running()[:RUNNING_LOGGED_MAX]
+        self._emit("draining", **self._who(), drain_s=self._manifest.node.drain_s, running=running)
         await self._node.drain(self._manifest.node.drain_s)
 
     async def _leave(self) -> None:
