@@ -39,7 +39,7 @@ def main(given: argparse.Namespace) -> int:
         write_json([fire_record(row) for row in rows])
     elif rows:
         heads = ("fire", "due", "outcome", "attempts", "took", "node", "reason")
-        write_table(heads, (_row(row, now) for row in rows))
+        write_table(heads, (_row(row, now) for row in rows), spare=("node", "attempts", "due", "took"))
     elif context.store:
         say("nothing was fired yet")
     return 0
