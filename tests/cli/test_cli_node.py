@@ -153,7 +153,7 @@ def test_a_node_on_a_terminal_says_where_to_look_and_what_it_waits_for(tmp_path:
         told += os.read(reader, 4096)
         return text in told.decode()
 
-    until("it has started", lambda: has_told("started"))
+    until("it has started", lambda: has_told("logs JOB"))
     assert "in another terminal" in told.decode() and "status -f detent.yaml" in told.decode()
     key = call(tmp_path, "fire", "endless").out.strip()
     until("it has begun", lambda: call(tmp_path, "logs", key).out == "begun\n")

@@ -105,7 +105,7 @@ def _fault(name: str, search: str, work_dir: str) -> str:
 
 def _advice(name: str) -> str:
     if "/" in name:
-        return "mend the path, or the file's mode"
+        return "fix the path, or make the file executable"
     user = f"; if the user is meant, write `user: {name}`" if _is_user(name) else ""
     return f"install it, give its whole path, or set PATH in `env`{user}"
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from detent.cli.context import add_context
-from detent.cli.tables import say
 from detent.cli.validate import find_warnings
 from detent.core.canonical import without_password
 from detent.daemon import Order, run, style_of, with_tasks
@@ -31,11 +30,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     queues = tuple(given.queues.split(",")) if given.queues else ()
-    order = _order(given.file, given.secret_ref, queues)._replace(store=given.store, waits=not given.no_wait)
-    style = style_of(given.output, os.environ)
-    if style != "json":
-        say(_where_to_look(given))
-    return run(order, style)
+    order = _order(given.file, given.secret_ref, queues)
+    order = order._replace(store=given.store, waits=not given.no_wait, hint=_where_to_look(given))
+    return run(order, style_of(given.output, os.environ))
 
 
 def _where_to_look(given: argparse.Namespace) -> str:
