@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
-	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends."
+	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
 	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db
 
 test: $(VENV)/dev ## lint, types and all tests

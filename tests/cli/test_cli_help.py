@@ -75,6 +75,13 @@ def test_a_problem_in_standard_input_has_its_line(folder: Path) -> None:
     assert said.code == 1 and "-:9: jobs/1/schedules/1" in said.err
 
 
+def test_doctor_takes_a_manifest_that_is_no_file(folder: Path) -> None:
+    said = pipe(folder, JSON, "doctor", "-f", "-", "--store", f"sqlite:///{folder}/x.db")
+    assert said.code == 0, said.out + said.err
+    said = pipe(folder, "", "doctor", "-f", "http://127.0.0.1:1/", "--store", f"sqlite:///{folder}/x.db")
+    assert said.code == 1 and "connection refused" in said.out
+
+
 def test_a_crontab_can_come_from_standard_input(folder: Path) -> None:
     for words in (("validate", "--crontab", "user:-"), ("convert", "-"), ("convert", "--crontab", "user:-")):
         said = pipe(folder, CRONTAB, *words)

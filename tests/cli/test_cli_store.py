@@ -329,6 +329,13 @@ def test_history_on_a_narrow_terminal_leaves_columns_out_instead_of_breaking_the
     assert lines[2].split()[1:3] == ["failed", "1.5"] and lines[2].endswith("exit 3")
 
 
+def test_history_without_reasons_has_room_for_when_a_fire_was_due(past: Past, folder: Path) -> None:
+    past.over("money", "a", GOOD, 100)
+    lines = without_colours(Terminal(folder, "history").read_all()).splitlines()
+    assert lines[0].split() == ["fire", "due", "outcome", "took"]
+    assert len(lines) == 2 and max(map(len, lines)) <= 80
+
+
 def test_history_on_a_narrow_terminal_breaks_only_a_long_reason(past: Past, folder: Path) -> None:
     past.over("money", "a", Outcome("failed", "a long story " * 5), 100)
     lines = without_colours(Terminal(folder, "history").read_all()).splitlines()

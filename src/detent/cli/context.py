@@ -82,7 +82,7 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="URL", help="the store's URL (default: the manifest's)")
 
 
-def read_manifest(file: str | Path | None, secret_ref: str = "") -> Manifest:
+def read_manifest(file: sources.Place | None, secret_ref: str = "") -> Manifest:
     return sources.read_manifest(find_place(file), dict(os.environ), secret_ref)
 
 

@@ -79,12 +79,14 @@ def used(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[list[str]
 def fitting(
     heads: list[str], cells: list[list[str]], spare: Sequence[str], width: int
 ) -> tuple[list[str], list[list[str]]]:
-    """The table with as many columns as fit; its last one may be broken into lines of `LAST_LOW` or more."""
+    """The table with as many columns as fit; a last one that is not spare may be broken into lines."""
     for name in spare:
         widths = [max(len(row[i]) for row in (heads, *cells)) for i in range(len(heads))]
-        if sum(widths[:-1]) + min(widths[-1], LAST_LOW) + GAP * (len(heads) - 1) <= width:
+        if heads[-1] not in spare:
+            widths[-1] = min(widths[-1], LAST_LOW)
+        if sum(widths) + GAP * (len(heads) - 1) <= width:
             break
-        if name in heads[:-1]:
+        if name in heads:
             i = heads.index(name)
             heads, cells = heads[:i] + heads[i + 1 :], [row[:i] + row[i + 1 :] for row in cells]
     return heads, cells
