@@ -265,7 +265,7 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("an open placeholder", webhook(body='"{{fire"'), "jobs/0/on_skip", "{{ is not closed"),
     ("a body that is no JSON", webhook(body="{text: {{fire}}}"), "jobs/0/on_skip", "it is not JSON"),
     ("a header of two lines", webhook(headers={"A": "b\nc"}), "jobs/0/on_skip/headers/A", "on one line"),
-    ("a shell as a text", job(shell="/bin/bash -c"), "jobs/0/shell", "is not a list of words"),
+    ("a shell as a text", job(shell="/bin/bash -c"), "jobs/0/shell", "words; write [/bin/bash, -c]"),
     ("a shell for words", job(command=["a"], shell=["/bin/bash", "-c"]), "jobs/0/shell", "a `command` that"),
     ("a shell without a word", job(shell=[]), "jobs/0/shell", "from 1 to 1,000"),
     (

@@ -172,7 +172,9 @@ class ListOf(NamedTuple):
             if self.lone:
                 item = self.item.check(value, path, findings)
                 return BAD if item is BAD else [item]
-            findings.problem(path, f"{show(value)} is not a list of {self.noun}s")
+            is_line = type(value) is str and self.noun == "word"
+            advice = f"; write [{', '.join(value.split())}]" if is_line else ""
+            findings.problem(path, f"{show(value)} is not a list of {self.noun}s{advice}")
             return BAD
         if not self.low <= len(value) <= self.high:
             asked = f"from {self.low} to {self.high:,}" if self.low else f"at most {self.high:,}"
