@@ -279,11 +279,11 @@ def test_an_unsigned_job_of_an_app_that_serves_its_manifest_is_a_warning(
     with serving(answer) as served:
         url = f"http://127.0.0.1:{served.port}"
         document["jobs"] = [{**SERVED, "request": {"url": f"{url}/a"}}]
-        planned = detent("plan", url, *crontab)
+        planned = detent("plan", "-f", url, *crontab)
         assert planned.code == 0 and "shop.a: its requests to" in planned.err and "not signed" in planned.err
-        signed = detent("plan", url, *crontab, "--secret-ref", "env:KEY")
+        signed = detent("plan", "-f", url, *crontab, "--secret-ref", "env:KEY")
         assert signed.code == 0 and "not signed" not in signed.err
-        assert detent("apply", url, *crontab, "--secret-ref", "env:KEY").code == 0
+        assert detent("apply", "-f", url, *crontab, "--secret-ref", "env:KEY").code == 0
     spec = json.loads((folder / "specs" / "shop.a.json").read_text())
     assert spec["jobs"][0]["auth"] == {"secret_refs": ["env:KEY"]}
 
