@@ -13,7 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
-	@$(BIN)/detent run examples/detent.yaml --store sqlite:///.detent/example.db
+	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
+	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db
 
 test: $(VENV)/dev ## lint, types and all tests
 	@$(BIN)/ruff check .
@@ -77,14 +78,17 @@ $(VENV)/ready: pyproject.toml
 	  { echo "make: $$($(PYTHON) --version) is too old; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); bash tools/ensure-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
+	@echo "Installing detent with PyYAML, rich and tzdata into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/dev: $(VENV)/ready
+	@echo "Installing what lint, types and tests need into $(VENV): this takes a few minutes ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 $(VENV)/bench: $(VENV)/dev
+	@echo "Installing the other schedulers that the benches compare with into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench,redis,postgres]'
 	@for extra in bench-queues bench-queues-older; do \
 	  $(BIN)/python -m venv $(VENV)/$$extra && \

@@ -31,7 +31,7 @@ from servers import redis_server
 JOBS = 10
 BARE = "python3 -c pass"
 HTTPX = "import httpx; assert httpx.post({url!r}, content=b'').status_code == 200"
-LIMITS = {"command": 4.5, "http": 5.5, "https": 9.5}  # of a trigger, as a ratio
+LIMITS = {"command": 7.0, "http": 7.0, "https": 9.5}  # of a trigger, as a ratio
 REDIS_MORE = 1.5
 
 Words = Callable[[], list[str]]
@@ -88,7 +88,7 @@ def commands(folder: Path, notes: list[str], stack: ExitStack) -> dict[str, Word
     lines: dict[str, list[str]] = {
         BARE: [sys.executable, "-c", "pass"],
         "detent version": [*ours, "version"],
-        f"detent validate, {JOBS} jobs": [*ours, "validate", str(manifest)],
+        f"detent validate, {JOBS} jobs": [*ours, "validate", "-f", str(manifest)],
         f"detent next, {JOBS} jobs": [*ours, "next", "--file", str(manifest)],
     }
     if shutil.which("curl"):

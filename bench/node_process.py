@@ -47,7 +47,7 @@ class NodeProcess:
         self.database, self.log = directory / "detent.db", directory / "log"
         file = directory / "detent.json"
         file.write_text(json.dumps(manifest))
-        words = [sys.executable, "-m", "detent", "run", str(file), "--store", f"sqlite:///{self.database}"]
+        words = [sys.executable, "-m", "detent", "run", "-f", str(file), "--store", f"sqlite:///{self.database}"]
         with self.log.open("ab") as log:  # to append, so that a long bench can cut it
             self._process = subprocess.Popen(
                 words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory

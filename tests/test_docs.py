@@ -76,3 +76,7 @@ def test_there_is_something_to_check() -> None:
     """A pattern that finds nothing would leave the tests above without a case."""
     assert any("#" in target for _, target in LINKS) and any(page.name == "README.md" for page, _ in LINKS)
     assert len(PATHS) >= 5
+
+
+def test_the_reference_has_no_text_that_argparse_would_have_filled_in() -> None:
+    assert "%(" not in (ROOT / "docs/reference/cli.md").read_text()

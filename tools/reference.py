@@ -190,7 +190,7 @@ def verbs() -> str:
 
 
 def _verb(name: str) -> str:
-    parser = verb_parser(name)
+    parser = main.parser_of(name)
     actions = [action for action in parser._actions if "--help" not in action.option_strings]
     actions.sort(key=lambda action: (bool(action.option_strings), "--output" in action.option_strings))
     usage = " ".join(["detent", name, *(_usage(action) for action in actions if not action.option_strings)])
@@ -212,14 +212,6 @@ def _rows(action: argparse.Action) -> Iterator[tuple[str, str]]:
         yield f"`{f'{name} {given}'.strip()}`", about[name]
         for one in own:
             yield f"`{name}`: {_given(one)}", one.help or ""
-
-
-def verb_parser(verb: str) -> argparse.ArgumentParser:
-    """The parser of one verb, as the command line has it."""
-    whole = main.parser_of(verb)
-    subparsers = next(one for one in whole._actions if isinstance(one, argparse._SubParsersAction))
-    found: argparse.ArgumentParser = subparsers.choices[verb]
-    return found
 
 
 def _usage(action: argparse.Action) -> str:

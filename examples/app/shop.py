@@ -1,4 +1,4 @@
-"""An app in code: python3 shop.py, or detent run shop:app (from this folder)."""
+"""An app in code: python3 shop.py, or detent run -f shop:app (from this folder)."""
 
 import logging
 import os

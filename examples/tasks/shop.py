@@ -34,5 +34,5 @@ async def audit(what: str) -> None:
 
 @app.job("30 7 * * MON", timezone="Europe/Berlin")
 def newsletter() -> int:
-    """Jobs push messages, too; `detent run shop:app` fires it."""
+    """Jobs push messages, too; `detent run -f shop:app` fires it."""
     return len(send.push_many([(f"{i}@example.org", "news") for i in range(1000)]))

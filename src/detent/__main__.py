@@ -1,7 +1,21 @@
-"""`python -m detent`."""
+"""The program `detent`, and `python -m detent`.
+
+This module is tiny: Ctrl-C during the import of anything else ends the program without a traceback.
+"""
 
 import sys
 
-from detent.cli.main import main
+INTERRUPTED = 130  # 128 + SIGINT
 
-sys.exit(main())
+
+def main() -> int:
+    try:
+        from detent.cli.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

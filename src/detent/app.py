@@ -1,7 +1,7 @@
 """`Detent`: an app in code.  Its jobs are functions; all else is as from a manifest.
 
-The same app can be run by `detent run module:app`, by `app.run()`, or within a web process by `app.start()`
-or `app.lifespan`; many of these at once are one fleet.
+The same app can be run by `detent run -f module:app`, by `app.run()`, or within a web process by
+`app.start()` or `app.lifespan`; many of these at once are one fleet.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class Detent:
     # Running.
 
     def run(self, *, queues: Sequence[str] = ()) -> None:
-        """A node for its jobs and tasks, until a signal ends it; as `detent run module:app`.  It serves these
-        queues or, where none is named, the default one and those of its tasks."""
+        """A node for its jobs and tasks, until a signal ends it; as `detent run -f module:app`.  It serves
+        these queues or, where none is named, the default one and those of its tasks."""
         from detent.daemon import Order, run, style_of, with_tasks
 
         env = _env_of_children()

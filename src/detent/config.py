@@ -34,7 +34,7 @@ def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
         return given if isinstance(given, Path) else Path(given)  # which may be one of crontabs
     found = next((Path(name) for name in MANIFEST_NAMES if Path(name).is_file()), None)
     if found is None:
-        raise UsageError(f"no manifest here: there is no {listed(MANIFEST_NAMES)}; name the file to use")
+        raise UsageError(f"no manifest here: there is no {listed(MANIFEST_NAMES)}; name the manifest with -f")
     return found
 
 

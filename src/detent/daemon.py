@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from detent.config import nodes_directory, store_options, store_url
 from detent.core.findings import worded
@@ -39,6 +39,8 @@ class Order(NamedTuple):
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
     serving: Serving | None = None  # the messages of an app's tasks
+    warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
+    hint: str = ""  # for a person at a terminal, once the node has started
 
 
 class App(Protocol):
@@ -67,15 +69,23 @@ def run(order: Order, style: Style) -> int:
         mask = Mask(password_of(order.store or ""))
         mask.learn(order.serving.desk.secrets if order.serving else ())
         load = learning(order.load, mask, order.env)
-        return _run(order._replace(load=load), log_later(log.write, style, mask=mask), mask)
+        emit = log_later(log.write, style, mask=mask)
+
+        def emit_with_hint(event: str, **fields: Any) -> None:
+            emit(event, **fields)
+            if event == "started" and order.hint and style != "json":
+                log.write(lambda: order.hint)
+
+        return _run(order._replace(load=load), emit_with_hint, mask)
     finally:
         log.close(LAST_LINES_S)
 
 
 def _run(order: Order, emit: Emit, mask: Mask) -> int:
     manifest, env = order.load(), order.env
-    for warning in manifest.warnings:  # before the store is opened: one may be about it
-        emit("manifest-warning", app=manifest.app, error=worded(warning, order.name))
+    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+    for warning in found:  # before the store is opened: one may be about it
+        emit("manifest-warning", app=manifest.app, error=warning)
     url = store_url(manifest, order.store, env)
     setting = Setting(
         load=order.load,

@@ -28,7 +28,7 @@ POLICY = (
     "start_deadline_seconds", "on_lost", "claim_seconds", "dst",
 )  # fmt: skip
 Moment = str | datetime
-Hook = str | Sequence[str | Sequence[str]]
+Hook = str | Mapping[str, Any] | Sequence[str | Sequence[str] | Mapping[str, Any]]
 
 
 class JobOptions(TypedDict, total=False):
@@ -256,4 +256,5 @@ _HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 
 def _has_command(hook: Any) -> bool:
     hooks = hook if isinstance(hook, list) else [] if hook is None else [hook]
-    return any(not str(one).startswith(("http://", "https://")) for one in hooks)
+    texts = [str(one) for one in hooks if not isinstance(one, dict)]
+    return any(not text.startswith(("http://", "https://")) for text in texts)

@@ -1,7 +1,10 @@
-"""Reads files: as text, or as a document in YAML, TOML or JSON; what is wrong with one is told in words."""
+"""Reads files and standard input (`-`) as text, or as a document in YAML, TOML or JSON."""
 
 import os
+import re
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,9 @@ from detent.documents import Lines, parse_json, parse_toml, parse_yaml, refusal
 from detent.errors import UsageError
 
 FILE_MAX = 128 * 2**20  # bytes; a hundred thousand jobs have about a quarter of it
+
+STDIN = Path("-")
+_TOML = re.compile(r"^\s*(version|app)\s*=", re.MULTILINE)
 
 PARSERS: dict[str, Callable[[str], tuple[Any, Lines]]] = {
     ".yaml": parse_yaml,
@@ -23,7 +29,7 @@ PARSERS: dict[str, Callable[[str], tuple[Any, Lines]]] = {
 def read_document(path: str | os.PathLike[str]) -> tuple[Any, Mapping[str, int]]:
     """The document in a file, and the line of each of its paths."""
     file = Path(path)
-    parse = PARSERS.get(file.suffix.lower())
+    parse = PARSERS.get(_suffix_of_stdin() if file == STDIN else file.suffix.lower())
     if parse is None:
         raise UsageError(f"cannot read {quote(str(path))}: its name ends in none of {listed([*PARSERS])}")
     text = read_text(file)
@@ -45,12 +51,32 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise ManifestError(told.problems, str(path)) from None
 
 
+@cache
+def _stdin() -> bytes:
+    """Standard input can be read only once, and some verbs read their manifest twice."""
+    return sys.stdin.buffer.read(FILE_MAX + 1)
+
+
+def _suffix_of_stdin() -> str:
+    """The format of standard input, which has no name to tell it."""
+    text = read_text(STDIN)
+    if text.lstrip().startswith("{"):
+        return ".json"
+    return ".toml" if _TOML.search(text) else ".yaml"
+
+
 def _read(file: Path) -> bytes:
+    if file == STDIN:
+        return _bounded(_stdin(), file)
     try:
         with file.open("rb") as stream:
             content = stream.read(FILE_MAX + 1)
     except OSError as error:
         raise UsageError(f"cannot read {quote(str(file))}: {_why(error)}") from None
+    return _bounded(content, file)
+
+
+def _bounded(content: bytes, file: Path) -> bytes:
     if len(content) > FILE_MAX:
         raise UsageError(f"cannot read {quote(str(file))}: it has more than {plural(FILE_MAX, 'byte')}")
     return content

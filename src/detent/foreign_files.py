@@ -24,7 +24,7 @@ from detent.core.foreign import FOREIGN, Converted, app_named
 from detent.core.text import listed, quote
 from detent.core.zones import open_zone
 from detent.errors import UsageError
-from detent.files import PARSERS, read_document, read_text
+from detent.files import PARSERS, STDIN, read_document, read_text
 
 LOCALTIME, TIMEZONE = Path("/etc/localtime"), Path("/etc/timezone")
 _PLAIN_UTC = dict.fromkeys(("Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu"), "UTC")
@@ -124,7 +124,7 @@ def convert_file(path: Path, env: Mapping[str, str], more: Sequence[str] = ()) -
 
 
 def _is_cronlock(path: Path) -> bool:
-    if path.suffix.lower() not in PARSERS:
+    if path.suffix.lower() not in PARSERS and path != STDIN:
         return False
     try:
         return is_cronlock(read_document(path)[0], path.name)
@@ -163,7 +163,7 @@ def _is_redis(address: str) -> bool:
 def _is_crontab(path: Path) -> bool:
     if isinstance(path, CrontabPath) or path.is_dir():
         return isinstance(path, CrontabPath) or path.name == "cron.d"
-    if path.suffix.lower() in PARSERS or not path.is_file():
+    if path.suffix.lower() in PARSERS or not (path.is_file() or path == STDIN):
         return False
     try:
         return looks_like_crontab(read_text(path))

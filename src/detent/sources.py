@@ -73,7 +73,7 @@ def read_manifests(place: Place, env: Mapping[str, str], secret_ref: str = "") -
 
 
 def read_once(place: str, env: Mapping[str, str]) -> Callable[[], Manifest]:
-    """For an app in code, which does not change while it runs."""
+    """For an app in code and for standard input, which do not change while a node runs."""
     return only_once(read_manifest(place, env), place)
 
 
@@ -83,7 +83,8 @@ def only_once(manifest: Manifest, place: str) -> Callable[[], Manifest]:
 
     def load() -> Manifest:
         if not left:
-            raise UsageError(f"the jobs of {place} are code, which is read once: restart the node")
+            what = "standard input" if place == "-" else "code"
+            raise UsageError(f"the jobs of {place} are {what}, which is read once: restart the node")
         return left.pop()
 
     return load

@@ -23,7 +23,7 @@ from detent.errors import UsageError
 from detent.model import Call
 
 NOT_IN_CODE = {  # the work of a job in code is its function
-    "schedule", "schedules", "call", "command", "request", "auth", "children", "policy",
+    "schedule", "schedules", "call", "command", "request", "auth", "children", "shell", "policy",
 }  # fmt: skip
 
 

@@ -26,10 +26,10 @@ def shop(world: World) -> World:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["validate", "shop:app"], "ok: shop:app: app shop, 2 jobs"),
+        (["validate", "-f", "shop:app"], "ok: shop:app: app shop, 2 jobs"),
         (["list", "--file", "shop:app"], "0 * * * * Europe/Berlin"),
         (["next", "--file", "shop:app", "report"], "report"),
-        (["show", "shop:app"], "call"),
+        (["show", "-f", "shop:app"], "call"),
         (["show", "report", "--file", "shop:app"], "shop:report"),
         (["why", "report", "now", "--file", "shop:app"], "shop.report"),
         (["doctor", "--file", "shop:app"], "a store that is away for 15 s ends no work"),
@@ -43,7 +43,7 @@ def test_a_verb_takes_an_app(shop: World, words: list[str], told: str) -> None:
 
 
 def test_a_node_runs_an_app_in_processes_of_its_own(shop: World) -> None:
-    with shop.running("detent", "run", "shop:app") as node:
+    with shop.running("detent", "run", "-f", "shop:app") as node:
         ticks = shop.wait_ticks(2)
         assert {tick.pid for tick in ticks} != {node.pid}
         node.send_signal(signal.SIGHUP)
@@ -90,7 +90,7 @@ def test_a_program_whose_app_is_wrong_ends_without_a_traceback(world: World) -> 
 )
 def test_what_is_no_app_is_told_without_a_traceback(shop: World, place: str, told: str) -> None:
     shop.write("broken.py", "import os", "1 / 0")
-    said = shop.run("detent", "validate", place)
+    said = shop.run("detent", "validate", "-f", place)
     assert said.returncode in (1, 2) and told in said.stderr
     assert "Traceback" not in said.stderr
 
@@ -99,7 +99,7 @@ def test_problems_are_told_to_programs_with_file_and_line(shop: World) -> None:
     shop.write(
         "bad.py", "import detent", 'app = detent.Detent("bad")', '@app.job("61 * * * *")', "def a(): ..."
     )
-    said = shop.run("detent", "validate", "bad:app", "--output", "json")
+    said = shop.run("detent", "validate", "-f", "bad:app", "--output", "json")
     (record,) = json.loads(said.stdout)
     assert (record["file"], record["line"], record["path"]) == ("bad.py", 3, "jobs/0/schedule")
 
@@ -107,13 +107,13 @@ def test_problems_are_told_to_programs_with_file_and_line(shop: World) -> None:
 def test_an_app_may_be_made_by_a_function(world: World) -> None:
     made = "\n\ndef make():\n    made = detent.Detent('made')\n    made.job('@hourly', name='x')(note)\n"
     world.write("shop.py", APP, made.replace("(note)", "(lambda: note('x'))"), "    return made")
-    assert "ok: shop:make: app made, 1 job" in world.run("detent", "validate", "shop:make").stdout
+    assert "ok: shop:make: app made, 1 job" in world.run("detent", "validate", "-f", "shop:make").stdout
 
 
 def test_an_app_that_starts_itself_does_not_do_so_where_it_is_only_read(world: World) -> None:
     """Nor in the processes of its calls: they import it, too."""
     world.write("web.py", APP, EVERY_SECOND, "\napp.start()")
-    with world.running("detent", "run", "web:app") as node:
+    with world.running("detent", "run", "-f", "web:app") as node:
         ticks = world.wait_ticks(4)  # a node of theirs would be alive by then
         said = world.run("detent", "nodes", "--file", "web:app", "--output", "json")
         assert [one["pid"] for one in json.loads(said.stdout)] == [node.pid]

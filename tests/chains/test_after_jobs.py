@@ -210,5 +210,5 @@ def test_why_names_the_fire_that_put_it(tmp_path: Path, detent: Verbs) -> None:
 def test_a_trigger_refuses_what_takes_a_node(tmp_path: Path, detent: Verbs) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     for job in ("extract", "load"):
-        said = detent("trigger", f"demo.{job}", "--manifest", "detent.yaml")
+        said = detent("trigger", f"demo.{job}", "-f", "detent.yaml")
         assert said.code == 3 and "comes after demo.extract: that takes a node" in said.err

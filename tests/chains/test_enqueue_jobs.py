@@ -156,7 +156,7 @@ def send(fire: detent.Fire, who: str) -> None:
     world.write("shop.py", APP.replace('STORE"])', 'STORE"], signing="env:MAIL_KEY")'), app)
     invited = {**_invited(), "enqueue": {"task": "send", "queue": "mail", "args": ["everybody"]}}
     world.write("m.json", json.dumps({"version": 2, "app": "shop", "jobs": [invited]}))
-    words = ("detent", "trigger", "shop.invite", "--manifest", "m.json", "--store", world.store)
+    words = ("detent", "trigger", "shop.invite", "-f", "m.json", "--store", world.store)
     for _ in range(2):
         rung = world.run(*words, "--due", "2026-03-01T09:00:00Z", "--lock-dir", str(world.folder / "locks"))
         assert rung.returncode == 0, rung.stderr

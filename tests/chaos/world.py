@@ -66,7 +66,7 @@ class Member:
 
     def start(self) -> None:
         url = self._world.store.url_by(self.proxy.port)
-        words = [*self._prefix(), *self._world.program, "run", str(self.file), "--store", url]
+        words = [*self._prefix(), *self._world.program, "run", "-f", str(self.file), "--store", url]
         log = self.folder / f"{len(self.lives):04}.log"
         self.lives.append(NodeProcess(words, self._world.env | self.clock.env | self._own(), log))
 

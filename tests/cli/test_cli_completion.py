@@ -49,7 +49,7 @@ def complete(detent: Detent, folder: Path) -> Complete:
 def test_verbs_are_completed(complete: Complete) -> None:
     assert {*VERBS} <= {*complete("")}
     assert complete("val") == ["validate"]
-    assert complete("h") == ["history"]
+    assert complete("hi") == ["history"]
 
 
 def test_options_and_their_values_are_completed(complete: Complete) -> None:
@@ -62,7 +62,8 @@ def test_options_and_their_values_are_completed(complete: Complete) -> None:
 def test_jobs_and_files_are_completed_where_they_can_stand(complete: Complete) -> None:
     assert complete("fire", "re") == ["report", "resting"]
     assert complete("next", "ba") == ["backup"]
-    assert complete("validate", "det") == ["detent.yaml"]
+    assert complete("validate", "-f", "det") == ["detent.yaml"]
+    assert complete("convert", "det") == ["detent.yaml"]
     assert complete("next", "--file", "det") == ["detent.yaml"]
     assert "backup" not in complete("validate", "")
 

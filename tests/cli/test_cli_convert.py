@@ -65,8 +65,8 @@ def test_convert_says_what_it_cannot_convert(detent: Detent, folder: Path) -> No
 
 def test_a_file_that_is_wrong_is_told_with_its_lines(detent: Detent, folder: Path) -> None:
     (folder / "cronlock.yaml").write_text(CRONLOCK + "  - {name: a, schedule: x, command: b, timeout: 5}\n")
-    for verb in ("convert", "validate"):
-        said = detent(verb, "cronlock.yaml")
+    for words in (("convert",), ("validate", "-f")):
+        said = detent(*words, "cronlock.yaml")
         assert said.code == 1 and "traceback" not in said.err.lower()
         told = said.err.splitlines()
         assert told[0].startswith('cronlock.yaml:4: jobs[1].name "a" is a duplicate of jobs[0]')
@@ -82,7 +82,7 @@ def test_every_verb_takes_a_crontab(detent: Detent, crontab: Path, verb: str) ->
 
 
 @pytest.mark.parametrize(
-    "words", [("validate", "it.yaml"), ("next", "--file", "it.yaml"), ("show", "it.yaml")]
+    "words", [("validate", "-f", "it.yaml"), ("next", "--file", "it.yaml"), ("show", "-f", "it.yaml")]
 )
 def test_every_verb_takes_a_cronlock_file(detent: Detent, folder: Path, words: tuple[str, ...]) -> None:
     (folder / "it.yaml").write_text(CRONLOCK)
@@ -91,10 +91,10 @@ def test_every_verb_takes_a_cronlock_file(detent: Detent, folder: Path, words: t
 
 
 def test_a_crontab_is_known_without_being_said_to_be_one(detent: Detent, crontab: Path) -> None:
-    said = detent("validate", str(crontab))
+    said = detent("validate", "-f", str(crontab))
     assert said.code == 0 and "2 jobs" in said.out
     crontab.write_text("just a note\n")
-    assert "its name ends in none of" in detent("validate", str(crontab)).err
+    assert "its name ends in none of" in detent("validate", "-f", str(crontab)).err
 
 
 def test_next_says_what_fires_at_boot(detent: Detent, crontab: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_guessed_form_is_told(detent: Detent, folder: Path) -> None:
 
 
 def test_two_manifests_at_once_are_refused(detent: Detent, crontab: Path) -> None:
-    said = detent("validate", "x.yaml", "--crontab", str(crontab))
+    said = detent("validate", "-f", "x.yaml", "--crontab", str(crontab))
     assert said.code == 2 and "two manifests are named" in said.err
 
 

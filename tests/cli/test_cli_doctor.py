@@ -265,7 +265,6 @@ def test_a_node_says_once_what_its_store_may_forget(folder: Path, in_memory: Pat
     weak = [event for event in events if event["event"] == "store-weak"]
     assert [(event["level"], event["app"]) for event in weak] == [("WARN", "demo")]
     assert "gone after a reboot" in weak[0]["error"]
-    assert "manifest-warning" not in {event["event"] for event in events}  # lints are for `validate`
 
 
 def test_a_store_that_is_to_carry_everything_is_refused_if_it_is_weak(folder: Path, in_memory: Path) -> None:

@@ -64,8 +64,8 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "wrong": (lambda folder: (folder / "m.yaml").write_text("version: 2"), "it is missing"),
 }
 READERS = (
-    ["validate", "m.yaml"],
-    ["show", "m.yaml"],
+    ["validate", "-f", "m.yaml"],
+    ["show", "-f", "m.yaml"],
     *([*words, "--file", "m.yaml"] for words in (["next"], *VERBS)),
 )
 
@@ -111,7 +111,8 @@ def test_what_nobody_thought_of_is_one_line_too(detent: Detent, monkeypatch: pyt
 def test_odd_words_in_a_real_process_show_no_traceback(folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     _corrupt(folder)
-    for words in (["history"], ["run"], ["validate", "\udcff"], ["next", "\udcff"], ["\udcff"], ["logs", ""]):
+    bad = "\udcff"
+    for words in (["history"], ["run"], ["validate", "-f", bad], ["next", bad], [bad], ["logs", ""]):
         said = call(folder, *words)
         assert said.code in (1, 2), words
         assert said.err and "Traceback" not in said.err, words

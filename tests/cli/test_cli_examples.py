@@ -23,7 +23,7 @@ version: 2
 app: demo
 store: sqlite:///try.db
 jobs:
-  - {name: backup, schedule: "30 2 * * *", timezone: Europe/Berlin,
+  - {name: backup, schedule: "30 2 * * *", timezone: Europe/Berlin, policy: {dst: vixie},
      command: 'echo done; while test -e held; do sleep 0.05; done'}
   - {name: report-daily, schedule: "0 9 * * MON-FRI", command: 'true'}
 """

@@ -17,11 +17,11 @@ def test_the_starter_validates_strictly_with_one_job_off(detent: Detent) -> None
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
         "wrote shop/detent.yaml: three jobs of the app shop.  Try next:",
-        "  detent next --file shop/detent.yaml",
-        "  detent run shop/detent.yaml",
-        "  detent history --file shop/detent.yaml",
+        "  detent next -f shop/detent.yaml",
+        "  detent run -f shop/detent.yaml",
+        "  detent history -f shop/detent.yaml",
     ]
-    told = detent("validate", "--strict", "shop/detent.yaml")
+    told = detent("validate", "--strict", "-f", "shop/detent.yaml")
     assert told == (0, "ok: shop/detent.yaml: app shop, 3 jobs (1 disabled)\n", "")
 
 

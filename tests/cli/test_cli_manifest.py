@@ -28,7 +28,7 @@ def test_a_good_manifest_is_counted(detent: Detent) -> None:
 
 def test_a_warning_is_told_and_is_no_problem(detent: Detent, manifest: Path) -> None:
     manifest.write_text(MANIFEST.replace("30 2 * * *", "0 0 */2 * MON"))
-    said = detent("validate", "detent.yaml")
+    said = detent("validate", "-f", "detent.yaml")
     assert said.code == 0
     assert said.out.startswith("warning: detent.yaml:6: jobs/0/schedule: ")
     warning = detent("validate", "-o", "json").json[0]
@@ -51,7 +51,7 @@ def test_all_problems_are_told_at_once_with_their_lines(detent: Detent, manifest
 
 
 def test_a_file_that_cannot_be_read_is_a_problem_for_programs_too(detent: Detent) -> None:
-    said = detent("validate", "gone.yaml", "-o", "json")
+    said = detent("validate", "-f", "gone.yaml", "-o", "json")
     assert said.code == 1
     assert said.json[0]["message"] == 'cannot read "gone.yaml": no such file or directory'
 
@@ -72,7 +72,7 @@ def test_a_disabled_job_is_shown_as_such_and_has_no_next_instant(detent: Detent)
 
 
 def test_show_lists_the_jobs_of_a_manifest(detent: Detent) -> None:
-    for words in (("show",), ("show", "detent.yaml"), ("show", "--file", "detent.yaml")):
+    for words in (("show",), ("show", "-f", "detent.yaml"), ("show", "--file", "detent.yaml")):
         lines = detent(*words).out.splitlines()
         assert [line.split()[0] for line in lines] == [
             "job", "demo.backup", "demo.report", "demo.money", "demo.resting", "demo.deadbeef",
@@ -182,8 +182,8 @@ def test_the_schema_of_each_version_is_a_document(detent: Detent) -> None:
 
 
 def test_two_manifests_are_one_too_many(detent: Detent) -> None:
-    said = detent("show", "detent.yaml", "--file", "other.yaml")
-    assert said.code == 1
+    said = detent("show", "-f", "detent.yaml", "--file", "other.yaml")
+    assert said.code == 2
     assert "two manifests" in said.err
 
 

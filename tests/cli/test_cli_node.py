@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_output_is_followed_while_it_is_written(home: Path, job: str, ending: by
     until("its first line is there", lambda: call(home, "logs", key).out == "one\n")
     record = call(home, "logs", job, "-o", "json").json
     assert (record["state"], record["running"]["output"]) == ("claimed", "one\n")
-    words, env = command("logs", key, "-f"), environment(home)
+    words, env = command("logs", key, "--follow"), environment(home)
     with subprocess.Popen(
         words, cwd=home, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -135,3 +136,31 @@ def test_a_terminal_gets_colours_and_nearness(home: Path) -> None:
     assert " ago)" in said.out or "(now)" in said.out
     assert "\x1b[31m" not in on_terminal(home, "history", "seven", "-n", "1", NO_COLOR="1").out
     assert json.loads(on_terminal(home, "history", "seven", "-o", "json").out)
+
+
+def test_a_node_on_a_terminal_says_where_to_look_and_what_it_waits_for(tmp_path: Path) -> None:
+    text = MANIFEST.replace("app: demo", "app: demo\nnode: {drain_seconds: 600}")
+    (tmp_path / "detent.yaml").write_text(text)
+    reader, writer = pty.openpty()
+    env = environment(tmp_path, NO_COLOR="1", TERM="xterm")
+    words = command("run", "-f", "detent.yaml")
+    process = subprocess.Popen(words, cwd=tmp_path, env=env, stdin=writer, stdout=writer, stderr=writer)
+    os.close(writer)
+    told = b""
+
+    def has_told(text: str) -> bool:
+        nonlocal told
+        told += os.read(reader, 4096)
+        return text in told.decode()
+
+    until("it has started", lambda: has_told("logs JOB"))
+    assert "in another terminal" in told.decode() and "status -f detent.yaml" in told.decode()
+    key = call(tmp_path, "fire", "endless").out.strip()
+    until("it has begun", lambda: call(tmp_path, "logs", key).out == "begun\n")
+    process.send_signal(signal.SIGINT)
+    until("it says what it waits for", lambda: has_told("ends it at once"))
+    assert f"still running: {key}  waits at most 600 s; a second Ctrl-C" in told.decode()
+    assert "fire-started" not in told.decode()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    os.close(reader)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import termios
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_terminal import Terminal, without_colours
 from cli_then import Then
-from cli_world import MANIFEST, WAIT_MAX_S, Detent, Past, Said, command, environment
+from cli_world import MANIFEST, Detent, Past, Said
 
 from detent import clock
 from detent.core.plan import fire_at
@@ -223,51 +217,6 @@ def test_a_store_can_be_looked_at_without_its_manifest(detent: Detent, past: Pas
 
 def test_watching_needs_a_terminal(detent: Detent, past: Past) -> None:
     assert "--watch is for a person at a terminal" in detent("status", "--watch").err
-
-
-class Terminal:
-    """A verb on a terminal of 80 columns and 24 lines."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self._outer, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        env = environment(folder, TERM="xterm")
-        for name in ("COLUMNS", "LINES"):
-            env.pop(name, None)
-        self.process = subprocess.Popen(
-            command(*words), cwd=folder, env=env, stdin=inner, stdout=inner, stderr=inner
-        )
-        os.close(inner)
-        self.shown = ""
-
-    def read_until(self, pattern: str) -> str:
-        """What was shown up to the end of the first match, which is taken away; without one, it fails."""
-        deadline = clock.monotonic() + WAIT_MAX_S
-        while not (found := re.search(pattern, self.shown, re.DOTALL)):
-            assert clock.monotonic() < deadline and self._read(), self.shown
-        shown, self.shown = self.shown[: found.end()], self.shown[found.end() :]
-        return shown
-
-    def read_all(self) -> str:
-        while self._read():
-            pass
-        self.process.wait(WAIT_MAX_S)
-        os.close(self._outer)
-        return self.shown
-
-    def _read(self) -> bool:
-        if not select.select([self._outer], [], [], WAIT_MAX_S)[0]:
-            return False
-        try:
-            data = os.read(self._outer, 65536)
-        except OSError:  # how Linux says that the other side is closed
-            return False
-        self.shown += data.decode()
-        return bool(data)
-
-
-def without_colours(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def test_it_fits_a_terminal_of_80_columns(past: Past, folder: Path) -> None:

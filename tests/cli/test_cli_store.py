@@ -7,7 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cli_world import MANIFEST, Detent, Past, until
+from cli_terminal import Terminal, without_colours
+from cli_world import MANIFEST, Detent, Past, call, until
 
 from detent import clock
 from detent.core.plan import fire_at
@@ -315,3 +316,52 @@ def test_a_heartbeat_of_another_version_still_counts_as_one(detent: Detent, past
     past.store.note("demo", "node/new.life", "not json", 30)
     past.beat()
     assert detent("fire", "money").code == 0
+
+
+def test_history_on_a_narrow_terminal_leaves_columns_out_instead_of_breaking_them(
+    past: Past, folder: Path
+) -> None:
+    past.over("money", "a", Outcome("failed", "exit 3"), 100)
+    past.over("backup", "b", Outcome("succeeded", ""), 50)
+    lines = without_colours(Terminal(folder, "history").read_all()).splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 80
+    assert lines[0].split() == ["fire", "outcome", "took", "reason"]
+    assert lines[2].split()[1:3] == ["failed", "1.5"] and lines[2].endswith("exit 3")
+
+
+def test_history_without_reasons_has_room_for_when_a_fire_was_due(past: Past, folder: Path) -> None:
+    past.over("money", "a", GOOD, 100)
+    lines = without_colours(Terminal(folder, "history").read_all()).splitlines()
+    assert lines[0].split() == ["fire", "due", "outcome", "took"]
+    assert len(lines) == 2 and max(map(len, lines)) <= 80
+
+
+def test_history_on_a_narrow_terminal_breaks_only_a_long_reason(past: Past, folder: Path) -> None:
+    past.over("money", "a", Outcome("failed", "a long story " * 5), 100)
+    lines = without_colours(Terminal(folder, "history").read_all()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["fire", "outcome", "took", "reason"]
+    assert all(not line[:40].strip() for line in lines[2:])
+
+
+SHOP = """
+import detent
+app = detent.Detent("shop", store="sqlite:///shop.db")
+@app.task()
+def send(to: str) -> None: ...
+"""
+
+
+@pytest.mark.parametrize("name", ["send", "shop.send"])
+def test_history_takes_the_name_of_a_task_that_has_messages(folder: Path, name: str) -> None:
+    (folder / "shop.py").write_text(SHOP)
+    assert call(folder, "queue", "shop:app", "push", "send", '["a"]').code == 0
+    said = call(folder, "history", name, "-f", "shop:app")
+    assert (said.code, said.err) == (0, "")
+    assert "shop.send#" in said.out
+
+
+def test_a_job_that_is_not_in_a_manifest_without_jobs_is_a_whole_sentence(folder: Path) -> None:
+    (folder / "shop.py").write_text(SHOP)
+    said = call(folder, "history", "sned", "-f", "shop:app")
+    assert said.err == 'detent: no job "sned" in the manifest, which has no jobs\n'

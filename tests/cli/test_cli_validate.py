@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cli_world import Detent
+from cli_world import Detent, command, environment
 
 from detent.cli.checks import Host, check_job, first_program
 from detent.cli.functions import missing_part
+from detent.cli.validate import WARNINGS_LOGGED_MAX
 from detent.config import load_manifest
 from detent.core.findings import PROBLEMS_MAX
 
@@ -39,7 +43,7 @@ def test_an_ordinary_manifest_has_no_warning_strict_or_not(detent: Detent, folde
     for words in (["validate"], ["validate", "--strict"]):
         assert detent(*words) == (0, "ok: detent.yaml: app demo, 2 jobs\n", "")
     assert detent("validate", "-o", "json", "--strict") == (0, "[]\n", "")
-    assert detent("validate", "--strict", str(EXAMPLE)).code == 0
+    assert detent("validate", "--strict", "-f", str(EXAMPLE)).code == 0
 
 
 def test_a_warning_has_its_place_its_code_and_its_advice(detent: Detent, folder: Path) -> None:
@@ -218,3 +222,76 @@ def test_only_root_can_run_a_command_as_another_user(folder: Path) -> None:
         assert [problem.code for problem in check_job(job, host)] == ["user-forbidden"]
     finally:
         os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("shell", "found"),
+    [("[/bin/bash]", ["shell-without-c"]), ("[/bin/bash, -ec]", []), ("[/bin/bash, -o, pipefail, -c]", [])],
+)
+def test_a_shell_that_would_take_the_command_for_a_file_is_a_warning(
+    detent: Detent, folder: Path, shell: str, found: list[str]
+) -> None:
+    write(folder, f'schedule: "@daily", command: "true", shell: {shell}')
+    assert codes(detent) == found
+
+
+def test_a_program_that_a_shell_with_options_starts_is_looked_for(detent: Detent, folder: Path) -> None:
+    write(folder, 'schedule: "@daily", command: no-such-program-x, shell: [/bin/bash, -o, pipefail, -c]')
+    assert codes(detent) == ["command-not-found"]
+
+
+# `$$`.
+
+
+@pytest.mark.parametrize(
+    ("job", "paths"),
+    [
+        ("command: 'echo $$'", ["jobs/0/command"]),
+        ("command: 'kill -TERM $$; true'", ["jobs/0/command"]),
+        ("command: 'echo $$HOME'", ["jobs/0/command"]),
+        ("command: 'true', on_failure: 'echo $$'", ["jobs/0/on_failure"]),
+        ("command: 'true', on_failure: ['true', 'echo $$']", ["jobs/0/on_failure/1"]),
+        ("command: 'echo $$$$'", []),
+        ("command: 'echo $$$'", []),
+        ("command: 'echo $${HOME}'", []),
+        ("command: [echo, $$]", []),
+    ],
+)
+def test_two_dollars_that_a_shell_gets_as_one_are_a_warning(
+    detent: Detent, folder: Path, job: str, paths: list[str]
+) -> None:
+    write(folder, f'schedule: "@daily", {job}')
+    found = [one for one in detent("validate", "-o", "json").json if one["code"] == "double-dollar"]
+    assert [one["path"] for one in found] == paths
+
+
+# What a node says when it starts.
+
+
+def events_of_a_node(folder: Path) -> list[dict[str, Any]]:
+    """What a node logs up to and with the event that it has started."""
+    words, env = command("run", "--store", "sqlite:///x.db"), environment(folder)
+    with subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as node:
+        assert node.stderr
+        events = []
+        for line in node.stderr:
+            events.append(json.loads(line))
+            if events[-1]["event"] == "started":
+                node.terminate()
+        return events
+
+
+def test_a_node_logs_each_warning_of_its_manifest_once(folder: Path) -> None:
+    write(folder, "schedule: '@daily', command: 'no-such-program-x $$', policy: {claim_seconds: 5}")
+    told = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
+    assert len(told) == 3
+    assert all(one.startswith("detent.yaml:4: jobs/0/") for one in told)
+    for word in ("no-such-program-x", "dollar", "claim"):
+        assert [word in one for one in told].count(True) == 1
+
+
+def test_a_node_counts_warnings_that_are_too_many_to_log(folder: Path) -> None:
+    write(folder, *["schedule: '@daily', command: no-such-program-x"] * (WARNINGS_LOGGED_MAX + 5))
+    told = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
+    assert len(told) == WARNINGS_LOGGED_MAX + 1
+    assert told[-1] == "5 more warnings: `detent validate` lists them"

@@ -75,6 +75,12 @@ def test_a_shell_of_its_own_runs_the_lines_after_it() -> None:
     assert second.words == ("/bin/bash", "-c", "b") and dict(second.env) == {"SHELL": "/bin/bash"}
 
 
+def test_a_shell_of_a_crontab_is_converted_to_the_field_shell() -> None:
+    made = convert_crontabs([File("SHELL=/bin/bash\n* * * * * a | b\n", "user")], Here())
+    [job] = made.document["jobs"]
+    assert (job["command"], job["shell"]) == ("a | b", ["/bin/bash", "-c"])
+
+
 def test_a_command_runs_in_its_users_home_or_in_HOME() -> None:
     text = "0 0 * * * root a\n0 0 * * * ann b\nHOME=/srv\n0 0 * * * ann c\n"
     made = works(text, "system", homes={"root": "/root", "ann": "/home/ann"})

@@ -79,7 +79,7 @@ def test_what_is_printed_loads_as_the_same_jobs(
 def test_a_file_that_only_converts_is_not_run_and_says_what_to_do(
     name: str, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["validate", str(CORPUS / name)]) != 0
+    assert main(["validate", "-f", str(CORPUS / name)]) != 0
     said = capfd.readouterr().err
     assert words in said and f"detent convert {CORPUS / name} > detent.yaml" in said
 

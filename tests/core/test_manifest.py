@@ -1,5 +1,6 @@
 """What becomes of a sound manifest: jobs, defaults, variables, hooks, settings, warnings."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -107,6 +108,40 @@ def test_hooks_have_names_and_run_where_the_command_runs() -> None:
         "on_failure.1": Command(words=("notify", "-x"), user="www"),
         "on_failure.2": Request(url="https://h/y", method="POST"),
     }
+
+
+def test_a_shell_runs_the_texts_of_a_job_and_no_list_of_words() -> None:
+    bash = ["/bin/bash", "-o", "pipefail", "-c"]
+    made = load(
+        {"command": "x", "shell": bash, "on_failure": ["y", ["z"]]},
+        {"command": ["x"]},
+        {"call": "a:b", "on_failure": "y"},
+        defaults={"shell": ["/bin/dash", "-c"]},
+    ).jobs
+    assert made[0].work == Command(words=(*bash, "x"))
+    assert made[0].hooks == {"on_failure": Command(words=(*bash, "y")), "on_failure.1": Command(words=("z",))}
+    assert made[1].work == Command(words=("x",))
+    assert made[2].hooks == {"on_failure": Command(words=("/bin/sh", "-c", "y"))}
+
+
+def test_the_default_shell_is_left_out_of_the_canonical_form() -> None:
+    plain, bash = {"command": "x"}, {"command": "x", "shell": ["/bin/bash", "-c"]}
+    said = load(plain, {**plain, "shell": ["/bin/sh", "-c"]}, bash).canonical
+    assert ["shell" in text for text in said.values()] == [False, False, True]
+
+
+def test_a_webhook_is_a_request_and_its_canonical_form_is_ordered() -> None:
+    headers = {"b": "2", "a": "1"}
+    webhook = {"body": '{"text": "{{fire}}"}', "headers": headers, "url": "http://h/x"}
+    manifest = load({"command": "x", "on_failure": [webhook, {"url": "http://h/y", "body": ""}]})
+    hooks = manifest.jobs[0].hooks
+    assert hooks["on_failure"] == Request(
+        "http://h/x", headers=(("a", "1"), ("b", "2")), body='{"text": "{{fire}}"}'
+    )
+    assert hooks["on_failure.1"] == Request("http://h/y")
+    first, second = json.loads(manifest.canonical["demo.j0"])["on_failure"]
+    assert [*first] == ["url", "headers", "body"] and [*first["headers"]] == ["a", "b"]
+    assert second == {"url": "http://h/y"}
 
 
 def test_on_late_is_called_after_a_minute_unless_said_otherwise() -> None:

@@ -39,6 +39,10 @@ def only(**fields: Any) -> dict[str, Any]:
     return top(jobs=[{"name": "a", **fields}])
 
 
+def webhook(**fields: Any) -> dict[str, Any]:
+    return job(on_skip={"url": "http://h/x", **fields})
+
+
 def call(function: str = "a.b:c", **fields: Any) -> dict[str, Any]:
     return only(schedule="@daily", call=function, **fields)
 
@@ -249,6 +253,30 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("run on two", job(run_on="two"), "jobs/0/run_on", "one or every"),
     ("a hook's URL without host", job(on_failure="http://"), "jobs/0/on_failure", "none with a host"),
     ("words as hooks", job(on_failure=["notify", "--now"]), "jobs/0/on_failure/1", "[[program, word, …]]"),
+    ("a webhook without URL", job(on_skip={"body": "1"}), "jobs/0/on_skip", "its `url` is missing"),
+    ("a misspelt field of a webhook", webhook(boddy="1"), "jobs/0/on_skip/boddy", 'did you mean "body"?'),
+    (
+        "a misspelt placeholder",
+        webhook(body='{"text": "{{reson}}"}'),
+        "jobs/0/on_skip",
+        'unknown placeholder "{{reson}}"; did you mean "reason"?',
+    ),
+    ("a placeholder from nowhere", webhook(body='"{{zz}}"'), "jobs/0/on_skip", "allowed are app, job, fire"),
+    ("an open placeholder", webhook(body='"{{fire"'), "jobs/0/on_skip", "{{ is not closed"),
+    ("a body that is no JSON", webhook(body="{text: {{fire}}}"), "jobs/0/on_skip", "it is not JSON"),
+    ("a header of two lines", webhook(headers={"A": "b\nc"}), "jobs/0/on_skip/headers/A", "on one line"),
+    ("a shell as a text", job(shell="/bin/bash -c"), "jobs/0/shell", "words; write [/bin/bash, -c]"),
+    ("a shell for words", job(command=["a"], shell=["/bin/bash", "-c"]), "jobs/0/shell", "a `command` that"),
+    ("a shell without a word", job(shell=[]), "jobs/0/shell", "from 1 to 1,000"),
+    (
+        "a shell for a request",
+        top(jobs=[{**CALL, "shell": ["/bin/bash", "-c"]}]),
+        "jobs/0/shell",
+        "it goes with `command`",
+    ),
+    ("a misspelt timeout", job(timeuot=5), "jobs/0/timeuot", 'did you mean "policy/timeout_seconds"?'),
+    ("a timeout without its unit", policy(timeout=5), "jobs/0/policy/timeout", '"timeout_seconds"?'),
+    ("a misspelt zone", job(timezon="UTC"), "jobs/0/timezon", 'did you mean "timezone"?'),
     ("no hooks", job(on_skip=[]), "jobs/0/on_skip", "from 1 to 16"),
     ("late after nothing", job(on_late="x", late_after_seconds=0), "jobs/0/late_after_seconds", "from 1"),
     ("a description that is none", job(description=None), "jobs/0/description", "nothing is not a text"),

@@ -17,6 +17,12 @@ VALIDATORS = {version: Draft202012Validator(schema(version)) for version in (1, 
 BEYOND_A_SCHEMA = {
     "an app with a line break",  # ECMA's $ refuses it; that of Python, which this validator uses, does not
     "two jobs of one name",
+    "a misspelt placeholder",
+    "a placeholder from nowhere",
+    "an open placeholder",
+    "a body that is no JSON",
+    "a shell for words",
+    "a shell for a request",
     "a bad minute",
     "a schedule that never fires",
     "variables in a schedule",

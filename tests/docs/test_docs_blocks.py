@@ -116,7 +116,7 @@ NOT_RUN = [
 @pytest.mark.parametrize(("place", "words"), NOT_RUN, ids=[place for place, _ in NOT_RUN])
 def test_a_command_that_is_not_run_has_a_verb_and_options_that_exist(place: str, words: list[str]) -> None:
     assert words[0] in VERBS, place
-    parser_of(words[0]).parse_args(words)
+    parser_of(words[0]).parse_args(words[1:])
 
 
 @pytest.fixture

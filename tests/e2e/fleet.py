@@ -215,7 +215,7 @@ class Fleet:
 
     def launch(self, *options: str, **env: str) -> NodeProcess:
         """Start a node that may have to wait for its store, or refuse to."""
-        words = [*self._prefix, sys.executable, "-m", "detent", "run", str(self.file), *options]
+        words = [*self._prefix, sys.executable, "-m", "detent", "run", "-f", str(self.file), *options]
         words += ["--store", self.node_url]
         node = NodeProcess(words, self.env | env, self.directory / f"node-{len(self.nodes)}.log")
         self.nodes.append(node)

@@ -118,7 +118,7 @@ def test_a_cronlock_file_runs_as_it_did(fleet: Fleet) -> None:
     file = fleet.directory / "cronlock.yaml"
     document = {"node": {"grace_period": "0s"}, "redis": {"address": "localhost:6379"}, "jobs": jobs}
     file.write_text(yaml.safe_dump(document))
-    node = start(fleet, str(file), WHO="you")
+    node = start(fleet, "-f", str(file), WHO="you")
 
     node.wait("skipped", job="slow", count=2)
     node.wait("timed-out", job="hangs")
@@ -137,7 +137,7 @@ def test_two_cronlock_files_with_different_jobs_both_run(fleet: Fleet) -> None:
         told, job = fleet.directory / f"told-{name}", f"{{name: {name}, schedule: '@every 1s', command: "
         file = fleet.directory / f"{name}.yaml"
         file.write_text(f"redis: {{key_prefix: 'shop:'}}\njobs:\n  - {job}echo {name} >> {told}}}\n")
-        start(fleet, str(file))
+        start(fleet, "-f", str(file))
     for name in ("one", "two"):
         told = fleet.directory / f"told-{name}"
         wait_for(

@@ -107,7 +107,7 @@ def test_a_fire_that_was_to_stop_when_its_node_died_keeps_its_attempt(fleet: Fle
 def test_a_log_whose_reader_has_gone_stops_no_node(fleet: Fleet) -> None:
     fleet.write(fleet.job("tick", "sleep", "0"))
     reader, writer = os.pipe()
-    words = [sys.executable, "-m", "detent", "run", str(fleet.file), "--store", fleet.url]
+    words = [sys.executable, "-m", "detent", "run", "-f", str(fleet.file), "--store", fleet.url]
     node = subprocess.Popen(words, env=fleet.env, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer)
     os.close(writer)
     try:

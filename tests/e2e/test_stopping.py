@@ -43,7 +43,7 @@ def test_work_may_end_while_its_node_drains(fleet: Fleet, signum: int) -> None:
     fleet.witness.wait_start("short")
 
     node.send(signum)
-    node.wait("draining")
+    assert key in node.wait("draining")["running"]
     launched = len(fleet.witness.starts("tick"))
     assert node.process.wait(30) == 0
     assert fleet.row(key).outcome == ("succeeded", "")

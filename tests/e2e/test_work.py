@@ -127,6 +127,33 @@ def test_a_failure_calls_its_hooks_once_with_what_happened(fleet: Fleet, receive
     assert fire["attempts"] == 2
 
 
+def test_a_webhook_with_a_body_of_its_own_needs_no_script(fleet: Fleet, receiver: Receiver) -> None:
+    chat = {
+        "url": f"{receiver.url}/chat",
+        "headers": {"X-Team": "night"},
+        "body": '{"text": "{{fire}} {{outcome}}: {{reason}}\\n{{output_tail}}", "code": {{exit_code}}}',
+    }
+    command = """printf 'it said "no\\n'; exit 3"""
+    fleet.write({"name": "job", "schedule": NEVER, "command": command, "on_failure": chat})
+    fleet.start()
+    row = fleet.wait_over(fleet.fire("job"))
+    [hook] = wait_for(lambda: fleet.find(origins=("hook",)), what="the hook")
+    assert fleet.wait_over(hook.fire.key).outcome == ("succeeded", "")
+    [called] = receiver.received
+    assert (called.headers["Content-Type"], called.headers["X-Team"]) == ("application/json", "night")
+    told = {"text": f'{row.fire.key} failed: exit 3\nit said "no\n', "code": 3}
+    assert json.loads(called.body) == told
+
+
+def test_a_shell_of_its_own_fails_where_the_first_of_a_pipe_fails(fleet: Fleet) -> None:
+    piped = {"schedule": NEVER, "command": "false | cat"}
+    bash = {**piped, "name": "bash", "shell": ["/bin/bash", "-o", "pipefail", "-c"]}
+    fleet.write({**piped, "name": "sh"}, bash)
+    fleet.start()
+    assert fleet.wait_over(fleet.fire("sh")).outcome == ("succeeded", "")
+    assert fleet.wait_over(fleet.fire("bash")).outcome == ("failed", "exit 1")
+
+
 def _assert_hook_environment(file: Path, key: str) -> None:
     env = dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
     expected = {

@@ -30,7 +30,7 @@ class ServerFleet(Fleet):
 
     def refusal(self) -> str:
         """What `detent run` says when it ends by itself."""
-        words = [sys.executable, "-m", "detent", "run", str(self.file)]
+        words = [sys.executable, "-m", "detent", "run", "-f", str(self.file)]
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr

@@ -35,7 +35,7 @@ def apply(folder: Path, manifest: dict[str, object], *words: str) -> None:
     programs = folder / "bin" if (folder / "bin").exists() else put_private_crontab(folder)
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "XDG_STATE_HOME": str(folder / "state")}
     given = ["--host", "crontab", "--spec-dir", str(folder / "specs"), *words]
-    command = [sys.executable, "-m", "detent", "apply", str(folder / "detent.json"), *given]
+    command = [sys.executable, "-m", "detent", "apply", "-f", str(folder / "detent.json"), *given]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""plan, apply, drift, adopt; list, show, prune and history with --host: what they say and leave behind."""
+"""plan, apply, drift, adopt, unapply; list, show and history with --host: what they print and change."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ def systemd(folder: Path) -> tuple[str, ...]:
     return ("--host", "systemd", "--unit-dir", "units", *PROGRAM)
 
 
+def where(host: tuple[str, ...]) -> tuple[str, ...]:
+    """The options that are enough to find what is there."""
+    return host[:4]
+
+
 def seen(folder: Path) -> dict[str, str]:
     """All that hosts and triggers would see."""
     places = look_at(folder / "units", folder / "specs")
@@ -105,42 +110,43 @@ def test_list_shows_what_is_there_and_prune_takes_it_away(
     host: tuple[str, ...], detent: Detent, folder: Path
 ) -> None:
     detent("apply", *host)
-    listed = detent("list", *host, "-o", "json").json
+    listed = detent("list", *where(host), "-o", "json").json
     assert {one["job"] for one in listed} == {"shop.backup", "shop.report"}
     assert all(one["intact"] for one in listed)
-    assert detent("list", *host, "--app", "sho", "-o", "json").json == []
-    gone = detent("prune", *host)
+    assert detent("list", *where(host), "--app", "sho", "-o", "json").json == []
+    gone = detent("unapply", *where(host))
     assert gone.code == 0 and len(gone.out.splitlines()) == len(listed)
     assert seen(folder) == {"crontab": ""}
-    assert detent("list", *host, "-o", "json").json == []
-    assert "nothing to take away" in detent("prune", *host).err
+    assert detent("list", *where(host), "-o", "json").json == []
+    assert "nothing to remove" in detent("unapply", *where(host)).err
 
 
-def test_prune_needs_no_manifest_but_an_app(host: tuple[str, ...], detent: Detent, folder: Path) -> None:
+def test_unapply_needs_no_manifest_but_an_app(host: tuple[str, ...], detent: Detent, folder: Path) -> None:
     detent("apply", *host)
     (folder / "detent.yaml").unlink()
-    assert "--app" in detent("prune", *host).err
+    assert "--app" in detent("unapply", *where(host)).err
     assert seen(folder) != {"crontab": ""}
-    detent("prune", *host, "--app", "shop")
+    detent("unapply", *where(host), "--app", "shop")
     assert seen(folder) == {"crontab": ""}
 
 
-def test_show_tells_how_a_job_stands_there(host: tuple[str, ...], detent: Detent) -> None:
-    assert {one["state"] for one in detent("show", "backup", *host, "-o", "json").json} == {"missing"}
+def test_show_prints_what_the_host_has_of_a_job(host: tuple[str, ...], detent: Detent) -> None:
+    assert "nothing was written there by detent" in detent("show", "backup", *where(host)).err
     detent("apply", *host)
-    shown = detent("show", "backup", *host)
-    assert "# shop.backup.json: unchanged" in shown.out and "detent trigger" in shown.out
+    shown = detent("show", "backup", *where(host))
+    assert "# shop.backup.json: as written" in shown.out and "detent trigger" in shown.out
     assert "report" not in shown.out
 
 
 def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
-    assert "nothing was changed" in detent("history", *host).err
+    assert "nothing was changed" in detent("history", *host[:2]).err
     detent("apply", *host)
-    detent("prune", *host)
-    told = detent("history", *host, "-o", "json", "-n", "100").json
-    assert {one["verb"] for one in told} == {"apply", "prune"}
-    assert told[0]["verb"] == "prune" and told[0]["app"] == "shop" and told[0]["user"]
-    assert {one["job"] for one in detent("history", "backup", *host, "-o", "json").json} == {"shop.backup"}
+    detent("unapply", *where(host))
+    told = detent("history", *host[:2], "-o", "json", "-n", "100").json
+    assert {one["verb"] for one in told} == {"apply", "unapply"}
+    assert told[0]["verb"] == "unapply" and told[0]["app"] == "shop" and told[0]["user"]
+    told = detent("history", "backup", *host[:2], "-o", "json").json
+    assert {one["job"] for one in told} == {"shop.backup"}
 
 
 def test_a_removed_job_goes_and_a_disabled_one_never_comes(
@@ -157,7 +163,7 @@ def test_a_removed_job_goes_and_a_disabled_one_never_comes(
 def test_racing_applies_leave_one_of_each(host: tuple[str, ...], detent: Detent, folder: Path) -> None:
     detent("apply", *host)
     alone = seen(folder)
-    detent("prune", *host)
+    detent("unapply", *where(host))
     env = environment(folder, DETENT_SPEC_DIR=str(folder / "specs"))
     words = [sys.executable, "-m", "detent", "apply", *host]
     racers = [subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE) for _ in range(3)]
@@ -211,7 +217,7 @@ def test_an_atomic_write_keeps_mode_and_owner_and_a_backup_is_there(
     assert after.st_ino != before.st_ino
     (backup,) = (folder / "state" / "detent" / "hosts" / "backups").iterdir()
     assert backup.read_text() == FOREIGN_SYSTEM
-    detent("prune", *crontab)
+    detent("unapply", *where(crontab))
     assert table.read_text() == FOREIGN_SYSTEM
 
 
@@ -222,7 +228,7 @@ def test_a_spec_loads_as_a_manifest_and_keeps_a_password_to_its_owner(
     spec = folder / "specs" / "shop.backup.json"
     assert stat.S_IMODE(spec.stat().st_mode) == 0o644
     assert json.loads(spec.read_text())["store"] == {"url": f"sqlite:///{folder}/fires.db"}
-    assert detent("validate", str(spec)).code == 0
+    assert detent("validate", "-f", str(spec)).code == 0
     secret = "postgresql://me:hunter2@db/shop"
     planned = detent("plan", *crontab, "--store", secret)
     assert "***" in planned.out and "hunter2" not in planned.out
@@ -273,11 +279,11 @@ def test_an_unsigned_job_of_an_app_that_serves_its_manifest_is_a_warning(
     with serving(answer) as served:
         url = f"http://127.0.0.1:{served.port}"
         document["jobs"] = [{**SERVED, "request": {"url": f"{url}/a"}}]
-        planned = detent("plan", url, *crontab)
+        planned = detent("plan", "-f", url, *crontab)
         assert planned.code == 0 and "shop.a: its requests to" in planned.err and "not signed" in planned.err
-        signed = detent("plan", url, *crontab, "--secret-ref", "env:KEY")
+        signed = detent("plan", "-f", url, *crontab, "--secret-ref", "env:KEY")
         assert signed.code == 0 and "not signed" not in signed.err
-        assert detent("apply", url, *crontab, "--secret-ref", "env:KEY").code == 0
+        assert detent("apply", "-f", url, *crontab, "--secret-ref", "env:KEY").code == 0
     spec = json.loads((folder / "specs" / "shop.a.json").read_text())
     assert spec["jobs"][0]["auth"] == {"secret_refs": ["env:KEY"]}
 
@@ -425,3 +431,15 @@ def test_a_line_that_triggers_the_job_already_is_taken_over(
     )
     assert detent("adopt", *crontab).code == 0
     assert (folder / "crontab").read_text().count(" trigger ") == 1
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "unapply", "history", "status", "prune"])
+def test_a_verb_that_writes_nothing_to_a_host_has_no_options_for_writing(detent: Detent, verb: str) -> None:
+    said = detent(verb, "--help").out
+    assert not any(option in said for option in ("--cpu", "--image", "--role-arn", "--detent", "--render"))
+
+
+def test_prune_is_about_history_only(detent: Detent) -> None:
+    assert "--host" not in detent("prune", "--help").out
+    said = detent("prune", "--host", "crontab")
+    assert said.code == 2 and "unexpected argument: --host" in said.err

@@ -213,4 +213,4 @@ def test_render_prints_the_objects_and_asks_no_cluster(
         ("ConfigMap", "shop"),
         ("CronJob", "shop"),
     ]
-    assert "--render is for `detent apply`" in detent("drift", *words).err
+    assert "unexpected argument: --render" in detent("drift", *words).err

@@ -37,7 +37,7 @@ TIMERS = ["detent-shop.tick-0.timer", "detent-shop.knock-0.timer"]
 
 
 def detent(systemd: Nested, verb: str, *words: str) -> tuple[int, str]:
-    given = [f"{WORLD}/detent.json"] if verb in ("apply", "drift") else ["--file", f"{WORLD}/detent.json"]
+    given = ["-f", f"{WORLD}/detent.json"]
     host = ["--host", "systemd", "--spec-dir", SPECS]
     done = systemd.run(DETENT, verb, *given, *host, *words)
     assert "Traceback" not in done.stderr
@@ -69,7 +69,7 @@ def test_timers_fire_real_triggers_and_a_stopped_timer_is_drift(tmp_path: Path) 
         assert code == 5 and TIMERS[0] in told and TIMERS[1] not in told
         assert detent(systemd, "apply") == (0, f"updated {TIMERS[0]}\n")
         assert systemd.run("systemctl", "is-active", *TIMERS).stdout.split() == ["active", "active"]
-        assert detent(systemd, "prune")[0] == 0
+        assert detent(systemd, "unapply")[0] == 0
         left = systemd.run("systemctl", "list-units", "--all", "--plain", "detent-shop*.timer").stdout
         assert "detent-shop" not in left
     assert not list((tmp_path / "units").glob("detent-*"))

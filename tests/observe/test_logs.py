@@ -49,7 +49,24 @@ def test_every_event_can_be_worded() -> None:
         emit = log_to(stream, style, quiet=frozenset())
         for event in EVENTS:
             emit(event, app="a", node="n", jobs=["a.b"], again_in_s=1.5, instants=3, attempt=2, late_s=61)
-        assert len(stream.getvalue().splitlines()) == len(EVENTS)
+        hidden = 0 if style == "json" else 1  # the start of a fire
+        assert len(stream.getvalue().splitlines()) == len(EVENTS) - hidden
+
+
+@pytest.mark.parametrize(("style", "lines"), [("json", 2), ("plain", 1), ("coloured", 1)])
+def test_a_terminal_gets_one_line_a_fire(style: Style, lines: int) -> None:
+    stream = io.StringIO()
+    emit = log_to(stream, style)
+    emit("fire-started", fire="a.b@1", attempt=1)
+    emit("success", fire="a.b@1", took_ms=12)
+    assert len(stream.getvalue().splitlines()) == lines
+
+
+def test_a_terminal_is_told_what_a_node_that_stops_waits_for() -> None:
+    stream = io.StringIO()
+    log_to(stream, "plain")("draining", node="n", drain_s=25.0, running=["a.b@1", "a.c@1", "a.d@1", "a.e@1"])
+    assert "still running: a.b@1, a.c@1, a.d@1 and 1 more" in stream.getvalue()
+    assert "waits at most 25 s; a second Ctrl-C ends it at once" in stream.getvalue()
 
 
 def test_a_reader_that_went_away_breaks_nothing() -> None:

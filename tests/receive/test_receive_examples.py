@@ -78,7 +78,7 @@ def test_a_trigger_whose_store_has_forgotten_is_answered_without_a_second_run(tm
         with urlopen(f"{server.url}/.well-known/cron-manifest", timeout=30) as served:
             (tmp_path / "detent.json").write_bytes(served.read())
         for number in range(2):  # each with a store of its own, as if the first one had been lost
-            words = ["trigger", "billing.note", "--manifest", "detent.json", "--due", "2026-03-01T02:00:00Z"]
+            words = ["trigger", "billing.note", "-f", "detent.json", "--due", "2026-03-01T02:00:00Z"]
             words += ["--store", f"sqlite:///{tmp_path}/{number}.db", "--lock-dir", str(tmp_path)]
             environ = {**os.environ, "CRON_SECRET": SECRET, "DETENT_CONFIG": ""}
             line = [sys.executable, "-m", "detent", *words]

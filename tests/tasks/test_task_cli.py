@@ -136,7 +136,7 @@ def test_the_list_tells_of_rates_and_breakers(shop: World) -> None:
 WRONG = [
     (queue("push", "sent"), 1, 'shop has no task "sent"; did you mean "send"?'),
     (queue("push", "send", "{"), 1, "they are no JSON"),
-    (queue("push", "send", "5"), 1, "a list for its positions"),
+    (queue("push", "send", "5"), 1, "a list by position"),
     (queue("push", "send"), 1, "detent: task \"send\": missing a required argument: 'to'"),
     (queue("push", "send", '["a"]', "--queue", "other"), 1, 'queue: "other" is not bulk or mail'),
     (queue("retry"), 1, "name the keys to retry"),

@@ -37,7 +37,7 @@ class SharedFleet(Fleet):
         return self._url or super().url
 
     def ring(self, name: str, *words: str) -> Rung:
-        line = [sys.executable, "-m", "detent", "trigger", f"t.{name}", "--manifest", str(self.file), *words]
+        line = [sys.executable, "-m", "detent", "trigger", f"t.{name}", "-f", str(self.file), *words]
         rung = Rung([*line, "--store", self.url], self.env, self.directory / f"ring-{len(self.rings)}.log")
         self.rings.append(rung)
         return rung

@@ -87,7 +87,7 @@ def test_a_bad_spec_is_3_and_is_explained(host: Host, spec: str, told: str) -> N
 def test_a_missing_spec_and_wrong_words_are_3(host: Host) -> None:
     assert "no spec" in host.ring("job").plain[0]
     said = host.ring("job", "--nonsense")
-    assert (said.code, said.plain[-1]) == (3, "detent: error: unrecognized arguments: --nonsense")
+    assert (said.code, said.plain[-1]) == (3, "detent trigger: error: unexpected argument: --nonsense")
     host.write("job", command="true")
     assert host.ring("job", "--due", "yesterday").code == 3
     assert "ahead" in host.ring("job", "--due", "2099-01-01T00:00:00Z").plain[0]
@@ -158,7 +158,7 @@ def test_a_manifest_serves_as_well_as_a_spec_whatever_the_work(host: Host, tmp_p
     host.write("job", call="app:work", args=[41], work_dir=str(tmp_path))
     manifest = host.specs / "t.job.json"
     moved = manifest.rename(tmp_path / "detent.json")
-    said = host.ring("job", "--manifest", str(moved), "--due", minute(3))
+    said = host.ring("job", "-f", str(moved), "--due", minute(3))
     assert (said.code, said.names[-1]) == (0, "success")
     [attempt] = host.find(key=said.one("success")["fire"])[0].attempts
     assert (attempt.result, attempt.tail) == ("42", b"called 41\n")
@@ -175,6 +175,15 @@ def test_hooks_are_called_before_the_trigger_ends(host: Host, tmp_path: Path) ->
     [asked] = app.requests
     assert json.loads(asked.body)["outcome"] == "failed"
     wait_for(lambda: not host.find(state="pending") and not host.find(state="claimed"))
+
+
+def test_a_trigger_fills_in_the_body_of_a_webhook(host: Host) -> None:
+    with serving(200) as app:
+        webhook = {"url": app.url, "body": '{"text": "{{job}} {{outcome}}: {{output_tail}}"}'}
+        host.write("job", command="echo 'say \"no\"'; exit 7", on_failure=webhook)
+        host.ring("job", "--due", minute(3))
+    [asked] = app.requests
+    assert json.loads(asked.body) == {"text": 'job failed: say "no"\n'}
 
 
 def test_the_trace_context_is_passed_on(host: Host) -> None:

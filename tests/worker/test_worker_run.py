@@ -1,4 +1,4 @@
-"""`detent run module:app` serves the app's tasks beside its jobs."""
+"""`detent run -f module:app` serves the app's tasks beside its jobs."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Works:
     # Workers.
 
     def launch(self, *words: str, verb: str = "worker", store: str = "") -> NodeProcess:
-        line = [sys.executable, "-m", "detent", verb, "worker_app:app", *words]
+        app = ["-f", "worker_app:app"] if verb == "run" else ["worker_app:app"]
+        line = [sys.executable, "-m", "detent", verb, *app, *words]
         line += ["--store", store] if store else []
         log = self.directory / f"worker-{len(self.workers)}.log"
         self.workers.append(NodeProcess(line, self.env, log))

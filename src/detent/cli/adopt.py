@@ -27,7 +27,7 @@ from detent.core.adoption import Match, match
 from detent.core.reconcile import Change, pending
 from detent.core.text import listed
 
-EXAMPLE = "detent adopt detent.yaml --host crontab --cron-file system.crontab --spec-dir specs --force"
+EXAMPLE = "detent adopt -f detent.yaml --host crontab --cron-file system.crontab --spec-dir specs --force"
 DIVERGED, NOTHING_FOUND = 6, 7
 BRING_INTO_LINE = "bring the manifest into line, or take over what differs with --force"
 NOT_THE_SAME = "it bears the name that ours needs, and says something else"
@@ -35,7 +35,9 @@ NOT_THE_SAME = "it bears the name that ours needs, and says something else"
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_host(parser)
-    parser.add_argument("--force", action="store_true", help="also what differs: the manifest's word counts")
+    parser.add_argument(
+        "--force", action="store_true", help="also replace entries that differ from the manifest"
+    )
 
 
 def main(given: argparse.Namespace) -> int:

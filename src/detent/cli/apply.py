@@ -15,12 +15,12 @@ from detent.cli.hosting import (
 from detent.cli.tables import say, write_json
 from detent.core.reconcile import Change, pending
 
-EXAMPLE = "detent apply detent.yaml --host systemd --unit-dir units --spec-dir specs"
+EXAMPLE = "detent apply -f detent.yaml --host systemd --unit-dir units --spec-dir specs"
 _DONE = {"create": "created", "update": "updated", "delete": "deleted"}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_host(parser)
+    add_host(parser, "apply")
 
 
 def main(given: argparse.Namespace) -> int:

@@ -76,8 +76,8 @@ def _check_call(call: Call, host: Host) -> Iterator[Problem]:
 def _check_program(command: Command, path: str, host: Host) -> Iterator[Problem]:
     words, search = command.words, dict(command.env).get("PATH") or host.env.get("PATH") or os.defpath
     names = [words[0]]
-    if len(words) > 2 and words[1] == "-c" and Path(words[0]).name in SHELLS:
-        names.append(first_program(words[2]))
+    if "-c" in words[1:-1] and Path(words[0]).name in SHELLS:
+        names.append(first_program(words[words.index("-c") + 1]))
     for name in names:
         if name and (fault := _fault(name, search, command.work_dir)):
             yield Problem(path, fault, code="command-not-found", advice=_advice(name))
@@ -105,7 +105,7 @@ def _fault(name: str, search: str, work_dir: str) -> str:
 
 def _advice(name: str) -> str:
     if "/" in name:
-        return "mend the path, or the file's mode"
+        return "fix the path, or make the file executable"
     user = f"; if the user is meant, write `user: {name}`" if _is_user(name) else ""
     return f"install it, give its whole path, or set PATH in `env`{user}"
 

@@ -53,7 +53,7 @@ class Usage(NamedTuple):
 def options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = f"{parser.description}\n\n{HINT}"
-    about = "for this shell; jobs: the names that it completes"
+    about = "the shell; `jobs` prints the job names that the scripts complete"
     parser.add_argument("shell", choices=(*SCRIPTS, "jobs"), help=about)
 
 
@@ -82,8 +82,7 @@ def _jobs() -> list[str]:
 
 
 def _usage(verb: str) -> Usage:
-    [parsers] = [action.choices for action in parser_of(verb)._actions if isinstance(action.choices, dict)]
-    actions = parsers[verb]._actions
+    actions = parser_of(verb)._actions
     named = tuple(_option(action) for action in actions if action.option_strings)
     plain = [action for action in actions if not action.option_strings]
     takes = frozenset(part for action in plain for part in str(action.metavar or "").split("|"))

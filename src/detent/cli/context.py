@@ -43,34 +43,28 @@ class Context(NamedTuple):
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    about = "the manifest: a file, a directory, module:app or a URL (default: ./detent.yaml)"
-    parser.add_argument("--file", metavar="FILE", action=_Named, help=about)
-    _add_others(parser)
-
-
-def add_named_file(
-    parser: argparse.ArgumentParser,
-    about: str = "the manifest: a file, a directory, module:app or a URL (default: ./detent.yaml)",
-) -> None:
-    """For verbs that a file is what they are about; `default`: the option's is not to be overwritten."""
+    """The options that name the manifest, the same for every verb."""
+    about = "the manifest: a file, a directory, module:app, a URL, or - for standard input"
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", action=_Named, default=argparse.SUPPRESS, help=about
+        "-f", "--file", metavar="FILE", action=NamedOnce, help=f"{about} (default: ./detent.yaml)"
     )
-    _add_others(parser)
-
-
-def _add_others(parser: argparse.ArgumentParser) -> None:
     signs = (
-        "signs what is asked of a URL, and the requests of jobs that name no secret: "
-        "env:NAME, file:/path or a name of the machine's secrets"
+        "the secret that signs the request to a URL, and the requests of jobs that name no secret: "
+        "env:NAME, file:/path or one of the machine's"
     )
     parser.add_argument("--secret-ref", metavar="REF", default="", help=signs)
-    about = "a crontab or a folder of them, as it is; may be repeated"
-    parser.add_argument("--crontab", metavar="FILE", dest="file", action=_Named, type=CrontabPath, help=about)
+    add_crontab(parser)
 
 
-class _Named(argparse.Action):
-    """Takes one manifest, or several crontabs, and keeps a second one from replacing the first."""
+def add_crontab(parser: argparse.ArgumentParser) -> None:
+    about = "a crontab or a directory of crontabs instead of a manifest; can be repeated"
+    parser.add_argument(
+        "--crontab", metavar="FILE", dest="file", action=NamedOnce, type=CrontabPath, help=about
+    )
+
+
+class NamedOnce(argparse.Action):
+    """Accepts one manifest or several crontabs; a second manifest is a usage error."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, _: str | None = None
@@ -79,16 +73,16 @@ class _Named(argparse.Action):
         if isinstance(before, CrontabPath) and isinstance(value, CrontabPath):
             value = CrontabPath(f"{before},{value}")
         elif before is not None:
-            parser.error(f"two manifests are named, {before} and {value}: leave one out")
+            parser.error(f"two manifests are named, {before} and {value}: name only one")
         namespace.file = value
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
-    parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
+    parser.add_argument("--store", metavar="URL", help="the store's URL (default: the manifest's)")
 
 
-def read_manifest(file: str | Path | None, secret_ref: str = "") -> Manifest:
+def read_manifest(file: sources.Place | None, secret_ref: str = "") -> Manifest:
     return sources.read_manifest(find_place(file), dict(os.environ), secret_ref)
 
 

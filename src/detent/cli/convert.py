@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from detent.cli.context import add_named_file
+from detent.cli.context import NamedOnce, add_crontab
 from detent.cli.tables import plain, say, write_json
 from detent.core.fields import JOB
 from detent.core.findings import ManifestError, Problem, worded
@@ -33,10 +33,14 @@ _BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_named_file(parser, "a cronlock file, a CronJob of Kubernetes, or a timer of systemd")
-    parser.add_argument("more", nargs="*", metavar="UNIT", help="further units of systemd, or their folders")
+    about = "a crontab, a cronlock file, a Kubernetes CronJob or a systemd timer; - for standard input"
     parser.add_argument(
-        "--to", choices=("yaml", "toml", "json"), default="yaml", help="the format (default: yaml)"
+        "file", nargs="?", metavar="FILE", action=NamedOnce, default=argparse.SUPPRESS, help=about
+    )
+    parser.add_argument("more", nargs="*", metavar="UNIT", help="more systemd units, or directories of units")
+    add_crontab(parser)
+    parser.add_argument(
+        "--to", choices=("yaml", "toml", "json"), default="yaml", help="the output format (default: yaml)"
     )
 
 

@@ -20,7 +20,7 @@ from detent.cli.doctor_host import clock_offset, host_rows
 from detent.cli.heartbeats import Heartbeat, living
 from detent.cli.tables import plain, write_json
 from detent.cli.wrapping import coloured, wrapped
-from detent.config import MACHINE_FILE, find_manifest, load_machine, load_manifest, nodes_directory
+from detent.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.core.canonical import without_password
 from detent.core.fingerprint import fingerprint
 from detent.core.lint_work import lint_secrets
@@ -28,9 +28,10 @@ from detent.core.manifest import Manifest
 from detent.core.manifest_rules import AWAY_S, time_away
 from detent.core.text import listed, plural, quote
 from detent.errors import DetentError, UsageError
+from detent.files import STDIN
 from detent.foreign_files import files_behind, read_source
 from detent.model import Call, Command, Job, Request
-from detent.module_apps import is_app
+from detent.sources import find_place
 from detent.stores.base import Diagnosis, Store
 from detent.stores.opening import promise_of, upkeep_of
 
@@ -42,7 +43,7 @@ SQLITE = "sqlite:///"
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_context(parser)
-    parser.add_argument("--strict", action="store_true", help="what is weak is an error: exit 1")
+    parser.add_argument("--strict", action="store_true", help="treat weak rows as errors: exit 1")
 
 
 def main(given: argparse.Namespace) -> int:
@@ -78,7 +79,7 @@ def _write(rows: list[Diagnosis]) -> None:
 
 def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
     env = dict(os.environ)
-    manifest, about = _read_manifest(given.file)
+    manifest, about = _read_manifest(given.file, given.secret_ref)
     yield from about
     context = with_store(manifest, given.store)
     store_rows = list(_store(context))
@@ -99,20 +100,20 @@ def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
         yield from _guests(nodes)
 
 
-def _read_manifest(named: str | None) -> tuple[Manifest | None, list[Diagnosis]]:
+def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest | None, list[Diagnosis]]:
     """The manifest, where there is a sound one, and what is to be told of its file."""
     try:
-        file = find_manifest(named)
+        file = find_place(named)
     except UsageError:
         return None, []
     try:
-        if named and is_app(named):
-            return read_manifest(named), []
-        manifest = load_manifest(file, dict(os.environ))
+        manifest = read_manifest(file, secret_ref)
     except UsageError as error:
         found = plain(str(error).splitlines()[0])
         advice = "`detent validate` tells all that is wrong with it"
         return None, [Diagnosis("manifest", "bad", found, "no node can start with it", advice)]
+    if not isinstance(file, Path) or file == STDIN:  # it has no mode
+        return manifest, []
     has_secrets = any(lint_secrets(read_source(file, dict(os.environ)).document))
     rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in files_behind(file)]
     return manifest, list(chain.from_iterable(rows))
@@ -207,5 +208,5 @@ def _guests(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
     if guests := [node.life for node in nodes if node.is_guest]:
         found = f"{_named(guests)} run within other programs"
         consequence = "nobody can end their work: what loses its claim and does not end goes on"
-        advice = "let `detent run module:app` run what must never run twice at once"
+        advice = "let `detent run -f module:app` run what must never run twice at once"
         yield Diagnosis("embedded nodes", "weak", found, consequence, advice)

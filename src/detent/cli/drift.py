@@ -8,14 +8,14 @@ from detent.cli.hosting import add_host, change_record, read_standings
 from detent.cli.tables import say, write_json, write_table
 from detent.core.reconcile import Change, pending
 
-EXAMPLE = "detent drift detent.yaml --host systemd"
+EXAMPLE = "detent drift -f detent.yaml --host systemd"
 DRIFT_FOUND = 5
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_host(parser)
     parser.add_argument(
-        "--exit-on-drift", action="store_true", help=f"end with {DRIFT_FOUND} if there is any"
+        "--exit-on-drift", action="store_true", help=f"exit with {DRIFT_FOUND} if anything differs"
     )
 
 

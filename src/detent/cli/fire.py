@@ -29,7 +29,7 @@ EXIT_MAX = 255
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="a job of the manifest: job, or app.job")
-    parser.add_argument("--wait", action="store_true", help="show what it does, and end as it ends")
+    parser.add_argument("--wait", action="store_true", help="print its output, and exit with its exit code")
     add_context(parser)
 
 

@@ -9,24 +9,25 @@ from detent import clock
 from detent.cli.context import Context, add_context, open_context
 from detent.cli.given import count
 from detent.cli.hosted import show_changes
-from detent.cli.hosting import add_host_form
 from detent.cli.names import NOT_HOOKS, stored_job
 from detent.cli.records import fire_record, reason, standing, took_s
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import duration, moment
+from detent.hosts.opening import HOSTS
 from detent.model import Query, Row
 
 EXAMPLE = "detent history backup -n 50"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", nargs="?", metavar="JOB", help="of this job only (default: of all)")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="only fires of this job (default: of all jobs)")
     parser.add_argument(
-        "-n", type=count, default=20, dest="count", metavar="N", help="how many (default: 20)"
+        "-n", type=count, default=20, dest="count", metavar="N", help="how many to list (default: 20)"
     )
-    parser.add_argument("--hooks", action="store_true", help="hooks, too")
+    parser.add_argument("--hooks", action="store_true", help="include hooks")
     add_context(parser)
-    add_host_form(parser, "instead: what was changed on this scheduler, when and by whom")
+    about = "instead: list what was changed on this host scheduler, when and by whom"
+    parser.add_argument("--host", choices=HOSTS, help=about)
 
 
 def main(given: argparse.Namespace) -> int:
@@ -38,7 +39,7 @@ def main(given: argparse.Namespace) -> int:
         write_json([fire_record(row) for row in rows])
     elif rows:
         heads = ("fire", "due", "outcome", "attempts", "took", "node", "reason")
-        write_table(heads, (_row(row, now) for row in rows))
+        write_table(heads, (_row(row, now) for row in rows), spare=("node", "attempts", "due", "took"))
     elif context.store:
         say("nothing was fired yet")
     return 0

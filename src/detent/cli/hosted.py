@@ -1,37 +1,40 @@
-"""`list`, `show`, `prune` and `history` with `--host`: what of ours is there, and what became of it."""
+"""`list`, `show` and `history` with `--host`: what a host scheduler has of our jobs, and who changed it."""
 
 from __future__ import annotations
 
 import argparse
 import os
 
-from detent.cli.apply import tell_done
 from detent.cli.context import has_manifest
-from detent.cli.hosting import change_record, host_for, read_manifests, read_standings, record_done, shown
-from detent.cli.names import find_job
+from detent.cli.hosting import host_for, read_manifests, shown
 from detent.cli.tables import say, write_json, write_table
 from detent.config import state_directory
-from detent.core.reconcile import Found, app_of, pending, reconcile
+from detent.core.reconcile import Found, app_of
 from detent.core.text import quote
-from detent.errors import UsageError
 from detent.hosts.base import recorded_changes
 
+_NOTHING = "nothing was written there by detent"
 _STATES = {True: "as written", False: "edited"}
 
 
 def list_resources(given: argparse.Namespace) -> int:
-    """What of ours a host has: of one app or, where none is named, of all."""
-    found: list[Found] = []
-    for app in _apps(given):
-        found += [one for one in host_for(given, app).find() if one.job and app in ("", app_of(one.job))]
+    """What a host has of our jobs: of one app or, where none is named, of all."""
+    found = _find(given)
     if given.output == "json":
         write_json([_found_record(one) for one in found])
     elif found:
         rows = ((one.name, one.job, one.kind, one.revision, _STATES[one.intact]) for one in found)
         write_table(("name", "job", "kind", "revision", "state"), rows)
     else:
-        say(f"--host {given.host}: nothing of detent's is there")
+        say(f"--host {given.host}: {_NOTHING}")
     return 0
+
+
+def _find(given: argparse.Namespace) -> list[Found]:
+    found: list[Found] = []
+    for app in apps_on(given):
+        found += [one for one in host_for(given, app).find() if one.job and app in ("", app_of(one.job))]
+    return found
 
 
 def _found_record(one: Found) -> dict[str, object]:
@@ -46,42 +49,23 @@ def _found_record(one: Found) -> dict[str, object]:
 
 
 def show_resources(given: argparse.Namespace) -> int:
-    """What a job looks like on a host, and how it stands there."""
-    told = []
-    for standing in read_standings(given):
-        name = find_job(standing.manifest, given.what).partition("/")[0] if given.what else ""
-        told += [change for change in standing.changes if name in ("", change.job)]
+    """What a host has of a job, in its own format."""
+    found = [one for one in _find(given) if not given.job or given.job in _names(one.job)]
     if given.output == "json":
-        write_json([change_record(change) for change in told])
+        write_json([_found_record(one) for one in found])
         return 0
-    for change in told:
-        print(f"# {change.name}: {change.state}")
-        print(shown(change.after or change.before))
+    for one in found:
+        print(f"# {one.name}: {_STATES[one.intact]}")
+        print(shown(one))
+    if not found:
+        of = f" of {quote(given.job)}" if given.job else ""
+        say(f"--host {given.host}: {_NOTHING}{of}")
     return 0
 
 
-def prune_resources(given: argparse.Namespace) -> int:
-    """Everything of an app goes from the host; what is foreign stays as it is."""
-    done = []
-    for app in _apps(given):
-        if not app:
-            raise UsageError(
-                f"whose jobs shall go from {given.host}? name the manifest with --file, or --app"
-            )
-        host = host_for(given, app)
-        with host.lock():
-            changes = pending(reconcile(app, [], host.find()))
-            if changes:
-                host.change(changes)
-                record_done(given, "prune", host.where, changes)
-        done += changes
-    if given.output == "json":
-        write_json([change_record(change) for change in done])
-    elif done:
-        tell_done(done)
-    else:
-        say(f"--host {given.host}: nothing to take away")
-    return 0
+def _names(job: str) -> tuple[str, str]:
+    """A job with its app, and without."""
+    return job, job.partition(".")[2]
 
 
 def show_changes(given: argparse.Namespace) -> int:
@@ -90,7 +74,7 @@ def show_changes(given: argparse.Namespace) -> int:
         one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == given.host
     ]
     if given.job:
-        records = [one for one in records if given.job in (one["job"], one["job"].partition(".")[2])]
+        records = [one for one in records if given.job in _names(one["job"])]
     records = records[: given.count]
     if given.output == "json":
         write_json(records)
@@ -103,7 +87,7 @@ def show_changes(given: argparse.Namespace) -> int:
     return 0
 
 
-def _apps(given: argparse.Namespace) -> list[str]:
+def apps_on(given: argparse.Namespace) -> list[str]:
     """The apps that are meant; one without a name: all."""
     if given.app:
         return [given.app]

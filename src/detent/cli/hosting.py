@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from detent import sources
-from detent.cli.context import add_named_file
+from detent.cli.context import add_file
 from detent.cli.tables import plain
 from detent.config import load_machine, state_directory
 from detent.core.canonical import without_password
@@ -25,7 +25,7 @@ from detent.core.text import listed, quote
 from detent.errors import UsageError
 from detent.foreign_files import local_timezone
 from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
-from detent.hosts.opening import HOSTS, REMOTE, host_options, open_host
+from detent.hosts.opening import HOSTS, REMOTE, Known, host_options, open_host
 from detent.model import Request
 
 _SQLITE = "sqlite:///"
@@ -45,31 +45,40 @@ class Standing(NamedTuple):
         return [*self.host.warnings(self.specs), *_unsigned_warnings(self.specs, self.served_at)]
 
 
-def add_host(parser: argparse.ArgumentParser) -> None:
-    """For verbs that are about a host alone."""
-    add_named_file(parser)
+def add_host(parser: argparse.ArgumentParser, verb: str = "") -> None:
+    """For verbs that compare a host scheduler with a manifest."""
+    add_file(parser)
     parser.add_argument("--store", metavar="URL", help="the store of the triggers (default: the manifest's)")
-    parser.add_argument("--host", choices=HOSTS, required=True, help="the scheduler that rings")
-    _add_options(parser)
+    parser.add_argument("--host", choices=HOSTS, required=True, help="the host scheduler")
+    _add_spec_dir(parser)
+    parser.add_argument(
+        "--detent", metavar="PATH", help="the program that the entries run (default: this one)"
+    )
+    _add_options(parser, [known for known in host_options() if known.option.only in ("", verb)])
 
 
-def add_host_form(parser: argparse.ArgumentParser, about: str) -> None:
-    """For verbs that have another form with `--host`."""
-    parser.add_argument("--host", choices=HOSTS, help=about)
-    parser.add_argument("--app", metavar="APP", help="with --host: of this app (default: the manifest's)")
-    _add_options(parser)
+def add_place(parser: argparse.ArgumentParser, about: str, *, required: bool = False) -> None:
+    """For verbs that only need to find what a host scheduler has."""
+    parser.add_argument("--host", choices=HOSTS, required=required, help=about)
+    parser.add_argument(
+        "--app", metavar="APP", help="with --host: only of this app (default: the manifest's)"
+    )
+    _add_spec_dir(parser)
+    _add_options(parser, [known for known in host_options() if known.option.finds])
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    about = f"where the triggers' specs are (default: $DETENT_SPEC_DIR, or {SPEC_DIR})"
+def _add_spec_dir(parser: argparse.ArgumentParser) -> None:
+    about = f"the directory of the triggers' specs (default: $DETENT_SPEC_DIR, or {SPEC_DIR})"
     parser.add_argument("--spec-dir", metavar="DIR", help=f"with --host: {about}")
-    parser.add_argument("--detent", metavar="PATH", help="with --host: the program to ring (default: this)")
-    for option, hosts in host_options():
-        told = f"with --host {listed(hosts)}: {option.about}"
+
+
+def _add_options(parser: argparse.ArgumentParser, options: list[Known]) -> None:
+    for option, hosts in options:
+        about = f"with --host {listed(hosts)}: {option.about}"
         if option.metavar:
-            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=told)
+            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=about)
         else:
-            parser.add_argument(f"--{option.name}", action="store_true", help=told)
+            parser.add_argument(f"--{option.name}", action="store_true", help=about)
 
 
 # From what was given.
@@ -130,7 +139,7 @@ def host_for(given: argparse.Namespace, app: str) -> Host:
     """The host that was named, for this app."""
     env = dict(os.environ)
     known = {known.option.name.replace("-", "_"): known for known in host_options()}
-    options = {name: getattr(given, name) for name in known if getattr(given, name)}
+    options = {name: value for name in known if (value := getattr(given, name, None))}
     for name in options:
         if given.host not in known[name].hosts:
             told = f"--{name.replace('_', '-')} is for --host {listed(known[name].hosts)}"
@@ -140,7 +149,7 @@ def host_for(given: argparse.Namespace, app: str) -> Host:
         given.host,
         Settings(
             app=app,
-            detent=given.detent or ("detent" if given.host in REMOTE else _program()),
+            detent=getattr(given, "detent", None) or ("detent" if given.host in REMOTE else _program()),
             spec_dir=_spec_dir(given, env),
             state_dir=state_directory(env),
             timezone=zone,

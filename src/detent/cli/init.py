@@ -62,7 +62,7 @@ jobs:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    place = f"a directory, or a file of that name (default: ./{MANIFEST_NAMES[0]})"
+    place = f"where to write it: a directory or a .yaml file (default: ./{MANIFEST_NAMES[0]})"
     parser.add_argument("place", nargs="?", default=".", metavar="PLACE", help=place)
 
 
@@ -74,11 +74,10 @@ def main(given: argparse.Namespace) -> int:
     if given.output == "json":
         write_json({"file": str(file), "app": app})
         return 0
-    named = "" if file == Path(MANIFEST_NAMES[0]) else f" {file}"
+    named = "" if file == Path(MANIFEST_NAMES[0]) else f" -f {file}"
     print(f"wrote {file}: three jobs of the app {app}.  Try next:")
-    print(f"  detent next{f' --file{named}' if named else ''}")
-    print(f"  detent run{named}")
-    print(f"  detent history{f' --file{named}' if named else ''}")
+    for verb in ("next", "run", "history"):
+        print(f"  detent {verb}{named}")
     return 0
 
 

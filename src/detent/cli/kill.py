@@ -19,9 +19,9 @@ EXAMPLE = "detent kill backup --wait"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    meant = "a fire's key or run id, the beginning of one, or a job: what runs or waits of it"
+    meant = "a fire's key or run id, the beginning of one, or a job (its running or waiting fire)"
     parser.add_argument("fire", metavar="FIRE", help=meant)
-    parser.add_argument("--wait", action="store_true", help="until nothing of it runs any more")
+    parser.add_argument("--wait", action="store_true", help="wait until all of its processes have ended")
     add_context(parser)
 
 

@@ -11,7 +11,7 @@ from detent import clock
 from detent.cli.context import add_context, open_manifest_context
 from detent.cli.describe import canonical, schedule_text
 from detent.cli.hosted import list_resources
-from detent.cli.hosting import add_host_form
+from detent.cli.hosting import add_place
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, find_job
 from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.tables import is_terminal, say, write_json, write_table
@@ -39,7 +39,7 @@ class Listed(NamedTuple):
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_context(parser)
-    add_host_form(parser, "what of our jobs this scheduler has")
+    add_place(parser, "instead: list what this host scheduler has of the app")
 
 
 def main(given: argparse.Namespace) -> int:

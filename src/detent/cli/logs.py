@@ -14,13 +14,13 @@ from detent.cli.words import iso
 from detent.model import Row
 from detent.stores.base import Store
 
-EXAMPLE = "detent logs backup -f"
+EXAMPLE = "detent logs backup --follow"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    meant = "a fire's key or run id, the beginning of one, or a job: its newest"
+    meant = "a fire's key or run id, the beginning of one, or a job (its newest fire)"
     parser.add_argument("fire", metavar="FIRE", help=meant)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until it is over")
+    parser.add_argument("--follow", action="store_true", help="keep printing until the fire ends")
     add_context(parser)
 
 

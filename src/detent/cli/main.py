@@ -1,6 +1,6 @@
 """The command line: finds the verb, imports it alone, and turns errors into words and exit codes.
 
-- 0: done; 1: it could not be done; 2: that is not how to ask; 130: interrupted.
+- 0: done; 1: error; 2: usage error.
 - Whatever happens, a person is told in a sentence, never by a traceback.
 - A verb is a file in this folder with `EXAMPLE`, `options(parser)` and `main(given)`.
 - `detent trigger` is started for every fire: on its way nothing is imported that it can do without.  What
@@ -18,38 +18,54 @@ if TYPE_CHECKING:
     import argparse
     from types import ModuleType
 
-VERBS = {  # verb -> what it does
-    "run": "run the jobs of a manifest until told to stop",
-    "worker": "run the tasks of an app in code, as messages ask for them",
-    "status": "on one screen: what runs, what is next, what failed, what is late",
-    "why": "why a job did or did not run at a time",
-    "init": "write a manifest to start from",
-    "validate": "check a manifest, and tell all that is wrong with it",
-    "doctor": "what of the promise this host and its store carry",
-    "convert": "another scheduler's file as a manifest",
-    "show": "what a job or a manifest says, with its defaults",
-    "next": "when jobs are due next",
-    "list": "the jobs, when they are due, and how they went",
-    "history": "what was fired, and how it ended",
-    "logs": "what a fire wrote",
-    "plan": "what `apply` would change on a host scheduler",
-    "apply": "bring a host scheduler into agreement with a manifest",
-    "drift": "where a host scheduler is not as the manifest says",
-    "adopt": "take over entries of a host scheduler that jobs of the manifest replace",
-    "fire": "fire a job now",
-    "trigger": "carry out the fire that a host's scheduler rang for",
-    "kill": "end a fire",
-    "pause": "keep jobs from firing for a while",
-    "resume": "let paused jobs fire again",
-    "queue": "what is on the queues of an app in code, and what died there",
-    "nodes": "which nodes are alive",
-    "prune": "forget old history now",
-    "completion": "a script that completes verbs, options and jobs in a shell",
-    "schema": "the JSON Schema of manifests",
-    "version": "which detent this is",
+GROUPS = {  # group -> verb -> what it does
+    "Run": {
+        "run": "run the jobs of a manifest",
+        "worker": "process messages from queues",
+        "trigger": "run one job now on behalf of cron, systemd or Kubernetes",
+    },
+    "Look": {
+        "status": "show what is running, due next, failing or late",
+        "why": "explain why a job did or did not run at a given time",
+        "list": "list the jobs, when they are due and how they last ended",
+        "next": "show when jobs are due next",
+        "history": "list past fires and their outcomes",
+        "logs": "show the output of a fire",
+        "nodes": "list live nodes",
+        "doctor": "check whether this host and its store can keep the guarantees",
+    },
+    "Act": {
+        "fire": "run a job now",
+        "pause": "stop scheduling jobs for a while",
+        "resume": "start scheduling them again",
+        "kill": "stop a running fire",
+        "queue": "inspect the queues of an app, push, retry or purge messages",
+        "prune": "delete old history now",
+    },
+    "Write": {
+        "init": "create a starter manifest",
+        "validate": "check a manifest and report every problem",
+        "show": "print a job or a manifest with its defaults filled in",
+        "convert": "translate a crontab, cronlock file, CronJob or timer",
+    },
+    "Host schedulers (cron, systemd, Kubernetes, EventBridge)": {
+        "plan": "show what `apply` would change",
+        "apply": "write the jobs of a manifest to a host scheduler",
+        "drift": "list where a host scheduler differs from the manifest",
+        "adopt": "replace a host scheduler's own entries with jobs of the manifest",
+        "unapply": "remove the jobs of an app from a host scheduler",
+    },
+    "Other": {
+        "help": "show the help of a verb",
+        "completion": "print a completion script for bash, zsh or fish",
+        "schema": "print the JSON Schema of manifests",
+        "version": "print the version of detent",
+    },
 }
-SAID_IN_USAGE = 2
-INTERRUPTED = 130  # 128 + SIGINT
+VERBS = {verb: meaning for group in GROUPS.values() for verb, meaning in group.items()}
+VERB_WIDTH = max(map(len, VERBS))
+SUMMARY = "A scheduler for jobs that must run once: not zero times, not twice, not on top of each other."
+USAGE_ERROR = 2
 NOT_TRIED = 3  # by `trigger`, where 1 and 2 tell how a fire ended
 
 
@@ -65,10 +81,8 @@ def main(words: list[str] | None = None) -> int:
             _leave_at_once(code)
         return code
     except SystemExit as end:  # argparse has said why
-        code = end.code if isinstance(end.code, int) else SAID_IN_USAGE
+        code = end.code if isinstance(end.code, int) else USAGE_ERROR
         return NOT_TRIED if is_trigger and code else code
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
         _forget_output()
         return 0
@@ -82,9 +96,6 @@ def _run_trigger(words: list[str]) -> int | None:
     import gc
 
     gc.disable()
-    from detent.cli import shortcut
-
-    shortcut.take()
     from detent.cli.trigger import run
 
     return run(words)
@@ -99,40 +110,62 @@ def _leave_at_once(code: int) -> None:
 def _run(words: list[str]) -> int:
     from detent.core.text import did_you_mean, quote
 
-    verb = words[0] if words and not words[0].startswith("-") else ""
-    if verb and verb not in VERBS:
-        advice = did_you_mean(verb, VERBS) or "; `detent --help` lists them"
-        print(f"detent: there is no verb {quote(verb)}{advice}", file=sys.stderr)
-        return SAID_IN_USAGE
-    parser = parser_of(verb)
     if not words:
-        parser.print_help(sys.stderr)
-        return SAID_IN_USAGE
-    given = parser.parse_args(["version"] if words == ["--version"] else words)
-    result: int = _module(given.verb).main(given)
+        print(overview(), file=sys.stderr)
+        return USAGE_ERROR
+    if words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    verb, *rest = ["version"] if words[0] == "--version" else words
+    if verb not in VERBS:
+        what = "option" if verb.startswith("-") else "verb"
+        advice = did_you_mean(verb, VERBS) or "; `detent help` lists the verbs"
+        print(f"detent: there is no {what} {quote(verb)}{advice}", file=sys.stderr)
+        return USAGE_ERROR
+    result: int = _module(verb).main(parse(verb, rest))
     return result
+
+
+def overview() -> str:
+    """The verbs by group."""
+    lines = [SUMMARY, "", "usage: detent VERB [options]"]
+    for group, verbs in GROUPS.items():
+        lines += ["", group, *(f"  {verb:<{VERB_WIDTH}}  {meaning}" for verb, meaning in verbs.items())]
+    return "\n".join([*lines, "", "`detent help VERB` describes a verb and its options."])
+
+
+def parse(verb: str, words: list[str]) -> argparse.Namespace:
+    """The options of a verb.  Exits with the usage where a word is not one of them."""
+    parser = parser_of(verb)
+    given, surplus = parser.parse_known_args(words)
+    if surplus:
+        parser.error(f"unexpected argument: {surplus[0]}{_advice(surplus[0], parser)}")
+    return given
+
+
+def _advice(word: str, parser: argparse.ArgumentParser) -> str:
+    from detent.core.text import did_you_mean
+
+    options = [name for action in parser._actions for name in action.option_strings]
+    if word.startswith("-"):
+        return did_you_mean(word.partition("=")[0], options)
+    return f"; name the manifest with `-f {word}`" if "--file" in options else ""
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
     import argparse
 
+    module = _module(verb)
     parser = argparse.ArgumentParser(
-        prog="detent",
-        description="A scheduler for jobs that must run once: not zero times, not twice.",
-        epilog="`detent VERB --help` tells more of each.",
+        prog=f"detent {verb}",
+        description=_sentence(VERBS[verb]),
+        epilog=f"example: {module.EXAMPLE}",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="store_true", help=VERBS["version"])
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, meaning in VERBS.items():
-        own = verbs.add_parser(name, help=meaning, description=_sentence(meaning), allow_abbrev=False)
-        own.add_argument(
-            "-o", "--output", choices=("text", "json"), default="text", help="for people, or for programs"
-        )
-        if name == verb:
-            module = _module(name)
-            own.epilog = f"example: {module.EXAMPLE}"
-            module.options(own)
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="text for people, JSON for programs"
+    )
+    module.options(parser)
     return parser
 
 

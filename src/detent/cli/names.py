@@ -61,7 +61,7 @@ def job_of(manifest: Manifest, name: str) -> Job:
 def _advice(text: str, manifest: Manifest) -> str:
     shorts = [name.partition(".")[2] for name in manifest.canonical]
     close = did_you_mean(text, [*manifest.canonical] if "." in text else shorts)
-    return close or f"; there {_are(shorts)}"
+    return close or (f"; there {_are(shorts)}" if shorts else ", which has no jobs")
 
 
 def _are(names: Collection[str]) -> str:
@@ -71,14 +71,20 @@ def _are(names: Collection[str]) -> str:
 
 
 def stored_job(context: Context, text: str) -> str:
-    """The job's name in the store, also where there is no manifest to ask."""
+    """The name in the store of a job, or of a task that has messages there."""
     if context.manifest:
-        return find_job(context.manifest, text)
+        task = text if text.startswith(f"{context.app}.") else f"{context.app}.{text}"
+        is_task = task not in context.manifest.canonical and _has_fires(context, task)
+        return task if is_task else find_job(context.manifest, text)
     store = need_store(context)
     if store.find(Query(job=text, limit=1)):
         return text
     known = {row.fire.job for row in store.find(Query(limit=SCAN_MAX))}
     raise UsageError(f"no job {quote(text)} in the store{did_you_mean(text, known)}; write it as app.job")
+
+
+def _has_fires(context: Context, name: str) -> bool:
+    return context.store is not None and bool(context.store.find(Query(job=name, limit=1)))
 
 
 def apps_of(context: Context) -> list[str]:

@@ -38,12 +38,12 @@ class Coming(NamedTuple):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", nargs="?", metavar="JOB", help="of this job only (default: of all)")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: all jobs)")
     parser.add_argument(
-        "-n", type=count, default=10, dest="count", metavar="N", help="how many (default: 10)"
+        "-n", type=count, default=10, dest="count", metavar="N", help="how many to show (default: 10)"
     )
     parser.add_argument(
-        "--from", type=instant, dest="since", metavar="TIME", help="from then on (default: now)"
+        "--from", type=instant, dest="since", metavar="TIME", help="start at this time (default: now)"
     )
     add_file(parser)
 

@@ -41,10 +41,12 @@ SHOWN_MAX = 5  # fires that go on
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_jobs(parser)
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why: it is told with each skipped fire")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="recorded with each skipped fire")
     ending = parser.add_mutually_exclusive_group()
-    ending.add_argument("--for", type=seconds, dest="for_s", metavar="TIME", help="so long, such as 2h or 3d")
-    ending.add_argument("--until", metavar="TIME", help="until then: 18:00, or 2026-11-15 02:00")
+    ending.add_argument(
+        "--for", type=seconds, dest="for_s", metavar="TIME", help="how long, such as 2h or 3d"
+    )
+    ending.add_argument("--until", metavar="TIME", help="when the pause ends: 18:00 or 2026-11-15 02:00")
     add_context(parser)
 
 

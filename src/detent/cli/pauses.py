@@ -83,8 +83,8 @@ def pause_record(pause: Pause) -> dict[str, Any]:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="by name, or by a pattern such as 'report-*'")
-    parser.add_argument("--all", action="store_true", dest="is_all", help="every job")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="a job, or a pattern such as 'report-*'")
+    parser.add_argument("--all", action="store_true", dest="is_all", help="all jobs")
 
 
 def check_jobs(given: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from detent.cli.tables import say, write_json
 from detent.cli.wrapping import coloured
 from detent.core.reconcile import Change, pending
 
-EXAMPLE = "detent plan detent.yaml --host systemd"
+EXAMPLE = "detent plan -f detent.yaml --host systemd"
 _COLOURS = {"+": "green", "-": "red", " ": "dim"}
 _HEADS = {
     "missing": "is not there yet",

@@ -11,8 +11,6 @@ from datetime import timedelta
 
 from detent.cli.context import add_context, need_store, open_context
 from detent.cli.given import keep, seconds
-from detent.cli.hosted import prune_resources
-from detent.cli.hosting import add_host_form
 from detent.cli.names import apps_of
 from detent.cli.tables import write_json
 from detent.cli.words import duration
@@ -23,17 +21,14 @@ EXAMPLE = "detent prune --older-than 90d"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    age = "forget what was over so long ago, such as 90d (default: the manifest's node.keep_days)"
-    most = "keep only so many of each job (default: the manifest's node.keep_fires)"
+    age = "delete fires that ended longer ago, such as 90d (default: the manifest's node.keep_days)"
+    most = "keep the newest N fires of each job (default: the manifest's node.keep_fires)"
     parser.add_argument("--older-than", type=seconds, dest="older_than_s", metavar="TIME", help=age)
     parser.add_argument("--keep", type=keep, metavar="N", help=most)
     add_context(parser)
-    add_host_form(parser, "instead: take the app's jobs from this scheduler")
 
 
 def main(given: argparse.Namespace) -> int:
-    if given.host:
-        return prune_resources(given)
     context = open_context(given)
     store = need_store(context)
     settings = context.manifest.node if context.manifest else NodeSettings()

@@ -30,7 +30,7 @@ SHOWN_MAX = 60  # characters of a message's arguments in a table
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("app", metavar="MODULE:APP", help="the app whose queues are meant")
+    parser.add_argument("app", metavar="MODULE:APP", help="the app in code whose queues to inspect")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (about, add, _) in ACTIONS.items():
         own = actions.add_parser(
@@ -41,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
             "--output",
             choices=("text", "json"),
             default=argparse.SUPPRESS,
-            help="for people, or for programs",
+            help="text for people, JSON for programs",
         )
         add(own)
 
@@ -227,12 +227,12 @@ def _add_none(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_queue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="this one only (default: all)")
+    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only this queue (default: all)")
 
 
 def _add_listing(parser: argparse.ArgumentParser) -> None:
     _add_queue(parser)
-    most = "how many of each queue (default: 20)"
+    most = "how many to show of each queue (default: 20)"
     parser.add_argument("-n", type=count, default=20, dest="count", metavar="N", help=most)
 
 
@@ -240,32 +240,32 @@ def _add_push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="a task of the app")
     parser.add_argument("args", nargs="?", default="[]", metavar="JSON", help=_ARGS)
     parser.add_argument(
-        "--delay", type=seconds, dest="delay_s", metavar="TIME", help="due so much later, such as 90m"
+        "--delay", type=seconds, dest="delay_s", metavar="TIME", help="how long until it is due, such as 90m"
     )
-    parser.add_argument("--priority", choices=LEVELS, help="before or after others of its queue")
-    parser.add_argument("--unique", metavar="TEXT", help="not if there is one of this text already")
-    parser.add_argument("--queue", metavar="QUEUE", help="on this one (default: the task's)")
+    parser.add_argument("--priority", choices=LEVELS, help="the priority within its queue")
+    parser.add_argument("--unique", metavar="TEXT", help="skip it if a message with this text exists")
+    parser.add_argument("--queue", metavar="QUEUE", help="the queue (default: the task's)")
 
 
 def _add_retry(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("keys", nargs="*", metavar="KEY", help="a dead message, as `dead` lists it")
-    parser.add_argument("--all", action="store_true", help="every dead message instead")
-    parser.add_argument("--queue", metavar="QUEUE", help="with --all: of this queue only")
+    parser.add_argument("--all", action="store_true", help="all dead messages")
+    parser.add_argument("--queue", metavar="QUEUE", help="with --all: only of this queue")
 
 
 def _add_purge(parser: argparse.ArgumentParser) -> None:
     _add_queue(parser)
-    parser.add_argument("--dead", action="store_true", help="forget dead messages")
-    parser.add_argument("--pending", action="store_true", help="cancel messages that wait")
+    parser.add_argument("--dead", action="store_true", help="delete dead messages")
+    parser.add_argument("--pending", action="store_true", help="cancel waiting messages")
 
 
-_ARGS = "a list for its positions, like '[\"a\", 1]', or an object for its names (default: none)"
+_ARGS = "arguments as JSON: a list by position, like '[\"a\", 1]', or an object by name (default: none)"
 Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[["Detent", argparse.Namespace], int]]
 ACTIONS: dict[str, Action] = {
-    "ls": ("how much is on each queue, its rate, its breakers", _add_none, _list),
+    "ls": ("list the queues with their sizes, rates and breakers", _add_none, _list),
     "push": ("put a message on a queue", _add_push, _push),
-    "peek": ("the next messages of a queue", _add_listing, _peek),
-    "dead": ("messages that are over and failed", _add_listing, _dead),
-    "retry": ("dead messages once more", _add_retry, _retry),
-    "purge": ("forget dead messages, or cancel what waits", _add_purge, _purge),
+    "peek": ("show the next messages of a queue", _add_listing, _peek),
+    "dead": ("list messages that failed for good", _add_listing, _dead),
+    "retry": ("run dead messages again", _add_retry, _retry),
+    "purge": ("delete dead messages, or cancel waiting ones", _add_purge, _purge),
 }

@@ -4,44 +4,58 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
+from functools import partial
 from pathlib import Path
 
-from detent.cli.context import add_named_file
-from detent.config import find_manifest
-from detent.core.text import quote
+from detent.cli.context import add_context
+from detent.cli.validate import find_warnings
+from detent.core.canonical import without_password
 from detent.daemon import Order, run, style_of, with_tasks
-from detent.errors import UsageError
-from detent.foreign_files import files_behind
+from detent.files import STDIN
+from detent.foreign_files import CrontabPath, files_behind
 from detent.module_apps import is_app, load_app
-from detent.sources import is_url, read_manifest, read_once
+from detent.sources import find_place, is_url, read_manifest, read_once
 
-EXAMPLE = "detent run detent.yaml --queues default,db"
+EXAMPLE = "detent run -f detent.yaml --queues default,db"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_named_file(
-        parser, "the manifest: a file or a directory (default: ./detent.yaml), or an app: module:name"
-    )
-    parser.add_argument("--store", metavar="URL", help="where fires are kept (default: the manifest's)")
-    which = "serve these queues only (default: default, and those of an app's tasks)"
+    add_context(parser)
+    which = "serve only these queues (default: `default` and the queues of the app's tasks)"
     parser.add_argument("--queues", default="", metavar="A,B", help=which)
-    parser.add_argument("--no-wait", action="store_true", help="fail at once if the store does not answer")
+    parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
 
 
 def main(given: argparse.Namespace) -> int:
     queues = tuple(given.queues.split(",")) if given.queues else ()
-    order = _order(given.file, queues)._replace(store=given.store, waits=not given.no_wait)
+    order = _order(given.file, given.secret_ref, queues)
+    order = order._replace(store=given.store, waits=not given.no_wait, hint=_where_to_look(given))
     return run(order, style_of(given.output, os.environ))
 
 
-def _order(place: str | Path | None, queues: tuple[str, ...]) -> Order:
-    """A node watches its manifest: it must be one on this host."""
+def _where_to_look(given: argparse.Namespace) -> str:
+    """For a person at a terminal."""
+    program = "detent" if shutil.which("detent") else sys.argv[0]
+    named = {"--crontab" if isinstance(given.file, CrontabPath) else "-f": given.file, "--store": given.store}
+    options = "".join(f" {option} {without_password(str(value))}" for option, value in named.items() if value)
+    verbs = "\n".join(f"  {program} {verb}{options}" for verb in ("status", "history", "logs JOB"))
+    return f"Ctrl-C stops this node. To see what it does, in another terminal:\n{verbs}"
+
+
+def _order(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> Order:
+    """Files are watched, a URL is read again on SIGHUP, and code and standard input are read once."""
     env = dict(os.environ)
-    if place and is_url(place):
-        raise UsageError(f"a node runs the jobs of a file or a directory, and {quote(str(place))} is a URL")
     if place and is_app(place):
         order = Order(str(place), read_once(str(place), env), env, queues=queues)
-        return with_tasks(order, load_app(str(place)))
-    file = find_manifest(place)
-    order = Order(str(file), lambda: read_manifest(file, env), env, files_behind(file))
+        return with_tasks(order._replace(warn=partial(find_warnings, place)), load_app(str(place)))
+    found = find_place(place)
+    order = Order(str(found), lambda: read_manifest(found, env, secret_ref), env)
+    if not is_url(found):  # its warnings are those of the checker: it is not asked twice
+        order = order._replace(warn=partial(find_warnings, found))
+    if found == STDIN:
+        order = order._replace(load=read_once(str(found), env))
+    elif isinstance(found, Path):
+        order = order._replace(files=files_behind(found))
     return order._replace(queues=queues) if queues else order

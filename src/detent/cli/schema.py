@@ -11,7 +11,9 @@ EXAMPLE = "detent schema --version 2 > detent.schema.json"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--version", type=int, choices=(1, 2), default=2, help="of the manifest (default: 2)")
+    parser.add_argument(
+        "--version", type=int, choices=(1, 2), default=2, help="the version of the manifest (default: 2)"
+    )
 
 
 def main(given: argparse.Namespace) -> int:

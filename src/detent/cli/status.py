@@ -34,7 +34,7 @@ class Section(NamedTuple):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--watch", action="store_true", help="go on, and redraw every second")
+    parser.add_argument("--watch", action="store_true", help="redraw every second until Ctrl-C")
     add_context(parser)
 
 

@@ -30,6 +30,8 @@ _COLOURS = {
     "disabled": "dim",
 }
 _COLOURED = ("outcome", "last", "state", "since")  # columns whose first word has a colour
+LAST_LOW = 20  # characters: less of the last column in a line cannot be read
+GAP = 2  # between columns
 _KEPT = ("job", "fire", "due", "next", "outcome")  # columns that are never broken
 
 
@@ -48,13 +50,21 @@ def write_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
 
 
-def write_table(heads: Sequence[str], rows: Iterable[Sequence[str]], kept: Sequence[str] = _KEPT) -> None:
-    """`kept` are the columns that are never broken."""
+def write_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    kept: Sequence[str] = _KEPT,
+    spare: Sequence[str] = (),
+) -> None:
+    """`kept` are the columns that are never broken; `spare` those that a narrow terminal leaves out, the
+    first one first."""
     named, cells = used(heads, rows)
     if is_terminal():
         from rich.console import Console  # late: it costs more than all the rest of a verb
 
-        Console(highlight=False, markup=False).print(rich_table(named, cells, kept))
+        console = Console(highlight=False, markup=False)
+        named, cells = fitting(named, cells, spare, console.width)
+        console.print(rich_table(named, cells, kept))
     else:
         print("\n".join(aligned(named, cells)))
 
@@ -64,6 +74,22 @@ def used(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[list[str]
     cells = [[plain(cell) for cell in row] for row in rows]
     columns = [i for i in range(len(heads)) if any(row[i] for row in cells)]
     return [heads[i] for i in columns], [[row[i] for i in columns] for row in cells]
+
+
+def fitting(
+    heads: list[str], cells: list[list[str]], spare: Sequence[str], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """The table with as many columns as fit; a last one that is not spare may be broken into lines."""
+    for name in spare:
+        widths = [max(len(row[i]) for row in (heads, *cells)) for i in range(len(heads))]
+        if heads[-1] not in spare:
+            widths[-1] = min(widths[-1], LAST_LOW)
+        if sum(widths) + GAP * (len(heads) - 1) <= width:
+            break
+        if name in heads:
+            i = heads.index(name)
+            heads, cells = heads[:i] + heads[i + 1 :], [row[:i] + row[i + 1 :] for row in cells]
+    return heads, cells
 
 
 def plain(text: str) -> str:
@@ -87,7 +113,7 @@ def rich_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for i, head in enumerate(heads):
         width = max(len(row[i]) for row in (heads, *rows)) if head in rigid else None
         table.add_column(head, no_wrap=head in kept, overflow="fold", min_width=width)

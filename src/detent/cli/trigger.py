@@ -26,22 +26,26 @@ if TYPE_CHECKING:
     from detent.model import Job
     from detent.observe.traces import Traces
 
-EXAMPLE = "detent trigger demo.backup --manifest detent.yaml"
+EXAMPLE = "detent trigger demo.backup -f detent.yaml"
 SPEC_DIR = "/etc/detent/jobs"
 MINUTE_DIGITS = 8  # of the minutes since 1970, up to the year 2160
 FLAGS = {  # of those that stand alone
-    "--tempfail": "exit 75 instead of 4",
-    "--contended-ok": "exit 0 instead of 4",
-    "--otel": "a trace of the fire and its attempts (needs detent[otel])",
+    "--tempfail": "exit with 75 instead of 4",
+    "--contended-ok": "exit with 0 instead of 4",
+    "--otel": "export a trace of the fire and its attempts (needs detent[otel])",
 }
 VALUES = {  # of those that take a value
-    "--spec-dir": ("DIR", "where the specs are (default: $DETENT_SPEC_DIR, /etc/detent/jobs)"),
-    "--manifest": ("FILE", "take the job from this manifest, and not from a spec"),
-    "--store": ("URL", "where fires are kept (default: the spec's; of scope host, this host's own)"),
-    "--lock-dir": ("DIR", "for this host's locks (default: $DETENT_LOCK_DIR, /run/detent)"),
-    "--rang-at": ("TIME", "what the host rang for, or the name of a Kubernetes Job; snapped to the schedule"),
-    "--due": ("TIME", "exactly this instant, whatever the schedule says"),
+    "--spec-dir": ("DIR", "the directory of the specs (default: $DETENT_SPEC_DIR, /etc/detent/jobs)"),
+    "--file": ("FILE", "take the job from this manifest instead of a spec"),
+    "--store": ("URL", "the store's URL (default: the spec's; for scope host, this host's own)"),
+    "--lock-dir": ("DIR", "the directory of this host's locks (default: $DETENT_LOCK_DIR, /run/detent)"),
+    "--rang-at": (
+        "TIME",
+        "when the host scheduler fired, or the name of a Kubernetes Job; moved to the due time",
+    ),
+    "--due": ("TIME", "run exactly this instant, whatever the schedule says"),
 }
+SHORT = {"-f": "--file", "-o": "--output"}
 
 
 class Asked(NamedTuple):
@@ -49,7 +53,7 @@ class Asked(NamedTuple):
 
     job: str
     spec_dir: str = ""
-    manifest: str = ""
+    file: str = ""
     store: str = ""
     lock_dir: str = ""
     rang_at: str = ""
@@ -61,9 +65,10 @@ class Asked(NamedTuple):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="APP.JOB", help="the job that was rung for")
+    parser.add_argument("job", metavar="APP.JOB", help="the job to run")
     for name, (metavar, about) in VALUES.items():
-        parser.add_argument(name, metavar=metavar, default="", help=about)
+        names = [short for short, long in SHORT.items() if long == name]
+        parser.add_argument(*names, name, metavar=metavar, default="", help=about)
     for name, about in FLAGS.items():
         parser.add_argument(name, action="store_true", help=about)
 
@@ -84,9 +89,9 @@ def read(words: list[str]) -> Asked | None:
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
+        name = SHORT.get(name, name)
         field = name[2:].replace("-", "_")
-        if name in VALUES or name in ("-o", "--output"):
-            field = "output" if name == "-o" else field
+        if name in VALUES or name == "--output":
             fields[field] = value if equals else next(rest, "-")
             if fields[field].startswith("-"):
                 return None
@@ -219,10 +224,10 @@ def _instant(text: str) -> datetime | None:
 
 
 def _manifest(asked: Asked, env: Mapping[str, str]) -> Manifest:
-    if asked.manifest:
+    if asked.file:
         from detent.sources import read_manifest
 
-        return read_manifest(asked.manifest, env)
+        return read_manifest(asked.file, env)
     return _read_spec(f"{asked.spec_dir or env.get('DETENT_SPEC_DIR') or SPEC_DIR}/{asked.job}.json", env)
 
 
@@ -239,7 +244,7 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
         if not is_too_deep(text):
             return check_manifest(loads(text), variables=env, machine=load_machine(env))
     except FileNotFoundError:
-        raise UsageError(f"no spec {path}: `detent apply` writes it, or name a --manifest") from None
+        raise UsageError(f"no spec {path}: `detent apply` writes it, or name the manifest with -f") from None
     except ValueError:
         pass
     return load_manifest(path, env)

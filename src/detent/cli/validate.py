@@ -13,7 +13,7 @@ from typing import Any
 
 from detent import clock
 from detent.cli.checks import Host, check_job
-from detent.cli.context import add_named_file
+from detent.cli.context import add_file
 from detent.cli.describe import canonical
 from detent.cli.places import is_chosen, put
 from detent.cli.places import place as place_in
@@ -22,19 +22,21 @@ from detent.cli.wrapping import coloured, wrapped
 from detent.config import check_source, load_machine
 from detent.core.findings import PROBLEMS_MAX, ManifestError, Problem, worded
 from detent.core.lint import Subject, lint_job
-from detent.core.lint_work import lint_secrets
+from detent.core.lint_work import lint_text
 from detent.core.manifest import Manifest
 from detent.core.text import plural
 from detent.errors import UsageError
 from detent.sources import Place, find_place, places_of, read_manifests, read_source
 
-EXAMPLE = "detent validate detent.yaml"
+EXAMPLE = "detent validate -f detent.yaml"
 WARNING = "warning: "
+JOBS_CHECKED_MAX = 1000  # when a node starts, which must not take long
+WARNINGS_LOGGED_MAX = 20
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    add_named_file(parser)
-    parser.add_argument("--strict", action="store_true", help="a warning is an error: exit 1")
+    add_file(parser)
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors: exit 1")
 
 
 def main(given: argparse.Namespace) -> int:
@@ -111,6 +113,20 @@ def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
 # Warnings.
 
 
+def find_warnings(place: Place, manifest: Manifest) -> list[str]:
+    """The warnings that a node logs when it starts.  Of a large manifest, only those of the checker: the
+    others are found by reading all of it again."""
+    if len(manifest.canonical) > JOBS_CHECKED_MAX:
+        return [worded(warning, str(place)) for warning in manifest.warnings]
+    found = [(one, warning) for one in places_of(place) for warning in _read(one, "")[1]]
+    lines = [
+        worded(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
+        for one, warning in found[:WARNINGS_LOGGED_MAX]
+    ]
+    more = len(found) - len(lines)
+    return [*lines, f"{plural(more, 'more warning')}: `detent validate` lists them"] if more > 0 else lines
+
+
 def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
     """A manifest, and the warnings of it in the order of its file."""
     env = dict(os.environ)
@@ -120,7 +136,7 @@ def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
         raise ManifestError(error.problems, error.file or str(place)) from None
     manifest = check_source(source, str(place), env, load_machine(env))
     placed = [place_in(source, i, one) for i, one in _doubts(manifest) if not is_chosen(source, i, one)]
-    placed += [put(source, one) for one in lint_secrets(source.document)]
+    placed += [put(source, one) for one in lint_text(source.document)]
     return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
 
 

@@ -54,11 +54,9 @@ class Account(NamedTuple):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="a job; or a fire's key, and no time")
+    parser.add_argument("job", metavar="JOB", help="a job, or the key of a fire without a time")
     form = "02:00, yesterday 02:00, 2026-11-15 02:00, 2026-11-15T02:00:00Z or now"
-    parser.add_argument(
-        "time", nargs="*", metavar="TIME", help=f"{form}; on the wall clock of the job's zone"
-    )
+    parser.add_argument("time", nargs="*", metavar="TIME", help=f"{form}; read in the job's time zone")
     add_context(parser)
 
 
@@ -198,7 +196,7 @@ def _put_by(row: Row) -> list[str]:
 def _undefined(subject: Subject) -> str:
     if subject.is_disabled:
         return "there is no fire on record, and the job is disabled in the manifest: it does not fire"
-    return "there is no fire on record; whether it was due, only its manifest can tell: name it with --file"
+    return "there is no fire on record; whether it was due, only its manifest can tell: name it with -f"
 
 
 def _nearest(job: Job, instant: datetime) -> list[datetime]:

@@ -17,21 +17,26 @@ from detent.sources import read_once
 if TYPE_CHECKING:
     from detent.app import Detent
 
+COOLDOWN_S = 60
 EXAMPLE = "detent worker shop:app mail --concurrency 8 --processes 2"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("app", metavar="MODULE:APP", help="the app whose tasks to run")
-    which = "serve these, the first one first (default: those of its tasks, and of app.allow)"
+    parser.add_argument("app", metavar="MODULE:APP", help="the app in code whose tasks to run")
+    which = "serve these queues, the first one first (default: the queues of its tasks and of app.allow)"
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=which)
-    parser.add_argument("--store", metavar="URL", help="where messages are kept (default: the app's)")
+    parser.add_argument("--store", metavar="URL", help="the store's URL (default: the app's)")
     most: dict[str, Any] = {"type": _count, "default": os.cpu_count() or 1, "metavar": "N"}
-    parser.add_argument("--concurrency", help="messages at once (default: %(default)s)", **most)
+    parser.add_argument(
+        "--concurrency", help="how many messages to run at once (default: the number of CPUs)", **most
+    )
     most |= {"default": 0, "metavar": "P"}
-    parser.add_argument("--processes", help="processes to run them in (default: as many as messages)", **most)
-    cooldown = "seconds between two asks of a store that failed 5 times in a row (default: %(default)s)"
-    parser.add_argument("--cooldown", type=_count, default=60, metavar="S", help=cooldown)
-    parser.add_argument("--no-wait", action="store_true", help="fail at once if the store does not answer")
+    parser.add_argument(
+        "--processes", help="how many processes to run them in (default: the same as --concurrency)", **most
+    )
+    cooldown = f"seconds between requests to a store that failed 5 times in a row (default: {COOLDOWN_S})"
+    parser.add_argument("--cooldown", type=_count, default=COOLDOWN_S, metavar="S", help=cooldown)
+    parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
 
 
 def main(given: argparse.Namespace) -> int:

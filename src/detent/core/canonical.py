@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from detent import jsontext as json
 from detent.core.digest import sha256
-from detent.core.fields import JOB, NODE, STORE
+from detent.core.fields import HOOKS, JOB, NODE, STORE, WEBHOOK
 from detent.core.findings import escaped
 from detent.core.shapes import Arguments, MapOf, Record
 from detent.values import Any
@@ -56,6 +56,8 @@ def _filled(record: Record, given: Mapping[str, Any]) -> dict[str, Any]:
             value = {key: value[key] for key in sorted(value)}
         elif type(shape) is Arguments:
             value = _sorted(value)
+        elif name in HOOKS:
+            value = [_filled(WEBHOOK, hook) if type(hook) is dict else hook for hook in value]
         filled[name] = value
     return filled
 

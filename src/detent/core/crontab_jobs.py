@@ -113,7 +113,7 @@ def _job(entry: Entry, here: Here, taken: set[str]) -> dict[str, Any]:
         "schedule": entry.schedule,
         "timezone": variables.get("CRON_TZ", ""),
         "policy": {"concurrency": "Forbid"} if entry.alone else {},
-        "command": _command(entry),
+        **_command(entry),
         "work_dir": escaped(home),
         "env": passed,
         "user": entry.user,
@@ -126,11 +126,12 @@ def _is_passed(name: str) -> bool:
     return name not in NOT_PASSED and not name.startswith("DETENT_")
 
 
-def _command(entry: Entry) -> str | list[str]:
+def _command(entry: Entry) -> dict[str, Any]:
+    """The command with its shell; lines after a % become its standard input."""
     shell, command = entry.variables.get("SHELL") or SHELL, escaped(entry.command)
     if entry.stdin is not None:
-        return [SHELL, "-c", FEED, "cron", escaped(entry.stdin), escaped(shell), command]
-    return command if shell == SHELL else [escaped(shell), "-c", command]
+        return {"command": [SHELL, "-c", FEED, "cron", escaped(entry.stdin), escaped(shell), command]}
+    return {"command": command} if shell == SHELL else {"command": command, "shell": [escaped(shell), "-c"]}
 
 
 def _name(entry: Entry) -> str:

@@ -7,6 +7,7 @@ Every limit has its place here; the checker, the canonical form and the JSON Sch
 from collections.abc import Callable
 
 from detent.core.shapes import (
+    BAD,
     NAME,
     Arguments,
     Checked,
@@ -29,6 +30,7 @@ TIMES = ("schedule", "schedules", "at")  # and has exactly one of these, or none
 HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 WITH_PROCESS = ("work_dir", "env", "user", "kill_after_seconds")  # a command, or a call in a process
 WITH_CALL = ("args", "isolation")
+SHELL = ("/bin/sh", "-c")
 _TASK = "[A-Za-z_][A-Za-z0-9_.-]*"
 LATE_AFTER_S = 60  # where `on_late` is given and `late_after_seconds` is not
 
@@ -95,12 +97,13 @@ def _function_shape() -> Text:
 
 
 def _first_word_fault(words: Any) -> str:
-    return "" if type(words) is str or words[0] else "the first word is empty; it names the program"
+    return "" if type(words) is not list or words[0] else "the first word is empty; it names the program"
 
 
-def _command_shape(allowed: str) -> Checked:
+def _command_shape(allowed: str, mapping: Checked | None = None) -> Checked:
     shell = Text(high=COMMAND_MAX, low=1, allowed=allowed.removesuffix(","))
-    return Checked(Either(shell, _words("word"), list, f"{allowed} or a list of words"), _first_word_fault)
+    either = Either(shell, _words("word"), list, f"{allowed} or a list of words", mapping)
+    return Checked(either, _first_word_fault)
 
 
 def _hook_fault(hook: Any) -> str:
@@ -115,17 +118,42 @@ def _hook_fault(hook: Any) -> str:
 
 
 def _hooks_shape() -> ListOf:
-    allowed = "a command for the shell, a URL that gets a POST,"
-    return ListOf(Checked(_command_shape(allowed), _hook_fault), low=1, high=16, noun="hook", lone=True)
+    allowed = "a command for the shell, a URL that gets a POST, a mapping with url, headers and body,"
+    hook = Checked(_command_shape(allowed, Checked(WEBHOOK, _webhook_fault)), _hook_fault)
+    return ListOf(hook, low=1, high=16, noun="hook", lone=True)
+
+
+def _webhook() -> Record:
+    fields = (
+        Field("url", _url_shape(), about="http:// or https:// with a host", since=2),
+        Field("headers", _headers_shape(), {}, "sent with it", since=2),
+        Field("body", Text(high=BODY_MAX), "", "with {{placeholders}}; empty: the fire as JSON", since=2),
+    )
+    return Record(fields, required=("url",))
+
+
+def _webhook_fault(hook: Any) -> str:
+    if "url" not in hook:
+        return "its `url` is missing"
+    body, headers = hook.get("body", ""), hook.get("headers", {})
+    if not body or BAD in (body, headers):
+        return ""
+    from detent.core.webhooks import body_fault  # late: few have a body of their own
+
+    return body_fault(body, headers)
+
+
+def _headers_shape() -> MapOf:
+    header = Text(high=200, pattern="[A-Za-z0-9!#$%&'*+.^_`|~-]+", allowed="a header's name", expands=False)
+    text = Text(high=8000, pattern=r"[^\x00-\x08\x0a-\x1f\x7f]*", allowed="a text on one line")
+    return MapOf(header, text, high=100, noun="header")
 
 
 def _request(version: int) -> Record:
-    header = Text(high=200, pattern="[A-Za-z0-9!#$%&'*+.^_`|~-]+", allowed="a header's name", expands=False)
-    text = Text(high=8000, pattern=r"[^\x00-\x08\x0a-\x1f\x7f]*", allowed="a text on one line")
     fields = (
         Field("method", Word(("GET", "POST", "PUT", "PATCH", "DELETE")), "POST", "how it is asked"),
         Field("url", _url_shape(), about="http:// or https:// with a host"),
-        Field("headers", MapOf(header, text, high=100, noun="header"), {}, "sent with it; ours win"),
+        Field("headers", _headers_shape(), {}, "sent with it; ours win"),
         Field("body", Text(high=BODY_MAX), "", "sent as it is"),
     )
     return Record(fields, required=("url",))
@@ -209,6 +237,7 @@ def _work_fields() -> tuple[Field, ...]:
     variables = MapOf(variable, Text(high=COMMAND_MAX), high=1000, noun="variable")
     return (
         Field("command", command, about="work: for the shell, or words without one", since=2),
+        Field("shell", _words("word"), [*SHELL], "runs a command that is a text, and text hooks", since=2),
         Field("call", _function_shape(), about="work: a Python function, package.module:function", since=2),
         Field("args", Arguments(ARGUMENTS_MAX), [], "of the call: a list, or a mapping by name", since=2),
         Field("isolation", isolation, "process", "where a call runs; only a process can be killed", since=2),
@@ -248,7 +277,7 @@ def _further_fields() -> tuple[Field, ...]:
         Field("tags", ListOf(tag, low=0, high=32, noun="tag"), [], "for people", since=2),
         Field("queue", name_shape(), "default", "only nodes that serve it run the job", since=2),
         Field("run_on", Word(("one", "every")), "one", "one node, or every host", since=2),
-        *(Field(name, _hooks_shape(), about="a command, a URL, or several", since=2) for name in HOOKS),
+        *(Field(name, _hooks_shape(), about="commands, URLs or webhooks to call", since=2) for name in HOOKS),
         Field("late_after_seconds", Number(1, YEAR_S), LATE_AFTER_S, "when `on_late` is called", since=2),
     )
 
@@ -300,6 +329,7 @@ def _manifest(version: int) -> Record:
     return Record(first if version == 1 else first + further, required=("version", "app", "jobs"))
 
 
+WEBHOOK = _webhook()
 STORE = _store()
 NODE = _node()
 MACHINE = Record(

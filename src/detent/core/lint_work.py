@@ -1,15 +1,18 @@
-"""Lints of what a job does, and of secrets that stand in a manifest for all to read.  Pure."""
+"""Lints of what a job does, and of what a manifest's own text says: secrets and `$$`.  Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from detent.core.fields import HOOKS
 from detent.core.findings import Problem
 from detent.core.text import quote
 
 _HOST = re.compile(r"http://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 _PRIVATE = re.compile(r"127\.|10\.|192\.168\.|172\.(1[6-9]|2[0-9]|3[01])\.|\[(::1|f[cde])|0\.0\.0\.0")
 _NEAR = (".localhost", ".local", ".internal", ".lan", ".test", ".svc")  # names that no public host has
+_DOUBLE_DOLLAR = re.compile(r"(?<!\$)\$\$(?![${])")  # neither $${ nor $$$$
+_TAKES_TEXT = re.compile("-[A-Za-z]*[ce]")  # the option after which a shell, Python or Perl takes a command
 _BACKGROUND = re.compile(r"(?<![&>\\])&\s*$")
 
 
@@ -19,6 +22,9 @@ def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _request(job)
     if isinstance(job.get("command"), str):
         yield from _shell(job["command"], job)
+    if "shell" in job and not _TAKES_TEXT.fullmatch(job["shell"][-1]):
+        message = "the command follows these words: without -c, a shell takes it for the name of a script"
+        yield Problem("shell", message, code="shell-without-c", advice="end the list with -c")
     yield from _unused_retries(job)
 
 
@@ -55,7 +61,27 @@ def _unused_retries(job: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(path, message, code="no-retry", advice="write `max_attempts: 3`, or more")
 
 
-# Secrets.
+# The manifest's own text, before `${VAR}` is replaced.
+
+
+def lint_text(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is doubtful about the text of a manifest; paths are those of the document."""
+    yield from lint_secrets(document)
+    jobs = document.get("jobs")
+    owners = [(f"jobs/{i}", job) for i, job in enumerate(jobs if isinstance(jobs, list) else ())]
+    for path, owner in (*owners, ("defaults", document.get("defaults"))):
+        for name in ("command", *HOOKS):
+            yield from _dollars(owner.get(name) if isinstance(owner, dict) else None, f"{path}/{name}")
+
+
+def _dollars(command: Any, path: str) -> Iterator[Problem]:
+    """`$$` in what a shell runs.  Its author may have meant the shell's process id."""
+    if isinstance(command, str) and _DOUBLE_DOLLAR.search(command):
+        message = "$$ in a manifest is one dollar sign: the shell gets $, and not its process id"
+        advice = "write $$$$ for the process id of the shell, and a single $ for a variable"
+        yield Problem(path, message, code="double-dollar", advice=advice)
+    for i, hook in enumerate(command if isinstance(command, list) and path.partition("/on_")[1] else ()):
+        yield from _dollars(hook if isinstance(hook, str) else None, f"{path}/{i}")
 
 
 def lint_secrets(document: Mapping[str, Any]) -> Iterator[Problem]:

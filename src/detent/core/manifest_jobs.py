@@ -1,10 +1,10 @@
 """Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from detent import jsontext as json
 from detent.core.canonical import revision
-from detent.core.fields import LATE_AFTER_S, TIMES
+from detent.core.fields import LATE_AFTER_S, SHELL, TIMES
 from detent.core.findings import Findings
 from detent.core.manifest_rules import hooks_of
 from detent.core.schedules import Timetable, combine, never, once, parse_schedule, patterns_of
@@ -15,7 +15,6 @@ from detent.errors import UsageError
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
 from detent.values import Any
 
-SHELL = ("/bin/sh", "-c")
 NO_HOOKS: Mapping[str, Work] = {}
 
 Fields = Mapping[str, Any]
@@ -36,8 +35,8 @@ class JobMaker:
 
     def make(self, job: Fields, schedule: Timetable) -> Job:
         """The job of a canonical one."""
-        work = _work(job)
-        hooks = {name: _hook(hook, work) for name, hook in hooks_of(job)} or NO_HOOKS
+        work, shell = _work(job), job.get("shell", SHELL)
+        hooks = {name: _hook(hook, work, shell) for name, hook in hooks_of(job)} or NO_HOOKS
         policy = _policy(job, tuple(hooks), self._grace_s)
         tags = tuple(job.get("tags", ()))
         return Job(
@@ -159,7 +158,7 @@ def _work(job: Fields) -> Work:
             secret_refs=tuple(job["auth"]["secret_refs"]),
         )
     return Command(
-        words=_words(job["command"]),
+        words=_words(job["command"], job.get("shell", SHELL)),
         work_dir=job.get("work_dir", ""),
         env=tuple(job.get("env", {}).items()),
         user=job.get("user", ""),
@@ -168,17 +167,19 @@ def _work(job: Fields) -> Work:
     )
 
 
-def _words(command: str | list[str]) -> tuple[str, ...]:
-    return (*SHELL, command) if isinstance(command, str) else tuple(command)
+def _words(command: str | list[str], shell: Sequence[str]) -> tuple[str, ...]:
+    return (*shell, command) if isinstance(command, str) else tuple(command)
 
 
-def _hook(hook: Any, work: Work) -> Work:
+def _hook(hook: Any, work: Work, shell: Sequence[str]) -> Work:
     """A hook runs where, with what and as whom its job's command or call runs."""
     if type(hook) is str and hook.startswith(("http://", "https://")):
         return Request(url=hook)
+    if type(hook) is dict:
+        return Request(hook["url"], headers=tuple(hook.get("headers", {}).items()), body=hook.get("body", ""))
     if isinstance(work, Command | Call):
-        return Command(_words(hook), work_dir=work.work_dir, env=work.env, user=work.user)
-    return Command(_words(hook))
+        return Command(_words(hook, shell), work_dir=work.work_dir, env=work.env, user=work.user)
+    return Command(_words(hook, shell))
 
 
 def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:

@@ -67,6 +67,10 @@ def _out_of_place(job: Fields) -> dict[str, str]:
     elif "command" not in job and "call" not in job:
         absent = dict.fromkeys(WITH_PROCESS, _goes_with("`command` or `call`"))
     absent |= {} if "command" in job else {"children": _goes_with("`command`")}
+    if type(job.get("command")) is list:
+        absent["shell"] = "it goes with a `command` that is a text; a list of words is run without a shell"
+    elif "command" not in job:
+        absent["shell"] = _goes_with("`command`")
     absent |= {} if "call" in job else dict.fromkeys(WITH_CALL, _goes_with("`call`"))
     is_signed = "request" in job or "enqueue" in job
     absent |= {} if is_signed else {"auth": _goes_with("`request` or `enqueue`")}

@@ -7,7 +7,7 @@ checker knows: a manifest that fits the schema may still be refused, never the o
 
 from typing import Any
 
-from detent.core.fields import JOB, LIMITS, MANIFEST
+from detent.core.fields import JOB, LIMITS, MANIFEST, WEBHOOK
 from detent.core.manifest_rules import groups
 from detent.core.shapes import (
     Arguments,
@@ -82,7 +82,8 @@ def _record(record: Record, version: int) -> Schema:
         properties[field.name] = {**_schema(field.shape, version), **about, **default}
     made: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     # What a part of a job requires, its defaults may give: `_complete` asks for it.
-    top = [name for name in record.required if record is MANIFEST[version] or record is JOB[version]]
+    is_whole = record in (MANIFEST[version], JOB[version], WEBHOOK)
+    top = [name for name in record.required if is_whole]
     return {**made, "required": top} if top else made
 
 
@@ -123,7 +124,8 @@ def _composed(shape: Shape, version: int) -> Schema:
                 "maxProperties": shape.high,
             }
         case Either():
-            return {"anyOf": [_schema(shape.text, version), _schema(shape.other, version)]}
+            shapes = (shape.text, shape.other, shape.mapping)
+            return {"anyOf": [_schema(one, version) for one in shapes if one is not None]}
     raise AssertionError(f"{type(shape).__name__} has no schema")
 
 

@@ -172,7 +172,9 @@ class ListOf(NamedTuple):
             if self.lone:
                 item = self.item.check(value, path, findings)
                 return BAD if item is BAD else [item]
-            findings.problem(path, f"{show(value)} is not a list of {self.noun}s")
+            is_line = type(value) is str and self.noun == "word"
+            advice = f"; write [{', '.join(value.split())}]" if is_line else ""
+            findings.problem(path, f"{show(value)} is not a list of {self.noun}s{advice}")
             return BAD
         if not self.low <= len(value) <= self.high:
             asked = f"from {self.low} to {self.high:,}" if self.low else f"at most {self.high:,}"
@@ -211,12 +213,15 @@ class Either(NamedTuple):
     other: Shape
     kind: type  # of the other: list or dict
     allowed: str
+    mapping: Shape | None = None  # where the other is a list, and a mapping is allowed too
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is str:
             return self.text.check(value, path, findings)
         if type(value) is self.kind:
             return self.other.check(value, path, findings)
+        if type(value) is dict and self.mapping:
+            return self.mapping.check(value, path, findings)
         findings.problem(path, f"{show(value)} is not {self.allowed}")
         return BAD
 
@@ -320,6 +325,7 @@ class Record:
 
     def _unknown(self, name: str) -> str:
         places = self.places()
+        places |= {known.removesuffix("_seconds"): place for known, place in places.items()}
         meant = nearest(name, places)
         told = f"did you mean {quote(places[meant])}?" if meant else f"allowed are {listed(self.names)}"
         return f"unknown field {quote(name)}; {told}"

@@ -43,10 +43,12 @@ from detent.hosts.specs import KIND as SPEC
 from detent.hosts.specs import SpecFolder, spec_resources
 
 OPTIONS = (
-    Option("system", "write /etc/cron.d/detent-APP instead of a user's crontab"),
-    Option("cron-file", "write this crontab, which has a column for the user, such as /etc/crontab", "FILE"),
-    Option("run-as", "the user whose crontab it is, or who stands in the column for it", "USER"),
-    Option("host-timezone", "the zone that cron's clocks show (default: this machine's)", "ZONE"),
+    Option("system", "use /etc/cron.d/detent-APP instead of a user's crontab", finds=True),
+    Option(
+        "cron-file", "use this crontab, which has a user column, such as /etc/crontab", "FILE", finds=True
+    ),
+    Option("run-as", "the owner of the crontab, or the user in its user column", "USER", finds=True),
+    Option("host-timezone", "the time zone of cron (default: this machine's)", "ZONE"),
 )
 CRON_D = Path("/etc/cron.d")
 LOGGER = "/usr/bin/logger"

@@ -29,12 +29,12 @@ from detent.hosts.fleet import Store, check_fleet, rings_of, user_warnings
 __all__ = ["OPTIONS", "EventBridgeHost", "handler", "open_host"]
 
 OPTIONS = (
-    Option("group", "the group of the schedules (default: default)", "NAME"),
-    Option("target-arn", "the Lambda function that has detent and the work in it", "ARN"),
+    Option("group", "the schedule group (default: default)", "NAME", finds=True),
+    Option("target-arn", "the Lambda function that contains detent and the jobs' code", "ARN"),
     Option("role-arn", "the role that may call it", "ARN"),
-    Option("dead-letter-arn", "the queue for what could not be handed over", "ARN"),
-    Option("lambda-store", "the function's own DETENT_STORE names the store"),
-    Option("endpoint-url", "where the service is (default: AWS's)", "URL"),
+    Option("dead-letter-arn", "the queue for events that could not be delivered", "ARN"),
+    Option("lambda-store", "take the store from DETENT_STORE in the function's environment"),
+    Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", finds=True),
 )
 ADVICE = "set DETENT_STORE in the function's own environment, and say --lambda-store"
 

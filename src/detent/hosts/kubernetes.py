@@ -43,18 +43,21 @@ if TYPE_CHECKING:
     from detent.hosts.kubernetes_cluster import Cluster
 
 OPTIONS = (
-    Option("image", "the image that has detent and the work in it", "IMAGE"),
-    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME"),
+    Option("image", "the image that contains detent and the jobs' programs", "IMAGE"),
+    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME", finds=True),
     Option(
-        "kubeconfig", "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, the pod's)", "FILE"
+        "kubeconfig",
+        "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, the pod's)",
+        "FILE",
+        finds=True,
     ),
-    Option("context", "the context of the kubeconfig (default: its current one)", "NAME"),
+    Option("context", "the context of the kubeconfig (default: its current one)", "NAME", finds=True),
     Option("store-secret", "the Secret that holds the store's URL (KEY: url)", "NAME[:KEY]"),
     Option("secret", "the Secret with the variables of the jobs' secrets (default: detent-APP)", "NAME"),
     Option("service-account", "the account of the pods (default: none is mounted)", "NAME"),
-    Option("cpu", "of each pod, such as 100m", "AMOUNT"),
-    Option("memory", "of each pod, such as 128Mi", "AMOUNT"),
-    Option("render", "with `apply`: print the objects, and change nothing"),
+    Option("cpu", "the CPU of each pod, such as 100m", "AMOUNT"),
+    Option("memory", "the memory of each pod, such as 128Mi", "AMOUNT"),
+    Option("render", "print the objects and change nothing", only="apply"),
 )
 ADVICE = "keep its URL in a Secret, and name that with --store-secret"
 

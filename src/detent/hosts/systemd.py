@@ -32,8 +32,13 @@ from detent.hosts.systemd_strangers import find_strangers, services_beside
 from detent.hosts.systemd_units import Ring, make_service, make_timer, read_unit
 
 OPTIONS = (
-    Option("unit-dir", "where the units are (default: /etc/systemd/system, or the user's)", "DIR"),
-    Option("user", "units of a user's own systemd"),
+    Option(
+        "unit-dir",
+        "the directory of the units (default: /etc/systemd/system, or the user's)",
+        "DIR",
+        finds=True,
+    ),
+    Option("user", "use the systemd of the current user", finds=True),
     Option("run-as", "the user that the triggers run as (default: root)", "USER"),
 )
 SYSTEM_UNITS = Path("/etc/systemd/system")

@@ -403,6 +403,10 @@ class Node(Planning):
             self._hurried.clear()
             await self._is_settled_within(self.pace.settle_s)
 
+    def running(self) -> list[str]:
+        """The keys of the fires that run now."""
+        return [holding.claim.fire.key for holding in self._held.values() if holding.running]
+
     def hurry(self) -> None:
         """End at once what still runs."""
         self._hurried.set()

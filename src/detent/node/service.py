@@ -44,6 +44,7 @@ from detent.stores.base import HOLDS, NODE, Store
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
 FIRST_BEATS_S = (1.0, 3.0)  # sooner at first, so that nodes that start together soon know of each other
+RUNNING_LOGGED_MAX = 100  # fires by name, when it stops
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
 SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
@@ -100,7 +101,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in STOPS:
             loop.add_signal_handler(number, self._signalled)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload()))
         try:
             await self._processes.start()
             await self._work()
@@ -164,7 +165,8 @@ class Service:
         self._notify("READY=1", f"STATUS={len(self._node.jobs)} jobs")
         await self._stop.wait()
         self._notify("STOPPING=1")
-        self._emit("draining", **self._who(), drain_s=self._manifest.node.drain_s)
+        running = self._node.running()[:RUNNING_LOGGED_MAX]
+        self._emit("draining", **self._who(), drain_s=self._manifest.node.drain_s, running=running)
         await self._node.drain(self._manifest.node.drain_s)
 
     async def _leave(self) -> None:
@@ -187,11 +189,11 @@ class Service:
             self._node.hurry()
         self._stop.set()
 
-    def _reload(self) -> None:
+    async def _reload(self) -> None:
         """Take over what changed.  What runs goes on; a wrong file changes nothing."""
         self._notify("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")
         try:
-            manifest = self._setting.load()
+            manifest = await self._threads("load", self._setting.load)
             _check_same(self._manifest, manifest)
         except DetentError as error:
             self._emit("reload-refused", **self._who(), error=str(error))
@@ -259,17 +261,17 @@ class Service:
             offset += moved
             looked += 1
             if looked % 2 == 0:
-                self._look_at_file()
+                await self._look_at_file()
             for life in self._graveyard.find():
                 self._spawn(self._bury(life))
             for life in self._graveyard.find_frozen():
                 await self._threads("sweep", sweep, life, SWEEP_S)
 
-    def _look_at_file(self) -> None:
+    async def _look_at_file(self) -> None:
         seen = _signature(self._setting.files)
         if seen != self._seen:
             self._seen = seen
-            self._reload()
+            await self._reload()
 
     async def _bury(self, life: str) -> None:
         """Its claims are free when nothing that it left behind is alive any more."""

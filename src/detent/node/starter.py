@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from detent import clock
 from detent.core.secrets import Secret
+from detent.core.webhooks import hook_request
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.attempt import Running, Went
@@ -175,8 +176,7 @@ class Runners:
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
         lifeline = Lifeline(trusted_by)
         if claim.fire.origin == "hook":
-            headers = (*request.headers, ("Content-Type", "application/json"))
-            request = request._replace(headers=headers, body=claim.fire.payload)
+            request = hook_request(request, claim.fire)
         sending = self._threads("request", self._exchange, request, claim, lifeline)
         return Sent(asyncio.ensure_future(sending), lifeline)
 

@@ -48,7 +48,9 @@ _ON_TERMINAL: tuple[str, ...] = (
     "jobs",
     "queues",
 )
-_ON_TERMINAL += ("lines", "error", "added", "changed", "removed")
+_ON_TERMINAL += ("lines", "error", "added", "changed", "removed", "running", "drain_s")
+_NOT_ON_TERMINAL = frozenset({"fire-started"})  # a person gets one line a fire, when it has ended
+_SHOWN_MAX = 3  # fires by name
 _HINTS: tuple[str, ...] = (
     "passw",
     "passphrase",
@@ -83,7 +85,8 @@ def log_later(
     """A listener that leaves the wording of each event to whoever writes it: who emits has other work."""
 
     def emit(event: str, **fields: Any) -> None:
-        if EVENTS[event].level not in quiet:
+        is_shown = style == "json" or event not in _NOT_ON_TERMINAL
+        if is_shown and EVENTS[event].level not in quiet:
             write(partial(_word, style, mask, event, clock.wall(), fields))
 
     return emit
@@ -149,6 +152,11 @@ def _told(name: str, value: Any) -> str:
     return _WORDS[name](value) if value not in (None, "", []) else ""
 
 
+def _first(keys: list[str]) -> str:
+    more = f" and {len(keys) - _SHOWN_MAX} more" if len(keys) > _SHOWN_MAX else ""
+    return ", ".join(keys[:_SHOWN_MAX]) + more
+
+
 _WORDS: dict[str, Callable[[Any], str]] = {
     "reason": str,
     "error": str,
@@ -159,6 +167,8 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "attempt": lambda n: f"attempt {n}" if n > 1 else "",
     "instants": lambda n: f"{n} instants",
     "lines": lambda n: f"{n} lines",
+    "running": lambda keys: f"still running: {_first(keys)}",
+    "drain_s": lambda s: f"waits at most {s:g} s; a second Ctrl-C ends it at once",
     "queues": lambda queues: f"serves {', '.join(queues)}",
     "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
     "added": lambda jobs: f"added {', '.join(jobs)}",

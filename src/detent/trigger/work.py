@@ -182,8 +182,9 @@ class Works:
         from detent.runners.http import send
 
         if claim.fire.origin == "hook":
-            headers = (*request.headers, ("Content-Type", "application/json"))
-            request = request._replace(headers=headers, body=claim.fire.payload)
+            from detent.core.webhooks import hook_request
+
+            request = hook_request(request, claim.fire)
         secrets = self._secrets(request.secret_refs, claim)
         request, lifeline = self._traced(request), Told(trusted_by, self._signals, self._heard(claim))
         timeout_s = claim.fire.policy.timeout_s
