@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import pickle
 from typing import Any
@@ -147,6 +148,37 @@ def test_a_function_without_a_name_needs_one() -> None:
 def test_only_functions_are_tasks(what: Any) -> None:
     with pytest.raises(UsageError, match=r"@app\.task is for functions"):
         Detent("shop").task()(what)
+
+
+def _yields() -> Any:
+    yield 1
+
+
+async def _yields_later() -> Any:
+    yield 1
+
+
+class Mailer:
+    def send(self, to: str) -> None: ...
+
+    @staticmethod
+    def post(to: str) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_yields, _yields_later, functools.partial(_yields)])
+def test_a_generator_function_is_neither_a_task_nor_a_job(function: Any) -> None:
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: count: the function is a generator function"):
+        Detent("shop").task(name="count")(function)
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: count: the function is a generator function"):
+        Detent("shop").job("@daily", name="count")(function)
+
+
+def test_a_method_is_neither_a_task_nor_a_job() -> None:
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: send: the function is a method of Mailer"):
+        Detent("shop").task(Mailer.send)
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: send: the function is a method of Mailer"):
+        Detent("shop").job("@daily", args=["you"])(Mailer.send)
+    assert Detent("shop").task(Mailer.post).task.call.function.endswith(":Mailer.post")
 
 
 # Backend errors.
