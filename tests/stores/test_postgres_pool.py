@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 from tests.stores.postgres_server import PATIENCE_S, Server, new_name, new_server
@@ -82,3 +83,10 @@ def _sessions(server: Server, name: str = "detent") -> set[int]:
     """The process ids of the backends that serve our connections."""
     rows = server.sql("SELECT pid FROM pg_stat_activity WHERE application_name = %s", name)
     return {pid for (pid,) in rows}
+
+
+def test_a_server_that_cannot_be_reached_is_reported_at_once_with_the_reason(tmp_path: Path) -> None:
+    store = PostgresStore(f"postgresql://me@/shop?host={tmp_path}")
+    with closing(store), ThreadPoolExecutor(1) as threads:
+        call = threads.submit(store._links.call, "notes", "{}", 100 * PATIENCE_S)
+        assert "No such file or directory" in str(call.exception(PATIENCE_S))

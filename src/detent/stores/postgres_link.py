@@ -310,7 +310,7 @@ class Links:
         def give_up(pool: ConnectionPool[Connection]) -> None:
             """With no connection left, those who wait fail at once; else one will be free for them."""
             if not pool.get_stats().get("pool_size"):
-                pool.close(timeout=0)
+                threading.Thread(target=pool.close, daemon=True).start()  # it joins the thread we are in
 
         logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # the caller reports the failure
         self._failure = None
