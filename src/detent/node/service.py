@@ -292,12 +292,14 @@ class Service:
                 living = await self._threads("renew", self._store.notes, app, NODE)
                 loads = loads_of(living, self._setting.queues, self._node.store_now())
                 self._node.share.compare([*loads], load)
+                self._node.unknown.hear(living, clock.boottime())
             await asyncio.sleep(BUSY_BEAT_S)
             await self._node.share.many.sleep(pause_s - BUSY_BEAT_S)
 
     def _heartbeat(self, load: float) -> str:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
-        serves = {"queues": self._setting.queues, "outputs": self._life.outputs}
+        tasks = self._serving.desk.tasks if self._serving else []
+        serves = {"queues": self._setting.queues, "tasks": tasks, "outputs": self._life.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return json.dumps(about | serves | now | {"load": round(load, 1)})
 
