@@ -179,7 +179,9 @@ def _told_by_msgspec(value: object) -> Any:
         import msgspec
     except ImportError:
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable") from None
-    return msgspec.to_builtins(value, str_keys=True)
+    from detent.runners.call_values import encoded
+
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=encoded)
 
 
 def reason_of(error: BaseException) -> str:
