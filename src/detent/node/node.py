@@ -65,6 +65,11 @@ class Node(Planning):
         self._dead.add(life)
         self._look.ring()
 
+    def doubt_store(self) -> None:
+        """A call beside ours failed: ask the store now, and report it if it is away."""
+        if not self._call.is_away:
+            self._look.ring()
+
     def pause_s(self) -> float:
         """How long to leave a store alone that does not answer."""
         return self._call.pause_s()

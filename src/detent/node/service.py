@@ -231,7 +231,8 @@ class Service:
             try:
                 if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
                     self._node.told()
-            except DetentError:  # the node says so
+            except DetentError:
+                self._node.doubt_store()
                 await asyncio.sleep(self._node.pause_s())
 
     async def _boot(self) -> None:
