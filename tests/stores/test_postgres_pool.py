@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from tests.stores.postgres_server import PATIENCE_S, Server, new_name, new_server
 
+from detent import Detent
 from detent.errors import StoreUnavailable, UsageError
+from detent.stores.base import Store
 from detent.stores.opening import open_store
 from detent.stores.postgres import PostgresStore
 from detent.stores.postgres_link import POOL_SIZE
@@ -37,6 +40,18 @@ def test_more_threads_than_the_server_has_connections_lose_no_push(small: Server
             pushed = [threads.submit(store.put, [fire(f"a.b@{n}")]) for n in range(5 * THREADS)]
             assert [one.result(PATIENCE_S) for one in pushed] == [[True]] * len(pushed)
         assert len(_sessions(small)) == POOL_SIZE
+
+
+def test_threads_that_open_the_store_of_an_app_at_once_share_one_pool(server: Server) -> None:
+    app, together = Detent("shop", store=server.url), Barrier(THREADS)
+
+    def open_store(_: int) -> Store:
+        together.wait()
+        return app.open_store()
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        stores = {*threads.map(open_store, range(THREADS))}
+    assert len(stores) == 1
 
 
 def test_the_url_says_how_many_connections_a_process_has(server: Server) -> None:
