@@ -15,7 +15,7 @@ def encoded(value: object) -> Any:
         if type(value).model_validate(dumped) != value:  # type: ignore[attr-defined]
             raise ValueError(f"{type(value).__name__} is not the same after model_dump and model_validate")
         return dumped
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def decoded(kind: Any, value: Any) -> Any:
