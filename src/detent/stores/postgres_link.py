@@ -66,6 +66,7 @@ _BEGIN = (
     " SET LOCAL synchronous_commit TO on; SET LOCAL jit TO off;"
     " SET LOCAL statement_timeout TO {ms}; SET LOCAL lock_timeout TO {ms};"
 )
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # what fails is reported by the caller
 
 
 class Refusal(Exception):
@@ -312,7 +313,6 @@ class Links:
             if not pool.get_stats().get("pool_size"):
                 threading.Thread(target=pool.close, daemon=True).start()  # it joins the thread we are in
 
-        logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # the caller reports the failure
         self._failure = None
         return ConnectionPool(
             connection_class=Opened,
