@@ -49,7 +49,7 @@ class Node(Planning):
         self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
         self._renew_now, self._burst = False, Burst(pace.burst_s, pace.ask_max)
         self._settled, self._hurried = Bell(), asyncio.Event()
-        self.tell, self._call.back = Telling(edges.emit), self._look.ring
+        self.tell, self._call.back, self._back = Telling(edges.emit), self._store_is_back, Bell()
         self._followers, self.unknown = Followers(jobs.values()), UnknownTasks()
 
     # What others tell it.
@@ -65,14 +65,16 @@ class Node(Planning):
         self._dead.add(life)
         self._look.ring()
 
-    def doubt_store(self) -> None:
-        """A call beside ours failed: ask the store now, and report it if it is away."""
+    async def wait_for_store(self) -> None:
+        """After another call of the store failed: ask the store too, so that the node reports it if it is
+        away; then wait until it answers again, or for as long as it is to be left alone."""
         if not self._call.is_away:
             self._look.ring()
+        await self._back.sleep(self._call.pause_s())
 
-    def pause_s(self) -> float:
-        """How long to leave a store alone that does not answer."""
-        return self._call.pause_s()
+    def _store_is_back(self) -> None:
+        self._look.ring()
+        self._back.ring()
 
     def has_buried(self, life: str) -> bool:
         """Has the store been told?"""

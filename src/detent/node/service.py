@@ -232,8 +232,7 @@ class Service:
                 if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
                     self._node.told()
             except DetentError:
-                self._node.doubt_store()
-                await asyncio.sleep(self._node.pause_s())
+                await self._node.wait_for_store()
 
     async def _boot(self) -> None:
         """Fire what is to be fired once a boot; however long the store is away."""
