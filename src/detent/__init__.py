@@ -6,7 +6,8 @@ if TYPE_CHECKING:
     from detent.errors import BackendError, DetentError, StoreUnavailable, UsageError
     from detent.locks import LockLost, LockTimeout
     from detent.queueing.deliveries import ClaimLost
-    from detent.queueing.handles import ResultTimeout, TaskFailed
+    from detent.queueing.handles import ResultTimeout, ResultUnknown, TaskFailed
+    from detent.queueing.post import PushUnknown
     from detent.queueing.rates import RateLimited
     from detent.runners.call_fire import Fire
 
@@ -18,8 +19,10 @@ __all__ = [
     "Fire",
     "LockLost",
     "LockTimeout",
+    "PushUnknown",
     "RateLimited",
     "ResultTimeout",
+    "ResultUnknown",
     "StoreUnavailable",
     "TaskFailed",
     "UsageError",
@@ -35,8 +38,10 @@ _PLACES = {
     "Fire": "runners.call_fire",
     "LockLost": "locks",
     "LockTimeout": "locks",
+    "PushUnknown": "queueing.post",
     "RateLimited": "queueing.rates",
     "ResultTimeout": "queueing.handles",
+    "ResultUnknown": "queueing.handles",
     "StoreUnavailable": "errors",
     "TaskFailed": "queueing.handles",
     "UsageError": "errors",

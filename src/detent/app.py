@@ -318,7 +318,7 @@ class Detent:
             return self._given_store
         pid = os.getpid()
         if pid not in self._opened:
-            self._opened[pid] = self.new_store()[0]
+            self._opened.setdefault(pid, self.new_store()[0])  # of threads that open it at once, one wins
         return self._opened[pid]
 
     def new_store(self) -> tuple[Store, str]:

@@ -19,7 +19,7 @@ from detent import nested
 from detent.core.findings import ManifestError, Problem
 from detent.errors import UsageError
 from detent.model import CatchUp, Concurrency, Isolation, OnLost
-from detent.runners.call_function import bind, is_async
+from detent.runners.call_function import GENERATOR, bind, is_async, is_generator
 
 MAIN = "__main__"
 RETRIES = ("max_attempts", "min_seconds", "max_seconds", "jitter", "on_status", "on_exit_codes")
@@ -189,6 +189,26 @@ def main_module() -> str:
     return str(name)
 
 
+def check_function(function: Callable[..., Any], name: str, spot: Spot) -> None:
+    """Raise where a call of it could not do its work."""
+    if is_generator(function):
+        raise UsageError(f"{spot}: {name}: the function {GENERATOR}")
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    first = next(iter(_parameters(function)), "")
+    if inspect.isfunction(function) and owner and not owner.endswith("<locals>") and first in ("self", "cls"):
+        raise UsageError(
+            f"{spot}: {name}: the function is a method of {owner}, and nothing would give it {first}: use a "
+            "function at the top of the module, or a @staticmethod"
+        )
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    try:
+        return [*inspect.signature(function).parameters]
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return []
+
+
 def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], spot: Spot) -> None:
     """`call`: its name, where it is found, and where it is to run."""
     name, path, isolation = call
@@ -203,6 +223,7 @@ def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], sp
 
 def _check(function: Callable[..., Any], document: Mapping[str, Any], spot: Spot) -> None:
     name, isolation = document["name"], document.get("isolation", "process")
+    check_function(function, name, spot)
     check_isolation(function, (name, document["call"], isolation), spot)
     args = document.get("args", [])
     if not isinstance(args, list | dict):

@@ -42,6 +42,9 @@ EVENTS: dict[str, Event] = {
     "claim-lost": Event("WARN", "a claim could not be kept; its work is being ended"),
     "fenced": Event("WARN", "a report came too late: another claim has the fire"),
     "given-back": Event("DEBUG", "a claim was returned unused; no attempt is counted"),
+    "task-unknown": Event(
+        "WARN", "messages ask for a task that this node does not have; they wait for a node that has it"
+    ),
     "hook-failed": Event("ERROR", "a hook did not succeed; the fire that called it is not touched"),
     "paused": Event("INFO", "a job is paused"),
     "resumed": Event("INFO", "a job is no longer paused"),

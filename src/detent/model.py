@@ -54,6 +54,7 @@ class Policy(NamedTuple):
     breaker_cooldown_s: float = 60.0  # before one fire may probe whether the backend is back
     unique_s: float = 0.0  # once over with success, its key is not taken again for this long; 0: never
     drop_result: bool = False  # what the call returned is not kept
+    result_s: float = 3600.0  # for this long, no limit on the number of fires removes a message's kept result
 
 
 class Rate(NamedTuple):

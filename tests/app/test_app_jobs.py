@@ -42,7 +42,8 @@ def line_here() -> int:
 def test_the_public_names_are_few() -> None:
     assert detent.__all__ == [
         "BackendError", "ClaimLost", "Detent", "DetentError", "Fire", "LockLost", "LockTimeout",
-        "RateLimited", "ResultTimeout", "StoreUnavailable", "TaskFailed", "UsageError", "__version__",
+        "PushUnknown", "RateLimited", "ResultTimeout", "ResultUnknown", "StoreUnavailable",
+        "TaskFailed", "UsageError", "__version__",
     ]  # fmt: skip
     assert all(getattr(detent, name) for name in detent.__all__)
 

@@ -13,7 +13,7 @@ import pytest
 from cli_world import Detent, command, environment
 
 from detent.cli.checks import Host, check_job, first_program
-from detent.cli.functions import missing_part
+from detent.cli.functions import is_generator_function, missing_part
 from detent.cli.validate import WARNINGS_LOGGED_MAX
 from detent.config import load_manifest
 from detent.core.findings import PROBLEMS_MAX
@@ -208,6 +208,29 @@ def test_a_function_is_looked_for_without_importing_its_module(folder: Path) -> 
         "other:run": 'there is no module "billing.other" here',
         "jobs.deep:run": 'there is no module "billing.jobs.deep" here',
     }
+
+
+def test_a_generator_function_is_told_from_others_by_its_source(folder: Path) -> None:
+    source = """
+def rows():
+    for n in range(3):
+        yield n
+async def later():
+    yield 1
+def outer():
+    def inner():
+        yield 1
+    return [*inner()]
+def plain(): ...
+"""
+    (folder / "sources.py").write_text(source)
+    names = ("rows", "later", "outer", "plain", "nothing")
+    found = [name for name in names if is_generator_function(f"sources:{name}", [str(folder)])]
+    assert found == ["rows", "later"]
+    write(folder, 'schedule: "@daily", call: "sources:rows"')
+    [job] = load_manifest(folder / "detent.yaml", {}).jobs
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    assert [problem.code for problem in check_job(job, Host(env, {}))] == ["generator-function"]
 
 
 @pytest.mark.root

@@ -53,6 +53,20 @@ def takes_all(*fire: Any, **rest: Any) -> None: ...
 def wrapped(*args: Any, **named: Any) -> None: ...
 
 
+def yields() -> Any:
+    yield 1
+
+
+async def yields_later() -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [yields, yields_later])
+def test_a_generator_function_cannot_be_called(function: Callable[..., Any]) -> None:
+    with pytest.raises(CannotCall, match="is a generator function: a call of it runs none of its code"):
+        find(f"{__name__}:{function.__name__}")
+
+
 @pytest.mark.parametrize(
     ("function", "args", "given", "named"),
     [

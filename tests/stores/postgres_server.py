@@ -16,7 +16,8 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,7 @@ import psycopg
 
 from detent.clock import monotonic
 from detent.stores.postgres import PostgresStore
+from detent.stores.postgres_link import Link
 from detent.testing.store_checks_world import FakeClock
 
 PATIENCE_S = 30.0
@@ -203,16 +205,18 @@ def _skip(why: str) -> NoReturn:
 
 
 class ClockedStore(PostgresStore):
-    """Before each call, the session is told what the server's clock says."""
+    """Each connection of the pool is told what the server's clock says before a call uses it."""
 
     def __init__(self, url: str, schema: str, clock: FakeClock) -> None:
         super().__init__(url, schema, clock.monotonic)
         self.clock, self.schema = clock, schema
+        self._pooled, self._links._link = self._links._link, self._clocked  # type: ignore[method-assign]
 
-    def _call(self, *given: Any) -> Any:
-        with self._links._link() as link:
+    @contextmanager
+    def _clocked(self, *given: float) -> Iterator[Link]:
+        with self._pooled(*given) as link:
             link.run(f"SET detent.wall TO '{self.clock.wall()!r}'", PATIENCE_S)
-        return super()._call(*given)
+            yield link
 
 
 _numbers = count(1)

@@ -119,6 +119,7 @@ _NEW_ROW: Json = {
     "app": "a",
     "state": "pending",
     "waits": False,
+    "aside": False,
     "counts": True,
     "node": "",
     "ran_node": "",
@@ -237,6 +238,6 @@ def test_a_backend_that_is_killed_in_a_claim_is_asked_again_with_the_same_number
     assert [claim.fire.key for claim in first] == ["a.b@1"]
     ours = f"FROM pg_stat_activity WHERE query LIKE '%{schema}%' AND pid <> pg_backend_pid()"
     server.sql(f"SELECT pg_terminate_backend(pid) {ours}")
-    wait_until(store._links._mine.link.is_stale)  # the server forgets it a moment before it hangs up
+    wait_until(lambda: not server.sql(f"SELECT pid {ours}"))
     again = store.claim(ask).claims  # it finds its connection gone, and opens another
     assert [(claim.fire.key, claim.fence) for claim in again] == [("a.b@1", first[0].fence)]

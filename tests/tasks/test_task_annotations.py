@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,23 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+class Line(pydantic.BaseModel):
+    price: Decimal
+    at: datetime
+
+
+class Order(pydantic.BaseModel):
+    number: int = pydantic.Field(alias="no")
+    lines: list[Line] = []
+
+
+ORDER = Order(no=7, lines=[Line(price=Decimal("9.90"), at=NOON)])
+
+
+class Lossy(pydantic.BaseModel):
+    secret: str = pydantic.Field(exclude=True, default="")
+
+
 @dataclass
 class Point:
     x: int
@@ -52,6 +70,11 @@ def sums(
 ) -> None: ...
 def small(n: Annotated[int, msgspec.Meta(le=9)], way: Literal["up", "down"] = "up") -> None: ...
 def either(what: datetime | str) -> None: ...
+def keyed(of: dict[int, str], at: Mapping[date, list[int]] = {}) -> None: ...
+def files(one: Path, more: list[Path] = [], other: Path | str = "") -> None: ...  # noqa: B006
+def days(on: date | datetime | None) -> None: ...
+def models(order: Order, more: dict[str, Order] = {}, other: Order | str = "") -> None: ...  # noqa: B006
+def lossy(of: Lossy) -> None: ...
 def many(*names: int, **more: datetime) -> None: ...
 
 
@@ -68,6 +91,17 @@ FITS = [
     (sums, (Decimal("1.10"), b"\x00\xff", timedelta(seconds=90), frozenset({3})), {}),
     (small, (9,), {"way": "down"}),
     (either, ("soon",), {}),
+    (either, (NOON.isoformat(),), {}),
+    (either, (NOON,), {}),
+    (keyed, ({1: "a", -2: "b"},), {}),
+    (keyed, ({},), {"at": {NOON.date(): [1]}}),
+    (files, (Path("/a/b"), [Path("c")], Path("d")), {}),
+    (files, (Path("/a/b"),), {"other": "d"}),
+    (days, (NOON,), {}),
+    (days, (NOON.date(),), {}),
+    (days, (None,), {}),
+    (models, (ORDER, {"a": ORDER}, ORDER), {}),
+    (models, (ORDER,), {"other": "none"}),
     (many, (1, 2), {}),
 ]
 
@@ -104,7 +138,12 @@ REFUSED = [
     (points, ([],), {"colour": "blue"}, "Invalid enum value 'blue'"),
     (small, (10,), {}, "Expected `int` <= 9"),
     (small, (1, "left"), {}, "Invalid enum value 'left'"),
-    (either, (NOON,), {}, '"what" is of type datetime; give what JSON can hold'),
+    (either, (7,), {}, '"what" is of type int, and its annotation says datetime.datetime | str'),
+    (keyed, ({"1": "a"},), {}, """"of" would arrive as {1: 'a'}"""),
+    (keyed, ({1: 2},), {}, '"of" is not what its annotation says, dict[int, str]'),
+    (files, ("/a/b",), {}, '"one" would arrive as PosixPath'),
+    (models, ({"no": "x"},), {}, '"order" is not what its annotation says, Order: 1 validation error'),
+    (lossy, (Lossy(secret="x"),), {}, "Lossy is not the same after model_dump and model_validate"),
 ]
 
 
@@ -144,6 +183,16 @@ def test_a_result_comes_back_as_its_annotation_says(shop: Detent) -> None:
     shop.drain()
     assert first.get() == NOON + timedelta(days=1)
     assert second.get() == {"at": "2026-03-29T12:00:00Z"}
+
+
+def test_paths_and_models_come_back_as_results(shop: Detent) -> None:
+    @shop.task(keep_result=True)
+    def copied(order: Order, to: Path) -> tuple[Order, Path]:
+        return order, to
+
+    handle = copied.push(ORDER, Path("/a"))
+    shop.drain()
+    assert handle.get() == (ORDER, Path("/a"))
 
 
 def test_a_worker_gets_what_was_given(tmp_path: Path) -> None:

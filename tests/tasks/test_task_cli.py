@@ -133,6 +133,28 @@ def test_the_list_tells_of_rates_and_breakers(shop: World) -> None:
     assert mail["breakers"] == {"smtp": "open"}
 
 
+def test_all_queues_with_messages_are_listed_and_those_of_allow(shop: World) -> None:
+    """An older version of the app, and other programs, may have put messages on queues that no task names."""
+    allow, push = "app.allow('scripts', command=True)", "app.queue('scripts').push_command('true')"
+    shop.write("shop.py", SHOP.replace('also_from=("bulk",)', 'also_from=("old",)'), allow)
+    say(shop, queue("push", "send", '["bad"]', "--queue", "old"), ["drain"])
+    shop.write("shop.py", SHOP, allow, push)
+    listed, dead, peeked, old = say(
+        shop,
+        queue("ls", "-o", "json"),
+        queue("dead", "-o", "json"),
+        queue("peek", "scripts", "-o", "json"),
+        queue("dead", "old", "-o", "json"),
+    )
+    counted = {one["queue"]: (one["pending"], one["dead"]) for one in listed.json}
+    assert counted == {"bulk": (0, 0), "mail": (0, 0), "old": (0, 1), "scripts": (1, 0)}
+    assert [one["reason"] for one in dead.json] == ["ValueError: no such customer"]
+    assert len(peeked.json) == 1 and dead.json == old.json
+    shop.write("shop.py", "import detent", "app = detent.Detent('shop', store='sqlite:///shop.db')", allow)
+    (listed,) = say(shop, queue("ls", "-o", "json"))
+    assert [one["queue"] for one in listed.json] == ["old", "scripts"]
+
+
 WRONG = [
     (queue("push", "sent"), 1, 'shop has no task "sent"; did you mean "send"?'),
     (queue("push", "send", "{"), 1, "they are no JSON"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import pickle
 from typing import Any
@@ -97,7 +98,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_retries": -1}, "max_retries: -1 is not a whole number from 0 to 1000"),
     ({"max_retries": True}, "max_retries: true is not a whole number"),
     ({"backoff": "fast"}, 'backoff: "fast" is not a number of seconds, nor a pair'),
-    ({"backoff": (5, 1)}, "backoff: a list is not a number of seconds, nor a pair (least, most)"),
+    ({"backoff": (5, 1)}, "backoff: the first wait is longer than the last: write (1, 5)"),
+    ({"backoff": (1, 2, 3)}, "backoff: (1, 2, 3) is not a number of seconds, nor a pair (least, most)"),
+    ({"backoff": (1, "x")}, 'backoff: "x" is not a number'),
+    ({"result_ttl": 60}, "result_ttl says for how long a result is kept: add keep_result=True"),
     ({"jitter": 2}, "jitter: 2 is not a number from 0 to 1"),
     ({"queue": "Mail!"}, 'queue: "Mail!" is not a name'),
     ({"queue": "mail^high"}, 'queue: "mail^high" is not a name'),
@@ -147,6 +151,37 @@ def test_a_function_without_a_name_needs_one() -> None:
 def test_only_functions_are_tasks(what: Any) -> None:
     with pytest.raises(UsageError, match=r"@app\.task is for functions"):
         Detent("shop").task()(what)
+
+
+def _yields() -> Any:
+    yield 1
+
+
+async def _yields_later() -> Any:
+    yield 1
+
+
+class Mailer:
+    def send(self, to: str) -> None: ...
+
+    @staticmethod
+    def post(to: str) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_yields, _yields_later, functools.partial(_yields)])
+def test_a_generator_function_is_neither_a_task_nor_a_job(function: Any) -> None:
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: count: the function is a generator function"):
+        Detent("shop").task(name="count")(function)
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: count: the function is a generator function"):
+        Detent("shop").job("@daily", name="count")(function)
+
+
+def test_a_method_is_neither_a_task_nor_a_job() -> None:
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: send: the function is a method of Mailer"):
+        Detent("shop").task(Mailer.send)
+    with pytest.raises(UsageError, match=r"declaring\.py:\d+: send: the function is a method of Mailer"):
+        Detent("shop").job("@daily", args=["you"])(Mailer.send)
+    assert Detent("shop").task(Mailer.post).task.call.function.endswith(":Mailer.post")
 
 
 # Backend errors.

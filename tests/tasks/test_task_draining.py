@@ -154,16 +154,18 @@ def test_a_task_of_another_app_cannot_follow(detent_app: Detent) -> None:
         noting(detent_app).options(then=other.message("x"))
 
 
-def test_what_follows_and_is_not_known_here_is_refused_by_name(detent_app: Detent) -> None:
+def test_what_follows_and_is_not_known_here_waits_for_who_knows_it(detent_app: Detent) -> None:
     """A worker of an older version may settle the message before it: nothing is lost, nothing breaks."""
     note = noting(detent_app)
     newer = detent_app.task(name="newer")(lambda: None)
     note.options(then=newer.message()).push("a")
     del detent_app._tasks["newer"]
-    assert [(one.outcome, one.reason.partition(":")[0]) for one in detent_app.drain()] == [
-        ("succeeded", ""),
-        ("rejected", "unknown-task"),
-    ]
+    drained = detent_app.drain()
+    ended = [(one.outcome, one.again_in_s is None) for one in drained]
+    assert ended == [("succeeded", True), ("lost", False)]
+    assert drained[1].reason == 'this node has no task "newer"'
+    (waiting,) = detent_app.queue("default").peek()
+    assert (waiting.task, waiting.attempts) == ("newer", 0)
 
 
 # Breakers.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent import Detent, ResultTimeout, TaskFailed, UsageError
+from detent import Detent, ResultTimeout, ResultUnknown, TaskFailed, UsageError
 from detent.model import Query
 from detent.queueing.tasks import TaskFunction
 
@@ -68,8 +68,19 @@ def test_a_message_that_was_forgotten_is_unknown(shop: Detent) -> None:
     shop.drain()
     assert shop.open_store().forget([handle.key]) == 1
     assert handle.state() == "unknown"
-    with pytest.raises(TaskFailed, match="the store has forgotten it"):
+    with pytest.raises(ResultUnknown, match=r"no longer stored: .*keep_fires.* result_ttl=") as caught:
         handle.get(0)
+    assert not isinstance(caught.value, TaskFailed), "how it ended is not known"
+
+
+def test_a_kept_result_outlives_the_limit_on_the_number_of_fires(shop: Detent) -> None:
+    kept, brief = answering(shop), answering(shop, name="brief", result_ttl=0)
+    handles, gone = kept.push_many([(n,) for n in range(1, 6)]), brief.push(1)
+    shop.drain()
+    shop.open_store().prune(shop.name, 86_400.0, 0)
+    assert [handle.get(0) for handle in handles] == [{"got": n} for n in range(1, 6)]
+    with pytest.raises(ResultUnknown):
+        gone.get(0)
 
 
 def test_results_are_kept_on_request_only(shop: Detent) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.stores.proxy import Proxy
 from tests.stores.redis_server import RedisServer
 
-from detent import Detent, StoreUnavailable
+from detent import Detent, PushUnknown, StoreUnavailable
 from detent.queueing.tasks import TaskFunction
 
 
@@ -43,6 +43,29 @@ def test_of_a_unique_one_nobody_can_tell(send: TaskFunction[..., Any, Any], way:
     with pytest.raises(StoreUnavailable):
         send.options(unique="x").push("a")
     assert not send.options(unique="x").push("a").is_new
+
+
+def test_a_push_that_a_frozen_store_did_not_answer_can_be_made_again_under_its_key(
+    send: TaskFunction[..., Any, Any], tasks_redis: RedisServer, way: Proxy
+) -> None:
+    way.lose(2)
+    with pytest.raises(PushUnknown, match="unknown whether it recorded the push of") as caught:
+        send.push("a")
+    (key,) = caught.value.keys
+    label = key.partition("#")[2]
+    assert f'options(unique="{label}")' in str(caught.value)
+    again = send.options(unique=label).push("a")
+    assert (again.key, again.is_new) == (key, False)
+    assert [one.result for one in send.app.drain()] == ["a"]
+
+
+def test_of_many_that_were_pushed_the_error_names_those_that_are_unknown(
+    send: TaskFunction[..., Any, Any], way: Proxy
+) -> None:
+    way.lose(2)
+    with pytest.raises(PushUnknown, match=r"shop\.send#\w+ and 2 others") as caught:
+        send.push_many([("a",), ("b",), ("c",)])
+    assert len(set(caught.value.keys)) == 3
 
 
 def test_what_was_granted_and_not_heard_of_is_granted_again(

@@ -52,12 +52,6 @@ def replayed(works: Works) -> Fire:
     return make(works)._replace(key=f"{works.name}.quick#{secrets.token_hex(8)}")
 
 
-def unknown(works: Works) -> Fire:
-    fire = make(works)._replace(job=f"{works.name}.nobody")
-    letter = Letter("nobody", json.dumps([MARK]), fire.due_at.timestamp())
-    return fire._replace(payload=Sealer(fire, letter, SIGNED).seal(fire.key, fire.run_id, letter.args))
-
-
 def misplaced(works: Works) -> Fire:
     return make(works, "stormy", queue="q")
 
@@ -88,7 +82,6 @@ BAD: dict[str, Callable[[Works], Fire]] = {
     "unsigned": unsigned,
     "misdirected": replayed,
     "stale": stale,
-    "unknown-task": unknown,
     "not-allowed": misplaced,
     "oversized": oversized,
     "malformed": truncated,

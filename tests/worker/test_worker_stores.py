@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.fleet import wait_for
+from tests.stores.postgres_server import Server, new_server
 from tests.stores.proxy import Proxy
 from tests.stores.redis_server import RedisServer
 from worker_world import Works, is_alive, outcomes
@@ -43,6 +44,31 @@ def test_a_store_that_is_away_ends_nothing_while_claims_are_trusted(
     assert len(worker.events("store-unavailable")) == len(worker.events("store-back")) == 1
     assert len(works.starts()) == 3
     assert worker.end() == 0
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgresql"])
+def test_an_idle_worker_reports_a_store_that_went_away(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server = RedisServer(tmp_path) if kind == "redis" else new_server()
+    if isinstance(server, Server):
+        server.make()
+        server.start()
+    works = Works(tmp_path, str(server.url), "shop-idle")
+    try:
+        worker = works.start()
+        works.wait_over([works.tasks.quick.push("give", 1)])
+        if isinstance(server, Server):
+            server.stop()
+        else:
+            server.end()
+        wait_for(lambda: worker.events("store-unavailable"), what="word of it")
+        assert len(worker.events("store-unavailable")) == 1
+        worker.kill()
+    finally:
+        works.clear_up()
+        if isinstance(server, Server):
+            server.remove()
 
 
 def test_work_whose_claim_cannot_be_renewed_is_ended(works: Works, worker_redis: RedisServer) -> None:

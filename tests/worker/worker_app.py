@@ -229,3 +229,7 @@ def stormy(fire: detent.Fire, number: int) -> None:
     if number % 500 == 99:
         raise ValueError("never")
     tell("end", fire, fence=fire.fence)
+
+
+if lacks := os.environ.get("WORKER_LACKS"):  # an older version of the app
+    del app._tasks[lacks]

@@ -16,10 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from detent.cli.functions import missing_part
+from detent.cli.functions import is_generator_function, missing_part
 from detent.core.findings import Problem
 from detent.core.text import quote
 from detent.model import Call, Command, Job, Push, Request
+from detent.runners.call_function import GENERATOR
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
 NOT_PROGRAMS = frozenset((  # a shell does these itself
@@ -64,7 +65,10 @@ def _check_call(call: Call, host: Host) -> Iterator[Problem]:
     around = [*_check_user(call.user), *_check_directory(call.work_dir)]
     yield from around
     search = dict(call.env).get("PYTHONPATH") or host.env.get("PYTHONPATH") or ""
-    fault = "" if around else missing_part(call.function, [call.work_dir or ".", *search.split(os.pathsep)])
+    folders = [call.work_dir or ".", *search.split(os.pathsep)]
+    fault = "" if around else missing_part(call.function, folders)
+    if not around and not fault and is_generator_function(call.function, folders):
+        yield Problem("call", f"{call.function} {GENERATOR}", code="generator-function")
     if fault:
         advice = "install it where this detent is installed, or name its folder with `work_dir`"
         yield Problem("call", fault, code="function-not-found", advice=advice)

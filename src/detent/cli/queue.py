@@ -52,7 +52,7 @@ def main(given: argparse.Namespace) -> int:
             f"{quote(given.app)} is no app: name one as module:name, as in `detent queue shop:app ls`"
         )
     app = load_app(given.app)
-    if not app.tasks():
+    if not app.tasks() and not app.allowed():
         raise UsageError(f"{quote(given.app)} has no tasks: declare one with `@app.task()`")
     code: int = ACTIONS[given.action][2](app, given)
     return code
@@ -204,14 +204,15 @@ def _purge(app: Detent, given: argparse.Namespace) -> int:
 
 
 def _names(app: Detent, given: argparse.Namespace) -> list[str]:
-    """The queue that was named, or all that tasks and rates name."""
-    tasks = app.tasks().values()
-    known = {queue for task in tasks for queue in (task.queue, *task.queues)}
+    """The queue that was named, or all: those of tasks, of `app.allow`, with a rate, and with messages."""
+    tasks, store = app.tasks().values(), app.open_store()
+    known = {queue for task in tasks for queue in (task.queue, *task.queues)} | {*app.allowed()}
+    known |= {note.name.removeprefix(RATE) for note in store.notes(app.name, RATE)}
+    known |= {base_of(queue) for queue, size in store.count(app.name).items() if any(size)}
     named = getattr(given, "queue", None)
     if named and named not in known:
         raise UsageError(f"{app.name} has no queue {quote(named)}; there are {listed(sorted(known), 'and')}")
-    notes = () if named else app.open_store().notes(app.name, RATE)
-    return [named] if named else sorted(known | {note.name.removeprefix(RATE) for note in notes})
+    return [named] if named else sorted(known)
 
 
 def _has_store(app: Detent) -> bool:

@@ -20,7 +20,7 @@ class Calls:
         self._about = {"app": app, "node": life}
         self._errors = 0  # in a row
         self.back: Callable[[], None] = lambda: None  # called when the store answers again
-        self._away = False
+        self.is_away = False
         self._turned_at = 0.0  # when the store was last said to be away, or back
 
     async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
@@ -29,15 +29,15 @@ class Calls:
         try:
             answer = await self._edges.offload(line, call, *args)
         except (StoreUnavailable, StoreMismatch) as error:  # a wrong file may be put right
-            if not self._away and sent >= self._turned_at:
-                self._away, self._turned_at = True, self._edges.monotonic()
+            if not self.is_away and sent >= self._turned_at:
+                self.is_away, self._turned_at = True, self._edges.monotonic()
                 self._edges.emit("store-unavailable", **self._about, error=str(error))
             self._errors += 1
             raise StoreUnavailable(str(error)) from error
         self._errors = 0
-        if self._away and sent >= self._turned_at:
+        if self.is_away and sent >= self._turned_at:
             # Other lines may still find connections that died: what is really away fails a second later too.
-            self._away, self._turned_at = False, self._edges.monotonic() + self._pace.retry_s
+            self.is_away, self._turned_at = False, self._edges.monotonic() + self._pace.retry_s
             self._edges.emit("store-back", **self._about)
             self.back()
         return answer

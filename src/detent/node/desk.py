@@ -50,6 +50,11 @@ class Desk:
         return () if isinstance(letter, Refusal) else follow(fire, letter, (outcome, now, result), self._make)
 
     @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks it knows, as heartbeats list them."""
+        return sorted(self._rules.tasks)
+
+    @property
     def secrets(self) -> Sequence[Secret]:
         """That open messages."""
         return self._secrets

@@ -35,6 +35,7 @@ from detent.node.edges import Edges, Pace
 from detent.node.planning import Planning
 from detent.node.sharing import Share, loads_of
 from detent.node.telling import Telling, fields_of
+from detent.node.unknown_tasks import UnknownTasks
 from detent.stores.base import NODE, SENTENCES_MAX, is_hook
 
 TURN = 100  # attempts that are begun before others get their turn
@@ -59,8 +60,8 @@ class Node(Planning):
         self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
         self._renew_now, self._burst = False, Burst(pace.burst_s, pace.ask_max)
         self._settled, self._hurried = Bell(), asyncio.Event()
-        self.tell, self._call.back = Telling(edges.emit), self._look.ring
-        self._followers = Followers(jobs.values())
+        self.tell, self._call.back, self._back = Telling(edges.emit), self._store_is_back, Bell()
+        self._followers, self.unknown = Followers(jobs.values()), UnknownTasks()
 
     # What others tell it.
 
@@ -76,9 +77,16 @@ class Node(Planning):
         self._dead.add(life)
         self._look.ring()
 
-    def pause_s(self) -> float:
-        """How long to leave a store alone that does not answer."""
-        return self._call.pause_s()
+    async def wait_for_store(self) -> None:
+        """After another call of the store failed: ask the store too, so that the node reports it if it is
+        away; then wait until it answers again, or for as long as it is to be left alone."""
+        if not self._call.is_away:
+            self._look.ring()
+        await self._back.sleep(self._call.pause_s())
+
+    def _store_is_back(self) -> None:
+        self._look.ring()
+        self._back.ring()
 
     def has_buried(self, life: str) -> bool:
         """Has the store been told?"""
@@ -98,6 +106,7 @@ class Node(Planning):
             self._rang = True  # a node is gone: perhaps nobody else holds its jobs
             self._look.ring()
         self._lives = lives
+        self.unknown.hear(living, self.edges.monotonic())
         self.share.compare([*loads_of(living, self.pace.queues, self.store_now())], load)
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
@@ -193,7 +202,7 @@ class Node(Planning):
 
     def _new_ask(self) -> Ask:
         self._asks, self._owes_hooks = self._asks + 1, False
-        room, hooks = self._room()
+        (room, hooks), unknown = self._room(), self.unknown.left_out(self.edges.monotonic())
         return Ask(
             app=self.app,
             node=self.life,
@@ -202,7 +211,7 @@ class Node(Planning):
             hooks=hooks,
             queues=self.pace.queues,
             dead=tuple(sorted(self._dead)),
-            without=tuple(sorted(self.timeline.left_out(self._without))),
+            without=tuple(sorted(self.timeline.left_out(self._without | unknown))),
         )
 
     def _room(self) -> tuple[int, int]:
@@ -282,12 +291,20 @@ class Node(Planning):
         fire, desk = holding.claim.fire, self.edges.desk
         if desk and self._is_message(fire):
             opened = desk.open(fire, now)
-            return refuse(opened) if isinstance(opened, Refusal) else opened
+            return self._refused(fire, opened) if isinstance(opened, Refusal) else opened
         if job is None:
             self._without.add(fire.job)
             return give_back("its node does not hold its definition")
         work = work_of(job, holding.claim)
         return work or Verdict(Outcome("cancelled", "its job has no such hook any more"))
+
+    def _refused(self, fire: Fire, why: Refusal) -> Verdict:
+        """What becomes of a message that may not run here."""
+        if why.reason != "unknown-task":
+            return refuse(why)
+        if fire.job not in self.unknown:
+            self.edges.emit("task-unknown", app=self.app, node=self.life, task=fire.job.partition(".")[2])
+        return self.unknown.verdict(fire.job, why, self.edges.monotonic())
 
     def _is_message(self, fire: Fire) -> bool:
         """Is it one that we open, and not the fire of a job?"""

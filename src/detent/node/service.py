@@ -232,8 +232,8 @@ class Service:
             try:
                 if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
                     self._node.told()
-            except DetentError:  # the node says so
-                await asyncio.sleep(self._node.pause_s())
+            except DetentError:
+                await self._node.wait_for_store()
 
     async def _boot(self) -> None:
         """Fire what is to be fired once a boot; however long the store is away."""
@@ -294,7 +294,8 @@ class Service:
 
     def _heartbeat(self) -> dict[str, object]:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
-        serves = {"queues": self._setting.queues, "outputs": self._life.outputs}
+        tasks = self._serving.desk.tasks if self._serving else []
+        serves = {"queues": self._setting.queues, "tasks": tasks, "outputs": self._life.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return about | serves | now
 

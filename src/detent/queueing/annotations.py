@@ -2,10 +2,12 @@
 
 1. What JSON holds itself is looked at from outside: a text where a number is wanted is refused when it is
    pushed.
-2. What JSON has no word for (instants, identifiers, decimals, enumerations, data classes) is written by
-   msgspec, and arrives as its annotation says; so is a result.  That takes the extra `queue`, where it is
-   pushed and where it runs.
-3. What cannot be read of an annotation, or is of a type that msgspec does not know, is not checked.
+2. What JSON has no word for (instants, identifiers, decimals, enumerations, data classes, paths, pydantic
+   models) is written by msgspec, and arrives as its annotation says; so is a result.  That takes the extra
+   `queue`, where it is pushed and where it runs.
+3. Of a union that msgspec cannot tell apart, like `datetime | str`, the member that the value belongs to
+   travels with it.
+4. What cannot be read of an annotation, or is of a type that msgspec does not know, is not checked.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import types
 import typing
 from collections import abc
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+from detent.runners.call_values import decoded, encoded
 
 _LIST, _DICT = (list, tuple), (dict,)
 _CLASSES: dict[Any, tuple[type, ...]] = {
@@ -31,6 +36,7 @@ _ANYTHING = (Any, object)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 RETURN = "return"
 EXTRA = "pip install 'detent[queue]'"
+MEMBER, VALUE = "detent:type", "detent:value"  # of a union: which member, and the value as JSON holds it
 
 
 class Unfit(Exception):
@@ -53,20 +59,42 @@ class Hint(NamedTuple):
             if isinstance(self.type, type) and isinstance(value, self.type):
                 raise Unfit(f"is of type {type(value).__name__}, for which JSON has no word: {EXTRA}")
             return value
+        if _is_mixed(self.type):
+            return self._sent_as_member(value)
         try:
-            plain = msgspec.to_builtins(value, str_keys=True)
+            plain = msgspec.to_builtins(value, str_keys=True, enc_hook=encoded)
             found = self._converted(msgspec, plain)
         except TypeError:  # what msgspec does not know may be JSON all the same
             return value
-        if isinstance(value, str) and found != value:
+        except ValueError as error:
+            raise Unfit(f"cannot be sent: {error}") from None
+        if isinstance(value, str | dict) and found != value:
             raise Unfit(f"would arrive as {found!r:.60}, as its annotation says {self}")
         return plain
+
+    def _sent_as_member(self, value: Any) -> Any:
+        members = [one for one in typing.get_args(self.type) if _is_of(value, one)]
+        if not members:
+            raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}")
+        member = type(value) if type(value) in members else members[0]  # a datetime is a date too
+        hint = Hint(member, classes_of(member))
+        return hint.sent(value) if hint.classes else {MEMBER: str(hint), VALUE: hint.sent(value)}
+
+    def _received_as_member(self, value: Any) -> Any:
+        if not isinstance(value, dict) or value.keys() != {MEMBER, VALUE}:
+            return value
+        for hint in (Hint(one, classes_of(one)) for one in typing.get_args(self.type)):
+            if str(hint) == value[MEMBER]:
+                return hint.received(value[VALUE])
+        raise Unfit(f"is a {value[MEMBER]}, and its annotation says {self}")
 
     def received(self, value: Any) -> Any:
         """As the function takes it."""
         if self.classes:
             return value
         if (msgspec := _msgspec()) is not None:
+            if _is_mixed(self.type):
+                return self._received_as_member(value)
             try:
                 return self._converted(msgspec, value)
             except TypeError:
@@ -77,8 +105,8 @@ class Hint(NamedTuple):
 
     def _converted(self, msgspec: Any, value: Any) -> Any:
         try:
-            return msgspec.convert(value, self.type)
-        except msgspec.ValidationError as error:
+            return msgspec.convert(value, self.type, str_keys=True, dec_hook=decoded)
+        except ValueError as error:  # msgspec's ValidationError and pydantic's among them
             raise Unfit(f"is not what its annotation says, {self}: {error}") from None
 
     def __str__(self) -> str:
@@ -113,6 +141,23 @@ def classes_of(takes: Any) -> tuple[type, ...]:
     if classes == _DICT and parts and parts[0] is not str:
         return ()
     return classes if all(part in _ANYTHING or classes_of(part) for part in parts) else ()
+
+
+@lru_cache(maxsize=1024)
+def _is_mixed(takes: Any) -> bool:
+    """Is it a union whose members msgspec cannot tell apart by their JSON?"""
+    if typing.get_origin(takes) not in (typing.Union, types.UnionType):
+        return False
+    try:
+        _msgspec().json.Decoder(takes, dec_hook=decoded)
+    except TypeError:
+        return True
+    return False
+
+
+def _is_of(value: Any, member: Any) -> bool:
+    kind = typing.get_origin(member) or member
+    return isinstance(kind, type) and isinstance(value, kind)
 
 
 def _msgspec() -> Any:

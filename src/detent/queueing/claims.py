@@ -53,6 +53,7 @@ class Claims:
         self._app, self.rng = app, Random()
         self._pid, self._life, self._numbers = 0, "", count(1)
         self._asks = Together(self._carry)
+        self._unknown: set[str] = set()  # tasks, as app.task, that messages asked for and the app lacks
         self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
 
     def take(
@@ -69,7 +70,7 @@ class Claims:
                 opened = desk.open(claim.fire, told.now)
                 call = opened if isinstance(opened, Call) else None
                 if isinstance(opened, Refusal):
-                    verdict = refuse(opened)
+                    verdict = self._refused(claim, opened)
                 elif call is None:
                     verdict = give_back("what it describes is run by workers only")
             if verdict:
@@ -78,6 +79,13 @@ class Claims:
             elif call:
                 taken.granted.append(Granted(claim, call, told.sent))
         return taken
+
+    def _refused(self, claim: Claim, why: Refusal) -> Verdict:
+        """A message of a task that is unknown here waits for a worker that has it."""
+        if why.reason != "unknown-task":
+            return refuse(why)
+        self._unknown.add(claim.fire.job)
+        return give_back(why.detail)
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""
@@ -96,6 +104,7 @@ class Claims:
         made_of = self._app.changes, self._app.post.secrets()
         if self._made_of != made_of:
             self._made_of, self._made = made_of, self._app.desk()
+            self._unknown.clear()
         return self._made
 
     def _ask(self, kind: Kind | None, limit: int, reports: Sequence[Report]) -> Told:
@@ -110,7 +119,16 @@ class Claims:
         store, sent = self._app.open_store(), clock.boottime()
         if kind is None:
             return Told(repeated(lambda: store.finish(reports)), [], None, math.inf, sent)
-        ask = Ask(self._app.name, self._life, next(self._numbers), limit, kind.queues, kind.ttl_s, hooks=0)
+        ask = Ask(
+            app=self._app.name,
+            node=self._life,
+            number=next(self._numbers),
+            limit=limit,
+            queues=kind.queues,
+            ttl_s=kind.ttl_s,
+            without=tuple(sorted(self._unknown)),
+            hooks=0,
+        )
         if reports:
             verdicts, grants = repeated(lambda: store.finish_and_claim(reports, ask))
         else:

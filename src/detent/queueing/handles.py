@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 State = Literal["pending", "delayed", "running", "unknown"] | Kind
+FORGOTTEN = (
+    "is no longer stored: it was removed by keep_fires or keep_days, or by hand; result_ttl= of its task "
+    "keeps results for longer"
+)
+NOT_COMMITTED = (
+    "is not stored: the transaction that it was pushed in is not committed yet, or was rolled back; commit "
+    "before you call get()"
+)
 LOOK_LEAST_S, LOOK_MOST_S = 0.005, 0.25  # between two looks: nobody rings when a message is over
 
 
@@ -34,6 +42,10 @@ class TaskFailed(DetentError):
         return f"{self.key}: {self.outcome}{runs}{': ' + self.reason if self.reason else ''}"
 
 
+class ResultUnknown(DetentError):
+    """The store does not have the message: how it ended, or whether it will run, is not known."""
+
+
 class ResultTimeout(DetentError, TimeoutError):
     """The message is not over yet, and was waited for long enough."""
 
@@ -41,10 +53,12 @@ class ResultTimeout(DetentError, TimeoutError):
 class Handle(Generic[T]):
     """What `push` gives back."""
 
-    __slots__ = ("_app", "_keeps", "is_new", "key")
+    __slots__ = ("_app", "_is_in_transaction", "_keeps", "is_new", "key")
 
-    def __init__(self, app: Detent, key: str, is_new: bool, keeps: bool) -> None:
-        self._app, self._keeps = app, keeps
+    def __init__(
+        self, app: Detent, key: str, is_new: bool, keeps: bool, is_in_transaction: bool = False
+    ) -> None:
+        self._app, self._keeps, self._is_in_transaction = app, keeps, is_in_transaction
         self.key = key
         self.is_new = is_new  # False: one that is as unique was there already
 
@@ -58,7 +72,8 @@ class Handle(Generic[T]):
 
     def get(self, timeout: float | None = None) -> T:
         """What the task returned, for as long as it is kept.  Waits for `timeout` seconds; None: for as long
-        as it takes."""
+        as it takes.  Raises `TaskFailed`, `ResultTimeout`, or `ResultUnknown` if the store does not have the
+        message."""
         looks = self._looks(timeout)
         while True:
             if row := self._ended():
@@ -94,7 +109,7 @@ class Handle(Generic[T]):
             )
         row = self._row()
         if row is None:
-            raise TaskFailed(self.key, "lost", "the store has forgotten it", 0)
+            raise ResultUnknown(f"{self.key} {NOT_COMMITTED if self._is_in_transaction else FORGOTTEN}")
         return row if row.state == "over" else None
 
     @property

@@ -41,6 +41,7 @@ class TaskOptions(TypedDict, total=False):
     breaker_threshold: int
     breaker_cooldown_seconds: float
     keep_result: bool
+    result_ttl: float  # seconds for which a kept result outlives node.keep_fires
     isolation: Isolation
 
 
@@ -86,7 +87,10 @@ class _Backoff(NamedTuple):
             low, high = (Number(0, DAY_S).check(one, path, findings) for one in pair)
             if BAD in (low, high) or low <= high:
                 return (low, high)
-        findings.problem(path, f"{show(value)} is not a number of seconds, nor a pair (least, most) of them")
+            findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
+            return BAD
+        told = show(tuple(value)) if isinstance(value, list) else show(value)
+        findings.problem(path, f"{told} is not a number of seconds, nor a pair (least, most) of them")
         return BAD
 
 
@@ -119,9 +123,16 @@ class _Messages(NamedTuple):
         return BAD
 
 
-class _Any(NamedTuple):
+class _Connection(NamedTuple):
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        return value
+        if value is not None:
+            return value
+        findings.problem(
+            path,
+            "it is None, and the message would not be part of your transaction: give a connection, or leave "
+            "the option out",
+        )
+        return BAD
 
 
 def _label(allowed: str) -> Shape:
@@ -148,6 +159,7 @@ _TASK: dict[str, Shape] = {
     "breaker_threshold": Whole(1, 1_000_000),
     "breaker_cooldown_seconds": Number(0.001, YEAR_S),
     "keep_result": Flag(),
+    "result_ttl": _SECONDS,
     "isolation": Word(("process", "thread", "loop")),
 }
 _PUSH: dict[str, Shape] = {
@@ -162,7 +174,7 @@ _PUSH: dict[str, Shape] = {
     "then": _Messages(),
     "catch": _Messages(),
     "finally_": _Messages(),
-    "connection": _Any(),
+    "connection": _Connection(),
 }
 TASK = Record(Field(name, shape) for name, shape in _TASK.items())
 RUNS = Record(Field(name, _TASK[name]) for name in ("max_retries", "timeout_seconds"))
@@ -196,6 +208,10 @@ def task_of(name: str, path: str, options: Mapping[str, Any], spot: Spot) -> Tas
         raise UsageError(
             f"{spot}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
         )
+    if "result_ttl" in options and not options.get("keep_result"):
+        raise UsageError(
+            f"{spot}: task {quote(name)}: result_ttl says for how long a result is kept: add keep_result=True"
+        )
     return Task(
         name=name,
         call=Call(function=path, isolation=options.get("isolation", "process")),
@@ -220,6 +236,7 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
         breaker_threshold=options.get("breaker_threshold", 5),
         breaker_cooldown_s=options.get("breaker_cooldown_seconds", 60.0),
         drop_result=not options.get("keep_result", False),
+        result_s=options.get("result_ttl", Policy().result_s),
         **said,
     )
 

@@ -12,7 +12,7 @@ from detent import nested
 from detent.core.envelope import PAYLOAD_MAX
 from detent.core.messages import WITH_RESULT, Task, link
 from detent.core.text import quote
-from detent.declarations import Spot, check_isolation, name_of, path_of
+from detent.declarations import Spot, check_function, check_isolation, name_of, path_of
 from detent.errors import UsageError
 from detent.queueing.arguments import Parameters, caller
 from detent.queueing.options import TASK, Message, Pushed, PushOptions, checked, pushed_of, task_of
@@ -138,6 +138,7 @@ def declare_task(
         raise UsageError(f"{spot}: @app.task is for functions, and {function!r} is none")
     name = options.get("name") or name_of(function, spot, "task")
     given = checked(TASK, {**options, "name": name}, f"{spot}: task {quote(str(name))}")
+    check_function(function, name, spot)
     path = path_of(function)
     if not path:
         path = nested.keep(app.name, f"task-{name}", function)

@@ -30,6 +30,11 @@ REASON_MAX = 500  # characters of an exception
 MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # `__main__` starts the child
 FIRE = "detent.runners.call_fire"
 ERRORS, TASKS = "detent.errors", "detent.queueing.tasks"
+CO_GENERATOR, CO_ASYNC_GENERATOR = 0x20, 0x200  # as `inspect` has them
+GENERATOR = (
+    "is a generator function: a call of it runs none of its code; return a list instead of using yield, or "
+    "loop over the generator in another function"
+)
 _ASKS = ("Fire", "detent.Fire")  # an annotation that is text may name what is only imported for types
 
 
@@ -60,7 +65,16 @@ def find(function: str, importing: Callable[[bool], object] | None = None) -> Ca
         raise CannotCall(f'{module_name} has no function "{".".join(path)}"') from None
     if not callable(found):
         raise CannotCall(f"{function} is not a function: it is of type {type(found).__name__}")
+    if is_generator(found):
+        raise CannotCall(f"{function} {GENERATOR}")
     return found  # type: ignore[no-any-return]
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Does a call of it only make a generator, and run nothing?"""
+    function = getattr(function, "func", function)  # of functools.partial
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and bool(code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR))
 
 
 @lru_cache(maxsize=1024)
@@ -169,7 +183,9 @@ def _told_by_msgspec(value: object) -> Any:
         import msgspec
     except ImportError:
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable") from None
-    return msgspec.to_builtins(value, str_keys=True)
+    from detent.runners.call_values import encoded
+
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=encoded)
 
 
 def reason_of(error: BaseException) -> str:

@@ -131,7 +131,8 @@ class Store(Protocol):
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
         job; never an open one, nor an instant after now or its job's mark.  A message that had no success,
-        and one whose key is unique still, are no surplus.  Says how many."""
+        one whose key is unique still, and one whose result is kept and is not older than its `result_s`, are
+        no surplus.  Says how many."""
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
         """Leave a note, for `ttl_s` (0: for ever); an empty text takes it back."""

@@ -148,8 +148,8 @@ def prunable(
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:
-    """Is it a dead letter, or does its key still count as taken?"""
-    fire, kind = entry.fire, entry.outcome.kind if entry.outcome else ""
-    return fire.origin == "push" and (
-        kind != "succeeded" or fire.due_at.timestamp() + fire.policy.unique_s > now
-    )
+    """Is it a dead letter, does its key still count as taken, or is its result kept for longer?"""
+    fire, policy, kind = entry.fire, entry.fire.policy, entry.outcome.kind if entry.outcome else ""
+    is_unique = fire.due_at.timestamp() + policy.unique_s > now
+    has_result = not policy.drop_result and entry.over_at + policy.result_s > now
+    return fire.origin == "push" and (kind != "succeeded" or is_unique or has_result)

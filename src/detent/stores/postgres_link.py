@@ -1,4 +1,4 @@
-"""Connections of the PostgreSQL store: one for each thread, every wait on it bounded.
+"""Connections of the PostgreSQL store: a bounded pool in each process, every wait on it bounded.
 
 1. A call is one round trip, and a transaction of its own: nothing is kept in the session that another
    one would not find out for itself, so that a pooler may give each call another one.
@@ -6,17 +6,20 @@
    was carried out is unknown.  The server gives up first, where it still can.
 3. Deadlocks and lock time-outs are tried again here; they have changed nothing.
 4. No message repeats a password, nor any part of a URL that could be one.
+5. A process has at most `pool_size` connections for its calls (a parameter of the URL), and one more to
+   listen.  A call waits for a free connection.  A forked process opens its own, and leaves alone those that
+   it inherited.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detent import clock
 from detent.core.text import quote
@@ -25,6 +28,7 @@ from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageErr
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.pq.abc import PGresult
+    from psycopg_pool import ConnectionPool
 
 CONNECT_S = 5  # libpq counts in whole seconds, and no less than two
 SOON_S = 5.0  # for an answer on which a claim depends
@@ -32,6 +36,8 @@ LATER_S = 30.0  # for one that may concern a hundred thousand rows
 SERVER_SHARE = 0.8  # of that time; then the server gives up by itself
 TRIES = 4  # of a call that met a deadlock
 PAUSE_S = 0.05  # between two of them, at most
+POOL_SIZE = 10  # connections of one process, unless its URL says otherwise
+POOL_SIZE_MAX = 1000
 SCHEMA = "detent"
 SETTINGS: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
@@ -60,6 +66,7 @@ _BEGIN = (
     " SET LOCAL synchronous_commit TO on; SET LOCAL jit TO off;"
     " SET LOCAL statement_timeout TO {ms}; SET LOCAL lock_timeout TO {ms};"
 )
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # what fails is reported by the caller
 
 
 class Refusal(Exception):
@@ -75,19 +82,19 @@ class Silence(Exception):
 
 
 class Link:
-    """A connection of one thread."""
+    """A connection, for one caller at a time."""
 
     def __init__(self, db: Connection) -> None:
-        self.db, self._pg = db, db.pgconn
-        self.lock = threading.Lock()  # held during a call, so that nobody closes it then
-        self._close = weakref.finalize(self, db.pgconn.finish)
+        self.db, self._pg, self._pid = db, db.pgconn, os.getpid()
 
     @property
     def is_open(self) -> bool:
-        return self._close.alive
+        """False in a forked process too: the connection is its parent's."""
+        return not self.db.closed and self._pid == os.getpid()
 
     def close(self) -> None:
-        self._close()
+        if self.is_open:
+            self.db.close()
 
     def is_stale(self) -> bool:
         """Did the server hang up while nobody called?"""
@@ -183,13 +190,15 @@ class Link:
 
 
 class Links:
-    """The connections of a store; each thread's is opened with its first call."""
+    """The connections of a store."""
 
     def __init__(self, url: str, schema: str, prepare: Callable[[Link], None]) -> None:
         self.schema, self._prepare = schema, prepare
+        url, self._size = _split_size(url)
         self._conninfo, self.name = _read_url(url)
-        self._mine = threading.local()
-        self._links = weakref.WeakSet[Link]()
+        self._pools: dict[int, ConnectionPool[Connection]] = {}  # by process
+        self._opening = threading.Lock()
+        self._failure: DetentError | None = None  # of the newest connection that could not be opened
 
     def call(self, verb: str, document: str, within_s: float) -> str:
         """What a function of the schema answers to this document."""
@@ -199,7 +208,7 @@ class Links:
             except Refusal as refusal:
                 if last or refusal.code not in _LACKING:
                     raise self.explain(refusal) from refusal
-                self._drop_mine()  # somebody dropped the schema: it is made again with the next connection
+                self.open().close()  # somebody dropped the schema: a new connection makes it again
         raise AssertionError("the last try returns or raises")
 
     def open(self) -> Link:
@@ -218,18 +227,18 @@ class Links:
             if isinstance(error, Refusal | Silence):
                 raise self.explain(error) from error
             raise
-        self._links.add(link)
         return link
 
     def close(self) -> None:
-        for link in list(self._links):
-            with link.lock:
-                link.close()
+        with self._opening:
+            pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.close()
 
     def _call(self, verb: str, document: str, within_s: float) -> str:
         deadline = clock.monotonic() + within_s
         for number in range(1, TRIES + 1):
-            with self._link() as link:
+            with self._link(deadline - clock.monotonic()) as link:
                 statement = f'SELECT "{self.schema}"."{verb}"({link.literal(document)})'
                 try:
                     return link.call(statement, max(deadline - clock.monotonic(), 1.0))
@@ -241,23 +250,79 @@ class Links:
             threading.Event().wait(PAUSE_S * (1 + os.urandom(1)[0]) / 256)
         raise AssertionError("the last try returns or raises")
 
+    # The pool.
+
     @contextmanager
-    def _link(self) -> Iterator[Link]:
-        """This thread's connection, held against `close`."""
+    def _link(self, within_s: float = SOON_S) -> Iterator[Link]:
+        """A connection of the pool, as soon as one is free."""
+        deadline = clock.monotonic() + within_s
         while True:
-            link: Link | None = getattr(self._mine, "link", None)
-            if link is None or not link.is_open:
-                link = self._mine.link = self.open()
-            with link.lock:
-                if link.is_open and not link.is_stale():
+            pool = self._pool()
+            link = Link(self._take(pool, deadline))
+            try:
+                if not link.is_stale():
                     yield link
                     return
                 link.close()
+            finally:
+                pool.putconn(link.db)
 
-    def _drop_mine(self) -> None:
-        link: Link | None = getattr(self._mine, "link", None)
-        if link is not None:
-            link.close()
+    def _take(self, pool: ConnectionPool[Connection], deadline: float) -> Connection:
+        from psycopg_pool import PoolClosed, PoolTimeout
+
+        try:
+            return pool.getconn(max(deadline - clock.monotonic(), 0.1))
+        except PoolClosed as error:
+            told = StoreUnavailable(f"the store {self.name} was closed while a call waited for it")
+            raise self._failure or told from error
+        except PoolTimeout as error:
+            raise self._failure or StoreUnavailable(
+                f"the store {self.name} was not asked: all {self._size} connections of this process were "
+                "busy for too long; raise pool_size in the store's URL, or use fewer threads"
+            ) from error
+
+    def _pool(self) -> ConnectionPool[Connection]:
+        """That of this process.  What a fork inherits stays in `_pools`, untouched: its parent uses it."""
+        pool = self._pools.get(os.getpid())
+        if pool is not None and not pool.closed:
+            return pool
+        with self._opening:
+            pool = self._pools.get(os.getpid())
+            if pool is None or pool.closed:
+                pool = self._pools[os.getpid()] = self._new_pool()
+            return pool
+
+    def _new_pool(self) -> ConnectionPool[Connection]:
+        from psycopg import Connection
+        from psycopg_pool import ConnectionPool
+
+        links = self
+
+        class Opened(Connection):  # the pool only logs why a connection could not be opened: keep the reason
+            @classmethod
+            def connect(cls, *_: Any, **__: Any) -> Any:
+                try:
+                    db, links._failure = links.open().db, None
+                    return db
+                except DetentError as error:
+                    links._failure = error
+                    raise
+
+        def give_up(pool: ConnectionPool[Connection]) -> None:
+            """With no connection left, those who wait fail at once; else one will be free for them."""
+            if not pool.get_stats().get("pool_size"):
+                threading.Thread(target=pool.close, daemon=True).start()  # it joins the thread we are in
+
+        self._failure = None
+        return ConnectionPool(
+            connection_class=Opened,
+            min_size=0,
+            max_size=self._size,
+            open=True,
+            reconnect_timeout=0,
+            reconnect_failed=give_up,
+            num_workers=1,
+        )
 
     # Errors.
 
@@ -291,10 +356,26 @@ class Links:
         return StoreUnavailable(f"the store {self.name} cannot be reached: {told}")
 
 
+def _split_size(url: str) -> tuple[str, int]:
+    """The URL without the size of the pool, which libpq does not know; and the size."""
+    address, mark, query = url.partition("?")
+    words = [word.partition("=") for word in query.split("&")]
+    sizes = [value for name, _, value in words if name == "pool_size"]
+    rest = "&".join("".join(word) for word in words if word[0] != "pool_size")
+    size = sizes[-1] if sizes else str(POOL_SIZE)
+    if not (size.isascii() and size.isdecimal() and 1 <= int(size) <= POOL_SIZE_MAX):
+        raise UsageError(
+            f'bad store "postgresql:": pool_size is {quote(size)}; give the number of connections that one '
+            f"process may open, from 1 to {POOL_SIZE_MAX:,}"
+        )
+    return address + (mark and rest and mark + rest), int(size)
+
+
 def _read_url(url: str) -> tuple[str, str]:
     """What to connect with, and how to call it in messages: with neither user nor password."""
     try:
         import psycopg
+        import psycopg_pool  # noqa: F401
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
     except ImportError:
         raise UsageError(

@@ -20,7 +20,7 @@ BEGIN
             ) AS ranked LEFT JOIN marks USING (job)
             WHERE (over_at < here.wall - (given->>'older_than')::float8
                    OR place > (given->>'keep')::bigint
-                      AND NOT (origin = 'push' AND is_wanted(outcome, due, policy, here.wall)))
+                      AND NOT (origin = 'push' AND is_wanted(outcome, due, over_at, policy, here.wall)))
               AND NOT (origin = 'schedule' AND due > least(coalesce(at, here.wall), here.wall))
             LIMIT (given->>'most')::bigint)
         FOR UPDATE SKIP LOCKED);
@@ -32,12 +32,16 @@ BEGIN
     RETURN answer(here, jsonb_build_object('gone', cardinality(gone)));
 END $$;
 
--- Is a message a dead letter, or does its key still count as taken?
-CREATE FUNCTION is_wanted(outcome text, due float8, policy text, now float8) RETURNS boolean
+-- Is a message a dead letter, does its key still count as taken, or is its result kept for longer?
+CREATE FUNCTION is_wanted(outcome text, due float8, over_at float8, policy text, now float8) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    said jsonb := nullif(policy, '')::jsonb;
 BEGIN
     RETURN NOT starts_with(outcome, 'succeeded ')
-        OR due + coalesce((nullif(policy, '')::jsonb->>'unique_s')::float8, 0) > now;
+        OR due + coalesce((said->>'unique_s')::float8, 0) > now
+        OR coalesce(said->>'drop_result', '') <> 'true'
+            AND over_at + coalesce((said->>'result_s')::float8, 3600) > now;  -- the default of `model.Policy`
 END $$;
 
 -- Lanes of no job and no open fire.  They are locked first, and looked at by a later snapshot: whoever

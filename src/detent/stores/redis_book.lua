@@ -4,6 +4,7 @@ local PAGE_MAX, EXAMINE_MAX = 200, 1000 -- rows that one call answers with, and 
 local OPEN_MAX = 1000 -- messages that are open are looked through, rather than all, if they are no more
 local RINGING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
 local PRUNE_MAX, REMEMBER_ASKS_S, REMEMBER_JOBS_S = 500, 86400, 30 * 86400
+local RESULT_S = 3600 -- the default of `model.Policy`
 
 local function number(value)
   return value and exact(value)
@@ -201,10 +202,20 @@ local function is_to_come(fire)
   return fire.origin == "schedule" and fire.due > math.min(wall, mark and mark.at or wall)
 end
 
--- Is it a dead letter, or does its key still count as taken?
+-- Until when its result is kept, whatever the number of fires.  The policy is a text within the fire's text.
+local function result_until(fire)
+  local text = redis.call("HGET", name("texts"), fire.key) or ""
+  local policy = string.match(text, '"policy":"(.-[^\\])"') or ""
+  if string.find(policy, '\\"drop_result\\":true', 1, true) then
+    return 0
+  end
+  return fire.over_at + (tonumber(string.match(policy, '\\"result_s\\":([^,}]+)')) or RESULT_S)
+end
+
+-- Is it a dead letter, does its key still count as taken, or is its result kept for longer?
 local function is_wanted(fire)
   local is_free = is_success(fire.outcome) and fire.due + (fire.unique_s or 0) <= wall
-  return fire.origin == "push" and not is_free
+  return fire.origin == "push" and (not is_free or result_until(fire) > wall)
 end
 
 local function prune_these(keys, is_surplus)

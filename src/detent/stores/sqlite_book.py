@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detent import jsontext as json
-from detent.model import DEAD, Note, Query, Row, Size
+from detent.model import DEAD, Note, Policy, Query, Row, Size
 from detent.stores.base import REMEMBER_ASKS_S
 from detent.stores.entry import row_of
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
 from detent.values import Any
+
+RESULT_S = Policy().result_s
 
 
 def find(call: Call, query: Query) -> list[Row]:
@@ -79,7 +81,7 @@ def notes(call: Call, app: str, prefix: str) -> list[Note]:
 def prunable(call: Call, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
     """Id and key of what was over for longer than the first limit, or beyond the newest so many of a job."""
     older_than_s, keep = limits
-    return call.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now)).fetchall()
+    return call.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
 
 
 def prune(call: Call, found: Sequence[tuple[int, str]], now: float) -> int:
@@ -101,10 +103,12 @@ def forget_the_expired(call: Call) -> None:
 
 
 _IS_TO_COME = "(origin = 'schedule' AND due > min(coalesce(at, ?), ?))"
-# A dead letter, or a key that still counts as taken.
-_IS_WANTED = """
+# A dead letter, a key that still counts as taken, or a result that is kept for longer.
+_IS_WANTED = f"""
 (origin = 'push' AND (substr(outcome, 1, 10) <> 'succeeded '
-    OR due + iif(instr(policy, '"unique_s":'), json_extract(policy, '$.unique_s'), 0) > ?))
+    OR due + iif(instr(policy, '"unique_s":'), json_extract(policy, '$.unique_s'), 0) > ?
+    OR instr(policy, '"drop_result":true') = 0
+        AND over_at + iif(instr(policy, '"result_s":'), json_extract(policy, '$.result_s'), {RESULT_S}) > ?))
 """.strip()
 _PRUNABLE = f"""
 WITH ranked AS (

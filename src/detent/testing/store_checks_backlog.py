@@ -103,6 +103,15 @@ def those_that_a_node_cannot_run_do_not_keep_their_lane_from_others(store: Store
     assert keys(_claim_all(node, world)) == ["a.single@001"]
 
 
+def many_that_a_node_cannot_run_hide_nothing_behind_them(store: Store, world: World) -> None:
+    """During a deploy, messages of a new task pile up before those that the older workers can run."""
+    store.put([fire(f"a.new@{n:04}", origin="push") for n in range(MANY)])
+    store.put([fire("a.old@1", origin="push")])
+    node = Asker(store)
+    assert keys(_claim_all(node, world, without=("a.new",))) == ["a.old@1"]
+    assert node.ask(without=("a.new",)).next_in_s > 1, "there is nothing to ask for at once"
+
+
 def _hold_instants(store: Store, world: World, policy: Policy = HELD) -> tuple[Planner, Claim]:
     """Many instants of an outage are held, as the first of them runs."""
     planner = Planner(store, policy, beat_s=1.0)

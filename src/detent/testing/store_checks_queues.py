@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from detent.core.breakers import BACKEND, PROBING_S, Circuit, circuit_of
 from detent.core.rates import MARGIN_S, rate_text
-from detent.model import Claim, Fire, Outcome, Policy, Rate, Usage, Verdict
+from detent.model import Claim, Fire, Outcome, Policy, Query, Rate, Usage, Verdict
 from detent.stores.base import BREAKER, RATE, Store
 from detent.testing.store_checks_world import (
     AGAIN,
@@ -357,7 +358,7 @@ def only_what_is_over_is_forgotten(store: Store, world: World) -> None:
 
 def dead_letters_and_unique_keys_are_no_surplus(store: Store, world: World) -> None:
     now = store.adopt("a", -1, {}).now
-    several = [_message(1), _message(2, unique_s=100.0), _message(3), _message(4), _message(5)]
+    several = [_message(n, unique_s=100.0 * (n == 2), drop_result=True) for n in range(1, 6)]
     store.put([one._replace(due_at=now) for one in several])
     for claim in Asker(store).claim(queues=QUEUES):
         finish(store, claim, OVER if claim.fire.key == "a.b@03" else DONE)
@@ -368,6 +369,23 @@ def dead_letters_and_unique_keys_are_no_surplus(store: Store, world: World) -> N
     assert store.prune("a", 1000.0, 0) == 1
     world.pass_time(1000)
     assert store.prune("a", 1000.0, 0) == 1
+
+
+def a_kept_result_is_no_surplus_for_its_own_time(store: Store, world: World) -> None:
+    usual_s = Policy().result_s
+    rules: list[dict[str, Any]] = [{"drop_result": True}, {"result_s": 100.0}, {}, {"result_s": 0.0}]
+    payload = json.dumps({"args": {"drop_result": True, "policy": "x", "result_s": 0}})
+    several = [_message(n, **one)._replace(payload=payload) for n, one in enumerate(rules, 1)]
+    lane = _message(5, result_s=100.0)._replace(lane="a.b")
+    store.put([*several, lane])
+    for claim in Asker(store).claim(queues=QUEUES):
+        finish(store, claim, DONE)
+    assert store.prune("a", 2 * usual_s, 0) == 2
+    assert [one.fire.key for one in store.find(Query(app="a"))] == ["a.b@05", "a.b@03", "a.b@02"]
+    world.pass_time(100)
+    assert store.prune("a", 2 * usual_s, 0) == 2
+    world.pass_time(usual_s)
+    assert store.prune("a", 2 * usual_s, 0) == 1
 
 
 def what_a_schedule_planned_is_not_forgotten_by_name(store: Store, world: World) -> None:
