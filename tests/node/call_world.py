@@ -69,6 +69,7 @@ async def tidy_async(path):
 def deaf(path):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stay(path)
+def exit_at_once(code): os._exit(code)
 def crash(): os.kill(os.getpid(), signal.SIGSEGV)
 def start(path, daemon):
     if daemon == "detached":

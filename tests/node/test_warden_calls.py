@@ -58,13 +58,13 @@ def test_a_function_learns_of_its_fire_by_asking_and_by_its_environment(bare_wor
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("object", "the return value is not kept: Encoding objects of type object is unsupported"),
-        ("long", "the return value is not kept: 70,002 characters, at most 65,536"),
-        ("nan", "the return value is not kept: Out of range float values are not JSON compliant"),
+        ("object", "the result, of type object, cannot be kept as JSON: Encoding objects of type object is"),
+        ("long", "the result, of type str, cannot be kept as JSON: it has 70,002 characters, at most 65,536"),
+        ("nan", "the result, of type float, cannot be kept as JSON: Out of range float values are not JSON"),
         ("none", ""),
     ],
 )
-def test_a_value_that_cannot_be_kept_is_no_failure(bare_world: CallWorld, kind: str, said: str) -> None:
+def test_a_job_may_return_a_value_that_cannot_be_kept(bare_world: CallWorld, kind: str, said: str) -> None:
     (end,) = bare_world.calls(bare_world.call("give", kind))
     assert (end.outcome, end.status, end.result) == (SUCCEEDED, 0, "")
     assert end.tail.decode().startswith(f"detent: {said}" if said else "")
@@ -96,6 +96,8 @@ def test_the_last_of_much_output_is_not_the_next_calls(bare_world: CallWorld) ->
         ("work:COUNT", (), 1, "work:COUNT is not a function: it is of type int", ""),
         ("add", (), 1, "TypeError: add() missing 1 required positional argument: 'a'", ""),
         ("crash", (), -11, "killed by SIGSEGV", ""),
+        ("exit_at_once", (0,), 0, "its process exited with status 0 before the function returned", ""),
+        ("exit_at_once", (3,), 3, "exit 3", ""),
     ],
 )
 def test_how_a_call_failed_is_told_in_a_line(

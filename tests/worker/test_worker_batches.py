@@ -12,6 +12,7 @@ from worker_world import Works, assert_once, is_alive, outcomes, wait_for
 
 DEATHS: dict[str, tuple[list[Any], str]] = {
     "os._exit": (["exit", 3], "exit 3"),
+    "os._exit(0)": (["exit", 0], "its process exited with status 0 before the function returned"),
     "a segfault": (["segfault"], "killed by SIGSEGV"),
     "kill -9 from inside": (["kill-child"], "killed by SIGKILL"),
 }

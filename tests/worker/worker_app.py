@@ -112,6 +112,11 @@ def wait_for(path: str) -> None:
         time.sleep(0.01)
 
 
+def give_odd(kind: str) -> Any:
+    """A value that cannot be kept."""
+    return {"object": object(), "long": "x" * 70_000, "nan": float("nan")}[kind]
+
+
 def awaitable(seconds: float) -> Any:
     return asyncio.sleep(seconds, "awaited")
 
@@ -119,6 +124,7 @@ def awaitable(seconds: float) -> Any:
 DEEDS: dict[str, Any] = {
     "nothing": lambda: None,
     "give": lambda value, *_: value,
+    "give-odd": give_odd,
     "sleep": time.sleep,
     "exit": os._exit,
     "segfault": lambda: ctypes.string_at(0),
@@ -195,6 +201,27 @@ def lone(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
 def lone_without_result(fire: detent.Fire, value: Any) -> Any:
     tell("start", fire)
     return value
+
+
+@app.task(queue="q", single="three")
+def lone_without_keeping(fire: detent.Fire, kind: str) -> Any:
+    tell("start", fire)
+    return give_odd(kind)
+
+
+@app.task(queue="q", max_retries=2, backoff=0.1, isolation="thread", keep_result=True)
+def threaded(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
+    return carry_out(fire, deed, *args)
+
+
+@app.task(queue="q", max_retries=2, backoff=0.1, keep_result=True)
+async def give_async(kind: str) -> Any:
+    return give_odd(kind)
+
+
+@app.task(queue="q", max_retries=2, backoff=0.1, isolation="loop", keep_result=True)
+async def give_on_loop(kind: str) -> Any:
+    return give_odd(kind)
 
 
 @app.task(queue="q", max_retries=1, backoff=0.1, keep_result=True)

@@ -27,12 +27,11 @@ from detent import jsontext as json
 from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
-from detent.node.members import SUCCEEDED, Kind, Member, end_of, requests, short
+from detent.node.members import Kind, Member, end_of, requests, short
 from detent.node.pacing import SLOW_S, TOGETHER_MAX, Pacing
 from detent.node.processes import Work
 from detent.node.wardenry.charge import IMPORT_S
-from detent.runners.base import LOST
-from detent.runners.call import TAGS, CallSpec, Household
+from detent.runners.call import SUCCEEDED, TAGS, CallSpec, Household
 from detent.runners.call_batch import ANSWERED
 
 BLOCKED = "another message blocked its process"
@@ -363,5 +362,5 @@ class Batch:
         if self._is_blocked:
             return went._replace(outcome=Outcome("lost", BLOCKED))
         if went.outcome.kind == "succeeded":
-            return went._replace(outcome=Outcome("lost", LOST))
+            return went._replace(outcome=Outcome("lost", UNREADABLE))
         return went

@@ -20,7 +20,16 @@ from contextvars import ContextVar
 from signal import SIGTERM
 
 from detent.clock import monotonic
-from detent.runners.call_function import bind, exit_status, find, is_async, reason_of, returned, traceback_of
+from detent.runners.call_function import (
+    UNKEPT,
+    bind,
+    exit_status,
+    find,
+    is_async,
+    reason_of,
+    returned,
+    traceback_of,
+)
 from detent.values import NamedTuple
 
 TYPE_CHECKING = False  # as in `call_child`
@@ -304,7 +313,9 @@ def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
     if value is None or not message.common.keeps:
         return 0, "", ""
     text, why_not = returned(value)
-    sys.stderr.write(f"detent: {why_not}\n" if why_not else "")
+    if why_not:
+        sys.stderr.write(f"detent: {why_not}\n")
+        return UNKEPT, why_not, ""
     return 0, "", text
 
 

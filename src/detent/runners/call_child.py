@@ -29,7 +29,7 @@ import threading
 from contextlib import suppress
 
 from detent.clock import monotonic
-from detent.runners.call_function import bind, exit_status, find, reason_of, returned, traceback_of
+from detent.runners.call_function import UNKEPT, bind, exit_status, find, reason_of, returned, traceback_of
 
 TYPE_CHECKING = False  # see rule 6
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Child:
         try:
             function = self._find(request["function"])
             threads = set(threading.enumerate())
-            answer = _succeeded(self._call(function, request))
+            answer = _succeeded(self._call(function, request), keeps=request["keeps"])
         except SystemExit as error:
             answer = _exited(error)
         except BaseException as error:
@@ -282,10 +282,10 @@ def _fire(request: dict[str, Any]) -> Any:
     return fire_of(request["env"], request["previous_success"])
 
 
-def _succeeded(value: object) -> dict[str, Any]:
+def _succeeded(value: object, *, keeps: bool) -> dict[str, Any]:
     text, why_not = returned(value)
     _say(f"detent: {why_not}\n" if why_not else "")
-    return _judged(0, result=text)
+    return _judged(UNKEPT, error=why_not) if why_not and keeps else _judged(0, result=text)
 
 
 def _exited(error: SystemExit) -> dict[str, Any]:

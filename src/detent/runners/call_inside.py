@@ -30,6 +30,7 @@ from detent.model import Call
 from detent.runners.base import TAIL_MAX
 from detent.runners.call_fire import Fire
 from detent.runners.call_function import (
+    UNKEPT,
     CannotCall,
     bind,
     exit_status,
@@ -63,10 +64,11 @@ class Inside:
     """A call under way in this process, to be kept until it has ended.  `ended` is called once, in a thread
     that is not the caller's."""
 
-    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_task", "tail")
+    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_keeps", "_task", "tail")
 
-    def __init__(self, call: Call, fire: Callable[[], Fire]) -> None:
+    def __init__(self, call: Call, fire: Callable[[], Fire], *, keeps: bool = False) -> None:
         self._call, self._fire = call, fire  # for a function that asks for it
+        self._keeps = keeps  # somebody asked for what it returns
         self.tail = b""  # the last of what it logged
         self._cancel: Callable[[], object] = _nothing
         self._is_cancelled = False
@@ -160,6 +162,8 @@ class Inside:
             return NOTHING_SAID
         text, why_not = returned(value)
         self.write(f"detent: {why_not}\n" if why_not else "")
+        if why_not and self._keeps:
+            return Ended(UNKEPT, error=why_not, tail=self.tail)
         return Ended(0, result=text, tail=self.tail)
 
     def _failed(self, error: BaseException) -> Ended:

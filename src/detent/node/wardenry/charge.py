@@ -14,6 +14,7 @@ from .trees import CallTree, Tree
 Terms = ending.Terms
 SLACK_S = 0.01  # a child may say so much later that one of several messages has ended, and the next began
 IMPORTS = {b'{"imports":1}': True, b'{"imports":0}': False}  # what a child says before and after an import
+EXITED = "its process exited with status 0 before the function returned"
 IMPORT_S = 60.0  # for the import of what is to be called, on top of the call's own time
 
 
@@ -187,7 +188,7 @@ class Call(Charge):
         if self._answer and status == 0:
             self._take(self._answer)
         else:
-            self.ended(status, failure.text if failure else "")
+            self.ended(status, failure.text if failure else "" if status else EXITED)
         if failure:
             self.output.write(failure.line)
 
