@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from detent.config import nodes_directory, store_options, store_url
+from detent.config import nodes_directory, store_of_calls
 from detent.core.findings import worded
 from detent.core.generic import Allowed
 from detent.core.manifest import Manifest
@@ -22,6 +22,7 @@ from detent.node.service import Service, Serving, Setting, reach
 from detent.observe.logs import Style, log_later, word_of
 from detent.observe.secrecy import discreet, learning, password_of
 from detent.observe.unblocking import Unblocking
+from detent.runners.call_store import use
 from detent.stores.opening import open_store, promise_of
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
@@ -69,6 +70,7 @@ def run(order: Order, style: Style) -> int:
         load = learning(order.load, mask, order.env)
         return _run(order._replace(load=load), log_later(log.write, style, mask=mask), mask)
     finally:
+        use(None)
         log.close(LAST_LINES_S)
 
 
@@ -76,17 +78,20 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     manifest, env = order.load(), order.env
     for warning in manifest.warnings:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=worded(warning, order.name))
-    url = store_url(manifest, order.store, env)
+    store = store_of_calls(manifest, order.store, env)
+    use(store)
+    url = store.url
     setting = Setting(
         load=order.load,
         files=order.files,
-        store=discreet(open_store(url, **store_options(manifest, env)), mask),
+        store=discreet(open_store(url, **store.options), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
         queues=order.queues,
         waits=order.waits,
         serving=order.serving,
+        store_of_calls=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
         tell_weakness(url, manifest, emit)

@@ -41,6 +41,7 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.sharing import loads_of
 from detent.node.starter import Runners, Surroundings
+from detent.runners.call_store import NodeStore
 from detent.stores.base import NODE, Store
 
 BEAT_S = 10.0  # between two heartbeats
@@ -78,6 +79,7 @@ class Setting(NamedTuple):
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
     serving: Serving | None = None  # messages; None: none of them
+    store_of_calls: NodeStore | None = None  # for its children: the same store
 
 
 class Service:
@@ -116,6 +118,7 @@ class Service:
 
     def _surroundings(self, manifest: Manifest) -> Surroundings:
         around, most = _surroundings(manifest, self._setting.env, self._life), self._max_running()
+        around = around._replace(store=self._setting.store_of_calls)
         if self._serving is None:
             return around
         shared_by = self._serving.processes or os.cpu_count() or 1  # async ones share what there is
@@ -203,7 +206,7 @@ class Service:
     def _take_over(self, manifest: Manifest) -> None:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
-        self._runners.around = _surroundings(manifest, self._setting.env, self._life)
+        self._runners.around = self._surroundings(manifest)
         self._node.pace = self._node.pace._replace(max_running=manifest.node.max_running)
         self._node.reload(jobs)
         self._fingerprint = _fingerprint(jobs)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from detent import jsontext as json
 from detent.model import Call, Claim, Outcome
 from detent.runners.call_function import UNKEPT
+from detent.runners.call_store import NodeStore
 from detent.values import NamedTuple
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
@@ -28,6 +29,7 @@ class Household(NamedTuple):
     work_dir: str = ""
     user: str = ""
     most: int = 1000  # children
+    setup: str = ""  # the first line that each of them is sent
 
 
 class CallSpec(NamedTuple):
@@ -65,6 +67,13 @@ def household_of(call: Call, words: tuple[str, ...], env: Mapping[str, str], lif
 
     name = sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return Household(name, words, steady, call.work_dir, call.user)
+
+
+def setup_of(store: NodeStore, user: str) -> str:
+    """What a child is told of its node's store; "": nothing, it finds the same by itself."""
+    if user and store.is_declared:
+        return ""
+    return json.dumps({"store": store.withheld() if user else store})
 
 
 def call_spec(claim: Claim, call: Call, household: Household, variables: Mapping[str, str]) -> CallSpec:

@@ -4,7 +4,7 @@
    each way: `{"id", "function", "args", "env", "previous_success"}`, then `{"id", "status", "error",
    "result", "last", "took_s"}`.  The first line is ours, `{}`: ready.  When the wire ends, so do we.
    Messages of a queue come several at once, as `calls`: `call_batch` has them.  What is said of them are
-   lines that begin with `[`.
+   lines that begin with `[`.  A first line of the warden may tell the node's store: `{"store"}`.
    `IMPORTING` and `IMPORTED` are around the import of what is called: the call's time begins after it.
 2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
    the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
@@ -30,6 +30,7 @@ from contextlib import suppress
 
 from detent.clock import monotonic
 from detent.runners.call_function import UNKEPT, bind, exit_status, find, reason_of, returned, traceback_of
+from detent.runners.call_store import NodeStore, use
 
 TYPE_CHECKING = False  # see rule 6
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ class Child:
         while line := self._next_line():
             request, began = json.loads(line), monotonic()
             if "more" in request:  # for a call that is over: nobody begins it
+                continue
+            if "store" in request:
+                use(NodeStore(*request["store"]))
                 continue
             answer = self._answer_all(request) if "calls" in request else self._answer(request)
             took_s = monotonic() - began

@@ -68,7 +68,9 @@ class Children:
 
     def settle(self, message: dict[str, Any]) -> None:
         """These are the surroundings of a household."""
-        self._households[message["household"]] = Household(Order(**message["order"]), message["most"])
+        setup = to_bytes(message["setup"] and message["setup"] + "\n")
+        household = Household(Order(**message["order"]), message["most"], setup)
+        self._households[message["household"]] = household
 
     def dissolve(self, message: dict[str, Any]) -> None:
         """No more calls come for it: its children go when they are idle."""
@@ -186,7 +188,7 @@ class Children:
         self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
         child.turns.give(order.messages)
-        child.outgoing = order.request + b"\n"
+        child.outgoing += order.request + b"\n"
         self._tell(child)
 
     def _tell(self, child: Child) -> None:
@@ -340,6 +342,8 @@ class Children:
         child.is_ready, child.kill_by = True, math.inf
         child.close_failure()
         self._started_up(child)
+        child.outgoing = child.household.setup
+        self._tell(child)
         if child.household.is_dissolved and not child.household.waiting:
             self._dismiss(child)
         else:

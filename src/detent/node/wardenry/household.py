@@ -109,8 +109,9 @@ class Child:
 
 
 class Household:
-    def __init__(self, order: Order, most: int) -> None:
+    def __init__(self, order: Order, most: int, setup: bytes = b"") -> None:
         self.order, self._most = order, most  # what starts a child, and how many there may be
+        self.setup = setup  # what each is sent first
         self.idle: list[Child] = []
         self.waiting: deque[CallOrder] = deque()
         self.children = self.starting = 0  # those that are starting are children too

@@ -8,8 +8,8 @@
 
 The wire: JSON lines, an object each from the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}` (its request in a
-line before), before the first of a kind `{"do": "settle", "household", "order", "most"}`, after the last
-`{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
+line before), before the first of a kind `{"do": "settle", "household", "order", "most", "setup"}`, after the
+last `{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
 `{"do": "extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do":
 "recall", "id"}` (of several messages, what is not begun), `{"do": "more", "id", "messages"}` (further ones,
 as a request), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
