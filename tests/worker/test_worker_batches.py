@@ -153,3 +153,17 @@ def test_who_is_stuck_keeps_nobody_waiting(works: Works) -> None:
     rows = works.wait_over([first, *rest])
     assert {row.attempt for row in rows} == {1}
     assert len(works.starts()) == 31 and stuck.pid not in {one.pid for one in works.starts(*rest)}
+
+
+def test_a_thread_that_is_left_running_is_ended_soon_and_the_worker_says_so(works: Works) -> None:
+    """Its message does not wait until its claim is over: that would be a failure."""
+    worker = works.start()
+    first = works.tasks.once.push("leave-thread")
+    second = works.tasks.once.push()
+    rows = works.wait_over([first, second])
+    assert outcomes(rows) == {"succeeded": 2}
+    assert '1 thread ("late") still ran 1 s after the function returned' in rows[0].attempts[0].tail.decode()
+    (event,) = worker.events("child-replaced")
+    left = '1 thread ("late") that still ran 1 s after it had returned'
+    assert event["reason"] == f"worker_app:once left {left}"
+    assert len({one.pid for one in works.starts(first, second)}) == 2

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ DEEDS: dict[str, Any] = {
     "nothing": lambda: None,
     "give": lambda value, *_: value,
     "give-odd": give_odd,
+    "leave-thread": lambda: threading.Thread(target=time.sleep, args=(1000,), name="late").start(),
     "sleep": time.sleep,
     "exit": os._exit,
     "segfault": lambda: ctypes.string_at(0),
@@ -234,6 +236,13 @@ async def nap(fire: detent.Fire, seconds: float, what: str = "") -> str:
         write(f"{what} again")
     tell("end", fire)
     return what
+
+
+@app.task(queue="q")
+async def nap_in_thread(fire: detent.Fire) -> None:
+    """As SDKs and name lookups do."""
+    await asyncio.to_thread(tell, "start", fire)
+    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
 
 
 @app.task(queue="q", max_retries=0, timeout_seconds=1)

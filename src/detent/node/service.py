@@ -96,6 +96,7 @@ class Service:
         self._seen = _signature(setting.files)
         self._life.begin()
         self._processes = self._new_processes()
+        self._processes.replaced = self._child_replaced
         around = self._surroundings(manifest)
         self._runners = Runners(self._processes, self._threads, around, self._emit)
         self._node = self._new_node()
@@ -133,6 +134,9 @@ class Service:
             launched=self._life.tell,
             died=lambda: self._emit("warden-died", **self._who()),
         )
+
+    def _child_replaced(self, why: str) -> None:
+        self._emit("child-replaced", **self._who(), reason=why)
 
     def _new_node(self) -> Node:
         edges = Edges(

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 ANSWERED = "answered"  # the result of it all: what has no answer was not begun
 TIMED_OUT = -1  # instead of a status: an async message took too long
 TAIL_MAX = 65_536  # characters
+FUNCTIONS_MAX = 3  # that are named where a batch left something behind
 WAIT_S = 0.005  # so long a success may wait to be told with others
 
 
@@ -139,12 +140,17 @@ class Batch:
             self._read(call)
         self._interruption = child.interrupted_by(_interrupt)
         self._found: dict[str, Callable[..., Any]] = {}
-        self.has_broken = False  # an import that failed may leave anything behind
+        self.broken = ""  # the function whose import failed: that may leave anything behind
         self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
         self._tasks: dict[int, asyncio.Task[Part]] = {}  # by place
         self._ended: list[Part] = []  # and not yet answered
         self._began = 0.0  # when the newest did
         self._waiting: asyncio.Future[None] | None = None  # for one to end
+
+    @property
+    def functions(self) -> list[str]:
+        """Those that were called, a few of them."""
+        return [*self._found][:FUNCTIONS_MAX]
 
     def carry_out(self) -> Iterator[Part]:
         """Run them all, and answer for each."""
@@ -201,7 +207,7 @@ class Batch:
         try:
             function = self._found[name] = find(name, self._note_import)
         except BaseException:
-            self.has_broken = True
+            self.broken = name
             raise
         set_up_logging()
         return function

@@ -182,6 +182,13 @@ class Call(Charge):
     def is_answered(self) -> bool:
         return self._answer is not None
 
+    def why_killed(self) -> str:
+        """Why its child is gone although the call has ended; "": it is not."""
+        was_spared = not isinstance(self.tree, CallTree) or self.tree.spares_child
+        if was_spared or not self.is_answered or self.cause():
+            return ""
+        return "processes that a call left did not end by SIGTERM"
+
     def child_ended(self, status: int, failure: Failure | None) -> None:
         if self.status is not None:
             return

@@ -212,6 +212,11 @@ class Children:
         if call.messages and not call.is_answered:  # it died, if not of what it began, of what it was given
             self._tell_left(child, call, call.messages - 1)
         child.call = None
+        why = child.why_last or call.why_killed()
+        if not why and child.pid in self._children and not child.pipe.is_open:
+            why = "a call closed its output: nobody would see what the next one writes"
+        if why:
+            self._means.say("replaced", id=call.id, why=why)
         if child.pipe.is_open:
             child.pipe.drain(call.output)
         call.output.close()
@@ -309,7 +314,7 @@ class Children:
         try:
             said = loads(line)
             answer = Answer(int(said["status"]), str(said["error"])[:ERROR_MAX], str(said["result"]))
-            id, is_last, took_s = str(said["id"]), bool(said["last"]), float(said["took_s"])
+            id, last, took_s = str(said["id"]), str(said["last"])[:ERROR_MAX], float(said["took_s"])
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
         if child.call is None or child.call.id != id or child.call.status is not None:
@@ -317,7 +322,8 @@ class Children:
         child.turns.recall(child.call.messages)  # of what came too late for it
         if child.calls > 1:  # its first one is slow, as it has to import what it calls
             child.household.learn(took_s, kernel.boottime())
-        child.call.answered(answer, is_last=is_last)
+        child.why_last = last
+        child.call.answered(answer, is_last=bool(last))
         return True
 
     def _pass_on(self, child: Child, line: bytes) -> bool:

@@ -67,6 +67,7 @@ class Child:
         self.tree: Tree
         self.call: Call | None = None
         self.calls, self.is_ready, self.is_fit = 0, False, True
+        self.why_last = ""  # why it carries out no other call
         self.incoming = self.outgoing = b""
         self.is_full = False  # it does not take all that is to be said: more when it can
         self.since = kernel.boottime()  # when it was last of use

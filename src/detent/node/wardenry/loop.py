@@ -15,6 +15,7 @@ last `{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}
 as a request), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
 To the node a list in each line: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
+`{"did": "replaced", "id", "why"}` (its child carries out no other call),
 `{"did": "part", "id", "part"}` (of several messages that were given together some have ended, in the words
 of their child or, with a number as part, so many of the last were not begun, and will not be), `{"did":
 "gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.
