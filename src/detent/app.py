@@ -139,9 +139,10 @@ class Detent:
 
         return only_once(self.manifest(env), self.name)
 
-    def start(self, *, queues: Sequence[str] = ("default",)) -> None:
-        """A node for its jobs within this process: returns at once.  Where this process forks right after,
-        as servers do that load an app before, its children start theirs instead."""
+    def start(self, *, queues: Sequence[str] = ()) -> None:
+        """Run a node within this process, and return at once.  It runs the jobs of the default queue or, with
+        `queues`, the jobs and the messages of those queues.  If this process forks right after, as servers
+        do that load an app first, its children start the node instead."""
         self._embedding.start(tuple(queues))
 
     def stop(self) -> None:
@@ -150,11 +151,12 @@ class Detent:
             self._embedding.stop()
 
     @asynccontextmanager
-    async def lifespan(self, server: object = None) -> AsyncIterator[None]:
-        """For ASGI apps: `FastAPI(lifespan=app.lifespan)`, or within a lifespan of your own."""
+    async def lifespan(self, server: object = None, *, queues: Sequence[str] = ()) -> AsyncIterator[None]:
+        """For ASGI apps: `FastAPI(lifespan=app.lifespan)`, or within a lifespan of your own.  `queues` is as
+        for `start`."""
         import asyncio
 
-        self._embedding.start(at_once=True)
+        self._embedding.start(tuple(queues), at_once=True)
         try:
             yield
         finally:
@@ -229,12 +231,19 @@ class Detent:
         """What its queues allow, as a worker needs it."""
         return self._allowed
 
-    def desk(self) -> Desk:
-        """Where its messages are opened.  What is older than history is kept is not believed any more."""
+    @property
+    def declared_tasks(self) -> Sequence[TaskFunction[..., Any, Any]]:
+        """Its tasks, as their decorators have them."""
+        return [*self._tasks.values()]
+
+    def desk(self, tasks: Mapping[str, Task] | None = None) -> Desk:
+        """Where its messages are opened, for these tasks (None: all of its own).  What is older than history
+        is kept is not believed any more."""
         from detent.node.desk import Desk
 
         max_age_s = self._settings_manifest().node.keep_days * 86_400.0
-        return Desk(self.tasks(), self.signing(), dict(self._allowed), max_age_s)
+        tasks = self.tasks() if tasks is None else tasks
+        return Desk(tasks, self.signing(), dict(self._allowed), max_age_s)
 
     def task_named(self, name: str) -> TaskFunction[..., Any, Any]:
         """The task of this name."""

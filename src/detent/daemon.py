@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from detent.core.generic import Allowed
 from detent.core.manifest import Manifest
 from detent.core.masking import Mask
 from detent.core.messages import Task
+from detent.core.text import did_you_mean, listed, quote
 from detent.errors import UsageError
 from detent.events import Emit
 from detent.node.desk import Desk
@@ -45,6 +46,10 @@ class Order(NamedTuple):
 class App(Protocol):
     """An app in code, as far as it has tasks."""
 
+    name: str
+
+    def manifest(self) -> Manifest: ...
+
     def tasks(self) -> Mapping[str, Task]: ...
 
     def allowed(self) -> Mapping[str, Allowed]: ...
@@ -59,6 +64,17 @@ def with_tasks(order: Order, app: App) -> Order:
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     serving = Serving(app.desk()) if tasks or allowed else None
     return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
+
+
+def check_queues(queues: Sequence[str], app: App) -> None:
+    """Refuse a queue that no task and no job uses: its name may be misspelt, and the right one not served."""
+    known = {job.queue for job in app.manifest().jobs} | {*app.allowed()}
+    for task in app.tasks().values():
+        known |= {task.queue, *task.queues}
+    for queue in queues:
+        if queue not in known:
+            near = did_you_mean(queue, known) or f"; it has {listed(sorted(known), 'and')}"
+            raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
 
 
 def run(order: Order, style: Style) -> int:
