@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from signal import SIGTERM
 
 from detent.clock import monotonic
+from detent.runners.call_django import await_call, run_call
 from detent.runners.call_function import (
     UNKEPT,
     bind,
@@ -194,11 +195,11 @@ class Batch:
         with self._interruption:
             function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
-            value = function(*args, **named)
+            value = run_call(function, args, named)
             if value is None or not hasattr(value, "__await__"):
                 return value
             is_later = self._at_once and is_async(function)
-            return _Later(value) if is_later else _runner().run(_awaited(value))
+            return _Later(value) if is_later else _runner().run(await_call(value))
 
     def _find(self, name: str) -> Callable[..., Any]:
         """Once for the batch."""
@@ -303,7 +304,7 @@ class Batch:
         _TAPE.set(tape)  # in a context of its own
         try:
             async with asyncio.timeout(message.common.timeout_s or None) as limit:
-                answer = _succeeded(await value, message)
+                answer = _succeeded(await await_call(value), message)
         except BaseException as error:
             answer = self._failed(error)
             if limit.expired():
@@ -337,10 +338,6 @@ def _runner() -> asyncio.Runner:
     if not _RUNNERS:
         _RUNNERS.append(asyncio.Runner())
     return _RUNNERS[0]
-
-
-async def _awaited(value: Any) -> object:
-    return await value
 
 
 # What they write.

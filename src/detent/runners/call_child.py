@@ -29,6 +29,7 @@ import sys
 from contextlib import suppress
 
 from detent.clock import monotonic
+from detent.runners.call_django import await_call, run_call
 from detent.runners.call_function import UNKEPT, bind, exit_status, find, reason_of, returned, traceback_of
 from detent.runners.call_leftovers import GRACE_S, Leftovers, named, working
 from detent.runners.call_store import NodeStore, use
@@ -172,14 +173,14 @@ class Child:
     def _call(self, function: Callable[..., Any], request: dict[str, Any]) -> object:
         args, named = bind(function, request["args"], lambda: _fire(request))
         with self.interrupted_by(interrupt):
-            value = function(*args, **named)
+            value = run_call(function, args, named)
         return self._await(value) if hasattr(value, "__await__") else value
 
     def _await(self, value: Any) -> object:
         import asyncio  # late: it takes as long as all the rest
 
         async def main() -> object:
-            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(value)
+            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(await_call(value))
             with self.interrupted_by(lambda: loop.call_soon_threadsafe(task.cancel)):
                 return await task
 

@@ -14,6 +14,8 @@ import json
 import sys
 from functools import lru_cache
 
+from detent.runners.call_django import set_up
+
 TYPE_CHECKING = False  # see rule 4
 if TYPE_CHECKING:
     import inspect
@@ -47,6 +49,8 @@ def find(function: str, importing: Callable[[bool], object] | None = None) -> Ca
         if importing:
             importing(True)
     try:
+        if not is_known:
+            set_up()
         found: Any = _imported(module_name) or importlib.import_module(module_name)
     except Exception as error:
         why = str(error) if isinstance(error, ImportError) else reason_of(error)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from detent import jsontext as json
 from detent.model import Call
 from detent.runners.base import TAIL_MAX
+from detent.runners.call_django import await_call, run_call
 from detent.runners.call_fire import Fire
 from detent.runners.call_function import (
     UNKEPT,
@@ -112,7 +113,7 @@ class Inside:
         self._task, loop = asyncio.current_task(), asyncio.get_running_loop()
         self._let_cancel(loop)
         try:
-            return await value
+            return await await_call(value)
         finally:
             with _CANCELLING:  # the loop may be closed when somebody cancels after this
                 self._cancel = _nothing
@@ -127,7 +128,7 @@ class Inside:
         _LOG.set(self)
         try:
             self._let_cancel(loop)
-            result = self._succeeded(await self._called())
+            result = self._succeeded(await await_call(self._called()))
         except BaseException as error:
             result = self._failed(error)
         self._tell(result)
@@ -148,7 +149,7 @@ class Inside:
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
         args = self._call.args
         given, named = bind(found, json.loads(args) if args != NO_ARGS else [], self._fire)
-        return found(*given, **named)
+        return run_call(found, given, named)
 
     def _tell(self, result: Ended) -> None:
         """Once; and refer no more to who may refer to us: no search for garbage is needed then."""
