@@ -163,6 +163,7 @@ def test_a_thread_that_is_left_running_is_ended_soon_and_the_worker_says_so(work
     rows = works.wait_over([first, second])
     assert outcomes(rows) == {"succeeded": 2}
     assert '1 thread ("late") still ran 1 s after the function returned' in rows[0].attempts[0].tail.decode()
+    assert rows[0].attempts[0].took_s > 0.1, "more than its function: its process was kept for it"
     (event,) = worker.events("child-replaced")
     left = '1 thread ("late") that still ran 1 s after it had returned'
     assert event["reason"] == f"worker_app:once left {left}"

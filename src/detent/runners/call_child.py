@@ -150,6 +150,8 @@ class Child:
             if os.getpid() != self._pid:
                 os._exit(1)
             answers.add(part)
+        if self._leftovers.left():
+            self._send(answers.take())  # they do not wait for what others left
         self._unsaid = answers.take()
         last = f"the import of {batch.broken} failed" if batch.broken else ""
         last = self._wait_for_threads(", ".join(batch.functions)) or last

@@ -41,11 +41,15 @@ class Leftovers:
     def wait(self, is_over: Callable[[], bool]) -> list[threading.Thread]:
         """The threads that still work when they should not; `is_over` ends the wait."""
         until = monotonic() + GRACE_S
-        while left := working() - self._of_modules:
+        while left := self.left():
             if is_over() or monotonic() >= until:
                 return sorted(left, key=lambda thread: thread.name)
             threading.Event().wait(LOOK_S)
         return []
+
+    def left(self) -> set[threading.Thread]:
+        """The threads that work now, and are not those of a module."""
+        return working() - self._of_modules
 
 
 def working() -> set[threading.Thread]:
