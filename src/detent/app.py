@@ -22,6 +22,7 @@ from detent.core.text import did_you_mean, quote
 from detent.declarations import MAIN, Declared, JobOptions, declare, located, spot_of
 from detent.errors import DetentError, UsageError
 from detent.foreign_files import Source
+from detent.runners.call_store import NodeStore, used
 from detent.stores.base import Store
 from detent.stores.opening import open_store
 
@@ -114,7 +115,7 @@ class Detent:
 
     def manifest(self, env: Mapping[str, str] | None = None) -> Manifest:
         """The jobs, checked as those of a file are."""
-        env = os.environ if env is None else env
+        env = environment() if env is None else env
         return check_source(self.source(), self.name, env, load_machine(env))
 
     # Running.
@@ -138,9 +139,10 @@ class Detent:
 
         return only_once(self.manifest(env), self.name)
 
-    def start(self, *, queues: Sequence[str] = ("default",)) -> None:
-        """A node for its jobs within this process: returns at once.  Where this process forks right after,
-        as servers do that load an app before, its children start theirs instead."""
+    def start(self, *, queues: Sequence[str] = ()) -> None:
+        """Run a node within this process, and return at once.  It runs the jobs of the default queue or, with
+        `queues`, the jobs and the messages of those queues.  If this process forks right after, as servers
+        do that load an app first, its children start the node instead."""
         self._embedding.start(tuple(queues))
 
     def stop(self) -> None:
@@ -149,11 +151,12 @@ class Detent:
             self._embedding.stop()
 
     @asynccontextmanager
-    async def lifespan(self, server: object = None) -> AsyncIterator[None]:
-        """For ASGI apps: `FastAPI(lifespan=app.lifespan)`, or within a lifespan of your own."""
+    async def lifespan(self, server: object = None, *, queues: Sequence[str] = ()) -> AsyncIterator[None]:
+        """For ASGI apps: `FastAPI(lifespan=app.lifespan)`, or within a lifespan of your own.  `queues` is as
+        for `start`."""
         import asyncio
 
-        self._embedding.start(at_once=True)
+        self._embedding.start(tuple(queues), at_once=True)
         try:
             yield
         finally:
@@ -228,12 +231,19 @@ class Detent:
         """What its queues allow, as a worker needs it."""
         return self._allowed
 
-    def desk(self) -> Desk:
-        """Where its messages are opened.  What is older than history is kept is not believed any more."""
+    @property
+    def declared_tasks(self) -> Sequence[TaskFunction[..., Any, Any]]:
+        """Its tasks, as their decorators have them."""
+        return [*self._tasks.values()]
+
+    def desk(self, tasks: Mapping[str, Task] | None = None) -> Desk:
+        """Where its messages are opened, for these tasks (None: all of its own).  What is older than history
+        is kept is not believed any more."""
         from detent.node.desk import Desk
 
         max_age_s = self._settings_manifest().node.keep_days * 86_400.0
-        return Desk(self.tasks(), self.signing(), dict(self._allowed), max_age_s)
+        tasks = self.tasks() if tasks is None else tasks
+        return Desk(tasks, self.signing(), dict(self._allowed), max_age_s)
 
     def task_named(self, name: str) -> TaskFunction[..., Any, Any]:
         """The task of this name."""
@@ -284,7 +294,7 @@ class Detent:
         from detent.core.masking import Mask
         from detent.observe.secrecy import secrets_of
 
-        return Mask([*secrets_of(self._settings_manifest(), os.environ), *self.post.secrets()])
+        return Mask([*secrets_of(self._settings_manifest(), environment()), *self.post.secrets()])
 
     @cached_property
     def claims(self) -> Claims:
@@ -314,7 +324,7 @@ class Detent:
 
     def open_store(self) -> Store:
         """This process' own."""
-        if self._given_store is not None:
+        if self._given_store is not None and self._node_store() is None:
             return self._given_store
         pid = os.getpid()
         if pid not in self._opened:
@@ -323,11 +333,30 @@ class Detent:
 
     def new_store(self) -> tuple[Store, str]:
         """Another one, for whoever closes it; and its URL."""
+        if node := self._node_store():
+            return open_store(node.url, **node.options), node.url
         if self._given_store is not None:
             return self._given_store, MEMORY
-        env, settings = os.environ, self._settings_manifest()
+        env, settings = environment(), self._settings_manifest()
         url = store_url(settings, None, env)
         return open_store(url, **store_options(settings, env)), url
+
+    def _node_store(self) -> NodeStore | None:
+        """In a process that runs its calls, the store of their node, wherever that was named."""
+        node = used()
+        if node is None or node.app != self.name:
+            return None
+        if node.url == MEMORY:
+            raise UsageError(
+                f"{self.name}: the store of the node is in its memory, where calls cannot reach it; "
+                "give the node another one, like sqlite:///PATH"
+            )
+        if not node.url:
+            raise UsageError(
+                f"{self.name}: a call with `user` does not get the store of its node; name the store in the "
+                f"app, as in Detent({self.name!r}, store=…), or leave `user` out"
+            )
+        return node
 
     def _settings_manifest(self) -> Manifest:
         """What is said besides jobs: an app may have none."""
@@ -336,8 +365,8 @@ class Detent:
         return check_source(
             source._replace(document={**source.document, "jobs": [stand_in]}, lines={}),
             self.name,
-            os.environ,
-            load_machine(os.environ),
+            environment(),
+            load_machine(environment()),
         )
 
 
@@ -346,6 +375,12 @@ def _store_of(store: object) -> Store | None:
     if store == MEMORY:
         return open_store(MEMORY)
     return None if isinstance(store, str | Mapping) else store  # type: ignore[return-value]
+
+
+def environment() -> Mapping[str, str]:
+    """Our variables and, in a process that runs calls, those that say where its node finds the store."""
+    node = used()
+    return {**os.environ, **node.env} if node else os.environ
 
 
 def _plain(value: Any) -> Any:

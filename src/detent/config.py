@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
 from detent.core.text import listed
 from detent.errors import UsageError
+from detent.runners.call_store import NodeStore
 from detent.values import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -97,6 +98,18 @@ def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str
     except UsageError:  # a broken file must not keep anybody from a store that is named otherwise
         return {}
     return {name: said[name] for name in ("key_prefix", "wait_replicas") if name in said}
+
+
+def store_of_calls(manifest: Manifest, flag: str | None, env: Mapping[str, str]) -> NodeStore:
+    """The store that a node uses, as its calls are told of it: the same one from whatever directory."""
+    url, machine = store_url(manifest, flag, env), load_machine(env)
+    is_declared = url == manifest.store.url != machine.store.get("url", "")
+    names = {name: env[name] for name in ("DETENT_STORE", "DETENT_CONFIG") if env.get(name)}
+    if "DETENT_CONFIG" in names:
+        names["DETENT_CONFIG"] = os.path.abspath(names["DETENT_CONFIG"])
+    if path := url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else "":
+        url = f"sqlite:///{os.path.abspath(path)}"
+    return NodeStore(manifest.app, url, store_options(manifest, env), names, is_declared)
 
 
 def state_directory(env: Mapping[str, str]) -> Path:

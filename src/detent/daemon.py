@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from detent.config import nodes_directory, store_options, store_url
+from detent.config import nodes_directory, store_of_calls
 from detent.core.findings import worded
 from detent.core.generic import Allowed
 from detent.core.manifest import Manifest
 from detent.core.masking import Mask
 from detent.core.messages import Task
+from detent.core.text import did_you_mean, listed, quote
 from detent.errors import UsageError
 from detent.events import Emit
 from detent.node.desk import Desk
@@ -22,6 +23,7 @@ from detent.node.service import Service, Serving, Setting, reach
 from detent.observe.logs import Style, log_later, word_of
 from detent.observe.secrecy import discreet, learning, password_of
 from detent.observe.unblocking import Unblocking
+from detent.runners.call_store import use
 from detent.stores.opening import open_store, promise_of
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
@@ -46,6 +48,10 @@ class Order(NamedTuple):
 class App(Protocol):
     """An app in code, as far as it has tasks."""
 
+    name: str
+
+    def manifest(self) -> Manifest: ...
+
     def tasks(self) -> Mapping[str, Task]: ...
 
     def allowed(self) -> Mapping[str, Allowed]: ...
@@ -60,6 +66,17 @@ def with_tasks(order: Order, app: App) -> Order:
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     serving = Serving(app.desk()) if tasks or allowed else None
     return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
+
+
+def check_queues(queues: Sequence[str], app: App) -> None:
+    """Refuse a queue that no task and no job uses: its name may be misspelt, and the right one not served."""
+    known = {job.queue for job in app.manifest().jobs} | {*app.allowed()}
+    for task in app.tasks().values():
+        known |= {task.queue, *task.queues}
+    for queue in queues:
+        if queue not in known:
+            near = did_you_mean(queue, known) or f"; it has {listed(sorted(known), 'and')}"
+            raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
 
 
 def run(order: Order, style: Style) -> int:
@@ -78,6 +95,7 @@ def run(order: Order, style: Style) -> int:
 
         return _run(order._replace(load=load), emit_with_hint, mask)
     finally:
+        use(None)
         log.close(LAST_LINES_S)
 
 
@@ -86,17 +104,20 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
-    url = store_url(manifest, order.store, env)
+    store = store_of_calls(manifest, order.store, env)
+    use(store)
+    url = store.url
     setting = Setting(
         load=order.load,
         files=order.files,
-        store=discreet(open_store(url, **store_options(manifest, env)), mask),
+        store=discreet(open_store(url, **store.options), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
         queues=order.queues,
         waits=order.waits,
         serving=order.serving,
+        store_of_calls=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
         tell_weakness(url, manifest, emit)

@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from detent.config import nodes_directory
 from detent.core.manifest import Manifest
-from detent.daemon import tell_weakness
+from detent.core.text import quote
+from detent.daemon import check_queues, tell_weakness
 from detent.declarations import refuse_outside
-from detent.errors import DetentError, StoreUnavailable
+from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import EVENTS
-from detent.node.guest import GIVEN_UP_S, Guest, within
-from detent.node.service import SYSTEMD, Setting, reach
+from detent.node.guest import GIVEN_UP_S, Guest, tasks_within, within
+from detent.node.service import SYSTEMD, Serving, Setting, reach
 from detent.observe.logs import word_of
 from detent.observe.secrecy import discreet
 from detent.runners.call_inside import listen_to_logging
@@ -71,11 +72,13 @@ class Embedding:
         self._lock = threading.Lock()
         _EMBEDDINGS.add(self)
 
-    def start(self, queues: tuple[str, ...] = ("default",), *, at_once: bool = False) -> None:
+    def start(self, queues: tuple[str, ...] = (), *, at_once: bool = False) -> None:
+        """Where queues are named, their messages are served, too."""
         if _is_kept_off or CHILD in sys.modules:
             return
         manifest = self._app.manifest()
         refuse_outside(self._app.declared)
+        _refuse_queues(queues, self._app)
         with self._lock:
             if self._state != "off":
                 return
@@ -168,6 +171,7 @@ class _Stay:
     async def _serve(self) -> None:
         store, url = self._app.new_store()
         env = {name: value for name, value in os.environ.items() if name not in SYSTEMD}
+        serving = Serving(self._app.desk(tasks_within(self._app.tasks()))) if self._queues else None
         setting = Setting(
             load=lambda: self.manifest,
             files=(),
@@ -175,8 +179,9 @@ class _Stay:
             directory=_directory(url, env),
             env=env,
             emit=_emit,
-            queues=self._queues,
+            queues=self._queues or ("default",),
             waits=False,
+            serving=serving,
         )
         try:
             await asyncio.to_thread(self._reach, setting, url)
@@ -200,6 +205,23 @@ class _Stay:
         reach(setting, self._app.name)
         if not url.startswith(MEMORY):
             tell_weakness(url, self.manifest, _emit)
+
+
+def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
+    """Raise where a message of these queues cannot run within a process that is not ours."""
+    check_queues([queue for queue in queues if queue != "default"], app)  # which has jobs in any case
+    elsewhere = "and app.start(queues=…) runs messages within this process: serve it by `detent worker`"
+    for one in app.declared_tasks:
+        if one.asks_for_process and not {one.task.queue, *one.task.queues}.isdisjoint(queues):
+            raise UsageError(
+                f'{one.spot}: task {quote(one.name)} asks for a process of its own (isolation="process"), '
+                f"{elsewhere}, or leave that option out"
+            )
+    for queue in queues:
+        may = app.allowed().get(queue)
+        if may and (may.command or may.calls):
+            kind = "commands" if may.command else "calls"
+            raise UsageError(f"queue {quote(queue)}: app.allow lets its messages run {kind}, {elsewhere}")
 
 
 def _emit(event: str, **fields: Any) -> None:

@@ -56,6 +56,7 @@ EVENTS: dict[str, Event] = {
     ),
     "clock-stepped": Event("WARN", "the wall clock was set, or the machine slept"),
     "warden-died": Event("ERROR", "the warden is gone; what it ran was ended, and another one is started"),
+    "child-replaced": Event("WARN", "a Python process carries out no other call, and ends; says why"),
     "store-unavailable": Event("ERROR", "the store does not answer; said once"),
     "store-back": Event("INFO", "the store answers again"),
     "store-weak": Event("WARN", "the store's settings do not carry the whole promise"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from detent.core.text import quote
 from detent.errors import DetentError, UsageError
+from detent.runners.call_django import set_up
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -50,6 +51,7 @@ def _import(module: str) -> Any:
     if sys.path[0] != here:
         sys.path.insert(0, here)
     try:
+        set_up()
         return importlib.import_module(module)
     except DetentError:
         raise

@@ -24,9 +24,9 @@ from detent.core.schedules import parse_instant
 from detent.core.settle import report, settle
 from detent.errors import UsageError
 from detent.model import Ask, Call, Claim, Command, End, Job, Kind, Outcome, Push
-from detent.runners.call import previous_success
+from detent.runners.call import SUCCEEDED, keeps_result, outcome_of, previous_success
 from detent.runners.call_fire import fire_of
-from detent.runners.call_function import CannotCall, bind, exit_status, find, reason_of, returned
+from detent.runners.call_function import UNKEPT, CannotCall, bind, exit_status, find, reason_of, returned
 from detent.runners.command import command_env
 from detent.stores.memory import MemoryStore
 
@@ -157,7 +157,10 @@ def attempt(call: Call, claim: Claim) -> tuple[End, BaseException | None]:
         return End(outcome, status), error if status else None
     except Exception as error:
         return End(Outcome("failed", reason_of(error)), 1), error
-    return End(Outcome("succeeded"), 0, result=returned(value)[0]), None
+    text, why_not = returned(value)
+    if why_not and keeps_result(claim):
+        return End(outcome_of(UNKEPT, why_not), UNKEPT), None
+    return End(SUCCEEDED, 0, result=text), None
 
 
 def _call(call: Call, claim: Claim) -> object:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import secrets
 import signal
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from app_world import APP, EVERY_SECOND, Tick, World
 from tests.e2e.fleet import PATIENCE_S, wait_for
 from tests.stores.redis_server import RedisServer, free_port
 
+from detent import embedding
 from detent.cli.heartbeats import living
 from detent.model import Query, Row
 from detent.stores.opening import open_store
@@ -222,3 +227,107 @@ def test_a_store_that_is_away_is_said_once_and_waited_for(tmp_path: Path) -> Non
         world.wait_ticks(2)
     assert world.log().count("store-unavailable") == 1
     server.end()
+
+
+# Messages.
+
+TASKS = """
+
+@app.task(queue="mail", keep_result=True, max_retries=1, backoff=0)
+def send(fire: detent.Fire, to: str) -> list[object]:
+    note(f"{to} {fire.attempt}")
+    if to == "flaky" and fire.attempt == 1:
+        raise ValueError("not yet")
+    return [to, os.getpid()]
+
+
+@app.task(queue="mail", keep_result=True)
+async def wait(to: str) -> str:
+    return to
+
+
+@app.task(queue="mail", keep_result=True, single=True)
+def alone(to: str) -> str:
+    return to
+
+
+@app.task(queue="reports")
+def report() -> None:
+    note("report")
+
+
+app.allow("odd", command=True)
+"""
+SERVES_MAIL = WSGI.replace("app.start()", 'app.start(queues=["mail", "default"])')
+
+
+def import_shop(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The app as a sender has it."""
+    monkeypatch.setenv("STORE", world.store)
+    monkeypatch.setenv("TICKS", world.env["TICKS"])
+    monkeypatch.setattr(embedding, "_is_kept_off", True)
+    spec = importlib.util.spec_from_file_location("shop", world.folder / "shop.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "shop", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_messages_of_the_queues_that_start_names_are_served_in_the_processes_of_gunicorn(
+    any_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = any_world
+    world.write(
+        "shop.py", APP.replace('"shop"', f'"{(name := f"shop-{secrets.token_hex(4)}")}"'), TASKS, SERVES_MAIL
+    )
+    shop, store = import_shop(world, monkeypatch), open_store(world.store)
+    unserved = shop.report.push()
+    handles = [shop.send.push(str(n)) for n in range(20)] + [shop.send.push("flaky")]
+    with world.running(*gunicorn("-w", "2")):
+        wait_for(lambda: len(living(store, name)) == 2, 2 * PATIENCE_S, "two nodes")
+        handles += [shop.send.push(str(n)) for n in range(20, 40)]
+        results = [handle.get(PATIENCE_S) for handle in handles]
+        assert {pid for _, pid in results} <= {node.pid for node in living(store, name)}
+        others = [task.push("x") for task in (shop.wait, shop.alone)]
+        assert [handle.get(PATIENCE_S) for handle in others] == ["x"] * 2
+    whats = sorted(tick.what for tick in world.ticks())
+    assert whats == sorted([*(f"{n} 1" for n in range(40)), "flaky 1", "flaky 2"]), "each once"
+    assert unserved.state() == "pending", "its queue was not named"
+    store.close()
+
+
+def test_a_lifespan_serves_the_queues_that_it_is_given(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_mail = "import functools\nserving = functools.partial(app.lifespan, queues=['mail'])\n"
+    asgi = "from starlette.applications import Starlette\nasgi = Starlette(lifespan=serving)\n"
+    world.write("shop.py", APP, TASKS, with_mail, asgi)
+    shop = import_shop(world, monkeypatch)
+    with world.running("uvicorn", "shop:asgi", "--port", str(free_port())):
+        assert shop.send.push("a").get(PATIENCE_S)[0] == "a"
+
+
+def test_start_without_queues_serves_no_messages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = '\n@app.task()\ndef plain() -> None:\n    note("plain")\n'
+    world.write("shop.py", APP, EVERY_SECOND, plain, WSGI)
+    shop = import_shop(world, monkeypatch)
+    handle = shop.plain.push()
+    with world.running(*gunicorn("-w", "1")):
+        world.wait_ticks(2)
+    assert handle.state() == "pending"
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"),
+    [
+        ("mial", 'no task and no job of "shop" uses queue "mial"; did you mean "mail"?'),
+        ("odd", 'queue "odd": app.allow lets its messages run commands, and app.start(queues=…) runs'),
+        (
+            "heavy",
+            'task "heavy" asks for a process of its own (isolation="process"), and app.start(queues=…)',
+        ),
+    ],
+)
+def test_queues_that_cannot_be_served_there_are_refused(world: World, queue: str, said: str) -> None:
+    heavy = '\n@app.task(queue="heavy", isolation="process")\ndef heavy() -> None: ...\n'
+    world.write("shop.py", APP, TASKS, heavy, f"app.start(queues=[{queue!r}])")
+    assert said in world.run("python", "shop.py").stderr

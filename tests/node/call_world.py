@@ -18,6 +18,7 @@ from detent.runners.command import command_env
 # What tests call.  `say` writes to a file of its own that somebody was here, and stays.
 FUNCTIONS = """
 import asyncio, ctypes, fcntl, logging, os, signal, subprocess, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import detent
 
@@ -69,6 +70,12 @@ async def tidy_async(path):
 def deaf(path):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stay(path)
+def close_output(): [os.close(fd) for fd in (1, 2)]
+def leave_deaf_process():
+    path = "deaf-process-is-ready"
+    subprocess.Popen(["sh", "-c", f"trap '' TERM; touch {path}; sleep 1000; sleep 1000"])
+    while not os.path.exists(path): time.sleep(0.005)
+def exit_at_once(code): os._exit(code)
 def crash(): os.kill(os.getpid(), signal.SIGSEGV)
 def start(path, daemon):
     if daemon == "detached":
@@ -91,12 +98,24 @@ def start(path, daemon):
     Path(path).write_text(str(pid))
     return os.getpid()
 def come_back_twice(): return "the fork" if os.fork() == 0 else "the child"
-def leave_a_thread(path):
+def leave_a_thread(path, seconds=0.3):
     def work():
-        time.sleep(0.3)
+        time.sleep(seconds)
         Path(path).write_text("the thread has ended")
-    threading.Thread(target=work).start()
+    threading.Thread(target=work, name="late").start()
     return os.getpid()
+POOL = ThreadPoolExecutor(2)
+def use_threads(kind, seconds=0.0):
+    if kind == "executor":
+        POOL.submit(time.sleep, 0).result()
+    elif kind == "unfinished":
+        POOL.submit(time.sleep, seconds)
+    else:
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    return os.getpid()
+async def look_up():
+    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+    return await asyncio.to_thread(os.getpid)
 def spoil():
     os.environ["SPOILT"] = "1"
     os.environ.pop("PATH")

@@ -58,13 +58,13 @@ def test_a_function_learns_of_its_fire_by_asking_and_by_its_environment(bare_wor
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("object", "the return value is not kept: Encoding objects of type object is unsupported"),
-        ("long", "the return value is not kept: 70,002 characters, at most 65,536"),
-        ("nan", "the return value is not kept: Out of range float values are not JSON compliant"),
+        ("object", "the result, of type object, cannot be kept as JSON: Encoding objects of type object is"),
+        ("long", "the result, of type str, cannot be kept as JSON: it has 70,002 characters, at most 65,536"),
+        ("nan", "the result, of type float, cannot be kept as JSON: Out of range float values are not JSON"),
         ("none", ""),
     ],
 )
-def test_a_value_that_cannot_be_kept_is_no_failure(bare_world: CallWorld, kind: str, said: str) -> None:
+def test_a_job_may_return_a_value_that_cannot_be_kept(bare_world: CallWorld, kind: str, said: str) -> None:
     (end,) = bare_world.calls(bare_world.call("give", kind))
     assert (end.outcome, end.status, end.result) == (SUCCEEDED, 0, "")
     assert end.tail.decode().startswith(f"detent: {said}" if said else "")
@@ -96,6 +96,8 @@ def test_the_last_of_much_output_is_not_the_next_calls(bare_world: CallWorld) ->
         ("work:COUNT", (), 1, "work:COUNT is not a function: it is of type int", ""),
         ("add", (), 1, "TypeError: add() missing 1 required positional argument: 'a'", ""),
         ("crash", (), -11, "killed by SIGSEGV", ""),
+        ("exit_at_once", (0,), 0, "its process exited with status 0 before the function returned", ""),
+        ("exit_at_once", (3,), 3, "exit 3", ""),
     ],
 )
 def test_how_a_call_failed_is_told_in_a_line(
@@ -276,17 +278,66 @@ def test_a_fork_that_comes_back_from_the_function_says_nothing(world: CallWorld)
     assert [value(end) for end in ends] == ["the child", 1]
 
 
-def test_a_call_that_leaves_a_thread_is_over_when_the_thread_is(world: CallWorld) -> None:
+def test_a_call_that_leaves_a_thread_for_a_moment_is_over_when_the_thread_is(world: CallWorld) -> None:
     path = world.directory / "thread"
 
     async def main() -> None:
         async with world.processes() as processes:
             end = await carry_out(processes, world.call("leave_a_thread", str(path)))
             assert path.read_text() == "the thread has ended"
+            assert value(await carry_out(processes, world.call("me"))) == value(end), "it is used again"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("leave", "thread"),
+    [("leave_a_thread", '"late"'), ("use_threads", '"ThreadPoolExecutor-0_0"')],
+    ids=["a thread", "work in an executor"],
+)
+def test_a_thread_that_works_on_is_ended_with_its_child_and_that_is_said(
+    world: CallWorld, leave: str, thread: str
+) -> None:
+    path, why = world.directory / "thread", list[str]()
+    args = (str(path), 1000) if leave == "leave_a_thread" else ("unfinished", 1000)
+
+    async def main() -> None:
+        async with world.processes() as processes:
+            processes.replaced = why.append
+            end = await carry_out(processes, world.call(leave, *args))
             assert not is_alive(value(end))  # type: ignore[arg-type]
+            said = f"1 thread ({thread}) still ran 1 s after the function returned: ended with its process"
+            assert end.tail.decode() == f"detent: {said}\n"
             assert value(await carry_out(processes, world.call("me"))) != value(end)
 
     asyncio.run(main())
+    assert why == [f"work:{leave} left 1 thread ({thread}) that still ran 1 s after it had returned"]
+
+
+@pytest.mark.parametrize("kind", ["executor", "daemon"])
+def test_a_child_is_used_again_although_a_call_left_a_thread_that_does_no_work_of_its(
+    world: CallWorld, kind: str
+) -> None:
+    first, second = world.call("use_threads", kind), world.call("use_threads", kind)
+    lookups = [world.call("look_up"), world.call("look_up")]
+    assert len({value(end) for end in world.calls(first, *lookups, second)}) == 1
+
+
+def test_it_is_said_why_a_child_carries_out_no_other_call(world: CallWorld) -> None:
+    why = list[str]()
+
+    async def main() -> None:
+        async with world.processes() as processes:
+            processes.replaced = why.append
+            for function in ("add", "no.such:thing", "close_output", "crash", "leave_deaf_process"):
+                await carry_out(processes, world.call(function, *([1] if function == "add" else [])))
+
+    asyncio.run(main())
+    assert why == [
+        "the import of no.such:thing failed",
+        "a call closed its output: nobody would see what the next one writes",
+        "processes that a call left did not end by SIGTERM",
+    ]
 
 
 def test_a_child_that_speaks_out_of_turn_is_killed(bare_world: CallWorld) -> None:

@@ -3,8 +3,12 @@
 import json
 from datetime import UTC, datetime
 
+import pytest
+
+from detent import Detent, UsageError
 from detent.model import Call, Claim, Command, Fire, Policy
-from detent.runners.call import call_spec, guard_spec, household_of
+from detent.runners.call import call_spec, guard_spec, household_of, setup_of
+from detent.runners.call_store import NodeStore, use
 from detent.runners.command import command_env
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
@@ -12,6 +16,7 @@ FIRE = Fire("a.b@1", "a.b", DUE, run_id="r1", policy=Policy(timeout_s=5, max_run
 CLAIM = Claim(FIRE, "n.1", fence=9, attempt=2, ttl_s=30, expires_at=DUE, previous_success_at=DUE)
 CALL = Call("billing:send", '{"a": [1, "ü"]}', work_dir="/x", kill_after_s=3)
 WORDS = ("python", "child")
+STORE = NodeStore("a", "redis://:secret@db", {"key_prefix": "p"}, {"DETENT_STORE": "redis://:secret@db"})
 
 
 def test_surroundings_are_a_commands_less_what_is_told_of_one_fire() -> None:
@@ -31,6 +36,18 @@ def test_a_household_has_the_name_of_its_surroundings() -> None:
     assert name(A="\udcff") != name(A="?")
 
 
+def test_a_child_is_told_of_the_store_and_one_of_another_user_only_that_there_is_one() -> None:
+    assert NodeStore(*json.loads(setup_of(STORE, ""))["store"]) == STORE
+    assert "secret" not in setup_of(STORE, "nobody")
+    use(NodeStore(*json.loads(setup_of(STORE, "nobody"))["store"]))
+    try:
+        with pytest.raises(UsageError, match="a call with `user` does not get the store of its node"):
+            Detent("a").open_store()
+    finally:
+        use(None)
+    assert setup_of(STORE._replace(is_declared=True), "nobody") == "", "the app itself names it"
+
+
 def test_a_call_carries_its_arguments_and_all_that_it_may_know_of_its_fire() -> None:
     variables = command_env({}, CLAIM, Command(()))
     spec = call_spec(CLAIM, CALL, household_of(CALL, WORDS, {}, "n.1"), variables)
@@ -40,6 +57,7 @@ def test_a_call_carries_its_arguments_and_all_that_it_may_know_of_its_fire() -> 
         "args": {"a": [1, "ü"]},
         "env": variables,
         "previous_success": DUE.timestamp(),
+        "keeps": False,
     }
     assert "\n" not in spec.request
     assert spec.tags == ("DETENT_RUN_ID=r1", "DETENT_ATTEMPT=2")

@@ -45,6 +45,19 @@ def test_every_attempt_is_told(detent_app: Detent) -> None:
     assert isinstance(second.error, ValueError)
 
 
+def test_a_result_that_cannot_be_kept_is_no_success(detent_app: Detent) -> None:
+    kept, dropped = noting(detent_app, keep_result=True, max_retries=3), noting(detent_app, name="dropped")
+    for task in (kept, dropped):
+        task.push(0.5)
+    detent_app.task(keep_result=True, name="odd", max_retries=3)(lambda: object()).push()
+    ended = {one.task: (one.outcome, one.again_in_s) for one in detent_app.drain()}
+    assert ended == {
+        "note": ("succeeded", None),
+        "dropped": ("succeeded", None),
+        "odd": ("rejected", None),
+    }
+
+
 def test_a_retry_that_is_due_later_waits_for_the_clock(detent_clock: FakeClock, detent_app: Detent) -> None:
     note = noting(detent_app, max_retries=2, backoff=(10, 60))
     note.push("bad")

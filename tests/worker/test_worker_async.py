@@ -40,6 +40,14 @@ def test_those_who_come_later_join_those_who_run(works: Works) -> None:
     assert_once(works.starts())
 
 
+def test_those_that_use_threads_stay_in_few_processes(works: Works) -> None:
+    worker = works.start(concurrency=4, processes=2)
+    handles = [works.tasks.nap_in_thread.push() for _ in range(AT_ONCE)]
+    assert outcomes(works.wait_over(handles)) == {"succeeded": AT_ONCE}
+    assert len({one.pid for one in works.starts()}) <= 2
+    assert worker.events("child-replaced") == []
+
+
 def test_what_they_write_is_told_apart(works: Works) -> None:
     works.start(concurrency=20, processes=1)
     handles = works.tasks.nap.push_many([[0.5, f"number-{n}"] for n in range(20)])

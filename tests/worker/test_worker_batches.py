@@ -12,6 +12,7 @@ from worker_world import Works, assert_once, is_alive, outcomes, wait_for
 
 DEATHS: dict[str, tuple[list[Any], str]] = {
     "os._exit": (["exit", 3], "exit 3"),
+    "os._exit(0)": (["exit", 0], "its process exited with status 0 before the function returned"),
     "a segfault": (["segfault"], "killed by SIGSEGV"),
     "kill -9 from inside": (["kill-child"], "killed by SIGKILL"),
 }
@@ -152,3 +153,18 @@ def test_who_is_stuck_keeps_nobody_waiting(works: Works) -> None:
     rows = works.wait_over([first, *rest])
     assert {row.attempt for row in rows} == {1}
     assert len(works.starts()) == 31 and stuck.pid not in {one.pid for one in works.starts(*rest)}
+
+
+def test_a_thread_that_is_left_running_is_ended_soon_and_the_worker_says_so(works: Works) -> None:
+    """Its message does not wait until its claim is over: that would be a failure."""
+    worker = works.start()
+    first = works.tasks.once.push("leave-thread")
+    second = works.tasks.once.push()
+    rows = works.wait_over([first, second])
+    assert outcomes(rows) == {"succeeded": 2}
+    assert '1 thread ("late") still ran 1 s after the function returned' in rows[0].attempts[0].tail.decode()
+    assert rows[0].attempts[0].took_s > 0.1, "more than its function: its process was kept for it"
+    (event,) = worker.events("child-replaced")
+    left = '1 thread ("late") that still ran 1 s after it had returned'
+    assert event["reason"] == f"worker_app:once left {left}"
+    assert len({one.pid for one in works.starts(first, second)}) == 2

@@ -29,13 +29,13 @@ EMBEDDED = """
 import sys, time
 import worker_app
 
-worker_app.app.start(queues=["q", "default"])
+worker_app.app.start()
 print("up", flush=True)
 sys.stdin.read()
 """
 
 
-def test_an_embedded_node_serves_none(works: Works) -> None:
+def test_an_embedded_node_that_names_no_queues_serves_none(works: Works) -> None:
     words = [sys.executable, "-c", EMBEDDED]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, env=works.env, cwd=works.directory, **pipes) as host:  # type: ignore[call-overload]

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,11 @@ def wait_for(path: str) -> None:
         time.sleep(0.01)
 
 
+def give_odd(kind: str) -> Any:
+    """A value that cannot be kept."""
+    return {"object": object(), "long": "x" * 70_000, "nan": float("nan")}[kind]
+
+
 def awaitable(seconds: float) -> Any:
     return asyncio.sleep(seconds, "awaited")
 
@@ -119,6 +125,8 @@ def awaitable(seconds: float) -> Any:
 DEEDS: dict[str, Any] = {
     "nothing": lambda: None,
     "give": lambda value, *_: value,
+    "give-odd": give_odd,
+    "leave-thread": lambda: threading.Thread(target=time.sleep, args=(1000,), name="late").start(),
     "sleep": time.sleep,
     "exit": os._exit,
     "segfault": lambda: ctypes.string_at(0),
@@ -197,6 +205,27 @@ def lone_without_result(fire: detent.Fire, value: Any) -> Any:
     return value
 
 
+@app.task(queue="q", single="three")
+def lone_without_keeping(fire: detent.Fire, kind: str) -> Any:
+    tell("start", fire)
+    return give_odd(kind)
+
+
+@app.task(queue="q", max_retries=2, backoff=0.1, isolation="thread", keep_result=True)
+def threaded(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
+    return carry_out(fire, deed, *args)
+
+
+@app.task(queue="q", max_retries=2, backoff=0.1, keep_result=True)
+async def give_async(kind: str) -> Any:
+    return give_odd(kind)
+
+
+@app.task(queue="q", max_retries=2, backoff=0.1, isolation="loop", keep_result=True)
+async def give_on_loop(kind: str) -> Any:
+    return give_odd(kind)
+
+
 @app.task(queue="q", max_retries=1, backoff=0.1, keep_result=True)
 async def nap(fire: detent.Fire, seconds: float, what: str = "") -> str:
     tell("start", fire)
@@ -207,6 +236,13 @@ async def nap(fire: detent.Fire, seconds: float, what: str = "") -> str:
         write(f"{what} again")
     tell("end", fire)
     return what
+
+
+@app.task(queue="q")
+async def nap_in_thread(fire: detent.Fire) -> None:
+    """As SDKs and name lookups do."""
+    await asyncio.to_thread(tell, "start", fire)
+    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
 
 
 @app.task(queue="q", max_retries=0, timeout_seconds=1)

@@ -137,7 +137,10 @@ def _say(text: str) -> None:
 
 
 def _fire(asked: Asked) -> int:
+    from functools import partial
+
     from detent import clock
+    from detent.config import store_of_calls
     from detent.stores.opening import open_store
     from detent.trigger.claims import Claims, Edges
     from detent.trigger.presence import Presence
@@ -155,9 +158,9 @@ def _fire(asked: Asked) -> int:
     store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_brief=True)
     presence = Presence(_lock_directory(asked, job, scope, env), manifest.node.id or os.uname().nodename)
     trace = traces.variables if traces else lambda: _trace(env)
-    works = Works(
-        store, presence, signals, Around(env, manifest.secrets, _hidden(manifest, job), trace), emit
-    )
+    of_calls = partial(store_of_calls, manifest, asked.store, env)
+    around = Around(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
+    works = Works(store, presence, signals, around, emit)
     claims = Claims(job, scope, Edges(store, presence, signals, works, emit, clock.boottime))
     try:
         code = Trigger(job, given, store, claims).fire()

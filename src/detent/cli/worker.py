@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from detent.core.text import did_you_mean, listed, quote
-from detent.daemon import Order, run, style_of
+from detent.core.text import quote
+from detent.daemon import Order, check_queues, run, style_of
 from detent.errors import UsageError
 from detent.module_apps import is_app, load_app
 from detent.node.service import Serving
 from detent.sources import read_once
-
-if TYPE_CHECKING:
-    from detent.app import Detent
 
 COOLDOWN_S = 60
 EXAMPLE = "detent worker shop:app mail --concurrency 8 --processes 2"
@@ -48,7 +44,7 @@ def main(given: argparse.Namespace) -> int:
         raise UsageError(f"{quote(given.app)} has no tasks: declare one with `@app.task()`")
     own = [*(task.queue for task in tasks.values()), *app.allowed()]
     queues = tuple(given.queues) or tuple(dict.fromkeys(own))
-    _check_queues(queues, {*own, *(name for task in tasks.values() for name in task.queues)}, app)
+    check_queues(queues, app)
     serving = Serving(app.desk(), False, given.concurrency, given.processes, given.cooldown)
     order = Order(
         name=given.app,
@@ -60,15 +56,6 @@ def main(given: argparse.Namespace) -> int:
         serving=serving,
     )
     return run(order, style_of(given.output, env))
-
-
-def _check_queues(queues: Sequence[str], known: set[str], app: Detent) -> None:
-    """A queue that nobody uses is a slip of the pen, and the one that was meant would not be served."""
-    known |= {job.queue for job in app.manifest().jobs}
-    for queue in queues:
-        if queue not in known:
-            near = did_you_mean(queue, known) or f"; it has {listed(sorted(known), 'and')}"
-            raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
 
 
 def _count(text: str) -> int:

@@ -27,12 +27,11 @@ from detent import jsontext as json
 from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
-from detent.node.members import SUCCEEDED, Kind, Member, end_of, requests, short
+from detent.node.members import Kind, Member, end_of, requests, short
 from detent.node.pacing import SLOW_S, TOGETHER_MAX, Pacing
 from detent.node.processes import Work
 from detent.node.wardenry.charge import IMPORT_S
-from detent.runners.base import LOST
-from detent.runners.call import TAGS, CallSpec, Household
+from detent.runners.call import SUCCEEDED, TAGS, CallSpec, Household
 from detent.runners.call_batch import ANSWERED
 
 BLOCKED = "another message blocked its process"
@@ -335,7 +334,7 @@ class Batch:
         went, left = gone.result(), [*self._open.items()]
         for member in self._ended:
             assert member.end is not None
-            member.resolve(self._with_output(member.end, went))
+            member.resolve(self._with_rest(member.end, went))
         is_answered = isinstance(went, End) and went.result == ANSWERED
         is_known = self._is_counted or not self.is_begun
         for number, (place, member) in enumerate(left):
@@ -348,11 +347,13 @@ class Batch:
             else:
                 member.resolve(self._cutshort(member, went))
 
-    def _with_output(self, end: End, went: Went) -> End:
-        """What it wrote past Python can be told to be its own where it was alone."""
-        if not self._is_alone or not isinstance(went, End) or not went.tail:
+    def _with_rest(self, end: End, went: Went) -> End:
+        """Where it was alone, what was written past Python is its own; and until what it left is gone, its
+        time goes on."""
+        if not self._is_alone or not isinstance(went, End):
             return end
-        return end._replace(tail=went.tail + end.tail)
+        waited_s = asyncio.get_running_loop().time() - self._heard_at
+        return end._replace(tail=went.tail + end.tail, took_s=end.took_s + waited_s)
 
     def _cutshort(self, member: Member, went: Went) -> Went:
         """Its child died, or was ended, while this was under way."""
@@ -363,5 +364,5 @@ class Batch:
         if self._is_blocked:
             return went._replace(outcome=Outcome("lost", BLOCKED))
         if went.outcome.kind == "succeeded":
-            return went._replace(outcome=Outcome("lost", LOST))
+            return went._replace(outcome=Outcome("lost", UNREADABLE))
         return went

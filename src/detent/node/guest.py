@@ -2,8 +2,8 @@
 
 It takes part as any other node does, but it has no warden, and so nobody who could end its work:
 
-1. Its calls run in threads of the process, as with `isolation: thread`.  One whose claim is lost is asked to
-   end (an async one is cancelled); if it does not, it goes on.
+1. Its calls, of jobs and of messages, run in threads of the process, as with `isolation: thread`.  One whose
+   claim is lost is asked to end (an async one is cancelled); if it does not, it goes on.
 2. Each holds its lane's lock of this host until it has really ended: no other node of the host starts the
    next fire of that lane before.
 3. When the process dies, so do its calls: its life's lock is free, and the others take over at once.
@@ -13,10 +13,12 @@ It takes part as any other node does, but it has no warden, and so nobody who co
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 
 from detent.clock import boottime
 from detent.core.manifest import Manifest
+from detent.core.messages import Task
 from detent.model import Call, End, Outcome
 from detent.node.attempt import LaneHeld
 from detent.node.processes import Processes, Work
@@ -90,9 +92,16 @@ def within(manifest: Manifest) -> Manifest:
     """The manifest as a guest runs it: the same jobs, of the same revisions, in threads."""
     return manifest._replace(
         jobs=tuple(
-            job._replace(work=job.work._replace(isolation="thread"))
-            if isinstance(job.work, Call) and job.work.isolation == "process"
-            else job
+            job._replace(work=_in_thread(job.work)) if isinstance(job.work, Call) else job
             for job in manifest.jobs
         )
     )
+
+
+def tasks_within(tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """The tasks as a guest runs them, in threads too."""
+    return {name: task._replace(call=_in_thread(task.call)) for name, task in tasks.items()}
+
+
+def _in_thread(call: Call) -> Call:
+    return call._replace(isolation="thread") if call.isolation == "process" else call

@@ -27,7 +27,7 @@ from detent.node.members import Parting
 from detent.node.processes import Processes
 from detent.node.work import Work
 from detent.runners.base import LOST
-from detent.runners.call import GuardSpec, previous_success
+from detent.runners.call import GuardSpec, keeps_result, outcome_of, previous_success
 from detent.runners.call_fire import Fire, fire_of
 from detent.runners.call_inside import Ended, Inside, Mailbox, start_all
 from detent.runners.command import command_env
@@ -125,7 +125,7 @@ class Guarded(Work):
         super().__init__(house.processes, spec, trusted_by)
         self.function, self._house, self._claim, self._call = call.function, house, claim, call
         self._early_s = min(call.kill_after_s, claim.ttl_s / 6)
-        self.inside = Inside(call, partial(_fire_of, claim))
+        self.inside = Inside(call, partial(_fire_of, claim), keeps=keeps_result(claim))
 
     def new_future(self) -> asyncio.Future[Went]:
         return Parting.new()
@@ -212,18 +212,9 @@ class Guarded(Work):
         self._house.leave(self)
         if self.is_guarded:
             self.release()
-        outcome = self._why or _judge(ended)
+        outcome = self._why or outcome_of(ended.status, ended.error)
         self.gone.set_result(End(outcome, ended.status, at - self._began, ended.tail, result=ended.result))
 
 
 def _fire_of(claim: Claim) -> Fire:
     return fire_of(command_env({}, claim, NOTHING), previous_success(claim))
-
-
-def _judge(ended: Ended) -> Outcome:
-    if ended.error:
-        return Outcome("failed", ended.error)
-    return SUCCEEDED if ended.status == 0 else Outcome("failed", f"exit {ended.status}")
-
-
-SUCCEEDED = Outcome("succeeded")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from detent import jsontext as json
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
-from detent.runners.call import previous_success
+from detent.runners.call import SUCCEEDED, outcome_of, previous_success
 from detent.runners.call_batch import TIMED_OUT
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 TOGETHER_LONG = 100_000  # characters of arguments: what is larger goes with few
 ERROR_MAX = 2000  # characters
 TAIL_MAX = 65_536  # of what one wrote
-
-
-SUCCEEDED = Outcome("succeeded")
 
 
 class Parting:
@@ -163,6 +160,4 @@ def end_of(said: Sequence[Any], timeout_s: float) -> End:
 def _outcome(status: int, error: str, timeout_s: float) -> Outcome:
     if status == TIMED_OUT:
         return Outcome("timed-out", f"after {timeout_s:g} s")
-    if error:
-        return Outcome("failed", error)
-    return Outcome("succeeded") if status == 0 else Outcome("failed", f"exit {status}")
+    return outcome_of(status, error)

@@ -75,7 +75,8 @@ def settle(household: Household) -> Message:
         user=household.user,
     )
     order = _command(spec, 0.0, 0.0)
-    return {"do": "settle", "household": household.name, "order": order, "most": household.most}
+    about = {"household": household.name, "most": household.most, "setup": household.setup}
+    return {"do": "settle", "order": order, **about}
 
 
 def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:

@@ -79,6 +79,7 @@ class Processes:
         self._listener: asyncio.Task[None] | None = None
         self._pinger: asyncio.Task[None] | None = None
         self._unheard = 0  # pings since it last said something
+        self.replaced: Callable[[str], None] = nothing  # called with why a child carries out no other call
 
     @property
     def warden_pid(self) -> int:
@@ -232,6 +233,8 @@ class Processes:
             case "started":
                 work.pid = message["pid"]
                 work.begun()
+            case "replaced":
+                self.replaced(message["why"])
             case "part":
                 work.parted(message["part"])
             case "refused":

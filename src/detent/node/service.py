@@ -39,6 +39,7 @@ from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.starter import Runners, Surroundings
+from detent.runners.call_store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store
 
 BEAT_S = 10.0  # between two heartbeats
@@ -76,6 +77,7 @@ class Setting(NamedTuple):
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
     serving: Serving | None = None  # messages; None: none of them
+    store_of_calls: NodeStore | None = None  # for its children: the same store
 
 
 class Service:
@@ -92,6 +94,7 @@ class Service:
         self._seen = _signature(setting.files)
         self._life.begin()
         self._processes = self._new_processes()
+        self._processes.replaced = self._child_replaced
         around = self._surroundings(manifest)
         self._runners = Runners(self._processes, self._threads, around, self._emit)
         self._node = self._new_node()
@@ -114,6 +117,7 @@ class Service:
 
     def _surroundings(self, manifest: Manifest) -> Surroundings:
         around, most = _surroundings(manifest, self._setting.env, self._life), self._max_running()
+        around = around._replace(store=self._setting.store_of_calls)
         if self._serving is None:
             return around
         shared_by = self._serving.processes or os.cpu_count() or 1  # async ones share what there is
@@ -128,6 +132,9 @@ class Service:
             launched=self._life.tell,
             died=lambda: self._emit("warden-died", **self._who()),
         )
+
+    def _child_replaced(self, why: str) -> None:
+        self._emit("child-replaced", **self._who(), reason=why)
 
     def _new_node(self) -> Node:
         edges = Edges(
@@ -204,7 +211,7 @@ class Service:
     def _take_over(self, manifest: Manifest) -> None:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
-        self._runners.around = _surroundings(manifest, self._setting.env, self._life)
+        self._runners.around = self._surroundings(manifest)
         self._node.pace = self._node.pace._replace(max_running=manifest.node.max_running)
         self._node.reload(jobs)
         self._fingerprint = _fingerprint(jobs)

@@ -21,7 +21,8 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline
-from detent.runners.call import PROGRAM, CallSpec, Household, call_spec, guard_spec, household_of
+from detent.runners.call import PROGRAM, CallSpec, Household, call_spec, guard_spec, household_of, setup_of
+from detent.runners.call_store import NodeStore
 from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
 from detent.runners.secrets import resolve
@@ -46,6 +47,7 @@ class Surroundings(NamedTuple):
     processes: int = 1000  # for the calls of one kind of surroundings, at most
     at_once: int = 16  # async messages in one of them
     most: int = 32  # messages at once in the node itself
+    store: NodeStore | None = None  # that calls push to and lock in
 
 
 class Sent:
@@ -170,7 +172,9 @@ class Runners:
             like = NOTHING._replace(env=call.env, user=call.user)
             env = command_env(self.around.env, claim, like, self.around.hidden)
             household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-            known = self._households[key] = household._replace(most=self.around.processes)
+            setup = setup_of(self.around.store, call.user) if self.around.store else ""
+            known = household._replace(most=self.around.processes, setup=setup)
+            self._households[key] = known
         return known
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:

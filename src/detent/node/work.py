@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from detent.model import End, Outcome
 from detent.node.attempt import Went, margin_s
-from detent.runners.call import CallSpec, GuardSpec
+from detent.runners.call import CallSpec, GuardSpec, outcome_of
 from detent.runners.command import Gone, Spec, end_of
 
 AnySpec = Spec | CallSpec | GuardSpec
@@ -74,6 +74,8 @@ class Work:
 
     def end(self, gone: Gone, result: str = "") -> None:
         end = end_of(gone, self.spec.timeout_s, self._stopped)
+        if gone.cause == "error" and isinstance(self.spec, CallSpec):
+            end = end._replace(outcome=outcome_of(gone.status or 0, gone.error))
         self.resolve(end._replace(result=result) if result else end)
 
     def lose(self, reason: str) -> None:

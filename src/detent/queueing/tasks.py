@@ -93,6 +93,7 @@ class TaskFunction(Push[P, T], Generic[P, R, T]):
         super().__init__(self, Pushed())
         self.app, self.task, self.spot = app, task, spot
         self.task_function = function
+        self.asks_for_process = False  # by `isolation="process"`, and not by default
 
     @functools.cached_property
     def parameters(self) -> Parameters:
@@ -147,6 +148,7 @@ def declare_task(
     task = task_of(name, path, given, spot)
     call = task.call._replace(is_async=inspect.iscoroutinefunction(function))
     made: TaskFunction[P, R, Any] = TaskFunction(app, function, task._replace(call=call), spot)
+    made.asks_for_process = options.get("isolation") == "process"
     declared[id(function)] = made
     return made
 

@@ -9,11 +9,14 @@
 from collections.abc import Mapping
 
 from detent import jsontext as json
-from detent.model import Call, Claim
+from detent.model import Call, Claim, Outcome
+from detent.runners.call_function import UNKEPT
+from detent.runners.call_store import NodeStore
 from detent.values import NamedTuple
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
 LIFE = "DETENT_NODE"
+SUCCEEDED = Outcome("succeeded")
 PROGRAM = f"{__file__.rpartition('/')[0]}/call_program.py"  # of a warm child
 
 
@@ -26,6 +29,7 @@ class Household(NamedTuple):
     work_dir: str = ""
     user: str = ""
     most: int = 1000  # children
+    setup: str = ""  # the first line that each of them is sent
 
 
 class CallSpec(NamedTuple):
@@ -65,6 +69,13 @@ def household_of(call: Call, words: tuple[str, ...], env: Mapping[str, str], lif
     return Household(name, words, steady, call.work_dir, call.user)
 
 
+def setup_of(store: NodeStore, user: str) -> str:
+    """What a child is told of its node's store; "": nothing, it finds the same by itself."""
+    if user and store.is_declared:
+        return ""
+    return json.dumps({"store": store.withheld() if user else store})
+
+
 def call_spec(claim: Claim, call: Call, household: Household, variables: Mapping[str, str]) -> CallSpec:
     """`variables` are what a command would be told of the fire."""
     id = attempt_id(claim)
@@ -73,6 +84,7 @@ def call_spec(claim: Claim, call: Call, household: Household, variables: Mapping
         "function": call.function,
         "env": variables,
         "previous_success": previous_success(claim),
+        "keeps": keeps_result(claim),
     }
     return CallSpec(
         id=id,
@@ -93,6 +105,18 @@ def guard_spec(claim: Claim, lane: str) -> GuardSpec:
 def previous_success(claim: Claim) -> float | None:
     """When the job last succeeded, in Unix seconds; None: that is not known."""
     return claim.previous_success_at.timestamp() if claim.previous_success_at else None
+
+
+def keeps_result(claim: Claim) -> bool:
+    """Whether the caller asked for the result: then an attempt fails if it cannot be kept."""
+    return claim.fire.origin == "push" and not claim.fire.policy.drop_result
+
+
+def outcome_of(status: int, error: str) -> Outcome:
+    """What the exit status of a function and its error mean for the attempt."""
+    if error:
+        return Outcome("rejected" if status == UNKEPT else "failed", error)
+    return SUCCEEDED if status == 0 else Outcome("failed", f"exit {status}")
 
 
 def attempt_id(claim: Claim) -> str:

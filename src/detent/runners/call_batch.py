@@ -20,7 +20,17 @@ from contextvars import ContextVar
 from signal import SIGTERM
 
 from detent.clock import monotonic
-from detent.runners.call_function import bind, exit_status, find, is_async, reason_of, returned, traceback_of
+from detent.runners.call_django import await_call, run_call
+from detent.runners.call_function import (
+    UNKEPT,
+    bind,
+    exit_status,
+    find,
+    is_async,
+    reason_of,
+    returned,
+    traceback_of,
+)
 from detent.values import NamedTuple
 
 TYPE_CHECKING = False  # as in `call_child`
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
 ANSWERED = "answered"  # the result of it all: what has no answer was not begun
 TIMED_OUT = -1  # instead of a status: an async message took too long
 TAIL_MAX = 65_536  # characters
+FUNCTIONS_MAX = 3  # that are named where a batch left something behind
 WAIT_S = 0.005  # so long a success may wait to be told with others
 
 
@@ -130,12 +141,17 @@ class Batch:
             self._read(call)
         self._interruption = child.interrupted_by(_interrupt)
         self._found: dict[str, Callable[..., Any]] = {}
-        self.has_broken = False  # an import that failed may leave anything behind
+        self.broken = ""  # the function whose import failed: that may leave anything behind
         self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
         self._tasks: dict[int, asyncio.Task[Part]] = {}  # by place
         self._ended: list[Part] = []  # and not yet answered
         self._began = 0.0  # when the newest did
         self._waiting: asyncio.Future[None] | None = None  # for one to end
+
+    @property
+    def functions(self) -> list[str]:
+        """Those that were called, a few of them."""
+        return [*self._found][:FUNCTIONS_MAX]
 
     def carry_out(self) -> Iterator[Part]:
         """Run them all, and answer for each."""
@@ -179,11 +195,11 @@ class Batch:
         with self._interruption:
             function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
-            value = function(*args, **named)
+            value = run_call(function, args, named)
             if value is None or not hasattr(value, "__await__"):
                 return value
             is_later = self._at_once and is_async(function)
-            return _Later(value) if is_later else _runner().run(_awaited(value))
+            return _Later(value) if is_later else _runner().run(await_call(value))
 
     def _find(self, name: str) -> Callable[..., Any]:
         """Once for the batch."""
@@ -192,7 +208,7 @@ class Batch:
         try:
             function = self._found[name] = find(name, self._note_import)
         except BaseException:
-            self.has_broken = True
+            self.broken = name
             raise
         set_up_logging()
         return function
@@ -288,7 +304,7 @@ class Batch:
         _TAPE.set(tape)  # in a context of its own
         try:
             async with asyncio.timeout(message.common.timeout_s or None) as limit:
-                answer = _succeeded(await value, message)
+                answer = _succeeded(await await_call(value), message)
         except BaseException as error:
             answer = self._failed(error)
             if limit.expired():
@@ -304,7 +320,9 @@ def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
     if value is None or not message.common.keeps:
         return 0, "", ""
     text, why_not = returned(value)
-    sys.stderr.write(f"detent: {why_not}\n" if why_not else "")
+    if why_not:
+        sys.stderr.write(f"detent: {why_not}\n")
+        return UNKEPT, why_not, ""
     return 0, "", text
 
 
@@ -320,10 +338,6 @@ def _runner() -> asyncio.Runner:
     if not _RUNNERS:
         _RUNNERS.append(asyncio.Runner())
     return _RUNNERS[0]
-
-
-async def _awaited(value: Any) -> object:
-    return await value
 
 
 # What they write.

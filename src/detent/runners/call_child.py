@@ -2,9 +2,10 @@
 
 1. The wire is descriptor 0, a socket to the warden; the function finds /dev/null there.  A line of JSON
    each way: `{"id", "function", "args", "env", "previous_success"}`, then `{"id", "status", "error",
-   "result", "last", "took_s"}`.  The first line is ours, `{}`: ready.  When the wire ends, so do we.
+   "result", "last", "took_s"}`, where `last` says why the child ends, if it does.  The first line is ours,
+   `{}`: ready.  When the wire ends, so do we.
    Messages of a queue come several at once, as `calls`: `call_batch` has them.  What is said of them are
-   lines that begin with `[`.
+   lines that begin with `[`.  A first line of the warden may tell the node's store: `{"store"}`.
    `IMPORTING` and `IMPORTED` are around the import of what is called: the call's time begins after it.
 2. What a call writes, by print, logging, C or a process of its own, goes to descriptors 1 and 2 and so to
    the warden.  It is flushed before the answer, so that it is told from the next call's.  Logging of INFO
@@ -12,7 +13,7 @@
 3. Between calls the environment, the working directory, the umask, the module path, the standard streams
    and the handler of SIGTERM are put back.  Modules and their state stay, as does what cannot be taken back
    (niceness, limits).
-   A call that leaves threads behind is the child's last: it is over when they are, as a program's is.
+   Threads that a call leaves have a moment to end; then it was the child's last call: `call_leftovers`.
 4. On SIGTERM a function is interrupted by SystemExit, an async one is cancelled, so that both clear up;
    then the child dies of the signal.  An idle one dies of it at once.
 5. `sys.exit(n)` in a call is the exit status of a program; an exception is status 1, with its traceback.
@@ -25,11 +26,13 @@ import json
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
 
 from detent.clock import monotonic
-from detent.runners.call_function import bind, exit_status, find, reason_of, returned, traceback_of
+from detent.runners.call_django import await_call, run_call
+from detent.runners.call_function import UNKEPT, bind, exit_status, find, reason_of, returned, traceback_of
+from detent.runners.call_leftovers import GRACE_S, Leftovers, named, working
+from detent.runners.call_store import NodeStore, use
 
 TYPE_CHECKING = False  # see rule 6
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class Child:
         self._is_idle = self.is_told_to_end = False
         self._c, self._turns = _c_library(), _turns()
         self._unsaid = b""  # what goes with the next answer
+        self._leftovers = Leftovers()
         self._die_with_parent()
         signal.signal(signal.SIGTERM, self._terminated)
 
@@ -61,10 +65,13 @@ class Child:
             request, began = json.loads(line), monotonic()
             if "more" in request:  # for a call that is over: nobody begins it
                 continue
+            if "store" in request:
+                use(NodeStore(*request["store"]))
+                continue
             answer = self._answer_all(request) if "calls" in request else self._answer(request)
             took_s = monotonic() - began
             self._put_back(request["env"])
-            self._flush()
+            self.flush()
             self._die_if_told()
             said = {"id": request["id"], "took_s": took_s, **answer}
             unsaid, self._unsaid = self._unsaid, b""
@@ -81,6 +88,7 @@ class Child:
 
     def import_begins(self, is_so: bool) -> None:
         """Or it has ended."""
+        self._leftovers.import_begins(is_so)
         self._send((IMPORTING if is_so else IMPORTED) + b"\n")
 
     # The wire.
@@ -114,28 +122,25 @@ class Child:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         self._reap()
         os.environ.update(request["env"])
-        threads: set[threading.Thread] | None = None
+        last = f"the import of {request['function']} failed"  # what that left is not for the next call
         try:
             function = self._find(request["function"])
-            threads = set(threading.enumerate())
-            answer = _succeeded(self._call(function, request))
+            last = ""
+            answer = _succeeded(self._call(function, request), keeps=request["keeps"])
         except SystemExit as error:
             answer = _exited(error)
         except BaseException as error:
             answer = self._failed(error)
         if os.getpid() != self._pid:  # a fork that came back from the function: it has no say here
-            self._flush()
+            self.flush()
             os._exit(answer["status"])
-        # Nor is what an import that failed left behind for the next call.
-        answer["last"] = threads is None or bool(set(threading.enumerate()) - threads)
-        return answer
+        return answer | {"last": self._wait_for_threads(request["function"]) or last}
 
     def _answer_all(self, request: dict[str, Any]) -> dict[str, Any]:
         from detent.runners.call_batch import ANSWERED, Answers, Batch
 
         self._reap()
         os.environ.update(request["env"])
-        threads = set(threading.enumerate())
         at_once = request["at_once"]
         batch = Batch(self, request["calls"], at_once=at_once)
         answers = Answers(self._send, may_wait=self._turns >= 0 and not at_once)
@@ -145,9 +150,21 @@ class Child:
             if os.getpid() != self._pid:
                 os._exit(1)
             answers.add(part)
+        if self._leftovers.left():
+            self._send(answers.take())  # they do not wait for what others left
         self._unsaid = answers.take()
-        is_last = batch.has_broken or bool(set(threading.enumerate()) - threads)
-        return _judged(0, result=ANSWERED) | {"last": is_last}
+        last = f"the import of {batch.broken} failed" if batch.broken else ""
+        last = self._wait_for_threads(", ".join(batch.functions)) or last
+        return _judged(0, result=ANSWERED) | {"last": last}
+
+    def _wait_for_threads(self, functions: str) -> str:
+        """Why this child must end; "": it need not."""
+        left = self._leftovers.wait(lambda: self.is_told_to_end)
+        if not left:
+            return ""
+        late = f"still ran {GRACE_S:g} s after"
+        _say(f"detent: {named(left)} {late} the function returned: ended with its process\n")
+        return f"{functions} left {named(left)} that {late} it had returned"
 
     def _find(self, function: str) -> Callable[..., Any]:
         with self.interrupted_by(interrupt):
@@ -158,14 +175,14 @@ class Child:
     def _call(self, function: Callable[..., Any], request: dict[str, Any]) -> object:
         args, named = bind(function, request["args"], lambda: _fire(request))
         with self.interrupted_by(interrupt):
-            value = function(*args, **named)
+            value = run_call(function, args, named)
         return self._await(value) if hasattr(value, "__await__") else value
 
     def _await(self, value: Any) -> object:
         import asyncio  # late: it takes as long as all the rest
 
         async def main() -> object:
-            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(value)
+            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(await_call(value))
             with self.interrupted_by(lambda: loop.call_soon_threadsafe(task.cancel)):
                 return await task
 
@@ -195,11 +212,11 @@ class Child:
             os.fchdir(self._home)
         os.umask(self._umask)
         if (sys.stdout, sys.stderr) != self._streams:
-            self._flush()  # what the call put in their place
+            self.flush()  # what the call put in their place
         (sys.stdout, sys.stderr), sys.path[:] = self._streams, self._path
         signal.signal(signal.SIGTERM, self._terminated)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         logging = sys.modules.get("logging")
         for stream in (sys.stdout, sys.stderr, *(logging.root.handlers if logging else ())):
             with suppress(Exception):  # closed, or replaced by something that cannot
@@ -282,10 +299,10 @@ def _fire(request: dict[str, Any]) -> Any:
     return fire_of(request["env"], request["previous_success"])
 
 
-def _succeeded(value: object) -> dict[str, Any]:
+def _succeeded(value: object, *, keeps: bool) -> dict[str, Any]:
     text, why_not = returned(value)
     _say(f"detent: {why_not}\n" if why_not else "")
-    return _judged(0, result=text)
+    return _judged(UNKEPT, error=why_not) if why_not and keeps else _judged(0, result=text)
 
 
 def _exited(error: SystemExit) -> dict[str, Any]:
@@ -330,5 +347,9 @@ def main() -> int:
     sys.path.insert(0, os.getcwd())  # noqa: PTH109, see rule 6
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    Child(wire).serve()
+    child = Child(wire)
+    child.serve()
+    if working():  # an interpreter that ends in order would wait for them
+        child.flush()
+        os._exit(0)
     return 0

@@ -1,8 +1,8 @@
 """From `package.module:function` to a call: finding it, giving it its arguments, judging what it did.
 
 1. A function that cannot be found is an error for people, told apart from one that fails.
-2. The return value is kept as JSON.  One that is no JSON, or too long, is not kept, and why is said: a
-   call that did its work has succeeded, whatever it returns.
+2. The return value is kept as JSON.  A message whose task says `keep_result` fails if its value cannot be
+   kept; it is not retried, as its work is done.  For a job the output says so, and the job has succeeded.
 3. An exception is told in one line; its traceback begins where the user's own code does.
 4. Every child imports this before it can be of use: what is slow to import is imported when it is needed.
 """
@@ -15,6 +15,7 @@ import sys
 from functools import lru_cache
 
 from detent.core.nesting import TOO_DEEP, is_too_deep
+from detent.runners.call_django import set_up
 
 TYPE_CHECKING = False  # see rule 4
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from detent.runners.call_fire import Fire
 
 RESULT_MAX = 65_536  # characters of JSON
+UNKEPT = 65  # the status of a call that did its work, and whose result cannot be kept; as EX_DATAERR
 REASON_MAX = 500  # characters of an exception
+ADVICE = "return less or plain values; for a task, keep_result=False drops the result"
 MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # `__main__` starts the child
 FIRE = "detent.runners.call_fire"
 ERRORS, TASKS = "detent.errors", "detent.queueing.tasks"
@@ -52,6 +55,8 @@ def find(function: str, importing: Callable[[bool], object] | None = None) -> Ca
         if importing:
             importing(True)
     try:
+        if not is_known:
+            set_up()
         found: Any = _imported(module_name) or importlib.import_module(module_name)
     except Exception as error:
         why = str(error) if isinstance(error, ImportError) else reason_of(error)
@@ -163,18 +168,22 @@ def is_fire(annotation: object) -> bool:
 
 
 def returned(value: object) -> tuple[str, str]:
-    """The value as it is kept, in JSON (nothing: there is none), and why it is not."""
+    """Convert the return value to JSON.  Returns the text ("" for None), and why it cannot be kept, or ""."""
     if value is None:
         return "", ""
     try:
         text = json.dumps(value, allow_nan=False, default=_told_by_msgspec)
     except (TypeError, ValueError, RecursionError) as error:
-        return "", f"the return value is not kept: {' '.join(str(error).split())}"
+        return "", _unkept(value, " ".join(str(error).split()))
     if is_too_deep(text):
-        return "", f"the return value is not kept: {TOO_DEEP}"
+        return "", _unkept(value, TOO_DEEP)
     if len(text) > RESULT_MAX:
-        return "", f"the return value is not kept: {len(text):,} characters, at most {RESULT_MAX:,}"
+        return "", _unkept(value, f"it has {len(text):,} characters, at most {RESULT_MAX:,} are allowed")
     return text, ""
+
+
+def _unkept(value: object, why: str) -> str:
+    return f"the result, of type {type(value).__name__}, cannot be kept as JSON: {why}; {ADVICE}"
 
 
 def _told_by_msgspec(value: object) -> Any:

@@ -28,8 +28,10 @@ from typing import Any, NamedTuple
 from detent import jsontext as json
 from detent.model import Call
 from detent.runners.base import TAIL_MAX
+from detent.runners.call_django import await_call, run_call
 from detent.runners.call_fire import Fire
 from detent.runners.call_function import (
+    UNKEPT,
     CannotCall,
     bind,
     exit_status,
@@ -63,10 +65,11 @@ class Inside:
     """A call under way in this process, to be kept until it has ended.  `ended` is called once, in a thread
     that is not the caller's."""
 
-    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_task", "tail")
+    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_keeps", "_task", "tail")
 
-    def __init__(self, call: Call, fire: Callable[[], Fire]) -> None:
+    def __init__(self, call: Call, fire: Callable[[], Fire], *, keeps: bool = False) -> None:
         self._call, self._fire = call, fire  # for a function that asks for it
+        self._keeps = keeps  # somebody asked for what it returns
         self.tail = b""  # the last of what it logged
         self._cancel: Callable[[], object] = _nothing
         self._is_cancelled = False
@@ -110,7 +113,7 @@ class Inside:
         self._task, loop = asyncio.current_task(), asyncio.get_running_loop()
         self._let_cancel(loop)
         try:
-            return await value
+            return await await_call(value)
         finally:
             with _CANCELLING:  # the loop may be closed when somebody cancels after this
                 self._cancel = _nothing
@@ -125,7 +128,7 @@ class Inside:
         _LOG.set(self)
         try:
             self._let_cancel(loop)
-            result = self._succeeded(await self._called())
+            result = self._succeeded(await await_call(self._called()))
         except BaseException as error:
             result = self._failed(error)
         self._tell(result)
@@ -146,7 +149,7 @@ class Inside:
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
         args = self._call.args
         given, named = bind(found, json.loads(args) if args != NO_ARGS else [], self._fire)
-        return found(*given, **named)
+        return run_call(found, given, named)
 
     def _tell(self, result: Ended) -> None:
         """Once; and refer no more to who may refer to us: no search for garbage is needed then."""
@@ -160,6 +163,8 @@ class Inside:
             return NOTHING_SAID
         text, why_not = returned(value)
         self.write(f"detent: {why_not}\n" if why_not else "")
+        if why_not and self._keeps:
+            return Ended(UNKEPT, error=why_not, tail=self.tail)
         return Ended(0, result=text, tail=self.tail)
 
     def _failed(self, error: BaseException) -> Ended:

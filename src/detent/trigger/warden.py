@@ -120,7 +120,7 @@ class Warden:
         while (left := until - clock.boottime()) > 0 and self._signals.count == heard:
             if self._heard:
                 said = self._heard.pop(0)
-                if said["did"] != "hear":
+                if said["did"] not in ("hear", "replaced"):  # its only child has had its only call
                     return said
             elif b"\n" in self._incoming:
                 line, _, self._incoming = self._incoming.partition(b"\n")

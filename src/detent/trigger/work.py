@@ -21,6 +21,7 @@ from detent.values import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from detent.core.secrets import Secret
     from detent.runners.call import CallSpec
+    from detent.runners.call_store import NodeStore
     from detent.runners.command import Spec
     from detent.trigger.keeper import Keeper
     from detent.trigger.warden import Running, Warden
@@ -53,6 +54,7 @@ class Around(NamedTuple):
     secrets: Mapping[str, str]  # the spec's and the machine's table
     hidden: Collection[str]  # variables that hold secrets: no command sees them
     trace: Callable[[], Mapping[str, str]]  # the W3C trace context of the attempt under way, as variables
+    store: Callable[[], NodeStore]  # that calls push to and lock in
 
 
 def ttl_of(timeout_s: float) -> float:
@@ -167,12 +169,13 @@ class Works:
         return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
-        from detent.runners.call import PROGRAM, call_spec, household_of
+        from detent.runners.call import PROGRAM, call_spec, household_of, setup_of
         from detent.runners.command import command_env
 
         like = NOTHING._replace(env=call.env, user=call.user)
         env = {**command_env(self._around.env, claim, like, self._around.hidden), **self._around.trace()}
         household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+        household = household._replace(setup=setup_of(self._around.store(), call.user))
         spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
         return spec._replace(lane=self._presence.lane(claim.fire.lane))
 

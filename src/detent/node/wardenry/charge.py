@@ -14,6 +14,7 @@ from .trees import CallTree, Tree
 Terms = ending.Terms
 SLACK_S = 0.01  # a child may say so much later that one of several messages has ended, and the next began
 IMPORTS = {b'{"imports":1}': True, b'{"imports":0}': False}  # what a child says before and after an import
+EXITED = "its process exited with status 0 before the function returned"
 IMPORT_S = 60.0  # for the import of what is to be called, on top of the call's own time
 
 
@@ -181,13 +182,20 @@ class Call(Charge):
     def is_answered(self) -> bool:
         return self._answer is not None
 
+    def why_killed(self) -> str:
+        """Why its child is gone although the call has ended; "": it is not."""
+        was_spared = not isinstance(self.tree, CallTree) or self.tree.spares_child
+        if was_spared or not self.is_answered or self.cause():
+            return ""
+        return "processes that a call left did not end by SIGTERM"
+
     def child_ended(self, status: int, failure: Failure | None) -> None:
         if self.status is not None:
             return
         if self._answer and status == 0:
             self._take(self._answer)
         else:
-            self.ended(status, failure.text if failure else "")
+            self.ended(status, failure.text if failure else "" if status else EXITED)
         if failure:
             self.output.write(failure.line)
 

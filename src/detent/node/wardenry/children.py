@@ -68,7 +68,9 @@ class Children:
 
     def settle(self, message: dict[str, Any]) -> None:
         """These are the surroundings of a household."""
-        self._households[message["household"]] = Household(Order(**message["order"]), message["most"])
+        setup = to_bytes(message["setup"] and message["setup"] + "\n")
+        household = Household(Order(**message["order"]), message["most"], setup)
+        self._households[message["household"]] = household
 
     def dissolve(self, message: dict[str, Any]) -> None:
         """No more calls come for it: its children go when they are idle."""
@@ -186,7 +188,7 @@ class Children:
         self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
         child.turns.give(order.messages)
-        child.outgoing = order.request + b"\n"
+        child.outgoing += order.request + b"\n"
         self._tell(child)
 
     def _tell(self, child: Child) -> None:
@@ -210,6 +212,11 @@ class Children:
         if call.messages and not call.is_answered:  # it died, if not of what it began, of what it was given
             self._tell_left(child, call, call.messages - 1)
         child.call = None
+        why = child.why_last or call.why_killed()
+        if not why and child.pid in self._children and not child.pipe.is_open:
+            why = "a call closed its output: nobody would see what the next one writes"
+        if why:
+            self._means.say("replaced", id=call.id, why=why)
         if child.pipe.is_open:
             child.pipe.drain(call.output)
         call.output.close()
@@ -307,7 +314,7 @@ class Children:
         try:
             said = loads(line)
             answer = Answer(int(said["status"]), str(said["error"])[:ERROR_MAX], str(said["result"]))
-            id, is_last, took_s = str(said["id"]), bool(said["last"]), float(said["took_s"])
+            id, last, took_s = str(said["id"]), str(said["last"])[:ERROR_MAX], float(said["took_s"])
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
         if child.call is None or child.call.id != id or child.call.status is not None:
@@ -315,7 +322,8 @@ class Children:
         child.turns.recall(child.call.messages)  # of what came too late for it
         if child.calls > 1:  # its first one is slow, as it has to import what it calls
             child.household.learn(took_s, kernel.boottime())
-        child.call.answered(answer, is_last=is_last)
+        child.why_last = last
+        child.call.answered(answer, is_last=bool(last))
         return True
 
     def _pass_on(self, child: Child, line: bytes) -> bool:
@@ -340,6 +348,8 @@ class Children:
         child.is_ready, child.kill_by = True, math.inf
         child.close_failure()
         self._started_up(child)
+        child.outgoing = child.household.setup
+        self._tell(child)
         if child.household.is_dissolved and not child.household.waiting:
             self._dismiss(child)
         else:

@@ -67,6 +67,7 @@ class Child:
         self.tree: Tree
         self.call: Call | None = None
         self.calls, self.is_ready, self.is_fit = 0, False, True
+        self.why_last = ""  # why it carries out no other call
         self.incoming = self.outgoing = b""
         self.is_full = False  # it does not take all that is to be said: more when it can
         self.since = kernel.boottime()  # when it was last of use
@@ -109,8 +110,9 @@ class Child:
 
 
 class Household:
-    def __init__(self, order: Order, most: int) -> None:
+    def __init__(self, order: Order, most: int, setup: bytes = b"") -> None:
         self.order, self._most = order, most  # what starts a child, and how many there may be
+        self.setup = setup  # what each is sent first
         self.idle: list[Child] = []
         self.waiting: deque[CallOrder] = deque()
         self.children = self.starting = 0  # those that are starting are children too

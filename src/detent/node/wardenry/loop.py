@@ -8,13 +8,14 @@
 
 The wire: JSON lines, an object each from the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}` (its request in a
-line before), before the first of a kind `{"do": "settle", "household", "order", "most"}`, after the last
-`{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
+line before), before the first of a kind `{"do": "settle", "household", "order", "most", "setup"}`, after the
+last `{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
 `{"do": "extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do":
 "recall", "id"}` (of several messages, what is not begun), `{"do": "more", "id", "messages"}` (further ones,
 as a request), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
 To the node a list in each line: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
+`{"did": "replaced", "id", "why"}` (its child carries out no other call),
 `{"did": "part", "id", "part"}` (of several messages that were given together some have ended, in the words
 of their child or, with a number as part, so many of the last were not begun, and will not be), `{"did":
 "gone", "id", "status", "cause", "error", "took_s", "tail", "result"}` with the tail in base 64.

@@ -1,0 +1,79 @@
+"""Threads that a call leaves behind: which of them work, and how long a warm child waits for them.
+
+1. A daemon thread is no work, and neither is a thread of an executor that waits for some
+   (`asyncio.to_thread`, name lookups, SDKs): a child keeps them, and carries out the next call.
+2. Any other thread has `GRACE_S` to end after the function returned.  After that the child is ended, and its
+   threads with it.
+3. Threads that the import of a module started belong to the module: no call is made to wait for them.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from detent.clock import monotonic
+
+TYPE_CHECKING = False  # as in `call_child`
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+GRACE_S = 1.0
+LOOK_S = 0.001
+NAMED_MAX = 3
+EXECUTOR, WORKER = "concurrent.futures.thread", "_worker"
+
+
+class Leftovers:
+    def __init__(self) -> None:
+        self._of_modules: set[threading.Thread] = set()
+        self._before: set[threading.Thread] = set()
+
+    def import_begins(self, is_so: bool) -> None:
+        """Or it has ended."""
+        threads = set(threading.enumerate())
+        if is_so:
+            self._before = threads
+        else:
+            self._of_modules = (self._of_modules & threads) | (threads - self._before)
+
+    def wait(self, is_over: Callable[[], bool]) -> list[threading.Thread]:
+        """The threads that still work when they should not; `is_over` ends the wait."""
+        until = monotonic() + GRACE_S
+        while left := self.left():
+            if is_over() or monotonic() >= until:
+                return sorted(left, key=lambda thread: thread.name)
+            threading.Event().wait(LOOK_S)
+        return []
+
+    def left(self) -> set[threading.Thread]:
+        """The threads that work now, and are not those of a module."""
+        return working() - self._of_modules
+
+
+def working() -> set[threading.Thread]:
+    """Threads that a program would wait for before it ends, less those that wait for work themselves."""
+    if threading.active_count() == 1:
+        return set()
+    frames, ours = sys._current_frames(), threading.main_thread()
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon and thread is not ours and not _is_idle(frames.get(thread.ident or 0))
+    }
+
+
+def _is_idle(frame: FrameType | None) -> bool:
+    """Does this thread of an executor wait for work?"""
+    if frame is None or frame.f_code.co_name != WORKER or frame.f_globals.get("__name__") != EXECUTOR:
+        return False
+    known = frame.f_locals
+    return "work_item" not in known and "work_queue" in known and bool(known["work_queue"].empty())
+
+
+def named(threads: list[threading.Thread]) -> str:
+    """`2 threads ("a", "b")`."""
+    names = ", ".join(f'"{thread.name}"' for thread in threads[:NAMED_MAX])
+    more = ", …" if len(threads) > NAMED_MAX else ""
+    return f"{len(threads)} thread{'s' if len(threads) > 1 else ''} ({names}{more})"
