@@ -79,7 +79,7 @@ def test_a_heartbeat_of_another_version_is_listed_with_what_it_says(detent: Dete
 def test_where_nobody_is_alive_that_is_said(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     assert detent("nodes") == (0, "", 'no store at "sqlite:///try.db" yet: nothing has run\n')
-    Past(folder).store.adopt("demo", -1, {})
+    Past(folder).store.look("demo")
     assert detent("nodes") == (0, "", "no node is alive: start `detent run`\n")
 
 

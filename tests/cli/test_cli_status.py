@@ -97,7 +97,7 @@ def test_a_job_that_was_removed_needs_nobodys_attention(detent: Detent, past: Pa
     assert "failed" in headline(detent("status"))
     lines = MANIFEST.splitlines(keepends=True)
     (folder / "detent.yaml").write_text("".join(line for line in lines if "money" not in line))
-    generation = past.store.adopt("demo", -1, {}).generation
+    generation = past.store.look("demo").generation
     kept = {name: job.revision for name, job in past.jobs.items() if name != "demo.money"}
     past.store.adopt("demo", generation, kept)
     said = detent("status")

@@ -256,7 +256,7 @@ class Fleet:
     def is_planned_until(self, name: str, until: datetime) -> bool:
         """Is the job's mark there, or later?"""
         with closing(open_store(self.url)) as store:
-            mark = store.adopt("t", -1, {}).marks.get(f"t.{name}")
+            mark = store.look("t").marks.get(f"t.{name}")
         return mark is not None and mark.at >= until
 
     def clear_up(self) -> None:

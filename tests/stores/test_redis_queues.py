@@ -189,7 +189,7 @@ def test_versions_that_know_no_rates_do_not_find_messages(server: RedisServer, s
 
 
 def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -> None:
-    now = store.adopt("a", -1, {}).now
+    now = store.look("a").now
     store.put(_messages(1, start_by=now), delay_s=5)
     clock.pass_time(6)
     claim = Asker(store).claim_one(queues=["mail"])

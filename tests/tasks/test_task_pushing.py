@@ -131,9 +131,9 @@ def test_the_stores_clock_is_asked_once_and_reckoned_then(shop: Detent) -> None:
     send.push("a")
     advance, asked = store.advance, list[str]()
     store.advance = lambda app, plans: (asked.append(app), advance(app, plans))[1]  # type: ignore[method-assign]
-    before = store.adopt(shop.name, -1, {}).now
+    before = store.look(shop.name).now
     now = shop.post.now()
-    after = store.adopt(shop.name, -1, {}).now
+    after = store.look(shop.name).now
     assert before - timedelta(seconds=0.5) <= now <= after + timedelta(seconds=0.5)
     assert not asked or type(store).__name__ == "MemoryStore"
 

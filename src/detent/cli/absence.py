@@ -21,7 +21,7 @@ def why_absent(context: Context, name: str, job: Job, instant: datetime) -> list
         return [f"it is due {relative(instant, now)}", *_kept_from(store, name, instant, now)]
     if store is None:
         return ["it was due then, but nothing has run: there is no store yet"]
-    mark = store.adopt(app_of(name), -1, {}).marks.get(name)
+    mark = store.look(app_of(name)).marks.get(name)
     if mark is None:
         return ["it was due then, but no node has taken the job over yet: none has run with this manifest"]
     if mark.at < instant:

@@ -91,7 +91,7 @@ def apps_of(context: Context) -> list[str]:
 def known_jobs(context: Context) -> list[str]:
     """Every job by its name in the store: those in force, and those of the manifest."""
     store = need_store(context)
-    planned = [name for app in apps_of(context) for name in store.adopt(app, -1, {}).marks]
+    planned = [name for app in apps_of(context) for name in store.look(app).marks]
     manifest = context.manifest
     if manifest is None:
         return sorted(planned)

@@ -66,7 +66,7 @@ def find_nodes(store: Store, apps: Iterable[str]) -> list[Alive]:
     for app in apps:
         claimed = store.find(Query(app=app, state="claimed", limit=SCAN_MAX))
         running = Counter(row.node for row in claimed)
-        marks = store.adopt(app, -1, {}).marks
+        marks = store.look(app).marks
         in_force = fingerprint((name, mark.revision) for name, mark in marks.items())
         for beat in living(store, app):
             others = bool(in_force and beat.fingerprint and beat.fingerprint != in_force)

@@ -116,7 +116,7 @@ def _late(pending: list[Row], running: list[Row], nodes: Sequence[Alive], now: d
 
 def _unplanned(manifest: Manifest, store: Store, now: datetime) -> Iterator[Late]:
     """Instants that nobody has put on record although they are due."""
-    marks = store.adopt(manifest.app, -1, {}).marks
+    marks = store.look(manifest.app).marks
     for job in manifest.jobs:
         mark: Mark | None = marks.get(find_job(manifest, job.name))
         due_at = job.schedule.after(mark.at) if mark else None

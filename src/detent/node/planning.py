@@ -34,7 +34,7 @@ class Planning:
     async def _adopt(self) -> None:
         """Make our jobs the app's, over whatever generation we find in force; a worker only looks."""
         store, jobs = self.edges.store, self.jobs
-        chart = await self._call("look", store.adopt, self.app, -1, {})
+        chart = await self._call("look", store.look, self.app)
         if not self.pace.plans:
             self._adopted = True
             return self._take(chart)
@@ -50,7 +50,7 @@ class Planning:
     async def _read_chart(self) -> None:
         """Somebody else's jobs are in force: plan what is the same in ours, stand back from the rest."""
         sent = self.edges.monotonic()
-        chart = await self._call("look", self.edges.store.adopt, self.app, -1, {})
+        chart = await self._call("look", self.edges.store.look, self.app)
         before = self.timeline.foreign
         self._take(chart)
         self._read_at = sent

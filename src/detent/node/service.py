@@ -339,7 +339,7 @@ def reach(setting: Setting, app: str) -> None:
     said = False
     while True:
         try:
-            setting.store.adopt(app, -1, {})
+            setting.store.look(app)
         except StoreUnavailable as error:
             if not setting.waits:
                 raise

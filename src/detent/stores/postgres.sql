@@ -216,3 +216,7 @@ CREATE INDEX fires_aside ON fires (job) WHERE state = 'pending' AND aside;
 CREATE INDEX fires_ending ON fires (app, queue, start_by)
     WHERE state = 'pending' AND aside AND attempt = 0 AND start_by IS NOT NULL;
 CREATE INDEX lanes_wake ON lanes (wake) WHERE wake IS NOT NULL;
+
+-- version 5
+
+-- Its functions are others: searches are bounded, and a chart is read without changing anything.

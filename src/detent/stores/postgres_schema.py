@@ -20,7 +20,7 @@ from detent.core.text import quote
 from detent.errors import StoreMismatch, UsageError
 from detent.stores.postgres_link import LATER_S, SOON_S, Link, Refusal
 
-VERSION = 4
+VERSION = 5
 OLDEST = 1  # the oldest version of the program that may use what this one makes
 SERVER_OLDEST = 130_000
 TABLES = "postgres.sql"
@@ -32,6 +32,7 @@ FUNCTIONS = (
     "postgres_aside.sql",
     "postgres_grant.sql",
     "postgres_calls.sql",
+    "postgres_find.sql",
     "postgres_finish.sql",
     "postgres_prune.sql",
 )

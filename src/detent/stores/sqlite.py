@@ -21,6 +21,7 @@ from detent.model import (
     Chart,
     Claim,
     Fire,
+    Found,
     Grants,
     Mark,
     Note,
@@ -29,7 +30,6 @@ from detent.model import (
     Query,
     Rate,
     Report,
-    Row,
     Size,
     Usage,
     Verdict,
@@ -71,6 +71,10 @@ class SqliteStore:
             for job in {**chart.marks, **revisions}:
                 _revise(call, job, chart.marks.get(job), revisions.get(job))
             call.db.execute(_SET_GENERATION, (app, seen + 1))
+            return _chart(call, app, _marks(call, app))
+
+    def look(self, app: str) -> Chart:
+        with self._current() as call:
             return _chart(call, app, _marks(call, app))
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
@@ -153,9 +157,13 @@ class SqliteStore:
 
     # Book-keeping.
 
-    def find(self, query: Query) -> list[Row]:
+    def find(self, query: Query) -> Found:
         with self._file.reading() as link:
             return find(Call(link, self._clocks), query)
+
+    def apps(self) -> list[str]:
+        with self._file.reading() as link:
+            return [app for (app,) in link.db.execute(_APPS)]
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         with self._writing() as call:
@@ -239,7 +247,9 @@ def _claim(call: Call, ask: Ask, far: Far) -> Grants:
 
 def _chart(call: Call, app: str, marks: Mapping[str, Mark]) -> Chart:
     generation = call.one("SELECT generation FROM apps WHERE app = ?", app) or (0,)
-    return Chart(instant(call.now()), call.world.era, generation[0], marks)
+    now, left_s = call.now(), call.world.calm_until - call.monotonic
+    quarantine = instant(now + left_s) if left_s > 0 else None
+    return Chart(instant(now), call.world.era, generation[0], marks, quarantine)
 
 
 def _marks(call: Call, app: str) -> dict[str, Mark]:
@@ -269,6 +279,18 @@ def _set_mark(call: Call, job: str, mark: Mark) -> None:
     call.db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", values)
 
 
+# From one app to the next in each index: how many fires wait makes no difference.
+_APPS = """
+WITH RECURSIVE pending(app) AS (
+    SELECT min(app) FROM fires WHERE state = 'pending'
+    UNION ALL
+    SELECT (SELECT min(app) FROM fires WHERE state = 'pending' AND app > pending.app)
+    FROM pending WHERE app IS NOT NULL
+)
+SELECT app FROM pending WHERE app IS NOT NULL
+UNION SELECT app FROM apps UNION SELECT app FROM marks UNION SELECT app FROM notes
+ORDER BY app
+"""
 _VERSION = "PRAGMA data_version"
 _RINGS = "SELECT coalesce(max(rings), 0) FROM world"
 _SET_GENERATION = (
