@@ -41,7 +41,7 @@ def test_a_node_says_what_it_is_and_serves(detent: Detent, past: Past) -> None:
     assert abs(record.pop("clock_offset_ms")) < 1000
     assert record.pop("fingerprint")
     assert record == {
-        "app": "demo", "node": "host.life", "host": "elsewhere", "pid": 7, "version": "9.9",
+        "app": "demo", "node": "host.life", "alive": True, "host": "elsewhere", "pid": 7, "version": "9.9",
         "queues": ["default", "db"], "jobs": 4, "in_force": True, "running": 1,
     }  # fmt: skip
     heads, row = rows(detent("nodes"))

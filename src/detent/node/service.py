@@ -279,7 +279,14 @@ class Service:
         self._node.bury(life)
         while not self._node.has_buried(life):
             await asyncio.sleep(WATCH_S)
+        with suppress(DetentError):  # it expires soon
+            await self._threads("renew", self._take_back_heartbeat, life)
         self._graveyard.bury(life)
+
+    def _take_back_heartbeat(self, life: str) -> None:
+        """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
+        for app in self._store.apps():
+            self._store.note(app, NODE + life, "")
 
     async def _beat(self) -> None:
         """Say that we live, and hear who else does: what is due is shared with them."""
