@@ -126,3 +126,20 @@ def test_a_full_disk_for_the_answer_is_an_error(folder: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == b"detent: No space left on device\n"
+
+
+@pytest.mark.parametrize("verb", [["status"], ["run"], ["history"], ["doctor"], ["prune"]])
+def test_an_empty_store_is_refused_by_every_verb(tmp_path: Path, verb: list[str]) -> None:
+    (tmp_path / "detent.yaml").write_text(MANIFEST)
+    for said in (call(tmp_path, *verb, "--store", ""), call(tmp_path, *verb, DETENT_STORE="")):
+        assert said.code in (1, 2)
+        assert "is empty: name a store" in said.err
+    assert not (tmp_path / "state").exists() and not (tmp_path / "try.db").exists()
+
+
+@pytest.mark.parametrize("words", [["--store", ""], ["--store="]])
+def test_an_empty_store_is_refused_by_a_trigger(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "detent.yaml").write_text(MANIFEST)
+    trigger = ["trigger", "--manifest", "detent.yaml", "demo.money"]
+    for said in (call(tmp_path, *trigger, *words), call(tmp_path, *trigger, DETENT_STORE="")):
+        assert (said.code, "is empty: name a store" in said.err) == (3, True)
