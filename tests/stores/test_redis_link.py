@@ -70,6 +70,8 @@ def test_sentinels_may_have_a_password_of_their_own() -> None:
         ("redis://me:secret@h?socket_timeout=long", "socket_timeout"),
         ("redis+cluster://:secret@h:port", "is no host with a port"),
         ("redis+nothing://:secret@h", "no such kind of store"),
+        ("redis:secret", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
+        ("redis://:sec/secret@h", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
     ],
 )
 def test_a_url_that_names_none_is_refused_without_its_password(url: str, said: str) -> None:

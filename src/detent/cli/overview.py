@@ -27,14 +27,13 @@ from detent.core.rates import base_of
 from detent.core.text import listed, plural
 from detent.errors import StoreUnavailable
 from detent.model import Chart, Job, Kind, Mark, Query, Row, Size
-from detent.stores.base import Store, app_of, find_all
+from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.entry import place_of
 
 LATELY = timedelta(days=1)
 OVERDUE_S = 5.0  # a node starts what is due within a second
 LOOK_MAX = 2_000  # failures of the last day, and messages that wait, that are looked at
 QUEUES_MAX = 100  # of which the oldest message is looked at
-PROBE, PROBE_TTL_S = "probe/status", 60.0  # the note that shows whether the store accepts writes
 BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
 
 
@@ -117,7 +116,7 @@ def _with_store(overview: Overview, store: Store, charts: Mapping[str, Chart]) -
     refusal = ""
     for app in [*charts][:1]:
         try:
-            store.note(app, PROBE, "`detent status` was here", PROBE_TTL_S)
+            probe(store, app)
         except StoreUnavailable as error:
             refusal = str(error)
     return overview._replace(quarantined_until=max(ends, default=None), refusal=refusal)

@@ -41,7 +41,7 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.sharing import loads_of
 from detent.node.starter import Runners, Surroundings
-from detent.stores.base import NODE, Store
+from detent.stores.base import NODE, Store, probe
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
@@ -346,7 +346,7 @@ def reach(setting: Setting, app: str) -> None:
     said = False
     while True:
         try:
-            setting.store.look(app)
+            probe(setting.store, app)
         except StoreUnavailable as error:
             if not setting.waits:
                 raise

@@ -60,6 +60,7 @@ STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
 RATE = "rate/"  # a note of this name and a queue's is the queue's rate
+PROBE, PROBE_TTL_S = "probe", 60.0  # the note of `probe`
 BREAKER = "breaker/"  # a note of this name and a breaker's is what it knows; none: closed, no errors
 
 
@@ -158,6 +159,11 @@ class Diagnosis(NamedTuple):
     found: str
     consequence: str = ""
     advice: str = ""
+
+
+def probe(store: Store, app: str) -> None:
+    """Raise unless the store accepts writes: a full or read-only store still answers questions."""
+    store.note(app, PROBE, "written to see whether the store accepts writes", PROBE_TTL_S)
 
 
 def find_all(store: Store, query: Query) -> list[Row]:

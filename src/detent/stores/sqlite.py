@@ -16,6 +16,7 @@ from itertools import islice
 from detent import clock
 from detent import jsontext as json
 from detent.clock import instant
+from detent.errors import StoreUnavailable
 from detent.model import (
     Ask,
     Chart,
@@ -45,6 +46,7 @@ from detent.stores.sqlite_world import Clocks, boot_id
 
 LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of one who waits: less often while nothing changes
 PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
+PRUNE_FULL_MAX = 50  # on a full disk, where the log has little room
 
 
 class SqliteStore:
@@ -166,13 +168,21 @@ class SqliteStore:
             return [app for (app,) in link.db.execute(_APPS)]
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        try:
+            return self._prune(app, older_than_s, keep, PRUNE_MAX)
+        except StoreUnavailable:
+            if not self._file.make_room():
+                raise
+            return self._prune(app, older_than_s, keep, PRUNE_FULL_MAX)
+
+    def _prune(self, app: str, older_than_s: float, keep: int, at_once: int) -> int:
         with self._writing() as call:
             now = call.now()
             forget_the_expired(call)
         with self._file.reading() as link:
             found = iter(prunable(Call(link, self._clocks), app, now, (older_than_s, keep)))
         gone = 0
-        while batch := list(islice(found, PRUNE_MAX)):
+        while batch := list(islice(found, at_once)):
             with self._writing() as call:
                 gone += prune(call, batch, now)
         return gone
