@@ -1,6 +1,6 @@
 -- Book-keeping: finding, pruning, notes.
 
-local PAGE_MAX, EXAMINE_MAX = 200, 1000 -- rows that one call answers with, and looks at: others wait meanwhile
+local PAGE_MAX, EXAMINE_MAX = 200, 500 -- rows that one call answers with, and looks at: others wait meanwhile
 local FETCH_MIN, FETCH_MAX = 16, 128 -- rows that are read at a time
 local OPEN_MAX = 1000 -- fires that are open are looked through, rather than all, if they are no more
 local RINGING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
