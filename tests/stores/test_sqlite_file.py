@@ -65,9 +65,7 @@ def test_the_file_its_log_and_its_directory_are_for_their_owner_only(tmp_path: P
     finally:
         os.umask(previous)
     private = 0o600
-    files = dict.fromkeys(
-        ("store.db", "store.db-wal", "store.db-shm", "store.db-turn", "store.db-reserve"), private
-    )
+    files = dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", "store.db-turn"), private)
     assert modes == {"detent": 0o700, **files}
 
 
@@ -334,6 +332,8 @@ def test_what_is_old_can_be_pruned_on_a_full_disk_and_the_store_goes_on(
 ) -> None:
     with small_disk(tmp_path / "disk", "48m") as disk, closing(SqliteStore(disk / "store.db")) as store:
         _fill_with_history(store, 600)
+        assert store.prune("a", 3600, keep=10_000) == 0
+        assert stat.S_IMODE((disk / "store.db-reserve").stat().st_mode) == 0o600
         store.close() if is_closed else None
         fill(disk / "ballast")
         with pytest.raises(StoreUnavailable, match=r"is full: .*run `detent prune`"):

@@ -298,7 +298,7 @@ def _unserved_words(unserved: Sequence[Unserved]) -> str:
     names = [one.queue for one in unserved]
     queues = f"queue {names[0]}" if len(names) == 1 else f"queues {listed(names[:5], 'and')}"
     return (
-        f"no living node serves the {queues}: start `detent run --queues` or `detent worker --queues` with it"
+        f"no living node serves the {queues}: start `detent run --queues {','.join(names[:5])}`, or a worker"
     )
 
 

@@ -41,6 +41,7 @@ from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_claim import SOON_S, Far, Round, grant_again, next_in_s
 from detent.stores.sqlite_file import File
 from detent.stores.sqlite_gates import Gates
+from detent.stores.sqlite_reserve import keep_reserve
 from detent.stores.sqlite_settle import end, finish, renew
 from detent.stores.sqlite_world import Clocks, boot_id
 
@@ -169,11 +170,13 @@ class SqliteStore:
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         try:
-            return self._prune(app, older_than_s, keep, PRUNE_MAX)
+            gone = self._prune(app, older_than_s, keep, PRUNE_MAX)
         except StoreUnavailable:
             if not self._file.make_room():
                 raise
             return self._prune(app, older_than_s, keep, PRUNE_FULL_MAX)
+        keep_reserve(self._file.path)  # for the next time
+        return gone
 
     def _prune(self, app: str, older_than_s: float, keep: int, at_once: int) -> int:
         with self._writing() as call:

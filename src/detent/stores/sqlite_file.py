@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
-from detent.stores.sqlite_reserve import RESERVE, RESERVE_BYTES, free_bytes, keep_reserve, release_reserve
+from detent.stores.sqlite_reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
 from detent.stores.sqlite_schema import VERSION, look_inside, number_of, roll_back, upgrade
 from detent.stores.sqlite_turn import Turn, pause
 from detent.values import TypeVar
@@ -172,7 +172,6 @@ class File:
             db.close()
             raise
         self._links.add(link)
-        keep_reserve(self.path)
         return link
 
     def _create(self) -> None:
