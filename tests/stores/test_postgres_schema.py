@@ -119,6 +119,7 @@ _NEW_ROW: Json = {
     "app": "a",
     "state": "pending",
     "waits": False,
+    "aside": False,
     "counts": True,
     "node": "",
     "ran_node": "",
