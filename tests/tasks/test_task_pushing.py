@@ -18,6 +18,7 @@ from detent.core.messages import rules_of
 from detent.model import Fire, Query
 from detent.queueing.tasks import TaskFunction
 from detent.queueing.tokens import _COUNT_MAX, TOKENS, Tokens
+from detent.stores.base import find_all
 from detent.testing import FakeClock, app_in_memory
 
 Task = TaskFunction[..., Any, Any]
@@ -33,7 +34,7 @@ def sending(app: Detent, **options: Any) -> Task:
 
 
 def fires_of(app: Detent) -> list[Fire]:
-    rows = app.open_store().find(Query(app=app.name, limit=100_000))
+    rows = find_all(app.open_store(), Query(app=app.name, limit=100_000))
     return sorted((row.fire for row in rows), key=lambda fire: fire.key)
 
 
