@@ -4,20 +4,21 @@
 - A key given twice, a syntax error, a nesting that nobody writes by hand: a problem with its line.
 - YAML: a plain word is a number, a boolean or null only where versions 1.1 and 1.2 agree that it is.
   `on`, `yes`, `010`, `1:30`, `1e5` and dates stay the text that was written; tags and `<<` are refused.
+- YAML aliases stand for a limited number of values, and for no deeper nesting than is allowed without them.
 - Lines are looked for only when there is something to tell: most documents are right.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.core.findings import ManifestError, Problem
+from detent.core.nesting import DEPTH_MAX, TOO_DEEP, is_too_deep
 from detent.core.text import quote
 from detent.lines import scan_json, scan_toml
 
-DEPTH_MAX = 32  # of mappings and lists within each other; a manifest has six
+ALIASED_MAX = 100_000  # values that all aliases of a YAML text stand for
 DIGITS_MAX = 4000  # Python reads no longer whole numbers
-TOO_DEEP = f"mappings and lists within each other are too deep: at most {DEPTH_MAX}"
 TOO_LONG = "a number has too many digits"
 STR_TAG = "tag:yaml.org,2002:str"
 
@@ -67,17 +68,16 @@ class _Twice(Exception):
 def parse_json(text: str) -> tuple[Any, Lines]:
     import json
 
+    if is_too_deep(text):
+        raise refusal(TOO_DEEP)
     try:
         document = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise refusal(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
     except _Twice:
         raise ManifestError([_twice(path, line) for path, line in scan_json(text).twice]) from None
-    except RecursionError:
-        raise refusal(TOO_DEEP) from None
     except ValueError:
         raise refusal(TOO_LONG) from None
-    _check_depth(document, DEPTH_MAX)
     return document, Lines(lambda: scan_json(text).lines)
 
 
@@ -92,14 +92,6 @@ def _twice(path: str, line: int, column: int = 0) -> Problem:
     return Problem(path=path, message="it is given twice; keep one", line=line, column=column)
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if type(value) is dict or type(value) is list:
-        if not left:
-            raise refusal(TOO_DEEP)
-        for item in value.values() if type(value) is dict else value:
-            _check_depth(item, left - 1)
-
-
 # TOML.
 
 
@@ -107,14 +99,13 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
     import tomllib
 
     try:
-        document = _without_dates(tomllib.loads(text))
+        document = _without_dates(tomllib.loads(text), DEPTH_MAX)
     except tomllib.TOMLDecodeError as error:
         raise _toml_refusal(str(error), text) from None
     except RecursionError:
         raise refusal(TOO_DEEP) from None
     except ValueError:
         raise refusal(TOO_LONG) from None
-    _check_depth(document, DEPTH_MAX)
     return document, Lines(lambda: scan_toml(text).lines)
 
 
@@ -127,12 +118,14 @@ def _toml_refusal(message: str, text: str) -> ManifestError:
     return refusal(f"this is not TOML: {place[1]}{twice}", line, int(place[3] or 0))
 
 
-def _without_dates(value: Any) -> Any:
-    """TOML has dates of its own; the others have texts."""
+def _without_dates(value: Any, left: int) -> Any:
+    """TOML has dates of its own; the others have texts.  At most `left` levels are read."""
+    if isinstance(value, dict | list) and not left:
+        raise refusal(TOO_DEEP)
     if isinstance(value, dict):
-        return {name: _without_dates(item) for name, item in value.items()}
+        return {name: _without_dates(item, left - 1) for name, item in value.items()}
     if isinstance(value, list):
-        return [_without_dates(item) for item in value]
+        return [_without_dates(item, left - 1) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
@@ -150,6 +143,14 @@ def _yaml_lines(text: str) -> dict[str, int]:
     return reader.lines
 
 
+class _Anchored(NamedTuple):
+    """What an anchor names."""
+
+    value: Any
+    size: int  # values in it, itself included
+    height: int  # of its mappings and lists within each other
+
+
 class _Yaml:
     """Builds a document from the events of a YAML text: its depth is bounded before anything recurses."""
 
@@ -158,7 +159,9 @@ class _Yaml:
 
         self._yaml = yaml
         self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        self._anchors: dict[str, Any] = {}
+        self._anchors: dict[str, _Anchored] = {}
+        self._size, self._aliased = 0, 0  # values so far, and those of them that aliases stand for
+        self._bottom = DEPTH_MAX  # the smallest number of levels that was left within the value that is read
         self._problems: list[Problem] = []
         self.lines: dict[str, int] | None = None  # a mapping: to be filled
 
@@ -184,18 +187,21 @@ class _Yaml:
 
     def _value(self, event: Any, path: str, left: int) -> Any:
         if isinstance(event, self._yaml.AliasEvent):
-            return self._alias(event, path)
+            return self._alias(event, path, left)
         self._check_tag(event, path)
+        size, bottom = self._size, self._bottom
+        self._size, self._bottom = size + 1, left
         if isinstance(event, self._yaml.ScalarEvent):
             value = self._scalar(event, path)
         elif not left:
             raise refusal(TOO_DEEP, *_mark(event))
-        elif isinstance(event, self._yaml.SequenceStartEvent):
-            value = self._sequence(path, left - 1)
         else:
-            value = self._mapping(path, left - 1)
+            self._bottom = left - 1
+            is_sequence = isinstance(event, self._yaml.SequenceStartEvent)
+            value = self._sequence(path, left - 1) if is_sequence else self._mapping(path, left - 1)
         if event.anchor is not None:
-            self._anchors[event.anchor] = value
+            self._anchors[event.anchor] = _Anchored(value, self._size - size, left - self._bottom)
+        self._bottom = min(bottom, self._bottom)
         return value
 
     def _sequence(self, path: str, left: int) -> list[Any]:
@@ -241,10 +247,19 @@ class _Yaml:
             return int(text)
         return float(text) if _FLOAT.fullmatch(text) else text
 
-    def _alias(self, event: Any, path: str) -> Any:
-        if event.anchor not in self._anchors:
+    def _alias(self, event: Any, path: str, left: int) -> Any:
+        found = self._anchors.get(event.anchor)
+        if found is None:
             self._refuse(path, f"*{event.anchor} names nothing that was complete before it", event)
-        return self._anchors.get(event.anchor)
+            return None
+        if found.height > left:
+            raise refusal(TOO_DEEP, *_mark(event))
+        self._aliased += found.size
+        if self._aliased > ALIASED_MAX:
+            message = f"aliases stand for more than {ALIASED_MAX:,} values in all: use fewer, or `defaults`"
+            raise refusal(message, *_mark(event))
+        self._size, self._bottom = self._size + found.size, min(self._bottom, left - found.height)
+        return found.value
 
     def _check_tag(self, event: Any, path: str) -> None:
         if event.tag not in (None, "!", STR_TAG):

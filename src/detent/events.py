@@ -45,7 +45,12 @@ EVENTS: dict[str, Event] = {
     "hook-failed": Event("ERROR", "a hook did not succeed; the fire that called it is not touched"),
     "paused": Event("INFO", "a job is paused"),
     "resumed": Event("INFO", "a job is no longer paused"),
-    "stood-back": Event("WARN", "other jobs than this node's are in force; their nodes plan them"),
+    "deployed": Event(
+        "INFO", "this node replaced older definitions of jobs, or removed jobs that no living node holds"
+    ),
+    "superseded": Event(
+        "WARN", "another node deployed other definitions of these jobs; this node no longer runs them"
+    ),
     "clock-stepped": Event("WARN", "the wall clock was set, or the machine slept"),
     "warden-died": Event("ERROR", "the warden is gone; what it ran was ended, and another one is started"),
     "store-unavailable": Event("ERROR", "the store does not answer; said once"),

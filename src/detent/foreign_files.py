@@ -10,6 +10,7 @@
 
 import pwd
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from detent.core.cronlock import convert_cronlock, is_cronlock
 from detent.core.crontab import Form, guess_form, looks_like_crontab
 from detent.core.crontab_jobs import File, Here, convert_crontabs
 from detent.core.findings import ManifestError, Problem
-from detent.core.foreign import FOREIGN, Converted
+from detent.core.foreign import FOREIGN, Converted, app_named
 from detent.core.text import listed, quote
 from detent.core.zones import open_zone
 from detent.errors import UsageError
@@ -27,6 +28,7 @@ from detent.files import PARSERS, read_document, read_text
 
 LOCALTIME, TIMEZONE = Path("/etc/localtime"), Path("/etc/timezone")
 _PLAIN_UTC = dict.fromkeys(("Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu"), "UTC")
+ANSWER_S = 0.5  # within which a Redis of this host answers
 FORMS: dict[str, Form] = {"user:": "user", "system:": "system"}
 
 DOCUMENTS = (".yaml", ".yml", ".json")
@@ -85,7 +87,7 @@ def read_source(path: Path, env: Mapping[str, str]) -> Source:
     if _is_object(document):
         raise _only_converted(path, "of Kubernetes")
     if is_cronlock(document, path.name):
-        return _source(_convert_cronlock(document, lines, env))
+        return _source(_convert_cronlock(path, document, lines, env))
     return Source(document, lines)
 
 
@@ -131,13 +133,28 @@ def _is_cronlock(path: Path) -> bool:
 
 
 def _cronlock(path: Path, env: Mapping[str, str]) -> Converted:
-    return _convert_cronlock(*read_document(path), env)
+    return _convert_cronlock(path, *read_document(path), env)
 
 
-def _convert_cronlock(document: Any, lines: Mapping[str, int], env: Mapping[str, str]) -> Converted:
+def _convert_cronlock(
+    path: Path, document: Any, lines: Mapping[str, int], env: Mapping[str, str]
+) -> Converted:
     timezone, warnings = local_timezone(env)
-    converted = convert_cronlock(document, lines, CronlockHere(timezone, env))
+    here = CronlockHere(timezone, env, app_named(path.stem), answers=_is_redis)
+    converted = convert_cronlock(document, lines, here)
     return converted._replace(warnings=warnings + converted.warnings)
+
+
+def _is_redis(address: str) -> bool:
+    """Does a Redis of this host answer there?  One that wants a password does too."""
+    host, _, port = address.rpartition(":") if ":" in address else (address, "", "6379")
+    try:
+        with socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), ANSWER_S) as link:
+            link.settimeout(ANSWER_S)
+            link.sendall(b"PING\r\n")
+            return link.recv(7).startswith((b"+PONG", b"-NOAUTH"))
+    except (OSError, ValueError):
+        return False
 
 
 # crontabs
@@ -165,8 +182,14 @@ def _crontab(path: Path, env: Mapping[str, str]) -> Converted:
         files.append(File(text, form, name))
         warnings += [Problem(path=name, message=doubt, code=FOREIGN)] if doubt else []
     timezone, about_zone = local_timezone(env)
-    converted = convert_crontabs(files, Here(timezone, _homes(env)))
+    converted = convert_crontabs(files, Here(timezone, _homes(env), _crontab_app(parts)))
     return converted._replace(warnings=(*about_zone, *warnings, *converted.warnings))
+
+
+def _crontab_app(parts: Sequence[tuple[Path, Form | None]]) -> str:
+    """Named after its user, where it stands in cron's spool, else after the first file or folder."""
+    first = parts[0][0].absolute()
+    return app_named(f"crontab-{first.name}" if "spool" in first.parts else first.name)
 
 
 def crontabs_in(path: Path) -> list[Path]:
@@ -220,7 +243,7 @@ def _is_object(document: Any) -> bool:
 def _kubernetes(path: Path, env: Mapping[str, str]) -> Converted:
     from detent.core.kubernetes import convert_kubernetes  # late: few start for this
 
-    return convert_kubernetes(*read_documents(path))
+    return convert_kubernetes(*read_documents(path), app_named(path.stem))
 
 
 def read_documents(path: Path) -> tuple[list[Any], dict[str, int]]:
@@ -267,7 +290,7 @@ def convert_units(paths: Sequence[Path], env: Mapping[str, str]) -> Converted:
                 drop_ins = sorted(beside.with_name(f"{beside.name}.d").glob("*.conf"))
                 texts.update((f"{beside.name}.d/{drop.name}", read_text(drop)) for drop in drop_ins)
     timezone, warnings = local_timezone(env)
-    converted = convert_systemd(texts, timezone)
+    converted = convert_systemd(texts, timezone, app_named(paths[0].stem))
     return converted._replace(warnings=warnings + converted.warnings)
 
 

@@ -53,7 +53,7 @@ def test_convert_writes_each_line_above_its_job_and_warnings_at_the_top(
 
 def test_convert_for_a_program_has_the_document_and_the_warnings(detent: Detent, crontab: Path) -> None:
     made = detent("convert", "--crontab", str(crontab), "-o", "json").json
-    assert made["document"]["app"] == "default" and made["warnings"][0]["line"] == 1
+    assert made["document"]["app"] == "table" and made["warnings"][0]["line"] == 1
 
 
 def test_convert_says_what_it_cannot_convert(detent: Detent, folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_file_that_is_wrong_is_told_with_its_lines(detent: Detent, folder: Pat
 def test_every_verb_takes_a_crontab(detent: Detent, crontab: Path, verb: str) -> None:
     said = detent(verb, "--crontab", str(crontab))
     assert said.code == 0 and "1 problem" not in said.err
-    assert ("2 jobs" if verb == "validate" else "default.backup-sh-") in said.out
+    assert ("2 jobs" if verb == "validate" else "table.backup-sh-") in said.out
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_every_verb_takes_a_crontab(detent: Detent, crontab: Path, verb: str) ->
 def test_every_verb_takes_a_cronlock_file(detent: Detent, folder: Path, words: tuple[str, ...]) -> None:
     (folder / "it.yaml").write_text(CRONLOCK)
     said = detent(*words)
-    assert said.code == 0 and ("1 job" in said.out or "default.a" in said.out)
+    assert said.code == 0 and ("1 job" in said.out or "it.a" in said.out)
 
 
 def test_a_crontab_is_known_without_being_said_to_be_one(detent: Detent, crontab: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_crontab_is_known_without_being_said_to_be_one(detent: Detent, crontab
 
 def test_next_says_what_fires_at_boot(detent: Detent, crontab: Path) -> None:
     said = detent("next", "--crontab", str(crontab), "-n", "1")
-    assert "at boot, when a node first starts: default.bot-" in said.err
+    assert "at boot, when a node first starts: table.bot-" in said.err
     boot = next(
         job["job"]
         for job in detent("list", "--crontab", str(crontab), "-o", "json").json

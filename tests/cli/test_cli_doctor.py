@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from cli_world import MANIFEST, Detent, Past, call, command, environment, until
 
 from detent import __version__
 from detent.cli import doctor_files
+from detent.cli.doctor_access import access_rows
 from detent.cli.doctor_host import clock_offset
+from detent.config import nodes_directory
 from detent.core.fingerprint import fingerprint
 from detent.node.wardenry.cgroups import find_cgroup
 from detent.stores.sqlite_health import promise
@@ -111,6 +114,73 @@ def test_a_directory_that_anybody_may_write_to_is_bad(detent: Detent, folder: Pa
     assert found["store directory"]["state"] == found["manifest"]["state"] == "bad"
     folder.chmod(0o1777)
     assert rows(detent)["manifest"]["state"] == "ok"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory to another user")
+def test_a_store_directory_of_another_user_is_bad(detent: Detent, folder: Path) -> None:
+    """Also one with the sticky bit: its owner may replace every file."""
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, -1)
+    theirs.chmod(0o1777)
+    found = rows(detent, "--store", f"sqlite:///{theirs}/try.db")["store directory"]
+    assert found["state"] == "bad"
+    assert "can put other files in the place of yours" in found["consequence"]
+
+
+@pytest.mark.parametrize(("mode", "state"), [(0o777, "bad"), (0o700, "ok")])
+def test_who_may_write_to_the_state_directory_is_reported(
+    detent: Detent, folder: Path, mode: int, state: str
+) -> None:
+    nodes = folder / nodes_directory("sqlite:///try.db", {})
+    nodes.mkdir()
+    nodes.chmod(mode)
+    assert rows(detent)["state directory"]["state"] == state
+
+
+ACCESS: dict[str, set[str]] = {
+    "redis://10.0.0.7": {"store access"},
+    "redis+cluster://127.0.0.1:1,cache.example.com:2": {"store access"},
+    "redis://me@cache.example.com/0": {"store access"},
+    "redis://:s3cret@cache.example.com/0": set(),
+    "redis://127.0.0.1:6379/0": set(),
+    "redis://localhost": set(),
+    "redis://[::1]:6379": set(),
+    "unix:///run/redis.sock": set(),
+    "rediss://:s3cret@cache.example.com?ssl_cert_reqs=none": {"store TLS"},
+    "rediss://:s3cret@cache.example.com?ssl_check_hostname=false": {"store TLS"},
+    "rediss://:s3cret@cache.example.com?ssl_ca_certs=/ca.pem": set(),
+    "rediss://cache.example.com?ssl_certfile=/me.pem": set(),
+    "postgresql://me@db.example.com/x": {"store TLS"},
+    "postgresql://me@/x?host=db.example.com&sslmode=require": {"store TLS"},
+    "postgresql://me@db.example.com/x?sslmode=require&sslrootcert=/ca.pem": set(),
+    "postgresql://me@db.example.com/x?sslmode=verify-full": set(),
+    "postgresql://me@localhost/x": set(),
+    "postgresql://me@/x?host=/run/postgresql": set(),
+    "sqlite:///try.db": set(),
+}
+
+
+@pytest.mark.parametrize(("url", "named"), ACCESS.items())
+def test_a_server_on_another_host_needs_a_password_and_tls_that_is_checked(
+    url: str, named: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    found = list(access_rows(url))
+    assert {row.what for row in found} == named
+    assert all(row.state == "weak" and row.advice and "s3cret" not in repr(row) for row in found)
+
+
+def test_a_redis_without_a_password_and_a_short_secret_are_rows(
+    detent: Detent, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNER", "only-12-long")
+    job = {"name": "a", "schedule": "@daily", "request": {"url": "http://127.0.0.1/"}}
+    document = {"version": 2, "app": "demo", "jobs": [{**job, "auth": {"secret_refs": ["env:SIGNER"]}}]}
+    manifest.write_text(json.dumps(document))
+    found = rows(detent, "--store", "redis://nowhere.invalid:1")
+    assert found["store access"]["state"] == "weak"
+    assert found["secrets"]["found"] == 'the secret "env:SIGNER" has 12 bytes'
 
 
 def test_a_manifest_that_others_can_read_should_hold_no_secret(detent: Detent, manifest: Path) -> None:

@@ -11,6 +11,7 @@ from cli_world import MANIFEST, Detent, Past, Said, call, node
 
 from detent import clock
 from detent.core.fingerprint import fingerprint
+from detent.node.holders import JobList
 
 
 @pytest.fixture
@@ -49,16 +50,21 @@ def test_a_node_says_what_it_is_and_serves(detent: Detent, past: Past) -> None:
     assert (row[0], row[3], row[4], row[-3:]) == ("host.life", "1", "4", ["default,db", "7", "9.9"])
 
 
-def test_a_node_with_other_jobs_is_marked_and_explained(detent: Detent, past: Past) -> None:
+def test_a_node_with_older_definitions_is_marked_and_explained(detent: Detent, past: Past) -> None:
     beat(past, "a.life")
-    assert "other jobs" not in detent("nodes").out
-    beat(past, "b.life", fingerprint="0123456789ab")
+    other = JobList({"demo.elsewhere": past.jobs["demo.money"]})
+    older = JobList({"demo.money": past.jobs["demo.money"]._replace(revision="older")})
+    for one in (other, older):
+        past.store.note("demo", "jobs/" + one.digest, one.text, 30)
+    beat(past, "c.life", list=other.digest)
+    assert "superseded" not in detent("nodes").out, "different jobs stand beside each other"
+    beat(past, "b.life", list=older.digest)
     said = detent("nodes")
-    marked = [line.split()[0] for line in said.out.splitlines() if line.endswith("other jobs")]
+    marked = [line.split()[0] for line in said.out.splitlines() if line.endswith("superseded")]
     assert marked == ["b.life"]
-    assert said.out.splitlines()[-1].startswith("b.life holds other jobs than those in force: it stands back")
-    assert [record["in_force"] for record in detent("nodes", "-o", "json").json] == [True, False]
-    assert "b.life holds other jobs" in detent("status").out.splitlines()[0]
+    assert said.out.splitlines()[-1].startswith("b.life holds older definitions of jobs than those in force")
+    assert [record["in_force"] for record in detent("nodes", "-o", "json").json] == [True, False, True]
+    assert "b.life holds older definitions" in detent("status").out.splitlines()[0]
 
 
 @pytest.mark.parametrize(("off_s", "told"), [(9, "ahead of"), (-9, "behind"), (1, "")])

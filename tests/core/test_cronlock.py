@@ -243,7 +243,7 @@ def test_a_Redis_of_another_host_is_named_without_its_password(address: str) -> 
         "url": f"redis://{address.replace('}', ':-}')}/2",
         "key_prefix": "cronlock:",
     }
-    assert "is taken over" in converted.warnings[0].message
+    assert "is used in a format of our own" in converted.warnings[0].message
     assert "geheim" not in repr(converted)
 
 
@@ -263,3 +263,22 @@ def test_a_Redis_of_another_host_is_named_without_its_password(address: str) -> 
 )
 def test_a_cronlock_file_is_known_by_its_content(document: Any, name: str, is_one: bool) -> None:
     assert is_cronlock(document, name) == is_one
+
+
+def test_the_app_is_named_after_the_key_prefix_or_the_file() -> None:
+    def app_of(**redis: str) -> object:
+        here = Here(app="nightly")
+        return convert_cronlock({"redis": redis, "jobs": [JOB]}, {}, here).document["app"]
+
+    assert app_of(key_prefix="Shop:") == "shop"
+    assert app_of(key_prefix="cronlock:") == app_of() == "nightly"
+
+
+@pytest.mark.parametrize("address", ["localhost:6379", "127.0.0.1:7000"])
+def test_a_Redis_of_this_host_is_used_if_it_answers(address: str) -> None:
+    document = {"redis": {"address": address}, "jobs": [JOB]}
+    assert "store" not in convert_cronlock(document, {}, Here()).document
+    asked: list[str] = []
+    here = Here(answers=lambda at: not asked.append(at))
+    found = convert_cronlock(document, {}, here).document["store"]
+    assert found["url"] == f"redis://{address}/0" and asked == [address]

@@ -287,7 +287,7 @@ HOSTILE = {
     "a newer version": (BODY.replace('"v":1', '"v":2') + "}", "unknown-version"),
     "a version that is true": (BODY.replace('"v":1', '"v":true') + "}", "unknown-version"),
     "a version in halves": (BODY.replace('"v":1', '"v":1.0') + "}", "unknown-version"),
-    "a version of lists": ('{"v":' + nested("[", "]", 400) + "}", "unknown-version"),
+    "a version of lists": ('{"v":' + nested("[", "]", 99) + "}", "unknown-version"),
 }
 
 

@@ -134,7 +134,7 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("an argument that is no number", call(args=[float("inf")]), "jobs/0/args/0", "inf is not JSON"),
     ("an argument named by a number", call(args={5: 1}), "jobs/0/args/5", "5 is not a name; put it in"),
     ("an unset argument", call(args=["${NO_SUCH}"]), "jobs/0/args/0", "NO_SUCH is not set"),
-    ("deep arguments", call(args=deep(33)), "jobs/0/args" + "/0" * 31, "nested too deeply"),
+    ("deep arguments", call(args=deep(101)), "jobs/0/args" + "/0" * 99, "nested too deep"),
     ("long arguments", call(args=["x" * 65_530, "y" * 10]), "jobs/0/args", "at most 65,536"),
     ("an isolation that is not", call(isolation="fork"), "jobs/0/isolation", "process, thread or loop"),
     ("a thread elsewhere", call(isolation="thread", work_dir="/x"), "jobs/0/work_dir", "has no process"),

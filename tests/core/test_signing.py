@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from detent.core.secrets import Nowhere, Secret, Variable, locate, secret_variables, shown
 from detent.core.signing import (
+    Identity,
     MalformedHeader,
     Message,
     MissingSignature,
@@ -26,7 +27,11 @@ MESSAGE = Message("POST", "/tick?a=1&b=%20", b'{"x": 1}')
 KEY = Secret("s3cret")
 GOOD = "0" * 64
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-MESSAGES = st.builds(Message, st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), TEXTS, st.binary())
+METHODS = st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"])
+MESSAGES = st.builds(Message, METHODS, TEXTS, st.binary(), st.none())
+DOTTED, NUMBERS = st.text("ab.", max_size=4), st.integers(0, 20).map(str)
+IDENTITIES = st.builds(Identity, DOTTED, st.text("ab-", max_size=2), NUMBERS, NUMBERS)
+IDENTIFIED = st.builds(Message, METHODS, DOTTED, st.binary(max_size=2), IDENTITIES)
 
 
 # From openssl: printf '%s' '<t>.<METHOD>.<path>.<body>' | openssl dgst -sha256 -hmac '<secret>'
@@ -46,6 +51,59 @@ def test_signatures_have_the_values_that_other_programs_compute(
     message: Message, secret: str, digest: str
 ) -> None:
     assert sign(message, Secret(secret), AT) == f"t={UNIX},v1={digest}"
+
+
+# From openssl as well, over '<t>.<METHOD>.<path>.<key>.<run id>.<attempt>.<fence>.<SHA-256 of the body>'
+IDENTITY = Identity("shop.tick@2026-03-01T02:00:00Z", "019ca729-0a00-7c3c-a1bb-6f6ae3bbf8a5", "2", "42")
+TICK = MESSAGE._replace(identity=IDENTITY)
+KNOWN_V2 = [
+    (TICK, "s3cret", "0ad0a7d0ab984198b4d23c580657ba5abe76c016496c83331a5f06fff658cb53"),
+    (
+        Message(
+            "GET", "/", b"", IDENTITY._replace(key="bestellung-ü", attempt="1", fence="9007199254740991")
+        ),
+        "schlüssel",
+        "930eb0e757a84469b60ab9074c1b76a165cf3e0ea55105496ad00b5b5a054f86",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "secret", "digest"), KNOWN_V2)
+def test_second_signatures_have_the_values_that_other_programs_compute(
+    message: Message, secret: str, digest: str
+) -> None:
+    header = sign(message, Secret(secret), AT)
+    assert header == sign(message._replace(identity=None), Secret(secret), AT) + f",v2={digest}"
+    assert verify(header, message, [Secret("other"), Secret(secret)], AT) == 1
+
+
+@given(IDENTIFIED, IDENTIFIED)
+def test_a_second_signature_fits_no_other_message(signed: Message, other: Message) -> None:
+    """Also where dots in the path and the key make the same text of both."""
+    if signed == other:
+        assert verify(sign(signed, KEY, AT), other, [KEY], AT) == 0
+    else:
+        with pytest.raises(SignatureMismatch):
+            verify(sign(signed, KEY, AT), other, [KEY], AT)
+
+
+def test_a_message_with_an_identity_needs_both_digests() -> None:
+    v1, v2 = sign(TICK, KEY, AT).split(",")[1:]
+    for header, error in {
+        f"t={UNIX},{v1}": MissingSignature,
+        f"t={UNIX},{v2}": MalformedHeader,
+        f"t={UNIX},{v1},{v2},{v2}": MalformedHeader,
+        f"t={UNIX},{v1},v2={GOOD}": SignatureMismatch,
+        f"t={UNIX},v1={GOOD},{v2}": SignatureMismatch,
+    }.items():
+        with pytest.raises(error):
+            verify(header, TICK, [KEY], AT)
+
+
+def test_text_that_moves_from_the_key_into_the_path_breaks_the_signature() -> None:
+    header, moved = sign(TICK, KEY, AT), IDENTITY._replace(key="tick@2026-03-01T02:00:00Z")
+    with pytest.raises(SignatureMismatch):
+        verify(header, TICK._replace(path=f"{TICK.path}.shop", identity=moved), [KEY], AT)
 
 
 def test_the_method_is_signed_in_capitals() -> None:
@@ -182,9 +240,9 @@ def test_a_bare_name_is_looked_up_in_the_table_before_the_environment() -> None:
 
 
 def test_a_table_may_hold_the_secret_itself() -> None:
-    place = locate("main", {"main": "s3cret"})
+    place = locate("main", {"main": "a-long-s3cret"})
     assert isinstance(place, Secret)
-    assert place.key() == b"s3cret"
+    assert place.key() == b"a-long-s3cret"
 
 
 def test_a_raw_reference_is_never_shown() -> None:

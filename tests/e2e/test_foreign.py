@@ -24,7 +24,7 @@ def start(fleet: Fleet, *words: str, **env: str) -> NodeProcess:
 
 def rows(fleet: Fleet, **query: object) -> list[Row]:
     with closing(open_store(fleet.url)) as store:
-        found = store.find(Query(app="default", **{"limit": 1000, **query}))  # type: ignore[arg-type]
+        found = store.find(Query(**{"limit": 1000, **query}))  # type: ignore[arg-type]
         return [row for one in found for row in store.find(Query(key=one.fire.key))]
 
 
@@ -96,7 +96,7 @@ def test_a_changed_crontab_of_a_folder_is_loaded_again(fleet: Fleet) -> None:
     (folder / "one").write_text("0 0 1 1 * root true\n")
     node = start(fleet, "--crontab", str(folder))
     (folder / "two").write_text("0 0 1 1 * root /bin/echo two\n")
-    assert [name[:-6] for name in node.wait("reloaded")["added"]] == ["default.echo-two-"]
+    assert [name[:-6] for name in node.wait("reloaded")["added"]] == ["cron-d.echo-two-"]
 
 
 def test_a_cronlock_file_runs_as_it_did(fleet: Fleet) -> None:
@@ -128,4 +128,19 @@ def test_a_cronlock_file_runs_as_it_did(fleet: Fleet) -> None:
     assert hook == f"you timed-out {fleet.directory}"
     assert not Path(f"{told}.resting").exists()
     skipped = [said["reason"] for said in node.events("skipped", job="slow")]
-    assert all(reason.startswith("by default.slow@") for reason in skipped)
+    assert all(reason.startswith("by cronlock.slow@") for reason in skipped)
+
+
+def test_two_cronlock_files_with_different_jobs_both_run(fleet: Fleet) -> None:
+    """Also where they share a key prefix, and so an app."""
+    for name in ("one", "two"):
+        told, job = fleet.directory / f"told-{name}", f"{{name: {name}, schedule: '@every 1s', command: "
+        file = fleet.directory / f"{name}.yaml"
+        file.write_text(f"redis: {{key_prefix: 'shop:'}}\njobs:\n  - {job}echo {name} >> {told}}}\n")
+        start(fleet, str(file))
+    for name in ("one", "two"):
+        told = fleet.directory / f"told-{name}"
+        wait_for(
+            lambda told=told: told.exists() and len(told.read_text().split()) > 3, what=f"fires of {name}"
+        )
+    assert {row.fire.job for row in rows(fleet)} == {"shop.one", "shop.two"}

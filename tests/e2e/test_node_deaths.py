@@ -99,7 +99,7 @@ def test_a_node_whose_definition_is_not_in_force_any_more_runs_nothing_by_it(fle
     define("new")
     fleet.start()
     fleet.witness.wait_start("new")
-    old.wait("stood-back")
+    old.wait("superseded")
     known = fleet.witness.starts()
     fleet.witness.wait_start("new", after=len(fleet.witness.starts("new")) + 5)
     assert [one.lane for one in fleet.witness.starts()[len(known) + 1 :] if one.lane == "old"] == []

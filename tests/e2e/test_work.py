@@ -167,7 +167,7 @@ def test_a_request_is_signed_afresh_for_each_attempt(fleet: Fleet, receiver: Rec
         headers = one.headers
         message = Message(one.method, one.path, one.body)
         assert verify(headers["X-Cron-Signature"], message, [Secret("other"), Secret(SECRET)], now()) == 1
-        assert headers["X-Cron-Signature"].endswith(_digest(one))
+        assert headers["X-Cron-Signature"].partition(",")[2] == _digests(one)
         assert (one.path, one.body, headers["X-Team"]) == ("/run?a=b%20c", b'{"n": 1}', "night")
         assert headers["X-Cron-Run-Id"] == row.fire.run_id and headers["Idempotency-Key"] == row.fire.key
         assert headers["X-Cron-Attempt"] == str(number) and headers["X-Cron-Schedule-Name"] == "call"
@@ -175,11 +175,18 @@ def test_a_request_is_signed_afresh_for_each_attempt(fleet: Fleet, receiver: Rec
     assert int(first.headers["X-Cron-Fence"]) < int(second.headers["X-Cron-Fence"])
 
 
-def _digest(received: Received) -> str:
-    """As the contract has it, without our own code."""
-    unix = received.headers["X-Cron-Signature"].partition(",")[0].removeprefix("t=")
-    signed = f"{unix}.{received.method}.{received.path}.".encode() + received.body
-    return hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+def _digests(received: Received) -> str:
+    """Both signatures as the contract defines them, without our own code."""
+    headers = received.headers
+    unix = headers["X-Cron-Signature"].partition(",")[0].removeprefix("t=")
+    head = f"{unix}.{received.method}.{received.path}.".encode()
+    names = ("Idempotency-Key", "X-Cron-Run-Id", "X-Cron-Attempt", "X-Cron-Fence")
+    words = [*(headers[name] for name in names), hashlib.sha256(received.body).hexdigest()]
+    signed = {"v1": head + received.body, "v2": head + ".".join(words).encode()}
+    return ",".join(
+        f"{name}={hmac.new(SECRET.encode(), text, hashlib.sha256).hexdigest()}"
+        for name, text in signed.items()
+    )
 
 
 def test_a_request_that_is_refused_is_not_repeated(fleet: Fleet, receiver: Receiver) -> None:

@@ -91,8 +91,8 @@ def test_a_node_whose_jobs_differ_says_so_wherever_a_person_looks(hosts: Hosts) 
     hosts.write(hosts.job("same", "sleep", "0"), hosts.job("other", "sleep", "0.01"))
     hosts.start()
 
-    assert older.wait("stood-back")["jobs"] == ["t.other"]
+    assert older.wait("superseded")["jobs"] == ["t.other"]
     marked = {one["node"]: one["in_force"] for one in json.loads(hosts.ask("nodes", "-o", "json"))}
     assert marked == {node.life: node is not older for node in hosts.nodes}
-    told = f"{older.life} holds other jobs than those in force"
+    told = f"{older.life} holds older definitions of jobs"
     assert told in hosts.ask("nodes").decode() and told in hosts.ask("status").decode().splitlines()[0]

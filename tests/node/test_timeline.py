@@ -71,9 +71,11 @@ def test_what_runs_on_every_host_is_left_to_each_host() -> None:
     marks = {"a.b": at(0), "a.c/here": at(0), "a.c/there": at(-9999, "older"), "a.d/there": at(0)}
     line = timeline(marks, ours)
     assert line.elsewhere == {"a.c/there"}
-    assert line.foreign == {"a.d/there"}, "a job that we do not have at all is removed there too"
+    assert line.foreign == {"a.d/there"}, "a job that we do not have at all stays only while a node holds it"
     assert not line.has_lapsed(NOW), "however long that host is away"
-    assert in_force(Chart(NOW, "1", 1, marks), ours) == {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}
+    chart, alone = Chart(NOW, "1", 1, marks), {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}
+    assert in_force(chart, ours, set()) == alone
+    assert in_force(chart, ours, {"a.d/there"}) == alone | {"a.d/there": "r"}
 
 
 def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we_hold_it() -> None:

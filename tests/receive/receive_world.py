@@ -23,6 +23,7 @@ from detent.core.secrets import Secret
 from detent.core.signing import Message, sign
 from detent.model import Claim, End, Fire, Request
 from detent.receive import Incoming, ReceivedFire, Receiver, Reply
+from detent.receive.fire import identity_of
 from detent.runners.base import Lifeline
 from detent.runners.http import fire_headers, send
 
@@ -50,13 +51,14 @@ def incoming(
     ago_s: float = 0,
     headers: Mapping[str, str | None] | None = None,
 ) -> Incoming:
-    """A fire as it arrives; with None, a header is taken away."""
-    now = clock.now() - timedelta(seconds=ago_s)
-    signature = sign(Message(method, target, body), Secret(secret), now)
-    told = fire_headers(Request("http://h/"), claim or claim_of(), "note", clock.now(), signature)
+    """A fire as it arrives, signed with the headers that it has; with None, a header is taken away."""
+    told = fire_headers(Request("http://h/"), claim or claim_of(), "note", clock.now(), "")
     all_headers: dict[str, str | None] = {name.lower(): value for name, value in told}
-    all_headers |= {name.lower(): value for name, value in (headers or {}).items()}
-    left = {name: value for name, value in all_headers.items() if value is not None}
+    changed = {name.lower(): value for name, value in (headers or {}).items()}
+    left = {name: value for name, value in (all_headers | changed).items() if value is not None}
+    if "x-cron-signature" not in changed:
+        message = Message(method, target, body, identity_of(left))
+        left["x-cron-signature"] = sign(message, Secret(secret), clock.now() - timedelta(seconds=ago_s))
     return Incoming(method, target, unquote(target.partition("?")[0]), left, body)
 
 

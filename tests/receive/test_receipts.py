@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.e2e.fleet import wait_for
 
@@ -176,6 +179,60 @@ def test_what_is_older_than_it_is_kept_is_forgotten(opened: Callable[[], Receipt
     # Tables are pruned with the first call of a process, and with some of the later ones.
     wait_for(lambda: opened().begin(arriving(app), brief) == OURS, what="forgetting")
     assert opened().begin(arriving(app, "kept"), TERMS).kind == "running"
+
+
+def test_the_fence_of_a_job_that_is_not_called_any_more_is_forgotten(place: str, app: str) -> None:
+    brief = FENCED._replace(keep_s=1e-6)
+
+    def is_forgotten() -> bool:
+        """Tables are pruned with the first call of a process."""
+        job = secrets.token_hex(4)
+        with closing(open_receipts(place)) as first, closing(open_receipts(place)) as second:
+            assert first.begin(arriving(app, fence=9, job=job), FENCED) == OURS
+            assert first.begin(arriving(app, "old", fence=8, job=job), FENCED).kind == "stale"
+            second.begin(arriving(app, secrets.token_hex(4), job="another"), brief)
+            return first.begin(arriving(app, "old", fence=8, job=job), FENCED) == OURS
+
+    wait_for(is_forgotten, what="forgetting a fence")
+
+
+def test_a_fire_that_runs_for_longer_than_receipts_are_kept_is_not_forgotten(place: str, app: str) -> None:
+    brief, first = TERMS._replace(keep_s=1e-6), arriving(app)
+    for owner in (first, arriving(app), arriving(app)):
+        with closing(open_receipts(place)) as one:
+            kind = one.begin(owner, brief).kind
+            one.renew([first], brief)
+    assert kind == "running"
+
+
+def test_a_new_file_is_for_its_owner_only_and_an_existing_one_keeps_its_mode(
+    tmp_path: Path, app: str
+) -> None:
+    old, new = tmp_path / "app.db", tmp_path / "receipts.db"
+    old.touch(0o644)
+    umask = os.umask(0o022)
+    try:
+        for file in (old, new):
+            assert open_receipts(f"sqlite:///{file}").begin(arriving(app), TERMS) == OURS
+    finally:
+        os.umask(umask)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (old, new)] == [0o644, 0o600]
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_a_place_of_an_earlier_version_is_brought_up_to_date(place: str, app: str, tmp_path: Path) -> None:
+    if place.startswith("sqlite"):
+        with closing(sqlite3.connect(tmp_path / "receipts.db")) as db, db:
+            db.execute("CREATE TABLE detent_receive_fences (job TEXT PRIMARY KEY, newest INTEGER NOT NULL)")
+            db.execute("INSERT INTO detent_receive_fences VALUES (?, 9)", (f"{app}.job",))
+    else:
+        with psycopg.connect(place, autocommit=True) as pg:
+            pg.execute("DROP SCHEMA IF EXISTS detent_receive CASCADE")
+            pg.execute("CREATE SCHEMA detent_receive")
+            pg.execute("CREATE TABLE detent_receive.fences (job text PRIMARY KEY, newest bigint NOT NULL)")
+            pg.execute("INSERT INTO detent_receive.fences VALUES (%s, 9)", (f"{app}.job",))
+    with closing(open_receipts(place)) as receipts:
+        assert receipts.begin(arriving(app, fence=8), FENCED) == Standing("stale", newest=9)
 
 
 def test_a_long_answer_is_kept_without_its_body() -> None:

@@ -63,7 +63,7 @@ def test_an_example_is_fired_by_the_manifest_that_it_serves(app: Server, fleet: 
 
 
 def test_a_manifest_that_asks_for_a_signature_is_read_by_detent_with_the_secret(tmp_path: Path) -> None:
-    env = {"CRON_SECRET": SECRET, "OTHER": "another"}
+    env = {"CRON_SECRET": SECRET, "OTHER": "another-one"}
     with serving(["uvicorn"], tmp_path, SIGNED="1") as (server,):
         url = f"{server.url}/.well-known/cron-manifest"
         manifest = read_manifest(url, env, "env:CRON_SECRET")

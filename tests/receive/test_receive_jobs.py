@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "prefix": ({"prefix": "cron"}, 'bad prefix "cron": use a path like /cron'),
     "root as prefix": ({"prefix": "/"}, 'bad prefix "/"'),
     "body_max": ({"body_max": -1}, "bad body_max -1"),
-    "lease": ({"lease_seconds": 0}, "bad lease_seconds 0: allowed are 1 to 3,600"),
+    "lease": ({"lease_seconds": 0}, "bad lease_seconds 0: allowed are 3 to 3,600"),
     "keep": ({"keep_days": 0}, "bad keep_days"),
     "fences without a place": ({"reject_stale_fence": True}, "reject_stale_fence needs a place"),
     "dedupe": ({"dedupe": "mysql://u:hidden@h"}, 'bad dedupe "mysql:": .*use "sqlite:///PATH"'),

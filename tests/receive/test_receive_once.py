@@ -80,7 +80,7 @@ def test_of_duplicates_that_race_one_runs_and_later_ones_get_its_answer(pair: Pa
     assert pair.runs("/c") == 2
 
 
-@pytest.mark.parametrize("lease", ["1.5"])
+@pytest.mark.parametrize("lease", ["3"])
 def test_a_server_that_is_killed_in_the_middle_locks_nothing_for_ever(pair: Pair) -> None:
     with ThreadPoolExecutor(1) as pool:
         dying = pool.submit(pair.fire, 0)
@@ -94,15 +94,15 @@ def test_a_server_that_is_killed_in_the_middle_locks_nothing_for_ever(pair: Pair
     assert pair.runs() == 2 and ends[-1].tail == b"went"
 
 
-@pytest.mark.parametrize("lease", ["1"])
+@pytest.mark.parametrize("lease", ["3"])
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_a_job_that_outlives_its_lease_and_its_caller_is_not_run_beside_itself(pair: Pair) -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(pair.fire, 0)
         wait_for(lambda: pair.runs() == 1, what="the start")
         leases: set[float] = set()
-        wait_for(lambda: leases.add(_lease(pair)) or len(leases) > 6, what="renewals, for more than a lease")
-        assert max(leases) - min(leases) > 1
+        wait_for(lambda: leases.add(_lease(pair)) or len(leases) > 4, what="renewals, for more than a lease")
+        assert max(leases) - min(leases) > 3
         assert pair.fire(1).status == 503
         pair.go()
         assert first.result(PATIENCE_S).outcome == SUCCEEDED

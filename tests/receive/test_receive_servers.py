@@ -101,6 +101,17 @@ def check_what_is_refused_is_told_by_name(app: App) -> None:
         assert (answered, json.loads(said)["error"]) == (status, name)
 
 
+def check_a_captured_request_runs_under_no_other_key_or_fence(app: App) -> None:
+    captured = app.signed("POST", "/cron/note", **{"Idempotency-Key": "k-captured"})
+    for name, value in {"idempotency-key": "k-forged", "x-cron-fence": str(2**53 - 1)}.items():
+        status, said = app.ask(captured._replace(headers={**captured.headers, name: value}))
+        assert (status, json.loads(said)["error"]) == (401, "SignatureMismatch")
+    assert app.ask(captured)[0] == 200
+    assert [line for line in runs(app.folder) if line.startswith(("k-captured", "k-forged"))] == [
+        "k-captured 1 7"
+    ]
+
+
 def check_the_manifest_is_served_and_names_where_the_jobs_are(app: App) -> None:
     status, said = app.ask(Incoming("GET", "/.well-known/cron-manifest", "", {}))
     urls = {job["name"]: job["request"]["url"] for job in json.loads(said)["jobs"]}
@@ -127,4 +138,4 @@ def test_in_each_server_a_fire_arrives_as_it_was_sent(kind: str, tmp_path: Path)
     with serving([kind], tmp_path, below=below, **env) as (server,):
         for check in CHECKS:
             check(App(kind, server, tmp_path))
-    assert len(CHECKS) == 9
+    assert len(CHECKS) == 10

@@ -13,6 +13,7 @@ from detent.core.secrets import Secret
 from detent.core.signing import Message, verify
 from detent.errors import UsageError
 from detent.model import Claim, Outcome, Request
+from detent.receive.fire import identity_of
 from detent.runners.http import (
     NO_SECRET,
     fire_headers,
@@ -44,7 +45,7 @@ def test_a_request_leaves_as_given_with_a_signature_that_verifies() -> None:
     assert sent["content-type"] == "text/plain"
     assert sent["idempotency-key"] == FIRE.key
     assert sent["x-cron-schedule-name"] == "tick"
-    message = Message("PUT", "/tick/%7Ea//b?x=1&y=%20&z", body)
+    message = Message("PUT", "/tick/%7Ea//b?x=1&y=%20&z", body, identity_of(sent))
     assert verify(sent["x-cron-signature"], message, [Secret("other"), secrets[0]], clock.now()) == 1
 
 

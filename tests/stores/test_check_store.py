@@ -145,8 +145,13 @@ class FollowsTwice(MemoryStore):
 
 
 class TakesNothingBack(MemoryStore):
-    def _take_back(self, job: str, now: object) -> None:
+    def _withdraw(self, planned: object, since: object) -> None:
         pass
+
+
+class WithdrawsOnlyWhatIsNotDue(MemoryStore):
+    def _unattempted(self, job: str) -> list[Entry]:
+        return [e for e in super()._unattempted(job) if e.fire.due_at.timestamp() > self._now()]
 
 
 class FillsGaps(MemoryStore):
@@ -245,6 +250,7 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
     (FollowsTwice, "what_follows_is_recorded_with_the_end_and_once"),
     (FollowsTwice, "what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded"),
     (TakesNothingBack, "a_change_takes_back_what_is_not_yet_due"),
+    (WithdrawsOnlyWhatIsNotDue, "a_fire_that_came_due_before_a_change_runs_under_the_new_policy"),
     (TakesNothingBack, "a_change_also_takes_back_the_late_hooks_of_what_it_takes_back"),
     (ForgetsWhatWasCancelled, "a_change_leaves_an_instant_that_was_cancelled_accounted_for"),
     (FillsGaps, "plans_make_one_chain"),

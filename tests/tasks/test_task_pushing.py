@@ -210,8 +210,8 @@ def test_what_is_put_is_signed_and_carries_every_setting(shop: Detent) -> None:
 
 
 def test_secrets_can_be_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEW", "new")
-    monkeypatch.setenv("OLD", "old")
+    monkeypatch.setenv("NEW", "the-new-one")
+    monkeypatch.setenv("OLD", "the-old-one")
     by_old, by_both = (
         Detent("shop", store="memory:", signing=refs) for refs in ("env:OLD", ("env:NEW", "env:OLD"))
     )

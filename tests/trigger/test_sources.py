@@ -83,11 +83,11 @@ def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
 
 def test_an_app_is_asked_with_a_signature(tmp_path: Path) -> None:
     with App(lambda _: (200, VERSION_1)) as app:
-        read = read_manifest(find_place(app.url + PATH), {"KEY": "secret"}, "env:KEY")
+        read = read_manifest(find_place(app.url + PATH), {"KEY": "long-secret"}, "env:KEY")
     assert [job.name for job in read.jobs] == ["shop.a"]
     [asked] = app.requests
     signature = asked.headers["x-cron-signature"]
-    assert verify(signature, Message("GET", PATH), [Secret("secret")], now()) == 0
+    assert verify(signature, Message("GET", PATH), [Secret("long-secret")], now()) == 0
 
 
 def test_the_secret_signs_the_jobs_that_name_none(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from wall_clock import WallClock
 from detent.clock import instant
 from detent.core.secrets import Secret
 from detent.core.signing import Message, verify
+from detent.receive.fire import identity_of
 
 SECRET = "s3cr3t-that-nobody-sees"
 ONCE = {"timeout_seconds": 3, "retries": {"max_attempts": 1}}
@@ -36,7 +37,8 @@ def test_every_attempt_is_signed_afresh_also_after_the_window_has_passed(
     def answer(asked: Asked) -> tuple[int, bytes]:
         header = asked.headers["x-cron-signature"]
         stamps.append(int(header.partition("t=")[2].partition(",")[0]))
-        verify(header, Message("POST", asked.path, asked.body), [Secret(SECRET)], instant(stamps[-1]))
+        message = Message("POST", asked.path, asked.body, identity_of(asked.headers))
+        verify(header, message, [Secret(SECRET)], instant(stamps[-1]))
         wall_clock.set(wall_clock.ahead_s + 400.0)
         return (500 if len(stamps) == 1 else 200), b""
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from detent import clock
 from detent.cli.context import Context, add_context, read_manifest, with_store
-from detent.cli.doctor_files import manifest_modes, room, same_disk, store_modes
+from detent.cli.doctor_access import access_rows, secret_rows
+from detent.cli.doctor_files import directory_mode, manifest_modes, room, same_disk, store_modes
 from detent.cli.doctor_host import clock_offset, host_rows
 from detent.cli.heartbeats import Heartbeat, living
 from detent.cli.tables import plain, write_json
@@ -28,7 +29,7 @@ from detent.core.manifest_rules import AWAY_S, time_away
 from detent.core.text import listed, plural, quote
 from detent.errors import DetentError, UsageError
 from detent.foreign_files import files_behind, read_source
-from detent.model import Call, Command, Job
+from detent.model import Call, Command, Job, Request
 from detent.module_apps import is_app
 from detent.stores.base import Diagnosis, Store
 from detent.stores.opening import promise_of, upkeep_of
@@ -84,11 +85,14 @@ def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
     yield from store_rows
     yield from promise_of(context.url, manifest.store.wait_replicas if manifest else 0)
     yield from upkeep_of(context.url)
+    yield from access_rows(context.url)
     yield from _disks(context.url, nodes_directory(context.url, env))
     yield from host_rows()
     yield from _machine_file(env.get("DETENT_CONFIG") or MACHINE_FILE, env)
     if manifest:
         yield from _jobs(manifest.jobs)
+        refs = [ref for job in manifest.jobs if isinstance(job.work, Request) for ref in job.work.secret_refs]
+        yield from secret_rows(refs, manifest.secrets)
     if context.store and manifest and all(row.state != "bad" for row in store_rows):
         nodes = living(context.store, manifest.app)
         yield _nodes(nodes, manifest)
@@ -143,6 +147,8 @@ def _answers(store: Store, app: str, shown: str) -> Iterator[Diagnosis]:
 
 
 def _disks(url: str, outputs: Path) -> Iterator[Diagnosis]:
+    if outputs.exists():
+        yield directory_mode("state directory", outputs.absolute())
     if url.startswith(SQLITE):
         file = Path(url.removeprefix(SQLITE))
         yield room("disk space", file.parent)
@@ -187,8 +193,8 @@ def _nodes(nodes: list[Heartbeat], manifest: Manifest) -> Diagnosis:
     own = fingerprint((job.name, job.revision) for job in manifest.jobs)
     if any(node.fingerprint not in ("", own) for node in nodes):
         found += ", not all with the jobs of this manifest"
-        consequence = "one set of jobs is planned; nodes that hold another stand back"
-        advice = "give all of them the same manifest; `detent nodes` tells which differ"
+        consequence = "each node runs its own jobs; of a job with two definitions, the newest deploy runs"
+        advice = "deploy the same manifest to all nodes, unless you mean it; see `detent nodes`"
         return Diagnosis("nodes", "weak", found, consequence, advice)
     if len({node.version for node in nodes}) > 1:
         consequence = "that is fine while you upgrade"

@@ -52,7 +52,7 @@ def store_modes(file: Path) -> Iterator[Diagnosis]:
     if file.exists():
         yield _store_mode(file)
     if file.parent.exists():
-        yield _directory_mode("store directory", file.absolute().parent)
+        yield directory_mode("store directory", file.absolute().parent)
 
 
 def _store_mode(file: Path) -> Diagnosis:
@@ -65,17 +65,23 @@ def _store_mode(file: Path) -> Diagnosis:
     return Diagnosis("store file", "ok", found)
 
 
-def _directory_mode(what: str, directory: Path) -> Diagnosis:
-    mode, found = directory.stat().st_mode, _shown(directory)
+def directory_mode(what: str, directory: Path) -> Diagnosis:
+    """Who else can replace the files in it."""
+    about, found = directory.stat(), _shown(directory)
+    mode, owner = about.st_mode, _user(about.st_uid)
     if mode & ANYBODY and not mode & stat.S_ISVTX:
         consequence = "every user of this host can put other files in the place of yours"
         return Diagnosis(what, "bad", found, consequence, f"chmod o-w {directory}")
+    if about.st_uid not in (0, os.geteuid()):
+        consequence = f"{owner} can put other files in the place of yours"
+        advice = f"make it yours with chown, use another directory, or run as {owner}"
+        return Diagnosis(what, "bad", found, consequence, advice)
     return Diagnosis(what, "ok", found)
 
 
 def manifest_modes(what: str, file: Path, *, has_secrets: bool) -> Iterator[Diagnosis]:
     """Who can change a manifest, or read secrets in it."""
-    directory = _directory_mode(what, file.absolute().parent)
+    directory = directory_mode(what, file.absolute().parent)
     yield directory if directory.state != "ok" else _manifest_mode(what, file, has_secrets)
 
 

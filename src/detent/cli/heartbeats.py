@@ -26,6 +26,7 @@ class Heartbeat(NamedTuple):
     version: str = ""
     jobs: int | None = None
     fingerprint: str = ""  # of its jobs
+    jobs_list: str = ""  # the digest of the list of its jobs
     began_at: datetime | None = None  # by its own clock
     clock_s: float | None = None  # its clock less the store's
     is_guest: bool = False  # within a process that is not its own
@@ -62,6 +63,7 @@ def _read(note: Note) -> Heartbeat:
         version=str(said.get("version", "")),
         jobs=None if jobs is None else int(jobs),
         fingerprint=str(said.get("fingerprint", "")),
+        jobs_list=str(said.get("list") or ""),
         began_at=None if began is None else clock.instant(began),
         clock_s=None if wall is None else wall - note.written_at.timestamp(),
         is_guest=said.get("embedded") is True,

@@ -18,10 +18,10 @@ from detent.cli.heartbeats import Heartbeat, heartbeats
 from detent.cli.names import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import duration, iso, relative
-from detent.core.fingerprint import fingerprint
 from detent.core.text import listed
 from detent.model import Chart, Query
-from detent.stores.base import Store, find_all
+from detent.node.holders import jobs_in
+from detent.stores.base import JOBS, Store, find_all
 
 EXAMPLE = "detent nodes"
 HEADS = (
@@ -36,7 +36,7 @@ class Listed(NamedTuple):
     app: str
     heartbeat: Heartbeat
     running: int
-    holds_others: bool  # than the jobs that are in force
+    is_superseded: bool  # a newer deploy replaced definitions that it holds
     is_dead: bool = False  # for certain
 
 
@@ -69,10 +69,12 @@ def find_nodes(store: Store, charts: Mapping[str, Chart]) -> list[Listed]:
     for app, chart in charts.items():
         claimed = find_all(store, Query(app=app, state="claimed", limit=SCAN_MAX))
         running = Counter(row.node for row in claimed)
-        in_force = fingerprint((name, mark.revision) for name, mark in chart.marks.items())
+        marks = chart.marks
+        lists = {note.name.removeprefix(JOBS): jobs_in(note.text) for note in store.notes(app, JOBS)}
         for beat in heartbeats(store, app):
-            others = bool(in_force and beat.fingerprint and beat.fingerprint != in_force)
-            found.append(Listed(app, beat, running[beat.life], others, beat.is_dead))
+            held = lists.get(beat.jobs_list, {})
+            is_superseded = any(name in marks and marks[name].revision != held[name] for name in held)
+            found.append(Listed(app, beat, running[beat.life], is_superseded, beat.is_dead))
     return found
 
 
@@ -88,7 +90,7 @@ def node_record(node: Listed) -> dict[str, Any]:
         "queues": [*beat.queues],
         "jobs": beat.jobs,
         "fingerprint": beat.fingerprint,
-        "in_force": not node.holds_others,
+        "in_force": not node.is_superseded,
         "up_since": iso(beat.began_at),
         "heard_at": iso(beat.beat_at),
         "running": node.running,
@@ -99,11 +101,11 @@ def node_record(node: Listed) -> dict[str, Any]:
 def remarks(nodes: Sequence[Listed]) -> list[str]:
     """What a person should know of these nodes, and do about it."""
     said, nodes = [], [node for node in nodes if not node.is_dead]
-    if others := [node.heartbeat.life for node in nodes if node.holds_others]:
-        holds, stands = ("holds", "it stands") if len(others) == 1 else ("hold", "they stand")
+    if others := [node.heartbeat.life for node in nodes if node.is_superseded]:
+        holds = "holds" if len(others) == 1 else "hold"
         said.append(
-            f"{listed(others, 'and')} {holds} other jobs than those in force: {stands} back from planning"
-            " those that differ; give every node the same manifest"
+            f"{listed(others, 'and')} {holds} older definitions of jobs than those in force, and no longer"
+            f" {'runs' if len(others) == 1 else 'run'} them: deploy the same manifest to every node"
         )
     for node in nodes:
         off_s = node.heartbeat.clock_s or 0.0
@@ -118,7 +120,7 @@ def remarks(nodes: Sequence[Listed]) -> list[str]:
 
 def _row(node: Listed, now: datetime, nodes: list[Listed]) -> tuple[str, ...]:
     beat = node.heartbeat
-    differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.holds_others
+    differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.is_superseded
     return (
         beat.life,
         _up(beat, now),
@@ -136,7 +138,7 @@ def _row(node: Listed, now: datetime, nodes: list[Listed]) -> tuple[str, ...]:
 
 def standing(node: Listed) -> str:
     """What is to be said of it in one or two words."""
-    return "dead" if node.is_dead else "other jobs" if node.holds_others else ""
+    return "dead" if node.is_dead else "superseded" if node.is_superseded else ""
 
 
 def _up(beat: Heartbeat, now: datetime) -> str:

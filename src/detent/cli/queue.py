@@ -13,6 +13,7 @@ from detent.cli.given import count, seconds
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import iso, moment
 from detent.core.rates import LEVELS, base_of
+from detent.core.strict_json import decode
 from detent.core.text import listed, plural, quote
 from detent.errors import UsageError
 from detent.model import Query, Rate, Size
@@ -150,7 +151,7 @@ def _push(app: Detent, given: argparse.Namespace) -> int:
     said = {"delay": given.delay_s, "priority": given.priority, "unique": given.unique, "queue": given.queue}
     pushing = task.options(**{name: value for name, value in said.items() if value})
     try:
-        args = json.loads(given.args)
+        args = decode(given.args)
     except ValueError as error:
         raise UsageError(f"bad arguments {quote(given.args)}: they are no JSON: {error}; {_ARGS}") from None
     if not isinstance(args, list | dict):

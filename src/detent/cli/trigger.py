@@ -231,15 +231,19 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
     """The manifest of one job.  One that is wrong is read again, to say where."""
     from detent.config import load_machine, load_manifest
     from detent.core.manifest import check_manifest
+    from detent.core.nesting import is_too_deep
     from detent.jsontext import loads
 
     try:
         with open(path, "rb") as file:
-            return check_manifest(loads(file.read()), variables=env, machine=load_machine(env))
+            text = file.read().decode()
+        if not is_too_deep(text):
+            return check_manifest(loads(text), variables=env, machine=load_machine(env))
     except FileNotFoundError:
         raise UsageError(f"no spec {path}: `detent apply` writes it, or name a --manifest") from None
     except ValueError:
-        return load_manifest(path, env)
+        pass
+    return load_manifest(path, env)
 
 
 def _job(manifest: Manifest, name: str) -> tuple[Job, str]:

@@ -12,12 +12,12 @@ Rules:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from detent.core.cronlock_texts import Texts, seconds_of
 from detent.core.findings import ManifestError, Problem, line_of
-from detent.core.foreign import APP, FOREIGN, NAME_MAX, Converted, slug, unique
+from detent.core.foreign import APP, FOREIGN, NAME_MAX, Converted, app_named, slug, unique
 from detent.core.schedules import parse_schedule
 from detent.core.text import did_you_mean, listed, quote, show
 from detent.core.zones import open_zone
@@ -42,6 +42,8 @@ class Here(NamedTuple):
 
     timezone: str = "UTC"
     variables: Mapping[str, str] = {}
+    app: str = APP
+    answers: Callable[[str], bool] = lambda address: False  # is there a Redis at this address?
 
 
 def is_cronlock(document: Any, file_name: str = "") -> bool:
@@ -77,7 +79,7 @@ class _Converter:
         if self._problems:
             raise ManifestError(sorted(self._problems, key=lambda problem: problem.line))
         policy = {"concurrency": "Forbid", "catch_up": "skip"}
-        top = {"version": 2, "app": APP, "store": store, "node": node}
+        top = {"version": 2, "app": self._app(document.get("redis")), "store": store, "node": node}
         defaults = {"timezone": self._here.timezone, "policy": policy}
         made = {name: value for name, value in top.items() if value}
         return Converted(
@@ -85,6 +87,11 @@ class _Converter:
             warnings=tuple(sorted(self._warnings, key=lambda warning: warning.line)),
             lines=self._lines,
         )
+
+    def _app(self, redis: Any) -> str:
+        """Named after what keeps cronlock's files apart on one Redis, else after the file."""
+        prefix = self._texts.filled(self._texts.value(redis.get("key_prefix"), "")) if redis else ""
+        return app_named(prefix) if prefix and prefix != KEY_PREFIX else self._here.app
 
     def _problem(self, path: str, message: str) -> None:
         self._problems.append(Problem(path="", message=_theirs(path, message), line=self._line(path)))
@@ -123,8 +130,7 @@ class _Converter:
         return settings
 
     def _store(self, given: Any) -> dict[str, Any] | None:
-        """Redis: this host's own is replaced by the store of this host; another one is taken over, as hosts
-        may share it."""
+        """The Redis, if it answers or is another host's; else this host's own SQLite file."""
         redis = self._section("redis", given, REDIS_FIELDS)
         db = redis.get("db", 0)
         if type(db) is not int or not 0 <= db <= DB_MAX:
@@ -134,18 +140,18 @@ class _Converter:
         used = self._texts.filled(address)
         if not used:
             self._problem("redis/address", f"is required, and empty; leave it out for {ADDRESS}")
-        if _is_local(used):
+        if _is_local(used) and not self._here.answers(used):
             self._warn(
                 "redis",
-                f"at {quote(used)} is not used: fires are kept in this host's own SQLite file, so that a job"
-                " fires once on this host; where several hosts have this file, name a Redis that all of them"
-                " share, as redis.address or with --store redis://HOST",
+                f"at {quote(used)} does not answer, and is not used: fires are kept in this host's own SQLite"
+                " file, so that a job fires once on this host; if several hosts have this file, name a Redis"
+                " that all of them share, as redis.address or with --store redis://HOST",
             )
             return None
         self._warn(
             "redis/address",
-            f"{quote(used)} is taken over, in a form of our own: cronlock's locks there are not looked at, so"
-            " stop its nodes before you start ours",
+            f"{quote(used)} is used in a format of our own, which does not look at cronlock's locks: stop its"
+            " nodes before you start ours",
         )
         if "password" in redis:
             self._warn(

@@ -49,6 +49,7 @@ class Here(NamedTuple):
 
     timezone: str = "UTC"
     homes: Mapping[str, str] = {}  # user → home; "": of whoever runs the node
+    app: str = APP
 
 
 def convert_crontabs(files: Sequence[File], here: Here) -> Converted:
@@ -82,7 +83,7 @@ def _warnings(crontab: Crontab) -> list[Problem]:
 def _document(jobs: list[dict[str, Any]], here: Here) -> dict[str, Any]:
     policy = {"concurrency": "Allow", "catch_up": "skip"}
     defaults = {"timezone": here.timezone, "policy": policy, **_shared(jobs), "children": "leave"}
-    return {"version": 2, "app": APP, "defaults": defaults, "jobs": jobs}
+    return {"version": 2, "app": here.app, "defaults": defaults, "jobs": jobs}
 
 
 def _shared(jobs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 from typing import Any, Literal
 
+from detent.core.nesting import TOO_DEEP, is_too_deep
 from detent.core.secrets import Secret
-from detent.core.strict_json import decode, decoder, encode, encode_ascii
+from detent.core.strict_json import decode, decode_start, encode, encode_ascii
 from detent.core.text import did_you_mean, listed, plural, quote, show
 from detent.errors import UsageError
 from detent.model import Fire
@@ -104,6 +105,8 @@ class Sealer:
         if size > self._payload_max:
             told = _sizes(size, self._payload_max)
             raise UsageError(f"message {quote(key)} is too large: {told}; {_SMALLER}")
+        if is_too_deep(sealed):
+            raise UsageError(f"bad message {quote(key)}: its {TOO_DEEP}, the message's own included")
         return sealed
 
 
@@ -138,7 +141,7 @@ def _usual_letter(fire: Fire) -> Letter | None:
     if pushed_at is None:
         return None
     try:
-        value, end = decoder.raw_decode(rest)
+        value, end = decode_start(rest)
     except _UNREADABLE:
         return None
     args = rest[:end]  # on one line, and without half a character
@@ -337,7 +340,7 @@ def _links_text(links: Mapping[str, Any]) -> str:
 def _worded(error: Exception) -> str:
     match error:
         case RecursionError():
-            return "nested too deeply"
+            return TOO_DEEP
         case UnicodeError():
             return "half a character, a lone surrogate"
         case json.JSONDecodeError():

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from detent.core.findings import Problem
 
-APP = "default"  # of every foreign file: never from its path, which may change
+APP = "default"  # of a foreign file whose name has no letter
 FOREIGN = "foreign"  # the code of a warning about what has no equivalent, or another one
 NAME_MAX = 63  # characters of a job's name
 
@@ -38,6 +38,11 @@ def slug(text: str, length: int) -> str:
         cut = made.rfind("-", 0, length + 1)
         made = made[: cut if cut > 0 else length]
     return made.strip("-")
+
+
+def app_named(text: str) -> str:
+    """The app of a foreign file that is named so."""
+    return slug(text, NAME_MAX) or APP
 
 
 def unique(name: str, taken: set[str]) -> str:

@@ -62,8 +62,9 @@ class Found(NamedTuple):
     content: dict[str, Any]
 
 
-def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int]) -> Converted:
-    """The CronJobs of a file.  The paths of `lines` start with the number of the document."""
+def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int], name: str = APP) -> Converted:
+    """The CronJobs of a file.  The paths of `lines` start with the number of the document.  The app is named
+    after their namespace or, where they name none or several, as the caller says."""
     reader = _Reader(lines)
     found = [one for i, document in enumerate(documents) for one in reader.find(document, str(i))]
     namespaces = {_text(_sub(one.content, "metadata").get("namespace")) for one in found} - {""}
@@ -72,9 +73,9 @@ def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int]) -> Co
         reader.problem("", "", "there is no CronJob (batch/v1) in this file")
     if reader.problems:
         raise ManifestError(reader.problems)
-    app = namespaces.pop() if len(namespaces) == 1 else APP
+    app = namespaces.pop() if len(namespaces) == 1 else name
     if slug(app, NAME_MAX) != app:
-        app = APP
+        app = name
     return Converted(
         document={"version": 2, "app": app, "jobs": jobs},
         warnings=tuple(sorted(reader.warnings, key=lambda warning: warning.line)),

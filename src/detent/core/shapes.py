@@ -11,6 +11,7 @@ from math import isfinite
 
 from detent import jsontext as json
 from detent.core.findings import Findings
+from detent.core.nesting import DEPTH_MAX, TOO_DEEP
 from detent.core.schedules import parse_instant
 from detent.core.text import did_you_mean, is_unicode, listed, nearest, plural, quote, show
 from detent.errors import UsageError
@@ -18,7 +19,6 @@ from detent.values import Any, Final, NamedTuple, Protocol
 
 BAD: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments
-DEPTH_MAX = 32  # of a document, in all
 
 NAME = "[a-z][a-z0-9-]{0,62}"  # of an app or a job
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
@@ -254,7 +254,7 @@ def _json_value(value: Any, path: str, findings: Findings) -> Any:
 
 def _json_values(value: Any, path: str, findings: Findings) -> Any:
     if path.count("/") > DEPTH_MAX:
-        findings.problem(path, f"it is nested too deeply: at most {DEPTH_MAX} levels")
+        findings.problem(path, TOO_DEEP)
         return BAD
     named = value if type(value) is dict else {str(i): item for i, item in enumerate(value)}
     for name in named:

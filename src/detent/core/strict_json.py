@@ -1,6 +1,7 @@
 """JSON of strangers: read without a second meaning, written without what JSON does not have.
 
-A name that is there twice is an error, and so is a number that is none, or too large for one.
+A name that is there twice is an error, and so is a number that is none, or too large for one, and a nesting
+that is too deep.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import json
 import math
 from collections.abc import Callable
 from typing import Any
+
+from detent.core.nesting import TOO_DEEP, is_too_deep
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -28,16 +31,25 @@ def _finite(text: str) -> float:
     return number
 
 
-decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+
+
+def decode_start(text: str) -> tuple[Any, int]:
+    """The value that a text begins with, and where it ends; a `ValueError` if there is none."""
+    if is_too_deep(text):
+        raise ValueError(TOO_DEEP)
+    return _decoder.raw_decode(text)
 
 
 def decode(text: str) -> Any:
     """Most have nothing around their JSON, and need not be searched for where it begins and ends."""
+    if is_too_deep(text):
+        raise ValueError(TOO_DEEP)
     if text[:1] in ("{", "[") and text[-1:] in ("}", "]"):
-        value, end = decoder.raw_decode(text)
+        value, end = _decoder.raw_decode(text)
         if end == len(text):
             return value
-    return decoder.decode(text)
+    return _decoder.decode(text)
 
 
 _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -45,7 +45,7 @@ ADVICE = {
 }
 
 
-def convert_systemd(texts: Mapping[str, str], zone: str) -> Converted:
+def convert_systemd(texts: Mapping[str, str], zone: str, app: str = APP) -> Converted:
     """The timers among these unit files, in the machine's zone.  A file is known by its name, such as
     backup.timer or, for what is laid over it, backup.timer.d/nightly.conf."""
     units = _parsed(texts)
@@ -68,7 +68,7 @@ def convert_systemd(texts: Mapping[str, str], zone: str) -> Converted:
     for name in sorted(left):
         warnings.append(Problem(name, "no timer among these units starts it; it is not converted"))
     return Converted(
-        document={"version": 2, "app": APP, "jobs": jobs},
+        document={"version": 2, "app": app, "jobs": jobs},
         warnings=tuple(warning._replace(code=FOREIGN) for warning in warnings),
         sources=tuple(sources),
     )

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from detent.core.adoption import Identity, Stranger
 from detent.core.eventbridge_rings import schedule_rings
 from detent.core.reconcile import PREFIX, Change, Found, Resource
 from detent.core.spec import Spec
+from detent.core.strict_json import decode
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.hosts.base import Option, Settings, back_up, lock_file, triggered_job
@@ -153,7 +153,7 @@ def _role(arn: str) -> str:
 def _rung_job(told: str) -> str:
     """The job that an input is for, if it is one for our function."""
     try:
-        document: Any = json.loads(told)
+        document: Any = decode(told)
         return str(document["detent"]["job"])
     except (ValueError, KeyError, TypeError):
         return ""

@@ -6,13 +6,13 @@ job; any other is foreign, and in the way only where it says something else.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from detent.core.manifest import check_manifest
 from detent.core.reconcile import Change, Found, Resource
 from detent.core.spec import Spec
+from detent.core.strict_json import decode
 from detent.errors import HostError, UsageError
 from detent.hosts.base import write_atomically
 
@@ -80,7 +80,7 @@ class SpecFolder:
 def _revision(content: str, job: str) -> str:
     """Of the job in a spec; "": it is none that we would have written."""
     try:
-        manifest = check_manifest(json.loads(content))
-    except (ValueError, RecursionError, UsageError):
+        manifest = check_manifest(decode(content))
+    except (ValueError, UsageError):
         return ""
     return next((one.revision for one in manifest.jobs if one.name == job), "")

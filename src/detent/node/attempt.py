@@ -118,6 +118,12 @@ def is_in_doubt(fire: Fire, job: Job | None) -> bool:
     return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)
 
 
+def under(job: Job | None, claim: Claim) -> Claim:
+    """The claim with the policy of the definition that is in force: work and policy are of one revision.
+    The store still counts it in the lane it was recorded with."""
+    return claim._replace(fire=claim.fire._replace(policy=job.policy)) if job else claim
+
+
 def is_sentenced(claim: Claim) -> bool:
     """Is it only to be settled?  Then it takes no place; a hook has its own anyway."""
     return claim.sentence is not None and claim.fire.origin != "hook"

@@ -33,6 +33,7 @@ class Edges(NamedTuple):
     monotonic: Callable[[], float]
     rng: Random
     emit: Emit
+    heartbeat: Callable[[], dict[str, object]] = dict  # what this node says of itself to the others
     rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
     planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
     desk: Desk | None = None  # where messages are opened; None: it serves no tasks

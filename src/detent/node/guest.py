@@ -13,7 +13,6 @@ It takes part as any other node does, but it has no warden, and so nobody who co
 from __future__ import annotations
 
 import asyncio
-import json
 from functools import partial
 
 from detent.clock import boottime
@@ -47,8 +46,8 @@ class Guest(Service):
         """Its host ends."""
         self._stop.set()
 
-    def _heartbeat(self, load: float) -> str:
-        return json.dumps({**json.loads(super()._heartbeat(load)), "embedded": True})
+    def _heartbeat(self) -> dict[str, object]:
+        return super()._heartbeat() | {"embedded": True}
 
 
 class Unguarded(Processes):

@@ -18,14 +18,24 @@ from detent.core.envelope import Refusal
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
-from detent.node.attempt import Holding, Went, is_in_doubt, is_sentenced, judge, start, without_work, work_of
+from detent.node.attempt import (
+    Holding,
+    Went,
+    is_in_doubt,
+    is_sentenced,
+    judge,
+    start,
+    under,
+    without_work,
+    work_of,
+)
 from detent.node.bell import Bell
 from detent.node.burst import Burst
 from detent.node.edges import Edges, Pace
 from detent.node.planning import Planning
-from detent.node.sharing import Share
+from detent.node.sharing import Share, loads_of
 from detent.node.telling import Telling, fields_of
-from detent.stores.base import SENTENCES_MAX, is_hook
+from detent.stores.base import NODE, SENTENCES_MAX, is_hook
 
 TURN = 100  # attempts that are begun before others get their turn
 
@@ -38,6 +48,7 @@ class Node(Planning):
         self._ask: Ask | None = None
         self._asks = self.settled = 0
         self._dead: set[str] = set()
+        self._lives: set[str] = set()  # the heartbeats that we saw last
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, Holding] = {}  # by fence, until settled
         self._hooks = self._sentenced = 0  # among them: neither takes a place
@@ -56,6 +67,7 @@ class Node(Planning):
     def told(self) -> None:
         """Something changed in the store: there may be work to take, or to stop."""
         self._renew_now |= bool(self._held or self._ask)  # what is claimed later knows of it
+        self._rang = True
         self._look.ring()
         self._keep.ring()
 
@@ -75,6 +87,18 @@ class Node(Planning):
     def load(self) -> float:
         """How much it had of late: to be compared, once, with the loads of the other nodes."""
         return self.share.load(len(self._held), self.edges.monotonic())
+
+    async def beat(self) -> None:
+        """Tell the other nodes that we are alive, and share what is due with those that serve our queues."""
+        load = self.load()
+        await self.announce("renew", load)
+        living = await self._call("renew", self.edges.store.notes, self.app, NODE)
+        lives = {note.name for note in living}
+        if self._lives - lives:
+            self._rang = True  # a node is gone: perhaps nobody else holds its jobs
+            self._look.ring()
+        self._lives = lives
+        self.share.compare([*loads_of(living, self.pace.queues, self.store_now())], load)
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""
@@ -225,6 +249,7 @@ class Node(Planning):
             try:
                 if is_doubtful and holding.claim.sentence is None:
                     job = await self._definition(fire, holding.renewed)
+                    holding.claim = under(job, holding.claim)
                     now = self.store_now()
                 verdict = self._carry_out(holding, job, now)
             except Exception as error:

@@ -1,22 +1,31 @@
-"""How a node plans: it makes its jobs the app's, or stands back from those of others, and plans ahead."""
+"""How a node plans: it puts its jobs in force beside those of other living nodes, and plans them ahead.
+
+An app's jobs are the union of what its living nodes hold.  Where two nodes hold different definitions of a
+job, the one that was deployed last is in force: the node that holds the older one leaves the job alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from detent.clock import instant
 from detent.errors import StoreUnavailable
-from detent.model import Chart, Fire, Job, Plan
+from detent.model import Chart, Fire, Job, Note, Plan
 from detent.node.attempt import is_in_doubt
 from detent.node.calls import Calls
 from detent.node.edges import Edges, Pace
+from detent.node.holders import HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
 from detent.node.recollection import Recollection
 from detent.node.timeline import Timeline, in_force
+from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
 
 SAME_S = 0.001
+RING_READ_S = 1.0  # at most this often, a wake-up makes a node look for a deploy
+NAMES_MAX = 10  # jobs that an event names
 
 
 class Planning:
@@ -29,40 +38,91 @@ class Planning:
         self._read_at = 0.0  # when the request for the newest chart was sent
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
+        self._rang = False  # another process changed something in the store
+        self._holders, self._list, self._listed_at = Holders(life), JobList(jobs), -math.inf
+        self._held_at = -math.inf  # when the note of what we hold was written
         self._call, self._recollection = Calls(edges, app, life, pace), Recollection()
 
+    async def announce(self, line: str, load: float = 0.0) -> None:
+        """Write our heartbeat, and keep the list of our jobs."""
+        held = {"list": self._list.digest if self.pace.plans else "", "load": round(load, 1)}
+        text = json.dumps(self.edges.heartbeat() | held)
+        await self._call(line, self.edges.store.note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
+        if self.pace.plans:
+            await self._keep_list(line)
+
+    async def _keep_list(self, line: str) -> None:
+        """Keep the note of the list of jobs that we hold, and the list itself."""
+        now, note = self.edges.monotonic(), self.edges.store.note
+        if self._list.jobs is not self.jobs:
+            self._list, self._listed_at, self._held_at = JobList(self.jobs), -math.inf, -math.inf
+        digest = self._list.digest
+        if now >= self._listed_at + REWRITE_S:
+            await self._call(line, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
+            self._listed_at = now
+        if now >= self._held_at + RENEW_S:
+            await self._call(line, note, self.app, HOLDS + self.life, digest, HOLDS_TTL_S)
+            self._held_at = now
+
     async def _adopt(self) -> None:
-        """Make our jobs the app's, over whatever generation we find in force; a worker only looks."""
+        """Put our jobs in force, beside those that other living nodes hold; a worker only looks."""
         store, jobs = self.edges.store, self.jobs
-        chart = await self._call("look", store.look, self.app)
         if not self.pace.plans:
+            self._take(await self._call("look", store.look, self.app))
             self._adopted = True
-            return self._take(chart)
-        ours = in_force(chart, jobs)
-        if ours != {name: mark.revision for name, mark in chart.marks.items()}:
-            chart = await self._call("look", store.adopt, self.app, chart.generation, ours)
-        if ours != {name: mark.revision for name, mark in chart.marks.items()}:
-            raise StoreUnavailable("another node adopted its jobs just now")
-        if jobs is self.jobs:  # else it was reloaded meanwhile, and has to adopt again
-            self._adopted = True
-        return self._take(chart)
+            return
+        await self._keep_list("look")  # before: what no living node holds is removed
+        chart = await self._call("look", store.look, self.app)
+        wanted = in_force(chart, jobs, await self._held_by_others(chart))
+        before = {name: mark.revision for name, mark in chart.marks.items()}
+        if wanted != before:
+            chart = await self._call("look", store.adopt, self.app, chart.generation, wanted)
+        if wanted != {name: mark.revision for name, mark in chart.marks.items()}:
+            raise StoreUnavailable("another node changed the app's jobs at the same moment")
+        self._report_deploy(before, wanted)
+        self._take(chart)
+        self._adopted = jobs is self.jobs  # else it was reloaded meanwhile, and has to adopt again
+
+    async def _held_by_others(self, chart: Chart) -> set[str]:
+        """Of the jobs that we do not hold: those to keep."""
+        strangers = chart.marks.keys() - self.jobs.keys()
+        held = await self._holders.held(self._notes) if strangers else set()
+        return strangers if held is None else strangers & held
+
+    async def _notes(self, prefix: str) -> list[Note]:
+        return await self._call("look", self.edges.store.notes, self.app, prefix)
+
+    def _report_deploy(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        changed = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
+        removed = sorted(before.keys() - after.keys())
+        if changed or removed:
+            about = {"changed": changed[:NAMES_MAX], "removed": removed[:NAMES_MAX]}
+            self.edges.emit("deployed", app=self.app, node=self.life, **about)
 
     async def _read_chart(self) -> None:
-        """Somebody else's jobs are in force: plan what is the same in ours, stand back from the rest."""
+        """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
         sent = self.edges.monotonic()
         chart = await self._call("look", self.edges.store.look, self.app)
-        before = self.timeline.foreign
+        before = self.timeline.superseded
         self._take(chart)
         self._read_at = sent
         self._without &= self.timeline.foreign  # the rest may be ours to run by now
-        if self.timeline.foreign - before and self.pace.plans:
-            foreign = sorted(self.timeline.foreign)
-            self.edges.emit("stood-back", app=self.app, node=self.life, jobs=foreign[:10])
+        if not self.pace.plans:
+            return
+        if superseded := sorted(self.timeline.superseded - before):
+            self.edges.emit("superseded", app=self.app, node=self.life, jobs=superseded[:NAMES_MAX])
+        kept = await self._held_by_others(chart)
+        if in_force(chart, self.jobs, kept).keys() != chart.marks.keys():
+            self._adopted = False  # a job of ours is missing, or one that no living node holds is left
 
     async def _plan_ahead(self) -> None:
         """Plan the jobs whose mark is near, in batches."""
-        if self.timeline.foreign and self.edges.monotonic() >= self._read_at + self.pace.idle_s:
+        rang, self._rang = self._rang, False
+        pause_s = RING_READ_S if rang else self.pace.idle_s
+        if (rang or self.timeline.foreign) and self.edges.monotonic() >= self._read_at + pause_s:
             await self._read_chart()
+            if not self._adopted:
+                return await self._adopt()
         if self.timeline.has_lapsed(self.store_now()):
             return await self._adopt()
         for plans in self._plans():
@@ -82,6 +142,7 @@ class Planning:
         if self.timeline.era not in ("", chart.era):
             self.edges.emit("new-era", app=self.app, node=self.life)
             self._recollection.doubt()
+            self._adopted = False  # the store may have forgotten whose jobs these are
         self.timeline.take(chart, self.jobs)
 
     def _plans(self) -> Iterator[list[Plan]]:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -39,14 +38,12 @@ from detent.node.node import Node
 from detent.node.notify import Notify
 from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
-from detent.node.sharing import loads_of
 from detent.node.starter import Runners, Surroundings
-from detent.stores.base import NODE, Store, probe
+from detent.stores.base import HOLDS, NODE, Store, probe
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
 FIRST_BEATS_S = (1.0, 3.0)  # sooner at first, so that nodes that start together soon know of each other
-BEAT_TTL_S = 30.0
 WATCH_S = 0.5  # between two looks at the clock, the file and the dead
 SWEEP_S = 5.0  # how long one try to end what a dead life left may take
 WAIT_S = 5.0  # one wait for the store's bell
@@ -140,6 +137,7 @@ class Service:
             monotonic=clock.boottime,
             rng=Random(),
             emit=self._emit,
+            heartbeat=lambda: self._heartbeat(),
             rounded=self._feed_watchdog,
             planned=self._make_lanes,
             desk=self._serving.desk if self._serving else None,
@@ -174,7 +172,8 @@ class Service:
             task.cancel()
         await self._processes.close()
         with suppress(DetentError):
-            await self._threads("renew", self._store.note, self._manifest.app, NODE + self._life.name, "")
+            for name in (NODE, HOLDS):
+                await self._threads("renew", self._store.note, self._manifest.app, name + self._life.name, "")
         self._store.close()
         self._threads.close()
         self._graveyard.close()
@@ -279,34 +278,29 @@ class Service:
         self._node.bury(life)
         while not self._node.has_buried(life):
             await asyncio.sleep(WATCH_S)
-        with suppress(DetentError):  # it expires soon
-            await self._threads("renew", self._take_back_heartbeat, life)
+        with suppress(DetentError):  # else its notes expire
+            await self._threads("renew", self._take_back_notes, life)
         self._graveyard.bury(life)
 
-    def _take_back_heartbeat(self, life: str) -> None:
+    def _take_back_notes(self, life: str) -> None:
         """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
         for app in self._store.apps():
-            self._store.note(app, NODE + life, "")
+            for name in (NODE + life, HOLDS + life):
+                self._store.note(app, name, "")
 
     async def _beat(self) -> None:
         """Say that we live, and hear who else does: what is due is shared with them."""
-        app = self._manifest.app
         for pause_s in chain(FIRST_BEATS_S, repeat(BEAT_S)):
-            load = self._node.load()
-            note = NODE + self._life.name, self._heartbeat(load), BEAT_TTL_S
             with suppress(DetentError):
-                await self._threads("renew", self._store.note, app, *note)
-                living = await self._threads("renew", self._store.notes, app, NODE)
-                loads = loads_of(living, self._setting.queues, self._node.store_now())
-                self._node.share.compare([*loads], load)
+                await self._node.beat()
             await asyncio.sleep(BUSY_BEAT_S)
             await self._node.share.many.sleep(pause_s - BUSY_BEAT_S)
 
-    def _heartbeat(self, load: float) -> str:
+    def _heartbeat(self) -> dict[str, object]:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
         serves = {"queues": self._setting.queues, "outputs": self._life.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
-        return json.dumps(about | serves | now | {"load": round(load, 1)})
+        return about | serves | now
 
     def _make_lanes(self, plans: Sequence[Plan]) -> None:
         """What is slow at a lane's first fire is done before that is due."""

@@ -16,19 +16,21 @@ from heapq import heapify, heappop, heappush
 from detent.core.plan import plan
 from detent.model import Chart, Job, Mark, Plan
 
+LEFT_OUT_MAX = 1000  # named in an ask; beyond it, fires of other nodes' jobs are claimed and given back
 PLANS_MAX = 500  # in one call of the store
 
 
 class Timeline:
     def __init__(self, ahead_s: float) -> None:
         self.era, self.generation = "", -1
-        self.foreign: set[str] = set()
+        self.foreign: set[str] = set()  # jobs that we do not hold as they are in force
+        self.superseded: set[str] = set()  # among them: we hold another revision
         self.elsewhere: set[str] = set()  # jobs of `run_on: every`, on other hosts
         self._ahead_s, self._near = ahead_s, timedelta(seconds=ahead_s / 2)
         self._urgent = timedelta(seconds=ahead_s / 4)
         self._marks: dict[str, Mark] = {}  # of our jobs, in our revision
         self._heap: list[tuple[datetime, str]] = []  # some are out of date: `_marks` decides
-        self._foreign_since: datetime | None = None  # the oldest mark of a foreign job
+        self._foreign_since: datetime | None = None  # the oldest mark of a superseded job
 
     def take(self, chart: Chart, jobs: Mapping[str, Job]) -> None:
         """Start from what the store has in force."""
@@ -40,8 +42,8 @@ class Timeline:
         }
         self.elsewhere = jobs_elsewhere(chart.marks, jobs)
         self.foreign = (chart.marks.keys() | jobs.keys()) - self._marks.keys() - self.elsewhere
-        theirs = (chart.marks[name].at for name in self.foreign if name in chart.marks)
-        self._foreign_since = min(theirs, default=None)
+        self.superseded = self.foreign & jobs.keys() & chart.marks.keys()
+        self._foreign_since = min((chart.marks[name].at for name in self.superseded), default=None)
         self._heap = [(mark.at, name) for name, mark in self._marks.items()]
         heapify(self._heap)
 
@@ -71,8 +73,10 @@ class Timeline:
         return since is not None and since < now - timedelta(seconds=self._ahead_s)
 
     def left_out(self, unable: set[str]) -> set[str]:
-        """What we do not ask for: what is others', and what we could not run, unless it is ours by now."""
-        return self.elsewhere | (unable - self._marks.keys())
+        """The jobs that we do not ask for: those of other nodes, and what we could not run, unless it is ours
+        by now."""
+        foreign = self.foreign if len(self.foreign) <= LEFT_OUT_MAX else set()
+        return self.elsewhere | foreign | (unable - self._marks.keys())
 
     def is_in_force(self, job: Job) -> bool:
         mark = self._marks.get(job.name)
@@ -105,7 +109,9 @@ def jobs_elsewhere(names: Iterable[str], jobs: Mapping[str, Job]) -> set[str]:
     }
 
 
-def in_force(chart: Chart, jobs: Mapping[str, Job]) -> dict[str, str]:
-    """The revisions that an app has when these are our jobs: ours, and what other hosts have."""
-    theirs = {name: chart.marks[name].revision for name in jobs_elsewhere(chart.marks, jobs)}
+def in_force(chart: Chart, jobs: Mapping[str, Job], kept: set[str]) -> dict[str, str]:
+    """The revisions that an app has when these are our jobs: ours, what other hosts have, and what is kept
+    because other living nodes hold it."""
+    names = jobs_elsewhere(chart.marks, jobs) | kept
+    theirs = {name: chart.marks[name].revision for name in names}
     return theirs | {name: job.revision for name, job in jobs.items()}

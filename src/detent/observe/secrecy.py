@@ -29,7 +29,7 @@ def secrets_of(manifest: Manifest, env: Mapping[str, str]) -> list[Secret | str]
     """All that it refers to, and the passwords in the URLs of stores."""
     works = (work for job in manifest.jobs for work in (job.work, *job.hooks.values()))
     refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
-    found = resolve([*refs, *manifest.secrets], manifest.secrets, env).secrets
+    found = resolve([*refs, *manifest.secrets], manifest.secrets, env, least=1).secrets
     return [*found, *password_of(manifest.store.url), *password_of(env.get("DETENT_STORE", ""))]
 
 

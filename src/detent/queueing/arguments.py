@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detent.core.envelope import PAYLOAD_MAX
+from detent.core.nesting import DEPTH_MAX
 from detent.core.strict_json import encode
 from detent.core.text import did_you_mean, listed, plural, quote
 from detent.declarations import spot_of
@@ -25,7 +26,6 @@ from detent.runners.call_function import asking, is_fire
 _PLAIN = frozenset({str, int, bool, type(None)})
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NONE: dict[str, Any] = {}
-DEPTH_MAX = 100  # of lists and mappings within each other
 OURS = ("detent.queueing", "detent.app", "asyncio", "concurrent.futures", "threading")
 
 

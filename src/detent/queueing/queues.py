@@ -3,7 +3,6 @@ hand."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
@@ -15,6 +14,7 @@ from detent.core.generic import CALL, COMMAND, REQUEST
 from detent.core.messages import Stamp, Wish, message, rules_of
 from detent.core.rates import base_of, charged_as, level_of, rate_of, rate_text, with_levels
 from detent.core.shapes import Field, Number, Record, Whole
+from detent.core.strict_json import decode
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import DEAD, Fire, Query, Rate, Row, Size, Usage
@@ -274,7 +274,7 @@ def _queued(row: Row, now: datetime) -> Queued:
 def _asked(fire: Fire) -> tuple[str, Any]:
     """As it says of itself: it may be forged."""
     try:
-        said = json.loads(fire.payload)
+        said = decode(fire.payload)
         return str(said["task"]), said["args"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return fire.job.partition(".")[2], None

@@ -1,4 +1,4 @@
-"""The fire as a job's function gets it, read from the headers that tell of it."""
+"""The fire as a job's function gets it, read from the headers of its request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from detent import clock
+from detent.core.plan import key_of
+from detent.core.signing import Identity
 from detent.core.text import quote
 from detent.receive.messages import BadFire
 
@@ -17,6 +19,8 @@ FENCE_MAX = 2**53 - 1
 ATTEMPT_MAX = 1_000_000
 
 _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
+_RUN_ID = re.compile(r"[0-9A-Za-z-]+", re.ASCII)  # no dot: dots separate what is signed
+_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 
 
 class ReceivedFire(NamedTuple):
@@ -29,17 +33,23 @@ class ReceivedFire(NamedTuple):
     due_at: datetime  # the nominal instant; aware, UTC
     started_at: datetime  # when this attempt was sent
     attempt: int  # from 1
-    fence: int  # grows with every claim of the app: whoever stores a result can refuse a smaller one
+    fence: int  # grows with every claim of the app: storage can refuse a smaller one; 0 if it is not signed
     body: bytes = b""  # as it was sent
     previous_success_at: datetime | None = None  # when the job last succeeded, where that is known
     secret_index: int = 0  # which of the receiver's secrets signed it
 
 
-def read_fire(headers: Mapping[str, str], app: str, job: str) -> ReceivedFire:
-    """The fire that these headers tell of; `BadFire` if they do not."""
+def identity_of(headers: Mapping[str, str]) -> Identity:
+    """What the second signature covers of these headers; "" for a missing one, which `read_fire` refuses."""
+    names = ("idempotency-key", "x-cron-run-id", "x-cron-attempt", "x-cron-fence")
+    return Identity(*(headers.get(name, "").strip() for name in names))
+
+
+def read_fire(headers: Mapping[str, str], app: str, job: str, *, is_identified: bool) -> ReceivedFire:
+    """The fire that these headers describe, or `BadFire`.  If its identity is not signed, the fence is 0."""
     due_at = _instant(headers, "X-Cron-Fire-Time")
     previous = "X-Cron-Previous-Success-Time"
-    return ReceivedFire(
+    fire = ReceivedFire(
         key=_text(headers, "Idempotency-Key"),
         app=app,
         job=job,
@@ -47,9 +57,24 @@ def read_fire(headers: Mapping[str, str], app: str, job: str) -> ReceivedFire:
         due_at=due_at,
         started_at=_instant(headers, "X-Cron-Fire-Time-Actual"),
         attempt=_number(headers, "X-Cron-Attempt", 1, ATTEMPT_MAX),
-        fence=_number(headers, "X-Cron-Fence", 0, FENCE_MAX),
+        fence=_number(headers, "X-Cron-Fence", 0, FENCE_MAX) if is_identified else 0,
         previous_success_at=_instant(headers, previous) if previous.lower() in headers else None,
     )
+    _check(fire)
+    return fire
+
+
+def _check(fire: ReceivedFire) -> None:
+    if not _RUN_ID.fullmatch(fire.run_id):
+        raise BadFire(
+            f"bad header X-Cron-Run-Id {quote(fire.run_id)}: allowed are letters, digits and -, as in a UUID"
+        )
+    job, at, instant = fire.key.rpartition("@")
+    is_scheduled = at and job == f"{fire.app}.{fire.job}" and _INSTANT.fullmatch(instant)
+    if is_scheduled and fire.key != key_of(job, fire.due_at):
+        raise BadFire(
+            f"bad header X-Cron-Fire-Time: {key_of(job, fire.due_at)} is not the fire {quote(fire.key)}"
+        )
 
 
 def _text(headers: Mapping[str, str], name: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether a request was signed by who may, for the path where it was sent.
+"""Checks whether a request was signed with one of the receiver's secrets, for the path where it was sent.
 
 The path that was signed is the one that was sent.  Where a proxy or a mount changed it on its way, it is
 known all the same: it is the path of the job's URL in the manifest.
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from detent import clock
 from detent.core.secrets import Secret
-from detent.core.signing import Message, SignatureMismatch, verify
+from detent.core.signing import Identity, Message, SignatureMismatch, verify
 from detent.receive.messages import Incoming, NoSecret
 from detent.runners.secrets import resolve
 
@@ -31,23 +31,25 @@ class Gate:
         base = unquote(self._base_path)
         return path.removeprefix(base) if base and path.startswith(f"{base}/") else path
 
-    def verify(self, incoming: Incoming, below: str) -> int:
-        """The index of the secret that signed it; a `SignatureError` if none did."""
+    def verify(self, incoming: Incoming, below: str, identity: Identity | None = None) -> int:
+        """The index of the secret that signed it, with this identity; a `SignatureError` if none did."""
         found = self._secrets()
         if not found:
             raise NoSecret("none of this receiver's secrets can be found: its own log says where it looked")
         _, mark, query = incoming.target.partition("?")
         declared = f"{self._base_path}{below}{mark}{query}"
         try:
-            index = self._verify(incoming, incoming.target, list(found.values()))
+            index = self._verify(incoming, incoming.target, identity, list(found.values()))
         except SignatureMismatch:
             if declared == incoming.target:
                 raise
-            index = self._verify(incoming, declared, list(found.values()))
+            index = self._verify(incoming, declared, identity, list(found.values()))
         return list(found)[index]
 
-    def _verify(self, incoming: Incoming, target: str, secrets: Sequence[Secret]) -> int:
-        message = Message(incoming.method, target, incoming.body or b"")
+    def _verify(
+        self, incoming: Incoming, target: str, identity: Identity | None, secrets: Sequence[Secret]
+    ) -> int:
+        message = Message(incoming.method, target, incoming.body or b"", identity)
         header = incoming.headers.get("x-cron-signature")
         return verify(header, message, secrets, clock.now(), self._window_s)
 

@@ -64,8 +64,9 @@ class Once:
         self._receipts, self._terms = receipts, terms
         self._renewals = Renewals(receipts, terms)
 
-    def run(self, job: DeclaredJob, fire: ReceivedFire) -> Exchange:
-        arrival = Arrival(fire.app, job.name, fire.key, fire.fence, os.urandom(8).hex())
+    def run(self, job: DeclaredJob, fire: ReceivedFire, signed_key: str) -> Exchange:
+        """Run it unless a request with the same `signed_key` was handled or runs now."""
+        arrival = Arrival(fire.app, job.name, signed_key, fire.fence, os.urandom(8).hex())
         try:
             standing = yield Step(partial(self._receipts.begin, arrival, self._terms))
         except DetentError as error:

@@ -3,10 +3,12 @@
 1. By its job and key, a fire is new, running or handled.  `begin` tells which, and makes a new one running:
    of several that ask, one is told "ours".
 2. Running is a lease: it ends by itself `lease_s` after the last `renew`, so that a killed process locks
-   nothing for ever.  Only its owner renews, finishes or releases it; another's word changes nothing.
+   nothing for ever.  No step of a wall clock ends it (`receipts_clock.py`).  Only its owner renews, finishes
+   or releases it; another's word changes nothing.
 3. Handled is kept for `keep_s`, with the answer that was given.
-4. For each job the newest fence is kept.  With `is_fenced`, an older one is "stale"; a fire that was handled
-   is told so all the same, as nothing is run for it.  All of this is one transaction with the rest.
+4. For each job the newest fence is kept, until the job was not called for `keep_s`.  With `is_fenced`, an
+   older one is "stale"; a fire that was handled is told so all the same, as nothing is run for it.  All of
+   this is one transaction with the rest.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
--- Receipts in PostgreSQL.  The rules are those of receipts.py; instants are seconds of the server's clock.
--- Whoever judges a fire holds its job's row in `fences` until the end of the transaction.
+-- Receipts in PostgreSQL.  The rules are those of receipts.py and receipts_clock.py; instants are readings of `mono`.
+-- Every call locks the one row of `clock` until the end of its transaction: calls run one after the other.
 
 CREATE SCHEMA IF NOT EXISTS detent_receive;
 SET LOCAL search_path TO detent_receive, pg_temp;
@@ -19,49 +19,110 @@ CREATE TABLE IF NOT EXISTS receipts (
 );
 CREATE INDEX IF NOT EXISTS old ON receipts (forget_at);
 
-CREATE OR REPLACE FUNCTION begin(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+ALTER TABLE fences ADD COLUMN IF NOT EXISTS seen_at float8 NOT NULL DEFAULT extract(epoch FROM clock_timestamp());
+ALTER TABLE receipts ADD COLUMN IF NOT EXISTS held boolean NOT NULL DEFAULT false;  -- since it was renewed
+CREATE INDEX IF NOT EXISTS live ON receipts (until) WHERE answer IS NULL;
+CREATE TABLE clock AS
+    SELECT gen_random_uuid()::text AS era, 0::float8 AS steps, extract(epoch FROM clock_timestamp())::float8 AS seen;
+
+CREATE OR REPLACE FUNCTION arrive(given jsonb, OUT mono float8, OUT reading jsonb)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-    now float8;
-    seen bigint;
-    found receipts%ROWTYPE;
+    wall   float8 := extract(epoch FROM clock_timestamp());  -- before it waits for its turn
+    memory jsonb  := given->'memory';
+    it     clock;
+    moved  float8;
+    low    float8 := (memory->>'mono')::float8 + (memory->>'least_s')::float8;
+    high   float8 := (memory->>'mono')::float8 + (memory->>'most_s')::float8;
+    slack  float8 := 1 + (memory->>'most_s')::float8 / 1000;
 BEGIN
-    INSERT INTO fences VALUES (given->>'job', (given->>'fence')::bigint)
-        ON CONFLICT (job) DO UPDATE SET newest = greatest(fences.newest, excluded.newest)
-        RETURNING newest INTO seen;
-    now := extract(epoch FROM clock_timestamp());
-    DELETE FROM receipts WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM receipts WHERE forget_at < now LIMIT (given->>'prune')::integer
-        FOR UPDATE SKIP LOCKED));
-    SELECT * INTO found FROM receipts WHERE job = given->>'job' AND key = given->>'key';
-    IF found.answer IS NOT NULL THEN
-        RETURN jsonb_build_object('kind', 'handled', 'answer', found.answer);
-    ELSIF (given->>'is_fenced')::boolean AND (given->>'fence')::bigint < seen THEN
-        RETURN jsonb_build_object('kind', 'stale', 'newest', seen);
-    ELSIF found.until > now THEN
-        RETURN jsonb_build_object('kind', 'running', 'left_s', found.until - now);
+    SELECT * INTO STRICT it FROM clock FOR UPDATE;
+    moved := wall - it.steps;
+    mono := moved;
+    IF memory->>'era' = it.era THEN
+        IF moved < greatest(it.seen, low) - slack THEN
+            mono := greatest(it.seen, low);
+            UPDATE receipts SET until = until + mono - greatest(it.seen, moved) WHERE answer IS NULL AND until > it.seen;
+        ELSIF moved > high + slack THEN
+            mono := greatest(it.seen, high);
+        END IF;
+    ELSIF moved < it.seen - 1 THEN
+        mono := it.seen;
+    ELSIF moved > it.seen + 1 + (given->>'lease_s')::float8 / 3 THEN
+        mono := least(moved, it.seen + 86400);
+        UPDATE receipts SET until = until + mono - it.seen, held = true
+        WHERE answer IS NULL AND until > it.seen AND NOT held;
     END IF;
-    INSERT INTO receipts VALUES (given->>'job', given->>'key', given->>'owner',
-            now + (given->>'lease_s')::float8, NULL, now + (given->>'keep_s')::float8)
-        ON CONFLICT (job, key) DO UPDATE
-        SET owner = excluded.owner, until = excluded.until, forget_at = excluded.forget_at;
-    RETURN jsonb_build_object('kind', 'ours');
+    it.steps := wall - mono;
+    mono := extract(epoch FROM clock_timestamp()) - it.steps;
+    UPDATE clock SET steps = it.steps, seen = greatest(it.seen, mono);
+    reading := jsonb_build_object('reading', jsonb_build_array(it.era, mono));
 END $$;
 
-CREATE OR REPLACE FUNCTION renew(given jsonb) RETURNS jsonb LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-    UPDATE receipts SET until = extract(epoch FROM clock_timestamp()) + (given->>'lease_s')::float8
-    WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
-    SELECT '{}'::jsonb
+CREATE OR REPLACE FUNCTION begin(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+    here  record;
+    seen  bigint;
+    found receipts%ROWTYPE;
+    said  jsonb;
+BEGIN
+    SELECT * INTO here FROM arrive(given);
+    PERFORM prune(here.mono, given);
+    INSERT INTO fences VALUES (given->>'job', (given->>'fence')::bigint, here.mono)
+        ON CONFLICT (job) DO UPDATE SET newest = greatest(fences.newest, excluded.newest), seen_at = excluded.seen_at
+        RETURNING newest INTO seen;
+    SELECT * INTO found FROM receipts WHERE job = given->>'job' AND key = given->>'key';
+    IF found.answer IS NOT NULL THEN
+        said := jsonb_build_object('kind', 'handled', 'answer', found.answer);
+    ELSIF (given->>'is_fenced')::boolean AND (given->>'fence')::bigint < seen THEN
+        said := jsonb_build_object('kind', 'stale', 'newest', seen);
+    ELSIF found.until > here.mono THEN
+        said := jsonb_build_object('kind', 'running', 'left_s', found.until - here.mono);
+    ELSE
+        INSERT INTO receipts VALUES (given->>'job', given->>'key', given->>'owner',
+                here.mono + (given->>'lease_s')::float8, NULL, here.mono + (given->>'keep_s')::float8)
+            ON CONFLICT (job, key) DO UPDATE
+            SET owner = excluded.owner, until = excluded.until, forget_at = excluded.forget_at, held = false;
+        said := jsonb_build_object('kind', 'ours');
+    END IF;
+    RETURN here.reading || jsonb_build_object('standing', said);
+END $$;
+
+-- At most `prune` receipts, and none whose lease is live.  A fence is kept as long as a receipt, from when its job was
+-- last called.
+CREATE OR REPLACE FUNCTION prune(mono float8, given jsonb) RETURNS void LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+    DELETE FROM receipts WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM receipts WHERE forget_at < mono AND (answer IS NOT NULL OR until < mono)
+        LIMIT (given->>'prune')::integer));
+    DELETE FROM fences WHERE seen_at < mono - (given->>'keep_s')::float8 AND (given->>'prune')::integer > 0
 $$;
 
-CREATE OR REPLACE FUNCTION finish(given jsonb) RETURNS jsonb LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-    UPDATE receipts SET answer = given->>'answer',
-        forget_at = extract(epoch FROM clock_timestamp()) + (given->>'keep_s')::float8
+CREATE OR REPLACE FUNCTION renew(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+    here record;
+BEGIN
+    SELECT * INTO here FROM arrive(given);
+    UPDATE receipts SET until = here.mono + (given->>'lease_s')::float8, held = false
     WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
-    SELECT '{}'::jsonb
-$$;
+    RETURN here.reading;
+END $$;
 
-CREATE OR REPLACE FUNCTION release(given jsonb) RETURNS jsonb LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION finish(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+    here record;
+BEGIN
+    SELECT * INTO here FROM arrive(given);
+    UPDATE receipts SET answer = given->>'answer', forget_at = here.mono + (given->>'keep_s')::float8
+    WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
+    RETURN here.reading;
+END $$;
+
+CREATE OR REPLACE FUNCTION release(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+    here record;
+BEGIN
+    SELECT * INTO here FROM arrive(given);
     DELETE FROM receipts
     WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
-    SELECT '{}'::jsonb
-$$;
+    RETURN here.reading;
+END $$;

@@ -1,12 +1,13 @@
 """Receipts in a SQLite file, for the processes of one host.
 
-- Two tables of our own; the file may hold others.  A connection lives for one transaction: no thread, fork
-  or replaced file can spoil it.
+- Two tables of our own; the file may hold others.  A new file is for its owner only.
+- A connection lives for one transaction: no thread, fork or replaced file can spoil it.
 - A lease is measured by the clock of this boot, which nobody sets; with the next boot it is over.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -25,12 +26,15 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS detent_receive_receipts (job TEXT, key TEXT, owner TEXT NOT NULL,"
     " boot TEXT NOT NULL, until REAL NOT NULL, answer TEXT, forget_at REAL NOT NULL,"
     " PRIMARY KEY (job, key)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS detent_receive_fences (job TEXT PRIMARY KEY, newest INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS detent_receive_fences (job TEXT PRIMARY KEY, newest INTEGER NOT NULL,"
+    " seen_at REAL)",
     "CREATE INDEX IF NOT EXISTS detent_receive_old ON detent_receive_receipts (forget_at)",
 )
+_HAS_TIMES = "SELECT 1 FROM pragma_table_info('detent_receive_fences') WHERE name = 'seen_at'"
+_ADD_TIMES = "ALTER TABLE detent_receive_fences ADD COLUMN seen_at REAL"  # to a file of an earlier version
 _FENCE = (
-    "INSERT INTO detent_receive_fences VALUES (?, ?) ON CONFLICT (job) DO UPDATE"
-    " SET newest = excluded.newest WHERE excluded.newest > newest"  # nothing new: nothing to write
+    "INSERT INTO detent_receive_fences VALUES (?, ?, ?) ON CONFLICT (job) DO UPDATE"
+    " SET newest = max(newest, excluded.newest), seen_at = excluded.seen_at"
 )
 _NEWEST = "SELECT newest FROM detent_receive_fences WHERE job = ?"
 _FIND = "SELECT answer, boot, until FROM detent_receive_receipts WHERE job = ? AND key = ?"
@@ -41,8 +45,10 @@ _FINISH = f"UPDATE detent_receive_receipts SET answer = ?, forget_at = ? {_OURS}
 _RELEASE = f"DELETE FROM detent_receive_receipts {_OURS}"
 _PRUNE = (
     "DELETE FROM detent_receive_receipts WHERE (job, key) IN"
-    " (SELECT job, key FROM detent_receive_receipts WHERE forget_at < ? LIMIT ?)"
+    " (SELECT job, key FROM detent_receive_receipts WHERE forget_at < ?"
+    " AND (answer IS NOT NULL OR boot <> ? OR until < ?) LIMIT ?)"
 )
+_PRUNE_FENCES = "DELETE FROM detent_receive_fences WHERE seen_at < ?"
 
 
 class SqliteReceipts:
@@ -53,7 +59,8 @@ class SqliteReceipts:
     def begin(self, arrival: Arrival, terms: Terms) -> Standing:
         with self._transaction() as db:
             if next(self._begun) % PRUNE_EVERY == 0:
-                db.execute(_PRUNE, (clock.wall(), PRUNE_MAX))
+                db.execute(_PRUNE, (clock.wall(), self._boot, clock.boottime(), PRUNE_MAX))
+                db.execute(_PRUNE_FENCES, (clock.wall() - terms.keep_s,))
             standing = self._judge(db, arrival, terms)
             if standing.kind == "ours":
                 lease = (arrival.owner, self._boot, clock.boottime() + terms.lease_s)
@@ -61,7 +68,7 @@ class SqliteReceipts:
             return standing
 
     def _judge(self, db: sqlite3.Connection, arrival: Arrival, terms: Terms) -> Standing:
-        db.execute(_FENCE, (_job(arrival), arrival.fence))
+        db.execute(_FENCE, (_job(arrival), arrival.fence, clock.wall()))
         (newest,) = db.execute(_NEWEST, (_job(arrival),)).fetchone()
         answer, boot, until = db.execute(_FIND, (_job(arrival), arrival.key)).fetchone() or (None, "", 0.0)
         if answer is not None:
@@ -87,22 +94,37 @@ class SqliteReceipts:
     def close(self) -> None:
         """Nothing is open between two calls."""
 
-    def _check_folder(self) -> None:
+    def _prepare_file(self) -> None:
         if not self._path.parent.is_dir():
             raise StoreUnavailable(
                 f"there is no folder {quote(str(self._path.parent))} for receipts: make it"
             )
         refuse_network_disk(self._path.parent)
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise StoreUnavailable(
+                f"cannot create {quote(str(self._path))} for receipts: {error.strerror}; "
+                "let the user of this process write to its folder"
+            ) from error
+
+    def _make(self, db: sqlite3.Connection) -> None:
+        for statement in TABLES:
+            db.execute(statement)
+        if not db.execute(_HAS_TIMES).fetchone():
+            db.execute(_ADD_TIMES)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             if not self._is_made:
-                self._check_folder()
+                self._prepare_file()
             with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as db:
                 db.execute("BEGIN IMMEDIATE")
-                for statement in () if self._is_made else TABLES:
-                    db.execute(statement)
+                if not self._is_made:
+                    self._make(db)
                 yield db
                 db.execute("COMMIT")
                 self._is_made = True

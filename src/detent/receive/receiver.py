@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from detent.core.fields import LIMITS
-from detent.core.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S
+from detent.core.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, fingerprint
 from detent.core.text import did_you_mean, quote
 from detent.errors import SignatureError, UsageError
 from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
-from detent.receive.fire import ReceivedFire, read_fire
+from detent.receive.fire import ReceivedFire, identity_of, read_fire
 from detent.receive.gate import Gate
 from detent.receive.jobs import DeclaredJob, Place, check_place, declare, manifest_of
 from detent.receive.messages import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MANIFEST_PATH = "/.well-known/cron-manifest"
 BODY_MAX = 1_048_576  # bytes, unless the receiver says otherwise: as long as a manifest's may be
 LEASE_S = 15.0
-LEASE_MIN_S, LEASE_MAX_S = 1.0, 3600.0
+LEASE_MIN_S, LEASE_MAX_S = 3.0, 3600.0  # the least: a step of a server's clock below 1 s is not noticed
 KEEP_DAYS = 30
 DAY_S = 86_400.0
 JOBS_MAX = LIMITS[1].jobs
@@ -57,6 +57,7 @@ log = logging.getLogger("detent.receive")
 class _Verified(NamedTuple):
     job: DeclaredJob
     fire: ReceivedFire
+    signed_key: str  # what the fire is deduplicated by: nobody without a secret can change it
 
 
 class Receiver:
@@ -77,12 +78,13 @@ class Receiver:
         lease_seconds: float = LEASE_S,
         keep_days: float = KEEP_DAYS,
         reject_stale_fence: bool = False,
+        accept_v1: bool = False,
     ) -> None:
         self._refs = (secrets,) if isinstance(secrets, str) else tuple(secrets)
         told = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
         self._place = Place(app, base_url.rstrip("/"), prefix, told)
         self._window_s, self.body_max = window_seconds, body_max
-        self._is_manifest_signed = require_signed_manifest
+        self._is_manifest_signed, self._accepts_v1 = require_signed_manifest, accept_v1
         self._terms = Terms(lease_seconds, keep_days * DAY_S, reject_stale_fence)
         self._check(dedupe)
         check_place(self._place)
@@ -104,12 +106,17 @@ class Receiver:
         if self.body_max < 0:
             raise UsageError(f"bad body_max {self.body_max}: it counts bytes, from 0 on")
         if not LEASE_MIN_S <= self._terms.lease_s <= LEASE_MAX_S:
-            raise UsageError(f"bad lease_seconds {self._terms.lease_s:g}: allowed are 1 to 3,600")
+            raise UsageError(f"bad lease_seconds {self._terms.lease_s:g}: allowed are 3 to 3,600")
         if not self._terms.keep_s > self._terms.lease_s:
             raise UsageError("bad keep_days: a receipt is kept for longer than a lease")
         if self._terms.is_fenced and not dedupe:
             raise UsageError(
                 'reject_stale_fence needs a place for fences: say dedupe="sqlite:///PATH" as well'
+            )
+
+        if self._terms.is_fenced and self._accepts_v1:
+            raise UsageError(
+                "reject_stale_fence needs signed fences, and accept_v1 believes none: leave one of them out"
             )
 
     # Declaring.
@@ -227,8 +234,8 @@ class Receiver:
             return self._serve_manifest(incoming)
         if not below.startswith(f"{self.prefix}/"):
             raise BadPath(f"nothing is served at {quote(incoming.path)}: jobs are below {self.prefix}/")
-        job, fire = self._admit(incoming, below)
-        return (yield from self._once.run(job, fire) if self._once else run(job, fire))
+        job, fire, signed_key = self._admit(incoming, below)
+        return (yield from self._once.run(job, fire, signed_key) if self._once else run(job, fire))
 
     def _serve_manifest(self, incoming: Incoming) -> Reply:
         if incoming.method != "GET":
@@ -243,15 +250,17 @@ class Receiver:
         """The job and its fire, if the request is what it says."""
         if incoming.body is None:
             raise BodyTooLarge(f"the body is too large: allowed are {self.body_max} bytes")
-        index = self._gate.verify(incoming, below)
+        headers, is_identified = incoming.headers, not self._accepts_v1
+        index = self._gate.verify(incoming, below, identity_of(headers) if is_identified else None)
         name = below.removeprefix(f"{self.prefix}/")
         job = self._jobs.get(name)
         if job is None:
             raise UnknownJob(f"there is no job {quote(name)} here{did_you_mean(name, self._jobs)}")
         if incoming.method != job.method:
             raise BadMethod(f"bad method {quote(incoming.method)}: the job {job.name} takes {job.method}")
-        fire = read_fire(incoming.headers, self._place.app, job.name)
-        return _Verified(job, fire._replace(body=incoming.body, secret_index=index))
+        fire = read_fire(headers, self._place.app, job.name, is_identified=is_identified)
+        signed_key = fire.key if is_identified else f"v1:{fingerprint(headers['x-cron-signature'])}"
+        return _Verified(job, fire._replace(body=incoming.body, secret_index=index), signed_key)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -14,6 +14,8 @@ import json
 import sys
 from functools import lru_cache
 
+from detent.core.nesting import TOO_DEEP, is_too_deep
+
 TYPE_CHECKING = False  # see rule 4
 if TYPE_CHECKING:
     import inspect
@@ -154,6 +156,8 @@ def returned(value: object) -> tuple[str, str]:
         text = json.dumps(value, allow_nan=False, default=_told_by_msgspec)
     except (TypeError, ValueError, RecursionError) as error:
         return "", f"the return value is not kept: {' '.join(str(error).split())}"
+    if is_too_deep(text):
+        return "", f"the return value is not kept: {TOO_DEEP}"
     if len(text) > RESULT_MAX:
         return "", f"the return value is not kept: {len(text):,} characters, at most {RESULT_MAX:,}"
     return text, ""

@@ -21,7 +21,7 @@ from datetime import datetime
 
 from detent import clock
 from detent.core.secrets import Secret, shown
-from detent.core.signing import Message, sign, sign_webhook
+from detent.core.signing import Identity, Message, sign, sign_webhook
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import Claim, End, Outcome, Request
@@ -218,7 +218,8 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     now = clock.now()
     body = request.body.encode("utf-8", "surrogatepass")
     method = _token("method", request.method.upper())
-    signature = _signature(request, claim, Message(method, endpoint.target, body), secrets, now)
+    message = Message(method, endpoint.target, body, _identity(claim))
+    signature = _signature(request, claim, message, secrets, now)
     headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
     headers += _connection_headers(headers, endpoint)
     if body or method in ("POST", "PUT", "PATCH"):
@@ -235,6 +236,13 @@ def _signature(
     if request.scheme == "standard-webhooks":
         return sign_webhook(claim.fire.run_id, message.body, secrets[0], now)
     return sign(message, secrets[0], now)
+
+
+def _identity(claim: Claim) -> Identity:
+    """What the signature covers of the headers, as `fire_headers` writes them."""
+    return Identity(
+        _one_line(claim.fire.key), _one_line(claim.fire.run_id), str(claim.attempt), str(claim.fence)
+    )
 
 
 def job_name(full: str) -> str:

@@ -1,6 +1,7 @@
 """Resolves references to secrets: reads the environment's values and the files they name.
 
 - Resolved anew for each attempt, so that a rotated secret is used at once.
+- A secret has at least 8 bytes.  `raw:` takes any length: it is for tests and test vectors.
 - What does not resolve is left out, with a warning; a warning never contains a secret.
 """
 
@@ -14,6 +15,8 @@ from detent.core.secrets import File, Nowhere, Secret, Variable, locate, shown, 
 from detent.core.text import quote
 from detent.values import NamedTuple, assert_never
 
+SECRET_MIN = 8  # bytes: shorter ones are refused
+SECRET_ADVISED = 16  # bytes: `doctor` warns about shorter ones
 FILE_MAX = 65_536  # bytes: no secret is longer, and a wrong path may name anything
 
 
@@ -24,12 +27,17 @@ class Resolved(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def resolve(refs: Iterable[str], table: Mapping[str, str], env: Mapping[str, str]) -> Resolved:
-    """Find the secrets that these references name."""
+def resolve(
+    refs: Iterable[str], table: Mapping[str, str], env: Mapping[str, str], least: int = SECRET_MIN
+) -> Resolved:
+    """Find the secrets that these references name, of at least so many bytes."""
     secrets: list[Secret] = []
     warnings: list[str] = []
     for ref in refs:
         found = _find(ref, table, env)
+        is_raw = table.get(ref, ref).startswith("raw:")
+        if isinstance(found, Secret) and not is_raw and len(found.key()) < least:
+            found = Nowhere(f"it has fewer than {least} bytes: use a long random text (openssl rand -hex 32)")
         if isinstance(found, Secret):
             secrets.append(found)
         else:

@@ -28,7 +28,7 @@ A call that fails raises `StoreUnavailable`; whether it was carried out is then 
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from detent.model import (
     Ask,
@@ -55,12 +55,18 @@ FENCE_SHIFT = 22
 SENTENCES_MAX = 200  # granted with one ask, on top of its limit
 LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
+HEARTBEAT_TTL_S = 30.0  # a node that wrote no heartbeat for this long counts as dead
 ORPHANS_TTL_S = 30.0  # so long nodes may trust claims of which the store forgot even how long they live
 STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one: it was set
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
 RATE = "rate/"  # a note of this name and a queue's is the queue's rate
 PROBE, PROBE_TTL_S = "probe", 60.0  # the note of `probe`
+HOLDS = "holds/"  # a note of this name and a life's is the digest of the list of jobs that the node holds
+JOBS = "jobs/"  # a note of this name and a digest is a list of jobs that nodes hold: `node.holders`
+TRIGGERED = "triggered/"  # a note of this name and a job's: a host's scheduler fires the job
+GONE = "gone/"  # a note of this name and a job's says up to where the job was planned when it was removed
+RETURN_S = 3600.0  # a job that comes back within this time continues its plan instead of starting afresh
 BREAKER = "breaker/"  # a note of this name and a breaker's is what it knows; none: closed, no errors
 
 
@@ -68,10 +74,12 @@ class Store(Protocol):
     # Planning.
 
     def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
-        """Make these the app's jobs, if `seen` is still the app's generation.  A job that is new
-        starts now; one that changed or went takes back what is planned for it and not yet due, and
-        goes on from now or, where that is later (the clock was set back), from its newest instant ever
-        claimed, cancelled or pruned."""
+        """Make these the app's jobs, if `seen` is still the app's generation.  A new job starts now; one
+        that was removed less than `RETURN_S` ago continues where its plan ended.  A changed job takes back
+        the planned fires that nobody has attempted, and is planned again from the first of them: work and
+        policy of a fire always come from one revision.  It never goes back behind its newest instant ever
+        claimed, cancelled or pruned (`resume_at`).  The planned fires of a removed job stay, to be settled
+        as cancelled when they are due."""
 
     def look(self, app: str) -> Chart:
         """The app's chart, with all its marks.  Changes nothing, and waits for no other call."""
@@ -191,6 +199,22 @@ def continues(plan: Plan, mark_at: datetime) -> bool:
     """Does the plan start at or before the mark, end after it, and need no span cut in two?"""
     cut = any(fire.instants > 1 and fire.first_at and fire.first_at <= mark_at for fire in plan.fires)
     return plan.since <= mark_at < plan.until and not cut
+
+
+def resume_at(
+    now: datetime, ended_at: datetime | None, reached_at: datetime | None, first_at: datetime | None
+) -> datetime:
+    """Where the plan of a new or changed job starts.
+
+    `ended_at`: up to where it was planned before; `reached_at`: its newest instant ever claimed, cancelled or
+    pruned, which may be ahead of a clock that was set back; `first_at`: its oldest later instant that is
+    recorded and that nobody has attempted.
+    """
+    latest = max(now, reached_at or now)
+    if first_at and first_at <= now:
+        before = first_at - timedelta(seconds=1)  # instants are whole seconds
+        latest = max(before, reached_at or before)
+    return min(latest, ended_at or latest)
 
 
 def is_hook(fire: Fire) -> bool:

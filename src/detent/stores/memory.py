@@ -29,10 +29,12 @@ from detent.model import (
 )
 from detent.stores.base import (
     BREAKER,
+    GONE,
     ORPHANS_TTL_S,
     PAUSE,
     RATE,
     REMEMBER_ASKS_S,
+    RETURN_S,
     SENTENCES_MAX,
     STEP_S,
     app_of,
@@ -42,6 +44,7 @@ from detent.stores.base import (
     is_planned,
     is_spent,
     leap,
+    resume_at,
 )
 from detent.stores.entry import Entry, attempt_of, claim_of, found, is_nominal, prunable, standing, turn_of
 from detent.stores.memory_gates import Gates
@@ -83,6 +86,7 @@ class MemoryStore:
                 for job in {**marks, **revisions}:
                     self._revise(job, revisions.get(job))
                 self._generations[app] = seen + 1
+                self._ring()
             return self._chart(app)
 
     def look(self, app: str) -> Chart:
@@ -220,21 +224,31 @@ class MemoryStore:
         return Chart(instant(now), str(self._era), self._generations.get(app, 0), marks, quarantine)
 
     def _revise(self, job: str, revision: str | None) -> None:
-        mark, now = self._marks.pop(job, None), instant(self._now())
-        since = max(now, self._reached.get(job, now))  # the clock may have been set back
-        if mark and mark.revision != revision:
-            mark = Mark(min(mark.at, since), revision or "")
-            self._take_back(job, mark.at)
-        if revision is not None:
-            self._marks[job] = mark or Mark(since, revision)
+        mark, app = self._marks.get(job), app_of(job)
+        if mark and mark.revision == revision:
+            return
+        if revision is None:
+            self._notes.write(app, GONE + job, str(self._marks.pop(job).at.timestamp()), RETURN_S)
+            return
+        gone, reached = self._notes.read(app, GONE + job), self._reached.get(job)
+        ended_at = mark.at if mark else instant(float(gone)) if gone else None
+        planned = self._unattempted(job)
+        starts = [e.fire.first_at or e.fire.due_at for e in planned if e.fire.origin == "schedule"]
+        first_at = min((at for at in starts if not reached or at > reached), default=None)
+        since = resume_at(instant(self._now()), ended_at, reached, first_at)
+        self._withdraw(planned, since)
+        self._marks[job] = Mark(since, revision)
+        self._notes.write(app, GONE + job, "")
 
-    def _take_back(self, job: str, since: datetime) -> None:
-        """Forget what is planned after that instant: nobody can have claimed it."""
-        for entry in list(self._open.values()):
-            fire = entry.fire
-            untouched = entry.state == "pending" and not entry.attempt
-            if fire.job == job and untouched and is_planned(fire) and (fire.first_at or fire.due_at) > since:
+    def _withdraw(self, planned: Sequence[Entry], since: datetime) -> None:
+        for entry in planned:
+            if (entry.fire.first_at or entry.fire.due_at) > since:
                 self._shelf.remove(entry)
+
+    def _unattempted(self, job: str) -> list[Entry]:
+        """The fires that plans recorded for this job and that no node has claimed yet."""
+        ours = (entry for entry in self._open.values() if entry.fire.job == job)
+        return [e for e in ours if e.state == "pending" and not e.attempt and is_planned(e.fire)]
 
     def _record(self, fire: Fire, run_at: float) -> bool:
         if old := self._entries.get(fire.key):

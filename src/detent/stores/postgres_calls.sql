@@ -196,40 +196,58 @@ BEGIN
         IF FOUND AND given->'revisions' <> coalesce(
             (SELECT jsonb_object_agg(job, revision) FROM marks WHERE app = name), '{}') THEN
             here.wall := clock();  -- others may have claimed while we waited for our turn
-            PERFORM revise(name, given->'revisions', here.wall);
+            PERFORM revise(name, given->'revisions', here);
             UPDATE apps SET generation = seen + 1 WHERE app = name;
+            PERFORM ring(name);
         END IF;
     END IF;
     RETURN chart(here, name, marks_of(name));
 END $$;
 
--- What was a job's mark, and since when its instants are to be planned anew; the clock may have been set
--- back behind one that was claimed.  No `revised`: the job is gone.
-CREATE FUNCTION changes(name text, revisions jsonb, now float8)
-RETURNS TABLE (job text, is_known boolean, revised text, since float8) LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(m.job, r.key), m.job IS NOT NULL, r.value,
-           least(m.at, greatest(now, (SELECT reached FROM jobs WHERE jobs.job = coalesce(m.job, r.key))))
-    FROM (SELECT * FROM marks WHERE app = name) AS m
-    FULL JOIN jsonb_each_text(revisions) AS r ON r.key = m.job
-    WHERE m.revision IS DISTINCT FROM r.value
+-- Which jobs are new, changed or removed (no `revised`), and where the plan of each starts:
+-- `stores.base.resume_at`.
+CREATE FUNCTION changes(called text, revisions jsonb, here moment)
+RETURNS TABLE (job text, was_at float8, revised text, since float8) LANGUAGE sql VOLATILE AS $$
+    SELECT it.job, it.at, it.revised, least(coalesce(it.at, gone.text::float8), CASE
+        WHEN planned.first IS NULL THEN greatest(here.wall, known.reached)
+        ELSE greatest(planned.first - 1, known.reached) END)  -- instants are whole seconds
+    FROM (SELECT coalesce(m.job, r.key) AS job, m.at, r.value AS revised
+          FROM (SELECT * FROM marks WHERE app = called) AS m
+          FULL JOIN jsonb_each_text(revisions) AS r ON r.key = m.job
+          WHERE m.revision IS DISTINCT FROM r.value) AS it
+    LEFT JOIN jobs AS known ON known.job = it.job
+    LEFT JOIN notes AS gone ON gone.app = called AND gone.name = 'gone/' || it.job AND gone.expires > here.mono
+    CROSS JOIN LATERAL (
+        SELECT min(coalesce(f.first, f.due)) AS first FROM fires AS f
+        WHERE f.job = it.job AND f.state = 'pending' AND f.attempt = 0 AND f.origin = 'schedule'
+          AND coalesce(f.first, f.due) <= here.wall
+          AND coalesce(f.first, f.due) > coalesce(known.reached, '-infinity')) AS planned
 $$;
 
-CREATE FUNCTION revise(name text, revisions jsonb, now float8) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION revised(changes jsonb)
+RETURNS TABLE (job text, was_at float8, revised text, since float8) LANGUAGE sql IMMUTABLE AS $$
+    SELECT * FROM jsonb_to_recordset(changes) AS one(job text, was_at float8, revised text, since float8)
+$$;
+
+CREATE FUNCTION revise(called text, revisions jsonb, here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    changed jsonb;
 BEGIN
-    PERFORM FROM marks WHERE app = name ORDER BY job FOR UPDATE;
-    -- Nobody can have claimed what is planned after that.
-    DELETE FROM fires USING changes(name, revisions, now) AS change
-    WHERE fires.job = change.job AND change.is_known AND fires.state = 'pending' AND fires.attempt = 0
+    PERFORM FROM marks WHERE app = called ORDER BY job FOR UPDATE;
+    changed := (SELECT jsonb_agg(to_jsonb(change)) FROM changes(called, revisions, here) AS change);
+    DELETE FROM fires USING revised(changed) AS change
+    WHERE fires.job = change.job AND change.revised IS NOT NULL AND fires.state = 'pending' AND fires.attempt = 0
       AND fires.due > change.since AND coalesce(fires.first, fires.due) > change.since
       AND (fires.origin = 'schedule' OR fires.origin = 'hook' AND fires.key ~ '/on_late[^/]*$');
+    DELETE FROM marks USING revised(changed) AS change WHERE marks.job = change.job AND change.revised IS NULL;
     DELETE FROM removed WHERE job IN (SELECT jsonb_object_keys(revisions));
-    WITH change AS MATERIALIZED (SELECT * FROM changes(name, revisions, now)), gone AS (
-        DELETE FROM marks USING change WHERE marks.job = change.job AND change.revised IS NULL
-        RETURNING marks.job
-    ), kept AS (
-        INSERT INTO removed SELECT job, name FROM gone ON CONFLICT DO NOTHING
-    )
-    INSERT INTO marks SELECT job, name, since, revised FROM change WHERE revised IS NOT NULL
+    DELETE FROM notes WHERE app = called AND notes.name IN (SELECT 'gone/' || jsonb_object_keys(revisions));
+    INSERT INTO removed SELECT job, called FROM revised(changed) WHERE revised IS NULL ON CONFLICT DO NOTHING;
+    INSERT INTO notes SELECT called, 'gone/' || job, was_at::text, here.wall, 3600, here.mono + 3600
+    FROM revised(changed) WHERE revised IS NULL
+    ON CONFLICT (app, name) DO UPDATE SET
+        text = excluded.text, written = excluded.written, lasts = excluded.lasts, expires = excluded.expires;
+    INSERT INTO marks SELECT job, called, since, revised FROM revised(changed) WHERE revised IS NOT NULL
     ON CONFLICT (job) DO UPDATE SET at = excluded.at, revision = excluded.revision;
 END $$;
 

@@ -1,5 +1,7 @@
 -- How an app's jobs and their fires come to be recorded: one unbroken chain of plans for each job.
 
+local RETURN_S = 3600 -- as in `stores.base`
+
 local function chart(marks)
   local flat = {}
   for job, mark in pairs(marks) do
@@ -21,33 +23,55 @@ local function set_mark(job, mark)
   redis.call("HSET", name("marks"), job, cmsgpack.pack(mark))
 end
 
--- Forget what is planned after that instant: nobody can have claimed it.
-local function take_back(job, since)
-  local planned = redis.call("ZRANGEBYSCORE", name("open", job), "(" .. exact(since), "+inf")
-  for _, fire in ipairs(fires.fetch(planned)) do
-    local is_untouched = fire.state == "pending" and fire.attempt == 0
-    if is_untouched and fire.planned and (fire.first or fire.due) > since then
-      fires.forget(fire)
+-- The fires that plans recorded for this job and that no node has claimed yet.
+local function unattempted(job)
+  local found = {}
+  for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", name("open", job), 0, -1))) do
+    if fire.state == "pending" and fire.attempt == 0 and fire.planned then
+      found[#found + 1] = fire
     end
   end
+  return found
+end
+
+-- Where the plan of a new or changed job starts: `stores.base.resume_at`.
+local function resume_at(job, ended, planned)
+  local reached = tonumber(redis.call("HGET", name("reached"), job))
+  local since, first = math.max(wall, reached or wall), nil
+  for _, fire in ipairs(planned) do
+    local start = fire.first or fire.due
+    if fire.origin == "schedule" and start <= wall and start > (reached or -1) then
+      first = math.min(start, first or start)
+    end
+  end
+  if first then
+    since = math.max(first - 1, reached or first - 1) -- instants are whole seconds
+  end
+  return math.min(since, ended or since)
 end
 
 local function revise(job, mark, revision)
   if mark and mark.revision == revision then
     return
   end
-  -- The clock may have been set back.
-  local since = math.max(wall, tonumber(redis.call("HGET", name("reached"), job)) or wall)
-  if mark then
-    since = math.min(mark.at, since)
-    take_back(job, since)
-    fires.bring_back(redis.call("ZRANGE", name("open", job), 0, -1))
-  end
-  if revision then
-    set_mark(job, { at = since, revision = revision })
-  else
+  local gone = "gone/" .. job
+  if not revision then
     redis.call("HDEL", name("marks"), job)
+    local note = { text = exact(mark.at), written = wall, expires = mono + RETURN_S }
+    redis.call("HSET", name("notes"), gone, cmsgpack.pack(note))
+  else
+    local planned = unattempted(job)
+    local ended = mark and mark.at or tonumber(note_of(redis.call("HGET", name("notes"), gone)) or nil)
+    local since = resume_at(job, ended, planned)
+    for _, fire in ipairs(planned) do
+      if (fire.first or fire.due) > since then
+        fires.forget(fire)
+      end
+    end
+    set_mark(job, { at = since, revision = revision })
+    redis.call("HDEL", name("notes"), gone)
   end
+  fires.bring_back(redis.call("ZRANGE", name("open", job), 0, -1))
 end
 
 local function is_in_force(marks, revisions)
@@ -80,6 +104,7 @@ local function adopt(asked)
       end
     end
     world.generation = world.generation + 1
+    ring()
     marks = all_marks()
   end
   return chart(marks)

@@ -26,6 +26,7 @@ from detent.model import (
     Grants,
     Mark,
     Note,
+    Origin,
     Outcome,
     Plan,
     Query,
@@ -35,7 +36,7 @@ from detent.model import (
     Usage,
     Verdict,
 )
-from detent.stores.base import BREAKER, PAUSE, RATE, app_of, continues, is_planned
+from detent.stores.base import BREAKER, GONE, PAUSE, RATE, RETURN_S, app_of, continues, is_planned, resume_at
 from detent.stores.sqlite_book import count, find, forget_the_expired, notes, prunable, prune
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_claim import SOON_S, Far, Round, grant_again, next_in_s
@@ -74,6 +75,7 @@ class SqliteStore:
             for job in {**chart.marks, **revisions}:
                 _revise(call, job, chart.marks.get(job), revisions.get(job))
             call.db.execute(_SET_GENERATION, (app, seen + 1))
+            call.ring()
             return _chart(call, app, _marks(call, app))
 
     def look(self, app: str) -> Chart:
@@ -273,18 +275,26 @@ def _marks(call: Call, app: str) -> dict[str, Mark]:
 def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> None:
     if mark and mark.revision == revision:
         return
-    now = instant(call.now())
-    since = max(now, call.reached_of(job) or now)  # the clock may have been set back
-    if mark:
-        since = min(mark.at, since)
-        # Nobody can have claimed what is planned after that.
-        pending = call.db.execute(_NOT_YET_DUE, (job, since.timestamp(), since.timestamp())).fetchall()
-        if gone := [id for id, key, origin in pending if is_planned(Fire(key, job, since, origin=origin))]:
-            call.delete(gone)
+    app = app_of(job)
     if revision is None:
         call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
-    else:
-        _set_mark(call, job, Mark(since, revision))
+        call.write_note(app, GONE + job, str(mark.at.timestamp() if mark else 0.0), RETURN_S)
+        return
+    gone, reached_at = call.read_note(app, GONE + job), call.reached_of(job)
+    ended_at = mark.at if mark else instant(float(gone)) if gone else None
+    planned = [row for row in call.db.execute(_UNATTEMPTED, (job,)) if _is_planned(row)]
+    starts = [instant(start) for _, _, origin, start in planned if origin == "schedule"]
+    first_at = min((at for at in starts if not reached_at or at > reached_at), default=None)
+    since = resume_at(instant(call.now()), ended_at, reached_at, first_at)
+    if withdrawn := [row[0] for row in planned if row[3] > since.timestamp()]:
+        call.delete(withdrawn)
+    _set_mark(call, job, Mark(since, revision))
+    call.write_note(app, GONE + job, "")
+
+
+def _is_planned(row: tuple[int, str, Origin, float]) -> bool:
+    _, key, origin, start = row
+    return is_planned(Fire(key, "", instant(start), origin=origin))
 
 
 def _set_mark(call: Call, job: str, mark: Mark) -> None:
@@ -310,9 +320,8 @@ _SET_GENERATION = (
     "INSERT INTO apps (app, generation) VALUES (?, ?)"
     " ON CONFLICT (app) DO UPDATE SET generation = excluded.generation"
 )
-_NOT_YET_DUE = """
-SELECT id, key, origin FROM fires
-WHERE job = ? AND due > ? AND coalesce(first, due) > ? AND state = 'pending' AND attempt = 0
+_UNATTEMPTED = """
+SELECT id, key, origin, coalesce(first, due) FROM fires WHERE job = ? AND state = 'pending' AND attempt = 0
 """
 _FORGETTABLE = """
 SELECT id FROM fires WHERE key IN (SELECT value FROM json_each(?)) AND state = 'over' AND origin <> 'schedule'

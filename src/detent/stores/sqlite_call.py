@@ -328,6 +328,15 @@ class Call:
             self._read["controls", app] = dict(rows.fetchall())
         return cast(dict[str, str], self._read["controls", app])
 
+    def read_note(self, app: str, name: str) -> str | None:
+        found = self.one(
+            "SELECT text FROM notes WHERE app = ? AND name = ? AND (expires IS NULL OR expires > ?)",
+            app,
+            name,
+            self.monotonic,
+        )
+        return found[0] if found else None
+
     def write_note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
         self._read.pop(("controls", app), None)
         if text:

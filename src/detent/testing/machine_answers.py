@@ -8,7 +8,7 @@ from typing import Any
 
 from detent.core.breakers import Circuit, circuit_of
 from detent.model import Chart, Claim, Grants, Note, Row
-from detent.stores.base import BREAKER
+from detent.stores.base import BREAKER, GONE
 from detent.testing.store_checks_world import START, later
 
 
@@ -40,11 +40,15 @@ def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
 
 
 def notes_of(notes: Sequence[Note], first_fence: int) -> list[Any]:
-    """What a breaker knows may be written in several ways, and has a fence in it."""
-    return [
-        note if not note.name.startswith(BREAKER) else circuit_parts(circuit_of(note.text), first_fence)
-        for note in notes
-    ]
+    """Stores may write the state of a breaker, which has a fence in it, and the mark of a removed job in
+    several ways."""
+    return [_note_of(note, first_fence) for note in notes]
+
+
+def _note_of(note: Note, first_fence: int) -> Any:
+    if note.name.startswith(BREAKER):
+        return circuit_parts(circuit_of(note.text), first_fence)
+    return note.name if note.name.startswith(GONE) else note
 
 
 def circuit_parts(circuit: Circuit, first_fence: int) -> tuple[Any, ...]:

@@ -210,8 +210,18 @@ class TheNodesClockSaysWhatIsLate(Node):
 class NothingIsTakenBack(WatchedStore):
     """What was planned by the old schedule still runs."""
 
-    def _take_back(self, job: str, since: datetime) -> None:
+    def _withdraw(self, planned: Any, since: datetime) -> None:
         pass
+
+
+class AChangedJobKeepsItsOldPolicy(WatchedStore):
+    """What an older revision planned and is due keeps that revision's policy: the work is the new one's."""
+
+    mood = "deploy"
+
+    def _unattempted(self, job: str) -> list[Entry]:
+        now = instant(self._now())
+        return [entry for entry in super()._unattempted(job) if entry.fire.due_at > now]
 
 
 class TheMarkStaysAhead(WatchedStore):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from detent.testing.witness import BY_HAND, WatchedStore, Witness
 
 START = datetime(2026, 3, 29, 0, 0, tzinfo=UTC)
 APP = "app"
+BEAT_S = 10.0
 CALM_S, SETTLED_S = 2400.0, 1200.0
 STEPS_S = (-7200, -300, -70, -5, 5, 70, 300, 7200)  # by which the store's clock is set
 LATE_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
@@ -42,6 +44,16 @@ POLICIES = {
     "allow": (77, Policy("Allow", timeout_s=90, catch_up="all", retries=THRICE)),
     "short": (300, Policy(start_deadline_s=5, catch_up="skip", hooks=(*HOOKED, "on_late"), late_after_s=20)),
 }
+
+
+def variant_of(policy: Policy, variant: int) -> Policy:
+    """Another policy for the same job: 1 has other limits, 2 another concurrency as well."""
+    if variant == 0:
+        return policy
+    changed = policy._replace(timeout_s=policy.timeout_s + 15, claim_s=policy.claim_s + 10)
+    if variant == 2:
+        return changed._replace(concurrency="Forbid" if policy.concurrency == "Allow" else "Allow")
+    return changed
 
 
 class Fleet(NamedTuple):
@@ -103,6 +115,7 @@ class Sim:
         self.node_type, self.warden_type = node_type, warden_type
         self.jobs: dict[str, Job] = {}
         self.revisions: dict[str, dict[str, Job]] = {}
+        self.witness.revisions = self.revisions
         self.stepped_s = self.ahead_s = 0.0  # the store's clock was set by so much; and at most
         self.store = store_type(self.wall, self.loop.time, self.ring, self.revisions, self.witness)
         self.nodes: dict[str, Node] = {}
@@ -121,20 +134,23 @@ class Sim:
 
     # The manifest.
 
-    def define(self, name: str, period_s: int) -> None:
-        policy = POLICIES[name.partition("~")[0]][1]
-        job = Job(f"{APP}.{name}", Every(period_s), WORK, policy, revision=f"every {period_s}")
+    def define(self, name: str, period_s: int, variant: int = 0) -> None:
+        """The command names the revision, so that the witness sees whose work runs under whose policy."""
+        policy = variant_of(POLICIES[name.partition("~")[0]][1], variant)
+        revision = f"every {period_s} policy {variant}"
+        job = Job(f"{APP}.{name}", Every(period_s), Command((revision,)), policy, revision=revision)
         job = job._replace(hooks=dict.fromkeys(policy.hooks, WORK))
         self.jobs = self.jobs | {job.name: job}
         self.revisions.setdefault(job.name, {})[job.revision] = job
 
     def edit(self) -> None:
-        """Remove a job, or define one, as before or with another schedule."""
+        """Remove a job, or define one: as before, with another schedule or with another policy."""
         name = self.rng.choice(list(self.periods_s))
         if self.rng.random() < 0.3 and len(self.jobs) > 3:
             self.jobs = {k: job for k, job in self.jobs.items() if k != f"{APP}.{name}"}
         else:
-            self.define(name, self.periods_s[name] + self.rng.choice([0, 0, 7, 15]))
+            period_s = self.periods_s[name] + self.rng.choice([0, 0, 7, 15])
+            self.define(name, period_s, variant=self.rng.choice([0, 0, 1, 2]))
 
     # The network between a node and the store.
 
@@ -203,9 +219,17 @@ class Sim:
             warden = self.warden_type(self.loop, self.rng, self.witness)
             self.nodes[machine] = node = self.start_node(life, process, warden)
             process.spawn(node.run())
+            process.spawn(self.beat(node))
             await self.trouble(life, process)
             await self.end_life(life, node, process, warden)
             await asyncio.sleep(self.rng.choice([0.0, 1.0, self.rng.uniform(0, 200)]))
+
+    async def beat(self, node: Node) -> None:
+        """Its heartbeat, as a service sends it."""
+        while True:
+            with suppress(StoreUnavailable):
+                await node.beat()
+            await asyncio.sleep(BEAT_S)
 
     def start_node(self, life: str, process: Process, warden: SimWarden) -> Node:
         def emit(event: str, **fields: Any) -> None:
@@ -213,6 +237,7 @@ class Sim:
                 self.witness.emit(event, **fields)
 
         edges = Edges(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
+        edges = edges._replace(heartbeat=lambda: {"queues": ["default"]})
         return self.node_type(life, APP, self.jobs, edges, Pace(max_running=self.fleet.room))
 
     async def end_life(self, life: str, node: Node, process: Process, warden: SimWarden) -> None:
@@ -362,7 +387,6 @@ class Sim:
         ]
         lives.append(asyncio.create_task(self.weather()))
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
-            self.compare_loads()
             await asyncio.sleep(15)
         self.faults = False
         await asyncio.sleep(CALM_S)
@@ -375,20 +399,18 @@ class Sim:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
-    def compare_loads(self) -> None:
-        """Every node hears how much the others had of late."""
-        loads = {node: node.load() for node in self.nodes.values()}
-        for node, load in loads.items():
-            node.share.compare([*loads.values()], load)
-
     def check_in_force(self) -> None:
-        """The jobs in force are those of a node that lives, and somebody plans them."""
+        """The jobs in force are those that living nodes hold, and each of them is planned."""
+        held = [node.jobs for node in self.nodes.values()]
         in_force = {name: job.revision for name, (job, _) in self.store.shadow.in_force.items()}
-        if all(in_force != {n: job.revision for n, job in node.jobs.items()} for node in self.nodes.values()):
-            self.witness.fail("the jobs in force are nobody's")
+        if in_force.keys() != {name for jobs in held for name in jobs}:
+            self.witness.fail("the jobs in force are not those that living nodes hold")
+        for name, revision in in_force.items():
+            if not any(name in jobs and jobs[name].revision == revision for jobs in held):
+                self.witness.fail(f"{name} is in force as {revision!r}, which no living node holds")
         for name, mark in self.store._marks.items():
             if mark.at < self.now():
-                self.witness.fail(f"{name} is planned by nobody since {mark.at:%H:%M:%S}")
+                self.witness.fail(f"{name} is not planned since {mark.at:%H:%M:%S}")
 
     def run(self) -> Witness:
         asyncio.set_event_loop(self.loop)

@@ -17,7 +17,8 @@ TAKES_S = (0.1, 2, 10, 30, 80, 150)
 class SimRunning:
     """The processes of one attempt, under a warden that ends them in time."""
 
-    def __init__(self, warden: SimWarden, claim: Claim, trusted_by: float) -> None:
+    def __init__(self, warden: SimWarden, work: Work, claim: Claim, trusted_by: float) -> None:
+        self.work = work
         self.claim, self.loop, self.rng, self.witness = claim, warden.loop, warden.rng, warden.witness
         self.gone: asyncio.Future[Went] = self.loop.create_future()
         self.trusted_by, self.ending, self.alive = trusted_by, False, False
@@ -41,7 +42,7 @@ class SimRunning:
         self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
         if timeout_s := self.claim.fire.policy.timeout_s:
             self.timers.append(self.loop.call_later(timeout_s, self.stop, Outcome("timed-out")))
-        self.witness.enter(self.claim)
+        self.witness.begin(self.work, self.claim)
         if self.told:
             self.stop(self.told)
 
@@ -90,7 +91,7 @@ class SimWarden:
         self.orders: dict[SimRunning, asyncio.TimerHandle] = {}  # on their way
 
     def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
-        running = self.running_type(self, claim, trusted_by)
+        running = self.running_type(self, work, claim, trusted_by)
         self.orders[running] = self.loop.call_later(0.001, self.obey, running)
         return running
 

@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from detent.clock import instant
-from detent.core.plan import fire_at
-from detent.model import Ask, Chart, Claim, Fire, Grants, Job, Mark, Outcome
+from detent.core.plan import fire_at, lane_of
+from detent.model import Ask, Chart, Claim, Command, Fire, Grants, Job, Mark, Outcome, Work
 from detent.stores.base import leap
 from detent.stores.entry import Entry
 from detent.stores.memory import MemoryStore
@@ -59,20 +59,30 @@ class Shadow:
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
 
-    def revise(self, jobs: Mapping[str, Job], marks: Mapping[str, Mark], now: datetime) -> None:
-        """A change takes effect now, or from where planning ended if that was before."""
+    def revise(self, jobs: Mapping[str, Job], before: Mapping[str, Mark], after: Mapping[str, Mark]) -> None:
+        """A changed job's new revision reigns from where the store resumes its plan.  What is planned of a
+        removed job stays the old revision's."""
         for name in list(self.in_force | dict(jobs)):
-            old, since = self.in_force.get(name, (None, now))
             new = jobs.get(name)
+            old, since = self.in_force.get(name, (None, None))
             if old and new and old.revision == new.revision:
                 continue
-            since_claimed = max(now, self.reached.get(name, now))
-            at = min(marks[name].at, since_claimed) if old else since_claimed
-            if old:
-                self.reigns.append(Reign(old, since, at))
+            if old and since is not None:
+                end = after[name].at if new else before[name].at
+                self.reigns.append(Reign(old, since, end))
                 del self.in_force[name]
             if new:
-                self.in_force[name] = new, at
+                self.in_force[name] = new, after[name].at
+
+    def resumes_wrongly(self, name: str, before: Mark | None, after: Mark, now: datetime) -> str:
+        """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
+        reached = self.reached.get(name)
+        latest = max(now, reached or now)
+        if after.at > min(latest, before.at if before else latest):
+            return f"{name} resumes at {after.at}, and leaves out what is due before"
+        if reached and after.at < min(reached, before.at if before else reached):
+            return f"{name} resumes at {after.at}, and reached {reached} before"
+        return ""
 
     def end(self, entry: Entry, job: Job | None, at: float) -> None:
         """A span ends each of its instants."""
@@ -110,14 +120,19 @@ class WatchedStore(MemoryStore):
         chart = super().adopt(app, seen, revisions)
         if chart.generation != before.generation:
             jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
-            self.shadow.revise(jobs, before.marks, now)
+            for name, mark in chart.marks.items():
+                if before.marks.get(name, mark._replace(revision="")).revision != mark.revision:
+                    wrong = self.shadow.resumes_wrongly(name, before.marks.get(name), mark, now)
+                    if wrong:
+                        self.witness.fail(wrong)
+            self.shadow.revise(jobs, before.marks, chart.marks)
         return chart
 
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
         for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
             held = [e for e in self._lanes[lane].values() if self._live(e) and e.sentence is None]
-            if held and len(held) > held[0].fire.policy.max_running:
+            if held and len(held) > max(e.fire.policy.max_running for e in held):
                 self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
         return grants
 
@@ -130,6 +145,7 @@ class WatchedStore(MemoryStore):
         late_s = self._now() - entry.run_at
         if self.witness.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
             self.witness.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
+        self.witness.grants[entry.fire.key] += 1
         super()._grant(entry, ask)
 
     def _reach(self, fire: Fire) -> None:
@@ -186,6 +202,8 @@ class Witness:
         self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
         self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
         self.broken: list[str] = []
+        self.grants: Counter[str] = Counter()  # key -> how often it was claimed
+        self.revisions: Mapping[str, Mapping[str, Job]] = {}  # of each job, by name
 
     @property
     def failovers(self) -> int:
@@ -194,8 +212,25 @@ class Witness:
     def fail(self, what: str) -> None:
         self.broken.append(what)
 
-    def enter(self, claim: Claim) -> None:
+    def begin(self, work: Work, claim: Claim) -> None:
         """Work starts: may it?"""
+        if isinstance(work, Command) and (job := self.revisions.get(claim.fire.job, {}).get(work.words[0])):
+            self.check_revision(job, claim)
+        self.enter(claim)
+
+    def check_revision(self, job: Job, claim: Claim) -> None:
+        """Work and policy are of one revision of the job.  So is the lane, unless the fire was claimed
+        before: a retry, or a fire that was given back, stays in the lane that it was recorded with."""
+        fire = claim.fire
+        if not fire.revision:
+            return  # it was put by hand, with a policy of its own
+        if fire.policy != job.policy:
+            self.fail(f"{fire.key} runs the work of {job.revision!r} under a policy of {fire.revision!r}")
+        is_first = self.grants[fire.key] == 1
+        if fire.origin == "schedule" and is_first and fire.lane != lane_of(job):
+            self.fail(f"{fire.key} runs the work of {job.revision!r} in the lane of {fire.revision!r}")
+
+    def enter(self, claim: Claim) -> None:
         fire, lane = claim.fire, claim.fire.lane or claim.fire.key
         width, inside = fire.policy.max_running if fire.lane else 1, self.inside[lane]
         if len(inside) >= width:

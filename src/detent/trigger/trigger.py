@@ -20,7 +20,7 @@ from detent.core.lanes import LATE_S
 from detent.core.plan import fire_at, key_of, plan, rfc3339
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
-from detent.stores.base import Store, app_of
+from detent.stores.base import TRIGGERED, Store, app_of
 from detent.trigger.claims import Claims, own_queue
 from detent.trigger.ending import CONTENDED, OK, SIGNALLED, code_of
 from detent.trigger.ring import AHEAD_S, awaited, newest
@@ -72,6 +72,7 @@ class Trigger:
             if in_force.get(name) == revision:
                 return chart
             jobs = {**in_force, name: revision}
+            self._store.note(self._app, TRIGGERED + name, "by a host's scheduler")  # no living node holds it
             chart = self._learn(self._store.adopt(self._app, chart.generation, jobs))
             self._is_first = chart.marks[name].revision == revision if name in chart.marks else False
         raise StoreUnavailable(f"the jobs of {self._app} change all the time: others adopt theirs")
