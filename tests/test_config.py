@@ -323,8 +323,32 @@ def test_a_store_is_said_by_the_flag_the_environment_the_manifest_the_machine(tm
     assert store_url(own, None, {**with_machine, "DETENT_STORE": "sqlite:///env"}) == "sqlite:///env"
     assert store_url(own, None, with_machine) == "sqlite:///own"
     assert store_url(bare, None, with_machine) == store_url(None, None, with_machine) == "redis://machine"
-    assert store_url(none, None, without) == store_url(None, "", without)
     assert store_url(none, None, without) == f"sqlite:///{tmp_path}/detent/detent.db"
+
+
+@pytest.mark.parametrize(
+    ("flag", "env", "told"),
+    [
+        ("", {}, "--store is empty: name a store"),
+        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: name a store"),
+        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: name a store"),
+    ],
+)
+def test_an_empty_store_is_refused_and_does_not_mean_the_default(
+    tmp_path: Path, flag: str | None, env: dict[str, str], told: str
+) -> None:
+    manifest = load_manifest(write(tmp_path / "a.yaml", MANIFEST + "store: redis://own\n"), {})
+    for known in (manifest, None):
+        with pytest.raises(UsageError, match=told):
+            store_url(known, flag, env | {"XDG_STATE_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("text", ['store: ""', "store:", 'store: {url: ""}', "store: ${NO_SUCH:-}"])
+def test_an_empty_store_in_a_file_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ManifestError, match="store"):
+        load_manifest(write(tmp_path / "a.yaml", MANIFEST + text), {})
+    with pytest.raises(ManifestError, match="store"):
+        load_machine({"DETENT_CONFIG": str(write(tmp_path / "m.yaml", text))})
 
 
 def test_the_default_store_is_in_the_state_directory(

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from detent.config import check_source, load_machine, store_options, store_url
+from detent.config import EMPTY_STORE, check_source, load_machine, store_options, store_url
 from detent.core.manifest import Manifest
 from detent.core.text import did_you_mean, quote
 from detent.declarations import MAIN, Declared, JobOptions, declare, located, spot_of
@@ -58,7 +58,7 @@ class Detent:
         self,
         name: str,
         *,
-        store: str | Mapping[str, Any] | Store = "",
+        store: str | Mapping[str, Any] | Store | None = None,
         node: Mapping[str, Any] = _NOTHING,
         defaults: Mapping[str, Any] = _NOTHING,
         secrets: Mapping[str, str] = _NOTHING,
@@ -70,8 +70,10 @@ class Detent:
         `fire_due`."""
         self.name = name
         self._spot = spot_of(sys._getframe(1))
+        if isinstance(store, str) and not store.strip():
+            raise UsageError(f"{self._spot}: store {EMPTY_STORE}")
         self._given_store = _store_of(store)
-        settings = {"store": store if self._given_store is None else "", "node": node}
+        settings = {"store": store if self._given_store is None else None, "node": node}
         settings |= {"defaults": defaults, "secrets": secrets}
         self._settings = {field: _plain(value) for field, value in settings.items() if value}
         self._signing = (signing,) if isinstance(signing, str) else tuple(signing)
@@ -374,7 +376,7 @@ def _store_of(store: object) -> Store | None:
     """The store, where it is open; one in memory is one for all of an app."""
     if store == MEMORY:
         return open_store(MEMORY)
-    return None if isinstance(store, str | Mapping) else store  # type: ignore[return-value]
+    return None if store is None or isinstance(store, str | Mapping) else store  # type: ignore[return-value]
 
 
 def environment() -> Mapping[str, str]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 MACHINE_FILE = "/etc/detent/detent.yaml"
 MANIFEST_NAMES = ("detent.yaml", "detent.yml", "detent.toml", "detent.json")
 DATABASE = "detent.db"
+EMPTY_STORE = (
+    'is empty: name a store, as "sqlite:////var/lib/detent/detent.db" or "redis://HOST", '
+    "or leave it out to use the usual one"
+)
 ROOT_STATE = "/var/lib/detent"
 
 
@@ -84,11 +88,21 @@ def load_machine(env: Mapping[str, str]) -> Machine:
 
 def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str]) -> str:
     """The URL of the store to use.  A manifest from `load_manifest` holds the machine's store already."""
-    said = flag or env.get("DETENT_STORE")
-    if said:
+    if said := named_store(flag, env):
         return said
     settled = manifest.store.url if manifest else load_machine(env).store.get("url", "")
     return settled or f"sqlite:///{state_path(env)}/{DATABASE}"
+
+
+def named_store(flag: str | None, env: Mapping[str, str]) -> str:
+    """The store that `--store` or `$DETENT_STORE` names; "": neither is given.  An empty value is refused:
+    with a variable that is not set, each host of a fleet would get a store of its own."""
+    for name, said in (("--store", flag), ("DETENT_STORE", env.get("DETENT_STORE"))):
+        if said is not None and not said.strip():
+            raise UsageError(f"{name} {EMPTY_STORE}")
+        if said:
+            return said
+    return ""
 
 
 def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str, Any]:

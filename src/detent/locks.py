@@ -299,7 +299,7 @@ class _Asker:
     def _put(self, name: str, ttl_s: float) -> tuple[Fire, float]:
         """A fire of our own, and until when it may wait."""
         if self._ahead_s is None:
-            self._learn(self.store.adopt(self._app, -1, {}).now)
+            self._learn(self.store.look(self._app).now)
         good_until = clock.boottime() + GOOD_S - SPARE_S
         now, token = clock.instant(clock.boottime() + (self._ahead_s or 0.0)), secrets.token_hex(8)
         job = f"{self._app}.lock-{name}"

@@ -3,7 +3,7 @@
 Instants are aware UTC and end in `_at` or `_by`; durations are seconds and end in `_s`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from detent.values import Literal, NamedTuple, Protocol
@@ -298,6 +298,10 @@ class Chart(NamedTuple):
     era: str  # another era: the store may have forgotten something
     generation: int  # grows whenever the app's jobs change
     marks: Mapping[str, Mark]
+    quarantined_until: datetime | None = None  # after a new era nothing is granted before; None: it is over
+
+
+Place = tuple[datetime, str]  # of a fire in history: when it was due, and its key
 
 
 class Query(NamedTuple):
@@ -314,6 +318,9 @@ class Query(NamedTuple):
     until: datetime | None = None  # due at or before; a span counts by its last instant
     limit: int = 50
     upcoming: bool = False  # only those that wait, the next one first; else the latest due
+    keys: tuple[str, ...] = ()  # any of these
+    jobs: tuple[str, ...] = ()  # any of these
+    before: Place | None = None  # only what comes after this place, the latest due first; not with `upcoming`
 
 
 class Row(NamedTuple):
@@ -330,6 +337,15 @@ class Row(NamedTuple):
     outcome: Outcome | None = None
     stop: Outcome | None = None  # its node was told to stop, and why
     attempts: tuple[Attempt, ...] = ()
+
+
+class Found(list[Row]):
+    """The rows of one search.  A search stops after a bounded number of fires; `before` is then the place to
+    continue from, as in `Query.before`.  None: there is nothing more."""
+
+    def __init__(self, rows: Iterable[Row] = (), before: Place | None = None) -> None:
+        super().__init__(rows)
+        self.before = before
 
 
 class Note(NamedTuple):

@@ -197,3 +197,8 @@ def test_types_are_kept(world: World) -> None:
 def test_importing_detent_loads_nothing_of_an_app() -> None:
     code = "import sys, detent; sys.exit('detent.app' in sys.modules or 'asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_empty_store_is_refused_where_the_app_is_made() -> None:
+    with pytest.raises(UsageError, match=r"test_app_jobs\.py:\d+: store is empty: name a store"):
+        detent.Detent("shop", store="")

@@ -52,7 +52,7 @@ class Settled:
         ]
         self.store, self.app = store, app
         self.extract, self.load = check_manifest({"version": 2, "app": app, "jobs": jobs}).jobs
-        chart = store.adopt(app, -1, {})
+        chart = store.look(app)
         self.now = store.adopt(app, chart.generation, {job.name: job.revision for job in self.jobs}).now
         self._numbers = itertools.count(1)
 

@@ -40,7 +40,7 @@ ALL = Allowed(True, ("shop:*",), ("*",))
 
 def put(app: Detent, queue: str, kind: str, args: Any) -> str:
     """Sealed by somebody who has the secret: only who runs it can refuse it."""
-    now = app.open_store().adopt(app.name, -1, {}).now
+    now = app.open_store().look(app.name).now
     task = Task(kind, Call(""), queue=queue)
     made = message(
         task, json.dumps(args), Wish(), Stamp(app.name, now, kind + str(args)[-40:]), app.signing()
@@ -111,7 +111,7 @@ def test_it_is_off(detent_app: Detent) -> None:
             Task(kind, Call("")),
             "{}",
             Wish(),
-            Stamp("test", detent_app.open_store().adopt("test", -1, {}).now, kind),
+            Stamp("test", detent_app.open_store().look("test").now, kind),
             (),
         )
         opened = desk.open(fire, fire.due_at)

@@ -92,7 +92,7 @@ def test_a_message_whose_links_cannot_be_read_is_refused_and_nothing_breaks(
         began.append("note")
 
     detent_app.task(note)
-    stamp = Stamp(detent_app.name, detent_app.open_store().adopt(detent_app.name, -1, {}).now, "forged")
+    stamp = Stamp(detent_app.name, detent_app.open_store().look(detent_app.name).now, "forged")
     task = Task("note", Call(""))
     detent_app.open_store().put([message(task, "[]", Wish(links=WRONG[name]), stamp, ())])
     (drained,) = detent_app.drain()

@@ -30,6 +30,7 @@ from detent.model import Query, Row
 from detent.node.processes import sweep
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import mounted_at
+from detent.stores.base import find_all
 from detent.stores.opening import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +139,8 @@ class World:
     def find(self, until: float, since: float = 0.0) -> list[Row]:
         """Fires that were due by then, by the store's clock."""
         with closing(open_store(self.store.url)) as store:
-            return store.find(Query(app=APP, since=instant(since), until=instant(until), limit=ALL))
+            query = Query(app=APP, since=instant(since), until=instant(until), limit=ALL)
+            return find_all(store, query)
 
     def is_settled(self, until: float) -> bool:
         """By one look: between two, a fire could go from one state to another and back.  What is older than

@@ -32,12 +32,12 @@ class Then:
         self._behind_s = clock.wall() - instant.timestamp()
 
     def adopt(self) -> None:
-        chart = self.store.adopt(self.app, -1, {})
+        chart = self.store.look(self.app)
         ours = {name: job.revision for name, job in self.jobs.items()}
         self.store.adopt(self.app, chart.generation, ours)
 
     def plan(self) -> None:
-        chart = self.store.adopt(self.app, -1, {})
+        chart = self.store.look(self.app)
         plans = [plan(job, chart.marks[name], chart.now) for name, job in self.jobs.items()]
         self.store.advance(self.app, plans)
 

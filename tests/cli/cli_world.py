@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,13 +136,13 @@ def call(folder: Path, *words: str, **more: str) -> Said:
 
 
 @contextmanager
-def node(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `detent run`, ready, for the manifest in the folder."""
+def node(folder: Path, store: SqliteStore | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A running `detent run`, ready, for the manifest in the folder; `store`: its store, if not `try.db`."""
     log = folder / "run.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(command("run"), cwd=folder, env=environment(folder), stderr=stream)
     try:
-        until("the node has a heart", lambda: process.poll() is not None or _beats(folder))
+        until("the node has a heart", lambda: process.poll() is not None or _beats(folder, store))
         assert process.poll() is None, log.read_text()
         yield process
     finally:
@@ -155,11 +155,10 @@ def node(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
                 process.wait()
 
 
-def _beats(folder: Path) -> bool:
+def _beats(folder: Path, store: SqliteStore | None) -> bool:
     if '"event": "started"' not in (folder / "run.log").read_text():
         return False
-    store = SqliteStore(folder / "try.db")
-    try:
-        return bool(store.notes("demo", "node/"))
-    finally:
-        store.close()
+    if store:
+        return bool(store.notes(load_manifest(folder / "detent.yaml", {}).app, "node/"))
+    with closing(SqliteStore(folder / "try.db")) as own:
+        return bool(own.notes("demo", "node/"))

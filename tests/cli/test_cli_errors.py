@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from cli_world import MANIFEST, Detent, call, command, environment
 
 from detent.cli import main as cli
+from detent.stores.sqlite import SqliteStore
 
 
 def _corrupt(folder: Path) -> None:
@@ -127,3 +130,44 @@ def test_a_full_disk_for_the_answer_is_an_error(folder: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == b"detent: No space left on device\n"
+
+
+@pytest.mark.parametrize("verb", [["status"], ["run"], ["history"], ["doctor"], ["prune"]])
+def test_an_empty_store_is_refused_by_every_verb(tmp_path: Path, verb: list[str]) -> None:
+    (tmp_path / "detent.yaml").write_text(MANIFEST)
+    for said in (call(tmp_path, *verb, "--store", ""), call(tmp_path, *verb, DETENT_STORE="")):
+        assert said.code in (1, 2)
+        assert "is empty: name a store" in said.err
+    assert not (tmp_path / "state").exists() and not (tmp_path / "try.db").exists()
+
+
+@pytest.mark.parametrize("words", [["--store", ""], ["--store="]])
+def test_an_empty_store_is_refused_by_a_trigger(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "detent.yaml").write_text(MANIFEST)
+    trigger = ["trigger", "--manifest", "detent.yaml", "demo.money"]
+    for said in (call(tmp_path, *trigger, *words), call(tmp_path, *trigger, DETENT_STORE="")):
+        assert (said.code, "is empty: name a store" in said.err) == (3, True)
+
+
+@pytest.mark.parametrize("verb", [["run"], ["status"], ["prune"]])
+def test_a_store_without_permission_is_refused_at_once(tmp_path: Path, verb: list[str]) -> None:
+    closed = tmp_path / "closed"
+    (tmp_path / "detent.yaml").write_text(MANIFEST.replace("try.db", "closed/try.db"))
+    closed.mkdir()
+    with closing(SqliteStore(closed / "try.db")) as store:
+        store.look("demo")
+    (closed / "try.db").chmod(0o400)
+    words = [*_without_privilege(), *command(*verb)]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=60)
+    assert done.returncode == 1
+    assert f'may not write "{closed / "try.db"}"; run as its owner' in done.stderr.decode()
+
+
+def _without_privilege() -> list[str]:
+    """Permissions do not bind root, unless it gives that up."""
+    if os.geteuid():
+        return []
+    if not shutil.which("setpriv"):
+        pytest.skip("needs setpriv, as it runs as root")
+    given_up = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={given_up}", f"--inh-caps={given_up}"]

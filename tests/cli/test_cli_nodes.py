@@ -42,7 +42,7 @@ def test_a_node_says_what_it_is_and_serves(detent: Detent, past: Past) -> None:
     assert abs(record.pop("clock_offset_ms")) < 1000
     assert record.pop("fingerprint")
     assert record == {
-        "app": "demo", "node": "host.life", "host": "elsewhere", "pid": 7, "version": "9.9",
+        "app": "demo", "node": "host.life", "alive": True, "host": "elsewhere", "pid": 7, "version": "9.9",
         "queues": ["default", "db"], "jobs": 4, "in_force": True, "running": 1,
     }  # fmt: skip
     heads, row = rows(detent("nodes"))
@@ -85,7 +85,7 @@ def test_a_heartbeat_of_another_version_is_listed_with_what_it_says(detent: Dete
 def test_where_nobody_is_alive_that_is_said(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     assert detent("nodes") == (0, "", 'no store at "sqlite:///try.db" yet: nothing has run\n')
-    Past(folder).store.adopt("demo", -1, {})
+    Past(folder).store.look("demo")
     assert detent("nodes") == (0, "", "no node is alive: start `detent run`\n")
 
 

@@ -49,7 +49,7 @@ def test_what_was_over_long_ago_is_forgotten(
         hour = (clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         then.jobs = {"demo.money": then.jobs["demo.money"]}
         then.live(hour, GOOD)
-        then.store.adopt("demo", then.store.adopt("demo", -1, {}).generation, {})
+        then.store.adopt("demo", then.store.look("demo").generation, {})
     then.at(clock.now())
     assert len(detent("history", "money", "-o", "json").json) == 3
     assert detent("prune", *words, "-o", "json").json == [{"app": "demo", "forgotten": gone}]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,13 @@ from typing import Any
 import pytest
 from cli_terminal import Terminal, without_colours
 from cli_then import Then
-from cli_world import MANIFEST, Detent, Past, Said
+from cli_world import MANIFEST, Detent, Past, Said, call, node, until
+from tests.e2e.small_disk import fill, mounted
 
 from detent import clock
 from detent.core.plan import fire_at
-from detent.model import Outcome, Verdict
+from detent.model import Ask, Fire, Outcome, Policy, Report, Verdict
+from detent.stores.sqlite import SqliteStore
 
 GOOD, BAD = Outcome("succeeded"), Outcome("failed", "exit 3")
 
@@ -67,7 +72,8 @@ def test_for_programs_it_is_one_object(detent: Detent, past: Past) -> None:
     claim = past.claim(past.put("deadbeef", "b"))
     found = record(detent)
     assert [*found] == [
-        "well", "headline", "time", "running", "next", "failed", "late", "retrying", "paused", "nodes",
+        "well", "headline", "problems", "time", "running", "next", "failed", "late", "retrying", "paused",
+        "nodes", "unserved", "quarantined_until", "store_error",
     ]  # fmt: skip
     assert [(row["fire"], row["attempt"]) for row in found["running"]] == [(claim.fire.key, 1)]
     assert [row["due_at"] for row in found["next"]] == sorted(row["due_at"] for row in found["next"])
@@ -91,7 +97,7 @@ def test_a_job_that_was_removed_needs_nobodys_attention(detent: Detent, past: Pa
     assert "failed" in headline(detent("status"))
     lines = MANIFEST.splitlines(keepends=True)
     (folder / "detent.yaml").write_text("".join(line for line in lines if "money" not in line))
-    generation = past.store.adopt("demo", -1, {}).generation
+    generation = past.store.look("demo").generation
     kept = {name: job.revision for name, job in past.jobs.items() if name != "demo.money"}
     past.store.adopt("demo", generation, kept)
     said = detent("status")
@@ -142,19 +148,146 @@ def test_many_that_failed_are_counted_and_cut_short(detent: Detent, folder: Path
 # What is late.
 
 
-def test_a_fire_that_nobody_starts_is_late_after_a_minute(detent: Detent, past: Past) -> None:
-    due_at = clock.now().replace(microsecond=0) - timedelta(seconds=50)
-    past.store.put([fire_at(past.jobs["demo.money"], due_at)])
+def test_a_fire_that_nobody_starts_is_late_after_5_seconds(detent: Detent, past: Past) -> None:
+    past.put("deadbeef", "a")
     assert headline(detent("status")).startswith("all well")
-    older = due_at - timedelta(seconds=50)
-    past.store.put([fire_at(past.jobs["demo.report"], older)._replace(queue="db")])
+    due_at = clock.now().replace(microsecond=0) - timedelta(seconds=7)
+    past.store.put([fire_at(past.jobs["demo.report"], due_at)])
     said = detent("status")
     assert headline(said) == "demo.report is late"
     assert section(said, "late")[0][0] == "demo.report"
-    past.store.put([fire_at(past.jobs["demo.report"], older - timedelta(seconds=1))])
+    past.store.put([fire_at(past.jobs["demo.report"], due_at - timedelta(seconds=1))])
     [late] = record(detent)["late"]
     assert (late["job"], late["times"]) == ("report", 2)
-    assert "no living node serves its queue db" in said.out
+
+
+def test_a_job_is_late_when_it_says_so_and_a_fire_that_queues_for_its_lane_after_a_minute(
+    detent: Detent, past: Past
+) -> None:
+    money = past.jobs["demo.money"]
+    patient = money._replace(policy=money.policy._replace(late_after_s=60.0, concurrency="Allow"))
+    ago_s = clock.now().replace(microsecond=0) - timedelta(seconds=30)
+    queued = past.jobs["demo.report"]._replace(policy=money.policy._replace(concurrency="Queue"))
+    holder = fire_at(queued, ago_s)
+    past.store.put([holder])
+    past.claim(holder)
+    past.store.put([fire_at(queued, ago_s + timedelta(seconds=1)), fire_at(patient, ago_s)])
+    assert headline(detent("status")).startswith("all well")
+
+
+def test_a_queue_that_no_living_node_serves_is_a_problem(detent: Detent, past: Past) -> None:
+    now = clock.now().replace(microsecond=0)
+    past.store.put([fire_at(past.jobs["demo.money"], now)._replace(queue="db")])
+    past.store.put([_message("a", "mail"), _message("b", "mail^low"), _message("c", "default")])
+    past.store.put([_message("d", "lock/1"), _message("e", "sms")], delay_s=3600)
+    said = detent("status")
+    assert headline(said).startswith("no living node serves the queues db, mail and sms: start")
+    assert section(said, "queue without a node") == [
+        ["db", "1", "demo"],
+        ["mail", "2", "demo"],
+        ["sms", "1", "demo"],
+    ]
+    past.beat(queues=["default", "db", "mail", "sms"])
+    assert headline(detent("status")).startswith("all well")
+    assert record(detent)["unserved"] == []
+
+
+def _message(token: str, queue: str) -> Fire:
+    key, policy = f"demo.task@{token}", Policy(concurrency="Allow")
+    return Fire(key, "demo.task", clock.now(), queue=queue, policy=policy, origin="push")
+
+
+def test_a_message_that_waits_for_a_minute_is_late_however_many_are_newer(detent: Detent, past: Past) -> None:
+    past.store.put([_message("old", "default")])
+    with closing(sqlite3.connect("try.db")) as db:
+        db.execute("UPDATE fires SET run_at = run_at - 70")
+        db.commit()
+    past.store.put([_message(f"new-{n}", "default") for n in range(3000)])
+    [late] = record(detent)["late"]
+    assert (late["job"], late["reason"]) == ("task", "3,001 messages of queue default wait")
+
+
+# The store, and whether its nodes live.
+
+
+def test_a_job_that_runs_often_does_not_hide_one_that_failed(detent: Detent, past: Past) -> None:
+    past.over("money", "a", BAD, 3000)
+    many = [past.put("deadbeef", f"t{n}", 10) for n in range(2100)]
+    ask = Ask("demo", "host.other", 1, limit=2100)
+    claims = past.store.claim(ask).claims
+    assert len(claims) == len(many)
+    past.store.finish([Report(claim, Verdict(GOOD)) for claim in claims])
+    assert headline(detent("status")).startswith("demo.money failed")
+
+
+def test_a_quarantine_after_a_lost_epoch_is_shown_with_its_end(
+    detent: Detent, past: Past, folder: Path
+) -> None:
+    past.over("money", "a", GOOD, 10)
+    past.store.close()
+    copy = folder / "copy.db"
+    shutil.copy(folder / "try.db", copy)
+    copy.replace(folder / "try.db")
+    said = detent("status")
+    assert re.match(r"QUARANTINE: the store was restored.*nothing starts before .*in \d+ s", headline(said))
+    found = record(detent)
+    assert found["well"] is False and found["quarantined_until"] > found["time"]
+
+
+def test_a_monitor_goes_by_the_exit_code(detent: Detent, past: Past) -> None:
+    assert detent("status", "--exit-code").code == 0
+    past.over("money", "a", BAD, 10)
+    assert detent("status").code == 0
+    assert detent("status", "--exit-code").code == detent("status", "--exit-code", "-o", "json").code == 1
+
+
+def test_a_node_of_this_host_that_was_killed_is_dead_at_once(tmp_path: Path) -> None:
+    (tmp_path / "detent.yaml").write_text(MANIFEST)
+    with node(tmp_path) as process:
+        assert call(tmp_path, "status", "--exit-code").code == 0
+        process.kill()
+        process.wait()
+        said = until("the warden ends", lambda: _unless_well(call(tmp_path, "status", "--exit-code")))
+    assert said.out.startswith("NO NODE IS ALIVE")
+    assert section(said, "node")[0][-1] == "dead"
+    nodes = call(tmp_path, "nodes", "-o", "json").json
+    assert [one["alive"] for one in nodes] == [False]  # it was heard of less than half a minute ago
+    assert "no node is alive" in call(tmp_path, "nodes").err
+
+
+def _unless_well(said: Said) -> Said | None:
+    return said if said.code else None
+
+
+def test_a_node_that_another_app_buried_is_gone_at_once(tmp_path: Path) -> None:
+    for app in ("demo", "other"):
+        (tmp_path / app).mkdir()
+        manifest = MANIFEST.replace("app: demo", f"app: {app}")
+        (tmp_path / app / "detent.yaml").write_text(manifest.replace("try.db", "../try.db"))
+    store = SqliteStore(tmp_path / "try.db")
+    with node(tmp_path / "demo", store) as process, node(tmp_path / "other", store):
+        process.kill()
+        process.wait()
+        until("it is buried", lambda: not store.notes("demo", "node/"))
+        assert call(tmp_path / "demo", "status").out.startswith("NO NODE IS ALIVE")
+        assert call(tmp_path / "other", "status", "--exit-code").code == 0
+    store.close()
+
+
+@pytest.mark.root
+def test_a_store_whose_disk_is_full_is_a_problem(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "4m") as disk:
+        (disk / "detent.yaml").write_text(MANIFEST)
+        past = Past(disk)
+        past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+        past.beat()
+        assert call(disk, "status", "--exit-code").code == 0
+        fill(disk / "filler")
+        said = call(disk, "status", "--exit-code", "-o", "json")
+        assert said.code == 1
+        assert said.json["headline"].startswith("THE STORE ACCEPTS NO WRITES: the disk of the store")
+        assert "is full" in said.json["store_error"]
+        past.store.close()
 
 
 def test_a_late_fire_names_the_one_that_it_waits_for(detent: Detent, past: Past) -> None:

@@ -29,6 +29,7 @@ from detent.core.plan import manual_fire
 from detent.model import Query, Row
 from detent.node.processes import sweep
 from detent.node.wardenry import kernel
+from detent.stores.base import find_all
 from detent.stores.opening import open_store
 
 PATIENCE_S = 60.0  # for what comes within a second or two on an idle machine
@@ -240,7 +241,7 @@ class Fleet:
     def find(self, **query: Any) -> list[Row]:
         """Rows by due instant, oldest first."""
         with closing(open_store(self.url)) as store:
-            return store.find(Query(app="t", limit=100_000, **query))[::-1]
+            return find_all(store, Query(app="t", limit=100_000, **query))[::-1]
 
     def row(self, key: str) -> Row:
         return self.find(key=key)[0]
@@ -256,7 +257,7 @@ class Fleet:
     def is_planned_until(self, name: str, until: datetime) -> bool:
         """Is the job's mark there, or later?"""
         with closing(open_store(self.url)) as store:
-            mark = store.adopt("t", -1, {}).marks.get(f"t.{name}")
+            mark = store.look("t").marks.get(f"t.{name}")
         return mark is not None and mark.at >= until
 
     def clear_up(self) -> None:

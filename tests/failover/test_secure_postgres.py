@@ -78,7 +78,7 @@ def test_a_server_with_a_certificate_and_a_user_with_a_password(secured: Secured
 )
 def test_who_is_turned_away_is_told_what_to_do(secured: Secured, given: dict[str, str], said: str) -> None:
     with pytest.raises(StoreMismatch, match=said) as error:
-        open_store(secured.url(**given)).adopt("a", -1, {})
+        open_store(secured.url(**given)).look("a")
     assert "wrong" not in str(error.value)
 
 
@@ -86,7 +86,7 @@ def test_a_certificate_of_a_stranger_is_refused(secured: Secured, tmp_path: Path
     stranger = Authority(tmp_path)
     url = secured.url(options=f"sslmode=verify-full&sslrootcert={stranger.file}")
     with pytest.raises(StoreMismatch, match="certificate verify failed: name the authority"):
-        open_store(url).adopt("a", -1, {})
+        open_store(url).look("a")
 
 
 # Behind a pooler.

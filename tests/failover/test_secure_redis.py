@@ -71,9 +71,9 @@ def test_what_is_wrong_with_a_certificate_is_said(secured: Secured, tmp_path: Pa
         ("localhost", secured.options, "mismatch, .*'localhost'; write the name that it is for into the URL"),
     ):
         with pytest.raises(StoreMismatch, match=said):
-            open_store(f"rediss://:secret@{host}:{secured.port}?{options}").adopt("a", -1, {})
+            open_store(f"rediss://:secret@{host}:{secured.port}?{options}").look("a")
     with pytest.raises(UsageError, match="the ssl_ca_certs of its URL is no file"):
-        open_store(f"rediss://127.0.0.1:{secured.port}?ssl_ca_certs=/nowhere.pem").adopt("a", -1, {})
+        open_store(f"rediss://127.0.0.1:{secured.port}?ssl_ca_certs=/nowhere.pem").look("a")
 
 
 def test_sentinels_are_asked_by_tls_too(secured: Secured, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_sentinels_are_asked_by_tls_too(secured: Secured, tmp_path: Path) -> Non
     with closing(open_store(url, key_prefix="guarded:")) as store:
         _use(store)
     with pytest.raises(StoreMismatch, match="certificate is refused"):
-        open_store(f"rediss+sentinel://127.0.0.1:{port}/main").adopt("a", -1, {})
+        open_store(f"rediss+sentinel://127.0.0.1:{port}/main").look("a")
     assert plain != secured.port
     sentinel.end()
 

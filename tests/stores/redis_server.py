@@ -106,6 +106,10 @@ class RedisServer:
         with redis.Redis(port=self.port, socket_timeout=PATIENCE_S) as client:
             return client.execute_command(*command)
 
+    def commands_run(self) -> int:
+        """How many commands it has carried out, those of scripts included."""
+        return sum(told["calls"] for told in self.call("INFO", "commandstats").values())
+
     def url_without_functions(self) -> str:
         """For a user to whom the server is as one of version 6.2: it keeps no functions."""
         self.call("ACL", "SETUSER", "older", "on", ">old", "allkeys", "+@all", "-fcall", "-function")

@@ -37,7 +37,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 def _live(store: Store, name: str) -> None:
     """A host that comes and goes: jobs of its own, a life, a heartbeat."""
     jobs = [f"a.b/{name}-{number}" for number in range(20)]
-    chart = store.adopt("a", -1, {})
+    chart = store.look("a")
     store.adopt("a", chart.generation, dict.fromkeys(jobs, "1"))
     store.put([fire(f"{job}@1", "Forbid", origin="schedule") for job in jobs])
     store.note("a", f"node/{name}", "here", ttl_s=30.0)

@@ -171,7 +171,7 @@ def test_attempts_are_forgotten_with_their_fire(server: Server, store: PostgresS
 def test_what_waits_behind_an_open_breaker_is_put_off_a_part_at_a_time(store: PostgresStore) -> None:
     store.put([message(f"a.b@{n:05}", breaker="smtp") for n in range(2_000)])
     store.put([message("a.c@1")])
-    opened = store.adopt("a", -1, {}).now.timestamp()
+    opened = store.look("a").now.timestamp()
     store.note("a", BREAKER + "smtp", circuit_text(Circuit(5, opened)))
     node, granted = Asker(store), Asker(store, "n2").ask(limit=10)
     while not granted.claims:

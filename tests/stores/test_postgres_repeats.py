@@ -36,7 +36,7 @@ def test_the_clock_is_not_set_right_beside_a_call_that_goes_by_it(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
     clocked.put([fire("a.b@1"), fire("a.c@1", queue="db")])
-    chart = clocked.adopt("a", -1, {})
+    chart = clocked.look("a")
     known = {"era": chart.era, "mono": clock.wall()}
     clock.pass_time(HOLE_S)
     late = {"memory": known | {"least": 0.0, "most": 0.1}}

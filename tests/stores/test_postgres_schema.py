@@ -48,7 +48,7 @@ def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) 
         with closing(PostgresStore(server.url, name)) as store:
             gate.wait(PATIENCE_S)
             store.put([fire(f"a.b@{number}")])
-            return store.adopt("a", -1, {}).era
+            return store.look("a").era
 
     with ThreadPoolExecutor(THREADS) as pool:
         eras = set(pool.map(open_and_put, range(THREADS)))
@@ -169,10 +169,10 @@ def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_l
     server: Server, store: PostgresStore
 ) -> None:
     store.put([fire("a.b@1")])
-    era, old = store.adopt("a", -1, {}).era, Asker(store).claim_one()
+    era, old = store.look("a").era, Asker(store).claim_one()
     server.sql(f"DROP SCHEMA {schema_of(store)} CASCADE")
     assert store.put([fire("a.b@1")]) == [True]
-    assert store.adopt("a", -1, {}).era != era
+    assert store.look("a").era != era
     granted = Asker(store, "n2").ask()
     assert granted.claims == ()
     assert 25 < granted.next_in_s <= 30
@@ -200,7 +200,7 @@ def test_a_prefix_that_names_no_schema_is_refused(prefix: str) -> None:
 )
 def test_no_message_holds_a_password(url: str, error: type[Exception]) -> None:
     with pytest.raises(error) as raised:
-        open_store(url).adopt("a", -1, {})
+        open_store(url).look("a")
     assert "s3cret" not in str(raised.value)
     assert "postgresql:" in str(raised.value)
 

@@ -107,7 +107,7 @@ def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(
     frozen = FakeClock()
     with closing(another(clocked, frozen)) as sleeper:
         for store in (clocked, sleeper):
-            store.adopt("a", -1, {})
+            store.look("a")
         frozen.step_wall(61)
         frozen.pass_time(0.5)
         clock.pass_time(61.5)
@@ -123,7 +123,7 @@ def test_a_caller_whose_own_clock_stood_still_frees_no_place_of_a_rate(
     frozen, rate = FakeClock(), Rate(3, 60.0)
     with closing(another(clocked, frozen)) as sleeper:
         for store in (clocked, sleeper):
-            store.adopt("a", -1, {})
+            store.look("a")
         frozen.step_wall(61)
         frozen.pass_time(0.5)
         clock.pass_time(61.5)
@@ -224,7 +224,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
     store = PostgresStore(primary.url)
     store.put([fire("a.b@1"), fire("a.c@1")])
     first = Asker(store).claim_one(limit=1)
-    era = store.adopt("a", -1, {}).era
+    era = store.look("a").era
 
     (durable, failover), rows = promise_of(primary.url), upkeep_of(primary.url)
     assert (durable.state, failover.state, rows) == ("ok", "weak", ())
@@ -242,7 +242,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
         store.put([fire("a.b@2")])
     primary.start()
     assert renew(store, first) is None
-    assert store.adopt("a", -1, {}).era == era
+    assert store.look("a").era == era
     assert Asker(store, "n2").claim_one(limit=1).fence > first.fence
 
     store.put([fire("a.d@1")])  # with a synchronous standby: it is there, too
@@ -250,7 +250,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
     standby.promote()
     with closing(PostgresStore(standby.url)) as other:
         wait_until(lambda: _answers(other))
-        assert other.adopt("a", -1, {}).era != era
+        assert other.look("a").era != era
         assert renew(other, first) is None, "what is remembered goes on"
         calm = Asker(other, "n3").ask()
         assert calm.claims == ()
@@ -264,7 +264,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
 
 def _answers(store: PostgresStore) -> bool:
     try:
-        store.adopt("a", -1, {})
+        store.look("a")
     except StoreUnavailable:
         return False
     return True

@@ -42,7 +42,7 @@ def test_only_plain_urls_are_taken(url: str, is_plain: bool) -> None:
 def test_what_is_put_by_one_way_is_found_by_the_other(server: RedisServer) -> None:
     url = f"redis://:secret@127.0.0.1:{server.port}/2"
     brief, usual = open_store(url, is_brief=True), open_store(url)
-    fire = Fire(key="t.a@x", job="t.a", due_at=brief.adopt("t", -1, {}).now, payload="ü" * 100_000)
+    fire = Fire(key="t.a@x", job="t.a", due_at=brief.look("t").now, payload="ü" * 100_000)
     assert brief.put([fire]) == [True]
     assert [row.fire.payload for row in usual.find(Query(key="t.a@x"))] == ["ü" * 100_000]
     brief.close()
@@ -54,10 +54,10 @@ def test_what_is_put_by_one_way_is_found_by_the_other(server: RedisServer) -> No
 def test_a_wrong_password_and_a_server_that_is_away_are_told_apart(server: RedisServer) -> None:
     for url in (f"redis://:wrong@127.0.0.1:{server.port}", f"redis://127.0.0.1:{server.port}"):
         with pytest.raises(StoreMismatch, match="refuses the user or the password") as raised:
-            open_store(url, is_brief=True).adopt("t", -1, {})
+            open_store(url, is_brief=True).look("t")
         assert "wrong" not in str(raised.value)
     with pytest.raises(StoreUnavailable, match="does not answer"):
-        open_store(f"redis://127.0.0.1:{free_port()}", is_brief=True).adopt("t", -1, {})
+        open_store(f"redis://127.0.0.1:{free_port()}", is_brief=True).look("t")
 
 
 def test_who_waits_for_replicas_is_told_that_there_are_none(server: RedisServer) -> None:

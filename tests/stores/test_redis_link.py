@@ -70,6 +70,8 @@ def test_sentinels_may_have_a_password_of_their_own() -> None:
         ("redis://me:secret@h?socket_timeout=long", "socket_timeout"),
         ("redis+cluster://:secret@h:port", "is no host with a port"),
         ("redis+nothing://:secret@h", "no such kind of store"),
+        ("redis:secret", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
+        ("redis://:sec/secret@h", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
     ],
 )
 def test_a_url_that_names_none_is_refused_without_its_password(url: str, said: str) -> None:
@@ -80,7 +82,7 @@ def test_a_url_that_names_none_is_refused_without_its_password(url: str, said: s
 
 def test_an_option_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UsageError, match="an option of its URL is unknown"):
-        open_store("redis://h?colour=red").adopt("a", -1, {})
+        open_store("redis://h?colour=red").look("a")
 
 
 def test_a_prefix_that_would_scatter_an_app_is_refused() -> None:
@@ -108,7 +110,7 @@ def test_sentinels_tell_who_is_the_master(server: RedisServer, tmp_path: Path) -
         assert keys(Asker(store).claim()) == ["a.b@1"]
     assert server.call("EXISTS", "{detent:a}:world")
     with pytest.raises(StoreUnavailable, match='the Redis "other" of the Sentinels at 127'):
-        open_store(f"redis+sentinel://127.0.0.1:{sentinel.port}/other").adopt("a", -1, {})
+        open_store(f"redis+sentinel://127.0.0.1:{sentinel.port}/other").look("a")
     sentinel.end()
 
 

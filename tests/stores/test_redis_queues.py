@@ -61,11 +61,6 @@ def _messages(count: int, queue: str = "mail", policy: Policy = ALLOW, **fields:
     ]
 
 
-def _work(server: RedisServer) -> int:
-    """How many commands the server has carried out, those of scripts included."""
-    return sum(told["calls"] for told in server.call("INFO", "commandstats").values())
-
-
 def _calls(server: RedisServer, command: str) -> int:
     return int(server.call("INFO", "commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
@@ -84,9 +79,9 @@ def test_a_long_queue_costs_an_ask_for_another_nothing(server: RedisServer, stor
     for pushed in (1, 10, MANY):  # the first tells the server the script
         store.put(_messages(pushed, "slow"))
         store.put(_messages(1, f"quick-{pushed}"))
-        before = _work(server)
+        before = server.commands_run()
         assert len(node.claim(queues=with_levels([f"quick-{pushed}"]))) == 1
-        costs.append(_work(server) - before)
+        costs.append(server.commands_run() - before)
     assert costs[1] == costs[2]
 
 
@@ -111,11 +106,11 @@ def test_one_dead_among_many_is_found_by_an_index(server: RedisServer, store: Re
     claims = node.claim(limit=MANY, queues=["mail"])
     _answers(store, claims[MANY // 2], verdict=OVER)
     _answers(store, *claims[: MANY // 2], *claims[MANY // 2 + 1 :])
-    before = _work(server)
+    before = server.commands_run()
     dead = store.find(Query(app="a", state="over", queues=("mail",), kinds=("failed", "lost")))
     assert [one.fire.key for one in dead] == [claims[MANY // 2].fire.key]
     assert dead[0].attempts[0].outcome == OVER.outcome
-    assert _work(server) - before < 50
+    assert server.commands_run() - before < 50
     assert store.forget([dead[0].fire.key]) == 1
     assert store.find(Query(app="a", state="over", queues=("mail",), kinds=("failed",))) == []
 
@@ -125,12 +120,12 @@ def test_what_is_open_is_found_behind_much_that_is_over(server: RedisServer, sto
     _answers(store, *Asker(store).claim(limit=MANY, queues=["mail^high"]))
     store.put(_messages(2))
     held = Asker(store, "n2").claim(limit=1, queues=["mail"])
-    before = _work(server)
+    before = server.commands_run()
     assert [one.fire.key for one in store.find(Query(app="a", state="claimed"))] == keys(held)
     assert [one.fire.key for one in store.find(Query(queues=("mail",), state="pending"))] == [
         "a.b@mail-00001"
     ]
-    assert _work(server) - before < 60
+    assert server.commands_run() - before < 60
     assert len(store.find(Query(job="a.b", queues=("mail^high",), limit=2 * MANY))) == MANY
 
 
@@ -189,7 +184,7 @@ def test_versions_that_know_no_rates_do_not_find_messages(server: RedisServer, s
 
 
 def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -> None:
-    now = store.adopt("a", -1, {}).now
+    now = store.look("a").now
     store.put(_messages(1, start_by=now), delay_s=5)
     clock.pass_time(6)
     claim = Asker(store).claim_one(queues=["mail"])

@@ -49,11 +49,11 @@ def opened(server: RedisServer, clock: FakeClock, **options: Any) -> RedisStore:
 def test_a_restart_with_its_data_is_a_new_era(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
     store.put([fire("a.b@1"), fire("a.c@1")])
-    old, era = Asker(store).claim_one(limit=1), store.adopt("a", -1, {}).era
+    old, era = Asker(store).claim_one(limit=1), store.look("a").era
     server.restart()
     node = Asker(opened(server, clock), "n2")
     assert node.claim() == [], "it is calm, although nobody told it of the older era"
-    assert store.adopt("a", -1, {}).era != era
+    assert store.look("a").era != era
     assert renew(store, old) is None
     clock.pass_time(TTL_S + 1)
     lost, other = sorted(node.claim(), key=lambda claim: claim.fire.key)
@@ -66,10 +66,10 @@ def test_a_server_that_lost_everything_grants_nothing_that_may_still_be_trusted(
 ) -> None:
     store = opened(server, clock)
     store.put([fire("a.b@1")])
-    old, era = Asker(store).claim_one(), store.adopt("a", -1, {}).era
+    old, era = Asker(store).claim_one(), store.look("a").era
     server.restart(forget=True)
     clock.pass_time(1)
-    assert store.adopt("a", -1, {}).era != era
+    assert store.look("a").era != era
     newcomer = Asker(opened(server, clock), "n2")
     newcomer.store.put([fire("a.b@1")])
     assert newcomer.claim() == []
@@ -83,10 +83,10 @@ def test_a_server_that_lost_everything_grants_nothing_that_may_still_be_trusted(
 
 def test_a_flush_is_a_new_era_too(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
-    era = store.adopt("a", -1, {}).era
+    era = store.look("a").era
     server.call("FLUSHALL")
     clock.pass_time(1)
-    assert store.adopt("a", -1, {}).era != era
+    assert store.look("a").era != era
 
 
 # It loses an answer.
@@ -116,16 +116,16 @@ def test_a_lost_answer_loses_no_grant(server: RedisServer) -> None:
 def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
     store = RedisStore(f"redis://me:secret@127.0.0.1:{free_port()}")
     with pytest.raises(StoreUnavailable, match=r"the Redis at 127\.0\.0\.1:.* does not answer") as error:
-        store.adopt("a", -1, {})
+        store.look("a")
     assert "secret" not in str(error.value)
 
 
 def test_a_server_that_does_not_answer_is_given_up(server: RedisServer) -> None:
     store = RedisStore(f"{server.url}?socket_timeout=0.2")
-    store.adopt("a", -1, {})
+    store.look("a")
     server.call("CLIENT", "PAUSE", 700, "ALL")
     with pytest.raises(StoreUnavailable):
-        store.adopt("a", -1, {})
+        store.look("a")
 
 
 # It refuses.
@@ -147,14 +147,14 @@ def test_a_wrong_password_is_refused_and_not_repeated(server: RedisServer) -> No
     server.call("CONFIG", "SET", "requirepass", "right")
     store = RedisStore(server.url.replace("//", "//:secret@"))
     with pytest.raises(StoreMismatch, match="refuses the user or the password") as error:
-        store.adopt("a", -1, {})
+        store.look("a")
     assert "secret" not in str(error.value)
 
 
 def test_an_evicting_server_is_refused(server: RedisServer) -> None:
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with pytest.raises(StoreMismatch, match=r"maxmemory-policy allkeys-lru, .* set it to noeviction"):
-        RedisStore(server.url).adopt("a", -1, {})
+        RedisStore(server.url).look("a")
 
 
 def test_a_full_server_is_away_and_nothing_is_half_done(server: RedisServer) -> None:
@@ -171,11 +171,11 @@ def test_a_full_server_is_away_and_nothing_is_half_done(server: RedisServer) -> 
 @pytest.mark.parametrize("head", ["'\\217\\80' .. string.rep('x', 80) .. ", ""])
 def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
     store = RedisStore(server.url)
-    store.adopt("a", -1, {})
+    store.look("a")
     other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
     server.call("EVAL", other, 1, "{detent:a}:world")
     with pytest.raises(StoreMismatch, match="otherwise: upgrade the older one"):
-        store.adopt("a", -1, {})
+        store.look("a")
 
 
 # It has replicas.
@@ -184,7 +184,7 @@ def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
 def test_a_read_only_replica_is_refused(server: RedisServer, tmp_path: Path) -> None:
     replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {server.port}")
     with pytest.raises(StoreMismatch, match="is a read-only replica: name its master"):
-        RedisStore(replica.url).adopt("a", -1, {})
+        RedisStore(replica.url).look("a")
     replica.end()
 
 
@@ -352,7 +352,7 @@ def test_a_step_of_the_servers_clock_expires_no_claim(skewed: tuple[RedisServer,
     server, file = skewed
     store = RedisStore(server.url)
     store.put([fire("a.b@1")])
-    began = store.adopt("a", -1, {}).now
+    began = store.look("a").now
     claim = Asker(store).claim_one()
     for hours in (70, -70):
         with file.open("r+b") as skew:
@@ -369,7 +369,7 @@ def test_a_step_of_the_servers_clock_expires_no_claim(skewed: tuple[RedisServer,
 
 
 def _hours_since(began: datetime, store: RedisStore) -> int:
-    return round((store.adopt("a", -1, {}).now - began) / timedelta(hours=1))
+    return round((store.look("a").now - began) / timedelta(hours=1))
 
 
 def _until(look: Callable[[], object]) -> None:

@@ -82,7 +82,7 @@ def test_an_open_breaker_puts_off_a_few_hundred_at_once_and_holds_up_no_other_qu
     _, store = pair.stores
     store.put([message(number, policy=SMTP) for number in range(2 * PUT_OFFS_MAX + 9)])
     store.put([message(9000, "other")])
-    node, now = Asker(store), store.adopt("a", -1, {}).now
+    node, now = Asker(store), store.look("a").now
     for asked in (1, 2, 3):
         grants = node.ask(queues=(*MAIL, "other"))
         assert [claim.fire.queue for claim in grants.claims] == ["other"] * (asked == 1)

@@ -137,7 +137,7 @@ def test_a_retry_is_due_after_a_boot_when_it_would_have_been(host: Host) -> None
     finish(store, Asker(store).claim_one(), AGAIN)
     before = row(store, "a.b@1").run_at
     store = host.reboot(away_s=5)
-    store.adopt("a", -1, {})
+    store.look("a")
     assert row(store, "a.b@1").run_at == before
 
 
@@ -173,11 +173,11 @@ def test_this_machine_knows_its_boot() -> None:
 def test_a_restored_file_is_a_new_era_with_higher_fences_and_a_calm(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1"), fire("a.b@2")])
-    old, era = Asker(store).claim_one(limit=1), store.adopt("a", -1, {}).era
+    old, era = Asker(store).claim_one(limit=1), store.look("a").era
     store.close()
     host.restore()
     node = Asker(store, "n2")
-    assert store.adopt("a", -1, {}).era != era
+    assert store.look("a").era != era
     assert node.claim() == []
     assert node.ask().next_in_s == TTL_S
     assert renew(store, old) is None, "what the file remembers is renewed"
@@ -188,10 +188,10 @@ def test_a_restored_file_is_a_new_era_with_higher_fences_and_a_calm(host: Host) 
 
 def test_the_same_file_is_the_same_era(host: Host) -> None:
     store = host.open()
-    era = store.adopt("a", -1, {}).era
+    era = store.look("a").era
     store.close()
-    assert host.open().adopt("a", -1, {}).era == era
-    assert host.reboot().adopt("a", -1, {}).era == era
+    assert host.open().look("a").era == era
+    assert host.reboot().look("a").era == era
 
 
 def test_a_file_that_is_replaced_under_an_open_store_is_noticed(host: Host) -> None:
@@ -201,7 +201,7 @@ def test_a_file_that_is_replaced_under_an_open_store_is_noticed(host: Host) -> N
     store.close()
     host.restore()
     other.put([fire("a.b@2")])
-    eras = {one.adopt("a", -1, {}).era for one in (store, other, host.open())}
+    eras = {one.look("a").era for one in (store, other, host.open())}
     assert len(eras) == 1
     assert {one.fire.key for one in store.find(Query())} == {"a.b@1", "a.b@2"}
 
@@ -224,11 +224,11 @@ def test_a_file_that_is_deleted_under_an_open_store_is_made_again(host: Host) ->
     store, other = host.open(), host.open()
     store.put([fire("a.b@1")])
     other.find(Query())
-    era = store.adopt("a", -1, {}).era
+    era = store.look("a").era
     host.path.unlink()
     assert store.put([fire("a.b@2")]) == [True]
     assert [one.fire.key for one in other.find(Query())] == ["a.b@2"]
-    assert store.adopt("a", -1, {}).era != era
+    assert store.look("a").era != era
 
 
 def test_a_new_file_grants_at_once_unless_nodes_of_a_deleted_one_may_be_there(host: Host) -> None:
@@ -279,8 +279,8 @@ def test_a_step_that_another_process_noticed_is_not_taken_twice(host: Host) -> N
     finish(store, Asker(store).claim_one(), AGAIN)
     before = row(store, "a.b@1").run_at
     host.clock.step_wall(100)
-    store.adopt("a", -1, {})
-    other.adopt("a", -1, {})
+    store.look("a")
+    other.look("a")
     after = row(other, "a.b@1").run_at
     assert before and after
     assert (after - before).total_seconds() == 100
@@ -301,5 +301,5 @@ def test_reading_leaves_the_file_as_it_is(host: Host) -> None:
     for _ in range(5):
         store.find(Query())
         store.notes("a")
-        store.adopt("a", -1, {})
+        store.look("a")
     assert log.stat().st_size == before

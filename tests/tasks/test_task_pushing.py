@@ -18,6 +18,7 @@ from detent.core.messages import rules_of
 from detent.model import Fire, Query
 from detent.queueing.tasks import TaskFunction
 from detent.queueing.tokens import _COUNT_MAX, TOKENS, Tokens
+from detent.stores.base import find_all
 from detent.testing import FakeClock, app_in_memory
 
 Task = TaskFunction[..., Any, Any]
@@ -33,7 +34,7 @@ def sending(app: Detent, **options: Any) -> Task:
 
 
 def fires_of(app: Detent) -> list[Fire]:
-    rows = app.open_store().find(Query(app=app.name, limit=100_000))
+    rows = find_all(app.open_store(), Query(app=app.name, limit=100_000))
     return sorted((row.fire for row in rows), key=lambda fire: fire.key)
 
 
@@ -131,9 +132,9 @@ def test_the_stores_clock_is_asked_once_and_reckoned_then(shop: Detent) -> None:
     send.push("a")
     advance, asked = store.advance, list[str]()
     store.advance = lambda app, plans: (asked.append(app), advance(app, plans))[1]  # type: ignore[method-assign]
-    before = store.adopt(shop.name, -1, {}).now
+    before = store.look(shop.name).now
     now = shop.post.now()
-    after = store.adopt(shop.name, -1, {}).now
+    after = store.look(shop.name).now
     assert before - timedelta(seconds=0.5) <= now <= after + timedelta(seconds=0.5)
     assert not asked or type(store).__name__ == "MemoryStore"
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from fleet import PATIENCE_S, SOURCES, NodeProcess, wait_for
 
 from detent.model import Query, Row
+from detent.stores.base import find_all
 from detent.stores.opening import open_store
 
 MINUTELY = "* * * * *"
@@ -86,7 +87,7 @@ class Host:
     def find(self, **query: Any) -> list[Row]:
         """Rows by due instant, oldest first."""
         with closing(open_store(self.url)) as store:
-            return store.find(Query(app="t", limit=100_000, **query))[::-1]
+            return find_all(store, Query(app="t", limit=100_000, **query))[::-1]
 
     def clear_up(self) -> None:
         for rung in self._rings:

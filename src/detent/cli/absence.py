@@ -12,7 +12,7 @@ from detent.cli.pauses import find_pauses, pause_words
 from detent.cli.words import iso, relative
 from detent.core.manifest import NodeSettings
 from detent.model import Job, Mark, Query, Row
-from detent.stores.base import Store, app_of
+from detent.stores.base import Store, app_of, find_all
 
 
 def why_absent(context: Context, name: str, job: Job, instant: datetime) -> list[str]:
@@ -21,13 +21,13 @@ def why_absent(context: Context, name: str, job: Job, instant: datetime) -> list
         return [f"it is due {relative(instant, now)}", *_kept_from(store, name, instant, now)]
     if store is None:
         return ["it was due then, but nothing has run: there is no store yet"]
-    mark = store.adopt(app_of(name), -1, {}).marks.get(name)
+    mark = store.look(app_of(name)).marks.get(name)
     if mark is None:
         return ["it was due then, but no node has taken the job over yet: none has run with this manifest"]
     if mark.at < instant:
         return ["it was due then, but no node has planned it yet", *_nobody(store, name), _made_good(job)]
     settings = context.manifest.node if context.manifest else NodeSettings()
-    rows = store.find(Query(job=name, origins=("schedule",), until=now, limit=SCAN_MAX))
+    rows = find_all(store, Query(job=name, origins=("schedule",), until=now, limit=SCAN_MAX))
     return [_unrecorded(job, mark), *_forgotten(rows, settings, instant, now)]
 
 

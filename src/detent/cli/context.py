@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from detent import sources
 from detent.cli.tables import say
-from detent.config import find_manifest, store_options, store_url
+from detent.config import find_manifest, named_store, store_options, store_url
 from detent.core.canonical import without_password
 from detent.core.manifest import Manifest
 from detent.core.text import quote
@@ -92,7 +92,7 @@ def open_context(given: argparse.Namespace) -> Context:
     try:
         manifest = read_manifest(given.file, given.secret_ref) if given.file or has_manifest() else None
     except UsageError as error:
-        if not (given.store or os.environ.get("DETENT_STORE")):
+        if not named_store(given.store, os.environ):
             raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
         say(f"{error}\ngoing on without the manifest")
         manifest = None

@@ -1,14 +1,16 @@
-"""The nodes that are alive, by the notes that their hearts leave in the store."""
+"""The nodes that are alive, by their heartbeats in the store and, on this host, by their locks."""
 
 from __future__ import annotations
 
 import json
+import socket
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent import clock
 from detent.model import Note
+from detent.node.lives import is_over
 from detent.stores.base import NODE, Store
 
 
@@ -29,10 +31,21 @@ class Heartbeat(NamedTuple):
     clock_s: float | None = None  # its clock less the store's
     is_guest: bool = False  # within a process that is not its own
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is proven dead.  A heartbeat expires after half a minute; on this host the lock is free
+        at once."""
+        return self.host == socket.gethostname() and is_over(self.outputs)
 
-def living(store: Store, app: str) -> list[Heartbeat]:
+
+def heartbeats(store: Store, app: str) -> list[Heartbeat]:
     """The app's nodes that were heard of lately."""
     return [_read(note) for note in store.notes(app, NODE)]
+
+
+def living(store: Store, app: str) -> list[Heartbeat]:
+    """Those that may be alive."""
+    return [beat for beat in heartbeats(store, app) if not beat.is_dead]
 
 
 def _read(note: Note) -> Heartbeat:

@@ -15,6 +15,7 @@ from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import duration, moment
 from detent.hosts.opening import HOSTS
 from detent.model import Query, Row
+from detent.stores.base import find_all
 
 EXAMPLE = "detent history backup -n 50"
 
@@ -55,7 +56,7 @@ def _find(context: Context, given: argparse.Namespace, now: datetime) -> list[Ro
     job = stored_job(context, given.job) if given.job else ""
     origins = () if given.hooks else NOT_HOOKS
     query = Query(app=context.app, job=job, origins=origins, until=now, limit=given.count)
-    return context.store.find(query)
+    return find_all(context.store, query)
 
 
 def _row(row: Row, now: datetime) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from detent import sources
 from detent.cli.context import add_file
 from detent.cli.tables import plain
-from detent.config import load_machine, state_directory
+from detent.config import load_machine, named_store, state_directory
 from detent.core.canonical import without_password
 from detent.core.manifest import Manifest
 from detent.core.reconcile import Change, Found, Resource, app_of, reconcile
@@ -125,7 +125,7 @@ def read_manifests(given: argparse.Namespace) -> tuple[Manifest, ...]:
 def _specs(given: argparse.Namespace, manifest: Manifest) -> list[Spec]:
     env = dict(os.environ)
     own = manifest.store.url if "url" in manifest.machine.get("store", {}) else ""
-    url = given.store or env.get("DETENT_STORE") or own
+    url = named_store(given.store, env) or own
     return specs_of(manifest, _absolute(url), load_machine(env))
 
 

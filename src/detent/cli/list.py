@@ -19,7 +19,7 @@ from detent.cli.words import iso, moment, relative
 from detent.core.manifest import Manifest
 from detent.core.schedules import fires_at_boot
 from detent.model import Job, Query, Row
-from detent.stores.base import Store
+from detent.stores.base import Store, find_all
 
 EXAMPLE = "detent list -o json"
 
@@ -68,12 +68,12 @@ def _listed(manifest: Manifest, name: str, job: Job | None, now: datetime) -> Li
 
 def _with_fires(manifest: Manifest, rows: list[Listed], store: Store) -> list[Listed]:
     pauses = find_pauses(store, manifest.app)
-    claimed = store.find(Query(app=manifest.app, state="claimed", origins=NOT_HOOKS, limit=SCAN_MAX))
+    claimed = find_all(store, Query(app=manifest.app, state="claimed", origins=NOT_HOOKS, limit=SCAN_MAX))
     running = Counter(row.fire.job for row in claimed)
     told = []
     for row in rows:
         stored = find_job(manifest, row.name)
-        last = store.find(Query(job=stored, state="over", origins=NOT_HOOKS, limit=1))
+        last = find_all(store, Query(job=stored, state="over", origins=NOT_HOOKS, limit=1))
         told.append(
             row._replace(pause=pauses.get(stored), running=running[stored], last=last[0] if last else None)
         )

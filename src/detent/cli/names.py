@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
@@ -21,9 +21,10 @@ from detent.core.manifest import Manifest, for_host
 from detent.core.text import did_you_mean, listed, quote
 from detent.errors import UsageError
 from detent.model import Job, Origin, Query, Row
-from detent.stores.base import Store, app_of
+from detent.stores.base import Store, find_all
 
 SCAN_MAX = 10_000  # fires looked at for a part of a name
+SUGGEST_MAX = 500  # fires whose jobs are suggested for a name that is wrong
 SHOWN_MAX = 5  # names in a message
 NOT_HOOKS: tuple[Origin, ...] = ("schedule", "manual", "push")
 
@@ -79,7 +80,7 @@ def stored_job(context: Context, text: str) -> str:
     store = need_store(context)
     if store.find(Query(job=text, limit=1)):
         return text
-    known = {row.fire.job for row in store.find(Query(limit=SCAN_MAX))}
+    known = {*_planned(store, store.apps()), *(row.fire.job for row in store.find(Query(limit=SUGGEST_MAX)))}
     raise UsageError(f"no job {quote(text)} in the store{did_you_mean(text, known)}; write it as app.job")
 
 
@@ -88,22 +89,25 @@ def _has_fires(context: Context, name: str) -> bool:
 
 
 def apps_of(context: Context) -> list[str]:
-    """The manifest's app; without a manifest, every app of which the store knows a fire."""
+    """The manifest's app; without a manifest, every app that the store knows."""
     if context.app or context.store is None:
         return [context.app] if context.app else []
-    return sorted({app_of(row.fire.job) for row in context.store.find(Query(limit=SCAN_MAX))})
+    return context.store.apps()
 
 
 def known_jobs(context: Context) -> list[str]:
     """Every job by its name in the store: those in force, and those of the manifest."""
     store = need_store(context)
-    planned = [name for app in apps_of(context) for name in store.adopt(app, -1, {}).marks]
-    manifest = context.manifest
+    planned, manifest = _planned(store, apps_of(context)), context.manifest
     if manifest is None:
         return sorted(planned)
     seen = {name.partition("/")[0] for name in planned}
     own = [find_job(manifest, job.name) for job in manifest.jobs if job.name not in seen]
     return sorted({*planned, *own})
+
+
+def _planned(store: Store, apps: Iterable[str]) -> list[str]:
+    return [name for app in apps for name in store.look(app).marks]
 
 
 def find_jobs(texts: Sequence[str], known: Collection[str]) -> list[str]:
@@ -162,7 +166,7 @@ def _is_part_of_fire(context: Context, text: str) -> bool:
 
 
 def _newest(store: Store, job: str) -> Row:
-    rows = store.find(Query(job=job, origins=NOT_HOOKS, until=clock.now(), limit=SCAN_MAX))
+    rows = find_all(store, Query(job=job, origins=NOT_HOOKS, until=clock.now(), limit=SCAN_MAX))
     if not rows:
         raise UsageError(f"{job} has not been fired yet")
     return next((row for row in rows if row.attempt), rows[0])
@@ -171,7 +175,7 @@ def _newest(store: Store, job: str) -> Row:
 def _newest_open(store: Store, job: str) -> Row:
     query = Query(job=job, origins=NOT_HOOKS, until=clock.now(), limit=SCAN_MAX)
     for state in ("claimed", "pending"):
-        rows = store.find(query._replace(state=state))
+        rows = find_all(store, query._replace(state=state))
         if rows:
             return _only(job, rows)
     raise UsageError(f"nothing of {job} runs or waits")
@@ -190,10 +194,10 @@ def _matching(store: Store, context: Context, text: str) -> list[Row]:
     if "@" in text:
         job, at, rest = text.partition("@")
         name = stored_job(context, job)
-        rows = store.find(Query(job=name, limit=SCAN_MAX))
+        rows = find_all(store, Query(job=name, limit=SCAN_MAX))
         return [row for row in rows if row.fire.key.startswith(name + at + rest)]
     for query in _around(text):
-        rows = store.find(query._replace(app=context.app))
+        rows = find_all(store, query._replace(app=context.app))
         if found := [row for row in rows if row.fire.run_id.startswith(text)]:
             return found
     return []

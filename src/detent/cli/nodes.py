@@ -1,27 +1,27 @@
 """`detent nodes`: which nodes are alive, what they serve, and whether they hold the same jobs.
 
-A node is told by its heartbeat, which it renews every ten seconds and which fades after thirty: one that
-was killed is listed until then.
+A node renews its heartbeat every ten seconds, and it expires after thirty.  A node of this host that was
+killed is listed as dead until then, as its lock is free; a node of another host is listed as alive.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.context import add_context, open_context
-from detent.cli.heartbeats import Heartbeat, living
+from detent.cli.heartbeats import Heartbeat, heartbeats
 from detent.cli.names import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.cli.words import duration, iso, relative
 from detent.core.text import listed
-from detent.model import Query
+from detent.model import Chart, Query
 from detent.node.holders import jobs_in
-from detent.stores.base import JOBS, Store
+from detent.stores.base import JOBS, Store, find_all
 
 EXAMPLE = "detent nodes"
 HEADS = (
@@ -30,13 +30,14 @@ HEADS = (
 CLOCK_MAX_S = 2.0  # a clock that is off by more is worth a word
 
 
-class Alive(NamedTuple):
-    """A node, and what else is known of it."""
+class Listed(NamedTuple):
+    """A node that was heard of lately, and what else is known of it."""
 
     app: str
     heartbeat: Heartbeat
     running: int
     is_superseded: bool  # a newer deploy replaced definitions that it holds
+    is_dead: bool = False  # for certain
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,9 @@ def main(given: argparse.Namespace) -> int:
     context, now = open_context(given), clock.now()
     if context.store is None:
         say(context.nothing_yet)
-    nodes = find_nodes(context.store, apps_of(context)) if context.store else []
+    nodes: list[Listed] = []
+    if store := context.store:
+        nodes = find_nodes(store, {app: store.look(app) for app in apps_of(context)})
     if given.output == "json":
         write_json([node_record(node) for node in nodes])
         return 0
@@ -55,31 +58,32 @@ def main(given: argparse.Namespace) -> int:
         write_table(HEADS, (_row(node, now, nodes) for node in nodes), kept=("node", "up", "heard", "pid"))
         for line in remarks(nodes):
             print(line)
-    elif context.store:
+    if context.store and all(node.is_dead for node in nodes):
         say("no node is alive: start `detent run`")
     return 0
 
 
-def find_nodes(store: Store, apps: Iterable[str]) -> list[Alive]:
-    """The living nodes of these apps, by name."""
+def find_nodes(store: Store, charts: Mapping[str, Chart]) -> list[Listed]:
+    """The nodes of these apps that were heard of lately, by name."""
     found = []
-    for app in apps:
-        claimed = store.find(Query(app=app, state="claimed", limit=SCAN_MAX))
+    for app, chart in charts.items():
+        claimed = find_all(store, Query(app=app, state="claimed", limit=SCAN_MAX))
         running = Counter(row.node for row in claimed)
-        marks = store.adopt(app, -1, {}).marks
+        marks = chart.marks
         lists = {note.name.removeprefix(JOBS): jobs_in(note.text) for note in store.notes(app, JOBS)}
-        for beat in living(store, app):
+        for beat in heartbeats(store, app):
             held = lists.get(beat.jobs_list, {})
             is_superseded = any(name in marks and marks[name].revision != held[name] for name in held)
-            found.append(Alive(app, beat, running[beat.life], is_superseded))
+            found.append(Listed(app, beat, running[beat.life], is_superseded, beat.is_dead))
     return found
 
 
-def node_record(node: Alive) -> dict[str, Any]:
+def node_record(node: Listed) -> dict[str, Any]:
     beat = node.heartbeat
     return {
         "app": node.app,
         "node": beat.life,
+        "alive": not node.is_dead,
         "host": beat.host,
         "pid": beat.pid,
         "version": beat.version,
@@ -94,9 +98,9 @@ def node_record(node: Alive) -> dict[str, Any]:
     }
 
 
-def remarks(nodes: Sequence[Alive]) -> list[str]:
+def remarks(nodes: Sequence[Listed]) -> list[str]:
     """What a person should know of these nodes, and do about it."""
-    said = []
+    said, nodes = [], [node for node in nodes if not node.is_dead]
     if others := [node.heartbeat.life for node in nodes if node.is_superseded]:
         holds = "holds" if len(others) == 1 else "hold"
         said.append(
@@ -114,7 +118,7 @@ def remarks(nodes: Sequence[Alive]) -> list[str]:
     return said
 
 
-def _row(node: Alive, now: datetime, nodes: list[Alive]) -> tuple[str, ...]:
+def _row(node: Listed, now: datetime, nodes: list[Listed]) -> tuple[str, ...]:
     beat = node.heartbeat
     differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.is_superseded
     return (
@@ -128,8 +132,13 @@ def _row(node: Alive, now: datetime, nodes: list[Alive]) -> tuple[str, ...]:
         ",".join(beat.queues),
         "" if beat.pid is None else str(beat.pid),
         beat.version,
-        "superseded" if node.is_superseded else "",
+        standing(node),
     )
+
+
+def standing(node: Listed) -> str:
+    """What is to be said of it in one or two words."""
+    return "dead" if node.is_dead else "superseded" if node.is_superseded else ""
 
 
 def _up(beat: Heartbeat, now: datetime) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.cli.context import Context, add_context, open_context
+from detent.cli.nodes import standing as node_standing
 from detent.cli.overview import Failure, Overview, headline, look, overview_record, problems
 from detent.cli.records import standing
 from detent.cli.tables import aligned, is_terminal, plain, rich_table, used, write_json
@@ -35,6 +36,9 @@ class Section(NamedTuple):
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="redraw every second until Ctrl-C")
+    parser.add_argument(
+        "--exit-code", action="store_true", help="exit with 1 unless all is well, for monitors"
+    )
     add_context(parser)
 
 
@@ -53,7 +57,7 @@ def main(given: argparse.Namespace) -> int:
         Console(highlight=False, markup=False).print(_drawn(overview))
     else:
         _write(overview)
-    return 0
+    return 1 if given.exit_code and problems(overview) else 0
 
 
 def _watch(context: Context, again: Callable[[], Context]) -> None:
@@ -110,7 +114,7 @@ def _write(overview: Overview) -> None:
 
 
 def _sections(overview: Overview) -> Iterator[Section]:
-    for made in (_running, _late, _retrying, _failed, _paused, _next, _nodes):
+    for made in (_running, _late, _unserved, _retrying, _failed, _paused, _next, _nodes):
         section = made(overview)
         if len(section.rows) > SHOWN_MAX:
             more = f"and {len(section.rows) - SHOWN_MAX:,} more"
@@ -123,14 +127,15 @@ def _sections(overview: Overview) -> Iterator[Section]:
 def _running(overview: Overview) -> Section:
     now = overview.now
     rows = [
-        (row.fire.job, _since(row.claimed_at, now), _at(row.claimed_at, now), *_told(row))
+        (row.fire.job, _since(row.claimed_at, now), _at(row.claimed_at, now), *_told(row, overview))
         for row in overview.running
     ]
     return Section(("running", "for", "since", "attempt", "node", "state"), rows)
 
 
-def _told(row: Row) -> tuple[str, ...]:
-    return str(row.attempt), row.node, "stopping" if row.stop else ""
+def _told(row: Row, overview: Overview) -> tuple[str, ...]:
+    is_dead = any(node.is_dead and node.heartbeat.life == row.node for node in overview.nodes)
+    return str(row.attempt), row.node, "its node is dead" if is_dead else "stopping" if row.stop else ""
 
 
 def _since(instant: datetime | None, now: datetime) -> str:
@@ -140,6 +145,11 @@ def _since(instant: datetime | None, now: datetime) -> str:
 def _late(overview: Overview) -> Section:
     rows = [(one.job, _when(one.due_at, overview.now), _times(one.times), one.why) for one in overview.late]
     return Section(("late", "due", "times", "reason"), rows)
+
+
+def _unserved(overview: Overview) -> Section:
+    rows = [(one.queue, f"{one.waiting:,}", one.app) for one in overview.unserved]
+    return Section(("queue without a node", "waiting", "app"), rows)
 
 
 def _retrying(overview: Overview) -> Section:
@@ -189,8 +199,7 @@ def _nodes(overview: Overview) -> Section:
     rows = []
     for node in overview.nodes:
         beat = node.heartbeat
-        state = "superseded" if node.is_superseded else ""
-        rows.append((beat.life, _since(beat.began_at, overview.now), str(node.running), state))
+        rows.append((beat.life, _since(beat.began_at, overview.now), str(node.running), node_standing(node)))
     return Section(("node", "up", "running", "state"), rows)
 
 

@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     job: str
     spec_dir: str = ""
     file: str = ""
-    store: str = ""
+    store: str | None = None
     lock_dir: str = ""
     rang_at: str = ""
     due: str = ""
@@ -68,7 +68,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="APP.JOB", help="the job to run")
     for name, (metavar, about) in VALUES.items():
         names = [short for short, long in SHORT.items() if long == name]
-        parser.add_argument(*names, name, metavar=metavar, default="", help=about)
+        default = Asked._field_defaults[name[2:].replace("-", "_")]
+        parser.add_argument(*names, name, metavar=metavar, default=default, help=about)
     for name, about in FLAGS.items():
         parser.add_argument(name, action="store_true", help=about)
 
@@ -293,9 +294,9 @@ def _hidden(manifest: Manifest, job: Job) -> set[str]:
 
 def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
     """Of scope global, the store that the hosts share; of scope host, this host's own."""
-    from detent.config import DATABASE, state_path
+    from detent.config import DATABASE, named_store, state_path
 
-    said = asked.store or env.get("DETENT_STORE", "")
+    said = named_store(asked.store, env)
     settled = said or manifest.store.url
     if scope == "global" and not settled:
         raise UsageError(

@@ -29,6 +29,7 @@ from detent.core.text import listed
 from detent.core.zones import open_zone
 from detent.errors import UsageError
 from detent.model import Job, Query, Row
+from detent.stores.base import find_all
 
 EXAMPLE = "detent why backup yesterday 02:30"
 MINUTE = timedelta(minutes=1)
@@ -168,12 +169,12 @@ def _find(context: Context, subject: Subject, instant: datetime, width: timedelt
     if context.store is None:
         return []
     query = Query(job=subject.name, origins=NOT_HOOKS, since=instant, limit=SCAN_MAX)
-    near_by = context.store.find(query._replace(until=instant + width))[::-1]
+    near_by = find_all(context.store, query._replace(until=instant + width))[::-1]
     single = [row for row in near_by if row.fire.instants == 1]
     exact = [row for row in single if row.fire.due_at == instant]
     if exact or single:
         return exact or single
-    later = context.store.find(query) if is_due else []
+    later = find_all(context.store, query) if is_due else []
     return [row for row in later if row.fire.first_at and row.fire.first_at <= instant][:1]
 
 

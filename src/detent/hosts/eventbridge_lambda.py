@@ -82,12 +82,12 @@ def run_trigger(rung: Rung, left_s: float | None, env: Mapping[str, str]) -> int
 
 def _environment(rung: Rung, env: Mapping[str, str]) -> dict[str, str]:
     """Nothing but the temporary folder can be written there, and our modules may be anywhere."""
-    store = env.get("DETENT_STORE") or rung.spec.get("store", {}).get("url", "")
+    store = rung.spec.get("store", {}).get("url", "")
     return {
+        **({"DETENT_STORE": store} if store else {}),
         **env,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "XDG_STATE_HOME": gettempdir(),
-        **({"DETENT_STORE": store} if store else {}),
     }
 
 

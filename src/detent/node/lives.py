@@ -126,6 +126,22 @@ class Graveyard:
         return True
 
 
+def is_over(outputs: str | os.PathLike[str]) -> bool:
+    """Whether the life that has this folder is dead for certain: its lock is free.  A lock that is not there
+    proves nothing: the folder may be on another machine's disk."""
+    try:
+        fd = os.open(os.fspath(outputs) + SUFFIX, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
 def _make_directory(path: str) -> None:
     if not os.path.isdir(path):
         os.makedirs(path, mode=0o700, exist_ok=True)

@@ -68,11 +68,11 @@ class Planning:
         """Put our jobs in force, beside those that other living nodes hold; a worker only looks."""
         store, jobs = self.edges.store, self.jobs
         if not self.pace.plans:
-            self._take(await self._call("look", store.adopt, self.app, -1, {}))
+            self._take(await self._call("look", store.look, self.app))
             self._adopted = True
             return
         await self._keep_list("look")  # before: what no living node holds is removed
-        chart = await self._call("look", store.adopt, self.app, -1, {})
+        chart = await self._call("look", store.look, self.app)
         wanted = in_force(chart, jobs, await self._held_by_others(chart))
         before = {name: mark.revision for name, mark in chart.marks.items()}
         if wanted != before:
@@ -102,7 +102,7 @@ class Planning:
     async def _read_chart(self) -> None:
         """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
         sent = self.edges.monotonic()
-        chart = await self._call("look", self.edges.store.adopt, self.app, -1, {})
+        chart = await self._call("look", self.edges.store.look, self.app)
         before = self.timeline.superseded
         self._take(chart)
         self._read_at = sent

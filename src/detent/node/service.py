@@ -40,7 +40,7 @@ from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.starter import Runners, Surroundings
 from detent.runners.call_store import NodeStore
-from detent.stores.base import HOLDS, NODE, Store
+from detent.stores.base import HOLDS, NODE, Store, probe
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
@@ -287,9 +287,15 @@ class Service:
         self._node.bury(life)
         while not self._node.has_buried(life):
             await asyncio.sleep(WATCH_S)
-        with suppress(DetentError):  # else the note expires
-            await self._threads("sweep", self._store.note, self._manifest.app, HOLDS + life, "")
+        with suppress(DetentError):  # else its notes expire
+            await self._threads("renew", self._take_back_notes, life)
         self._graveyard.bury(life)
+
+    def _take_back_notes(self, life: str) -> None:
+        """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
+        for app in self._store.apps():
+            for name in (NODE + life, HOLDS + life):
+                self._store.note(app, name, "")
 
     async def _beat(self) -> None:
         """Say that we live, and hear who else does: what is due is shared with them."""
@@ -344,7 +350,7 @@ def reach(setting: Setting, app: str) -> None:
     said = False
     while True:
         try:
-            setting.store.adopt(app, -1, {})
+            probe(setting.store, app)
         except StoreUnavailable as error:
             if not setting.waits:
                 raise

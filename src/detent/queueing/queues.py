@@ -24,7 +24,7 @@ from detent.queueing.deliveries import Delivery
 from detent.queueing.generic import Runs, Sent, push_generic
 from detent.queueing.handles import Handle, State, state_of
 from detent.queueing.options import checked
-from detent.stores.base import RATE
+from detent.stores.base import RATE, find_all
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -160,7 +160,7 @@ class Queue:
 
     def _find(self, limit: int, **query: Any) -> list[Row]:
         asked = Query(self._app.name, origins=("push",), queues=self._levels, limit=limit)._replace(**query)
-        return self._app.open_store().find(asked)
+        return find_all(self._app.open_store(), asked)
 
     def _listed(self, rows: Sequence[Row]) -> list[Queued]:
         now = self._app.post.asked_now()

@@ -35,6 +35,7 @@ from detent.model import (
     Chart,
     Claim,
     Fire,
+    Found,
     Grants,
     Note,
     Outcome,
@@ -52,6 +53,7 @@ from detent.values import Literal, NamedTuple, Protocol
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
 SENTENCES_MAX = 200  # granted with one ask, on top of its limit
+LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
 HEARTBEAT_TTL_S = 30.0  # a node that wrote no heartbeat for this long counts as dead
 ORPHANS_TTL_S = 30.0  # so long nodes may trust claims of which the store forgot even how long they live
@@ -59,6 +61,7 @@ STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
 RATE = "rate/"  # a note of this name and a queue's is the queue's rate
+PROBE, PROBE_TTL_S = "probe", 60.0  # the note of `probe`
 HOLDS = "holds/"  # a note of this name and a life's is the digest of the list of jobs that the node holds
 JOBS = "jobs/"  # a note of this name and a digest is a list of jobs that nodes hold: `node.holders`
 TRIGGERED = "triggered/"  # a note of this name and a job's: a host's scheduler fires the job
@@ -76,7 +79,10 @@ class Store(Protocol):
         the planned fires that nobody has attempted, and is planned again from the first of them: work and
         policy of a fire always come from one revision.  It never goes back behind its newest instant ever
         claimed, cancelled or pruned (`resume_at`).  The planned fires of a removed job stay, to be settled
-        as cancelled when they are due.  With a `seen` of -1 it only answers."""
+        as cancelled when they are due."""
+
+    def look(self, app: str) -> Chart:
+        """The app's chart, with all its marks.  Changes nothing, and waits for no other call."""
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
         """Record the plans that continue their job's mark, and move it to where they end.  The
@@ -124,9 +130,14 @@ class Store(Protocol):
 
     # Book-keeping.
 
-    def find(self, query: Query) -> list[Row]:
+    def find(self, query: Query) -> Found:
         """Fires, latest due first or, `upcoming`, those that wait, the next one first: by when they are due
-        (again), and by key."""
+        (again), and by key.  Examines `LOOK_MAX` fires at most, and says where to continue; `upcoming`
+        examines the whole of the queues that it names."""
+
+    def apps(self) -> list[str]:
+        """The apps that have jobs, fires that are not over, or notes, by name.  May include apps that had
+        some before."""
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
@@ -157,6 +168,21 @@ class Diagnosis(NamedTuple):
     found: str
     consequence: str = ""
     advice: str = ""
+
+
+def probe(store: Store, app: str) -> None:
+    """Raise unless the store accepts writes: a full or read-only store still answers questions."""
+    store.note(app, PROBE, "written to see whether the store accepts writes", PROBE_TTL_S)
+
+
+def find_all(store: Store, query: Query) -> list[Row]:
+    """As many rows as the query asks for, however many searches that takes."""
+    found = store.find(query)
+    rows = [*found]
+    while found.before and len(rows) < query.limit:
+        found = store.find(query._replace(before=found.before, limit=query.limit - len(rows)))
+        rows += found
+    return rows
 
 
 # Rules that every store in Python shares.

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 
 from detent.clock import instant
 from detent.core.lanes import Standing
-from detent.model import Attempt, Claim, Fire, Mark, Outcome, Query, Report, Row, State, Verdict
-from detent.stores.base import app_of
+from detent.model import (
+    Attempt,
+    Claim,
+    Fire,
+    Found,
+    Mark,
+    Outcome,
+    Place,
+    Query,
+    Report,
+    Row,
+    State,
+    Verdict,
+)
+from detent.stores.base import LOOK_MAX, app_of
 
 
 class Entry:
@@ -94,6 +108,8 @@ def matches(entry: Entry, query: Query) -> bool:
         query.app in ("", app_of(fire.job))
         and query.job in ("", fire.job)
         and query.key in ("", fire.key)
+        and (not query.keys or fire.key in query.keys)
+        and (not query.jobs or fire.job in query.jobs)
         and query.state in ("", entry.state)
         and (not query.origins or fire.origin in query.origins)
         and (not query.queues or fire.queue in query.queues)
@@ -104,13 +120,30 @@ def matches(entry: Entry, query: Query) -> bool:
     )
 
 
-def found(entries: Iterable[Entry], query: Query) -> list[Row]:
-    those = [entry for entry in entries if matches(entry, query)]
+def found(entries: Iterable[Entry], query: Query) -> Found:
     if query.upcoming:
-        those.sort(key=lambda e: (e.run_at, e.fire.key))
-    else:
-        those.sort(key=lambda e: (e.fire.due_at, e.fire.key), reverse=True)
-    return [row_of(entry, bool(query.key)) for entry in those[: query.limit]]
+        turns = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
+        return Found(row_of(entry, bool(query.key)) for entry in turns[: query.limit])
+    some = [e for e in entries if query.before is None or place_of(e.fire) < query.before]
+    if query.state in ("pending", "claimed"):
+        some = [e for e in some if e.state == query.state]
+    stopped_at = None
+    if len(some) > LOOK_MAX and not query.key and not query.keys:
+        some = nlargest(LOOK_MAX, some, key=lambda e: place_of(e.fire))
+        stopped_at = place_of(some[-1].fire)
+    those = sorted((e for e in some if matches(e, query)), key=lambda e: place_of(e.fire), reverse=True)
+    return page([row_of(e, bool(query.key)) for e in those[: query.limit]], query.limit, stopped_at)
+
+
+def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:
+    """What a search found.  One that has as many rows as it may continues behind the last of them."""
+    if 0 < limit <= len(rows):
+        return Found(rows, place_of(rows[-1].fire))
+    return Found(rows, stopped_at)
+
+
+def place_of(fire: Fire) -> Place:
+    return fire.due_at, fire.key
 
 
 def row_of(entry: Entry, whole: bool) -> Row:

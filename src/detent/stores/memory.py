@@ -14,6 +14,7 @@ from detent.model import (
     Chart,
     Claim,
     Fire,
+    Found,
     Grants,
     Mark,
     Note,
@@ -22,7 +23,6 @@ from detent.model import (
     Query,
     Rate,
     Report,
-    Row,
     Size,
     Usage,
     Verdict,
@@ -87,6 +87,10 @@ class MemoryStore:
                     self._revise(job, revisions.get(job))
                 self._generations[app] = seen + 1
                 self._ring()
+            return self._chart(app)
+
+    def look(self, app: str) -> Chart:
+        with self._changed:
             return self._chart(app)
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
@@ -166,9 +170,14 @@ class MemoryStore:
 
     # Book-keeping.
 
-    def find(self, query: Query) -> list[Row]:
+    def find(self, query: Query) -> Found:
         with self._changed:
             return found(self._entries.values(), query)
+
+    def apps(self) -> list[str]:
+        with self._changed:
+            jobs = (*self._marks, *(entry.fire.job for entry in self._entries.values()))
+            return sorted({*map(app_of, jobs), *self._notes.apps()})
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         with self._changed:
@@ -210,7 +219,9 @@ class MemoryStore:
 
     def _chart(self, app: str) -> Chart:
         marks = {job: mark for job, mark in self._marks.items() if app_of(job) == app}
-        return Chart(instant(self._now()), str(self._era), self._generations.get(app, 0), marks)
+        now, left_s = self._now(), self._calm_until - self._monotonic()
+        quarantine = instant(now + left_s) if left_s > 0 else None
+        return Chart(instant(now), str(self._era), self._generations.get(app, 0), marks, quarantine)
 
     def _revise(self, job: str, revision: str | None) -> None:
         mark, app = self._marks.get(job), app_of(job)

@@ -26,6 +26,9 @@ class Notes:
         text, _, expires = self._notes.get((app, name), ("", 0.0, 0.0))
         return text if expires > self._monotonic() else None
 
+    def apps(self) -> set[str]:
+        return {app for app, _ in self._notes}
+
     def under(self, app: str, prefix: str) -> list[Note]:
         now, monotonic, found = self._wall(), self._monotonic(), []
         for (of, name), (text, written, expires) in self._notes.items():

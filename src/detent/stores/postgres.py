@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detent import clock
+from detent.clock import instant
 from detent.model import (
     Ask,
     Chart,
     Claim,
     Fire,
+    Found,
     Grants,
     Note,
     Outcome,
@@ -25,11 +27,11 @@ from detent.model import (
     Query,
     Rate,
     Report,
-    Row,
     Size,
     Usage,
     Verdict,
 )
+from detent.stores.entry import page
 from detent.stores.postgres_link import LATER_S, SCHEMA, SOON_S, Link, Links
 from detent.stores.postgres_schema import prepare, schema_name
 from detent.stores.postgres_values import (
@@ -77,6 +79,9 @@ class PostgresStore:
     def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
         document = {"app": app, "seen": seen, "revisions": dict(revisions)}
         return chart_of(self._call("adopt", document, LATER_S))
+
+    def look(self, app: str) -> Chart:
+        return chart_of(self._call("look", {"app": app}))
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
         document = {
@@ -151,8 +156,15 @@ class PostgresStore:
 
     # Book-keeping.
 
-    def find(self, query: Query) -> list[Row]:
-        return [row_of(one) for one in self._call("find", query_json(query), LATER_S)["rows"]]
+    def find(self, query: Query) -> Found:
+        said = self._call("find", query_json(query), LATER_S)
+        rows, stopped_at = [row_of(one) for one in said["rows"]], said["stopped_at"]
+        if query.upcoming:
+            return Found(rows)
+        return page(rows, query.limit, (instant(stopped_at[0]), stopped_at[1]) if stopped_at else None)
+
+    def apps(self) -> list[str]:
+        return sorted(self._call("apps", {})["apps"])
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         document = {"app": app, "older_than": older_than_s, "keep": keep, "most": PRUNE_MAX}

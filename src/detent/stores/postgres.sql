@@ -219,4 +219,5 @@ CREATE INDEX lanes_wake ON lanes (wake) WHERE wake IS NOT NULL;
 
 -- version 5
 
--- Pruning spares the messages whose results are kept for longer.
+-- Its functions are others: searches are bounded, a chart is read without changing anything, and pruning spares
+-- the messages whose results are kept for longer.

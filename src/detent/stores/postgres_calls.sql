@@ -169,6 +169,7 @@ CREATE FUNCTION chart(here moment, of text, marks jsonb) RETURNS jsonb LANGUAGE 
 BEGIN
     RETURN answer(here, jsonb_build_object(
         'generation', coalesce((SELECT generation FROM apps WHERE app = of), 0),
+        'quarantined_until', CASE WHEN here.calm_until > here.mono THEN here.calm_until + here.steps END,
         'marks', coalesce(marks, '{}')));
 END $$;
 
@@ -177,13 +178,19 @@ BEGIN
     RETURN (SELECT jsonb_object_agg(job, jsonb_build_array(at, revision)) FROM marks WHERE app = of);
 END $$;
 
+-- Changes nothing; `arrive` may put the store's clock right.
+CREATE FUNCTION look(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN chart(arrive(given->'memory'), given->>'app', marks_of(given->>'app'));
+END $$;
+
 CREATE FUNCTION adopt(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     here moment := arrive(given->'memory');
     name text := given->>'app';
     seen bigint := (given->>'seen')::bigint;
 BEGIN
-    IF seen >= 0 AND seen = coalesce((SELECT generation FROM apps WHERE app = name), 0) THEN
+    IF seen = coalesce((SELECT generation FROM apps WHERE app = name), 0) THEN
         PERFORM app_id(name, here.wall);
         PERFORM FROM apps WHERE app = name AND generation = seen FOR UPDATE;
         IF FOUND AND given->'revisions' <> coalesce(
@@ -346,55 +353,6 @@ END $$;
 
 -- Book-keeping.
 
--- The conditions are put together, so that the server sees which of its indexes are enough.
-CREATE FUNCTION find(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-    query text := 'SELECT id, run_at, key FROM fires WHERE true';
-    turn  text := 'due DESC, key DESC';
-    ending text;
-    name  text;
-    said  jsonb;
-BEGIN
-    FOREACH name IN ARRAY ARRAY['app', 'job', 'key', 'state'] LOOP
-        IF given->>name <> '' THEN
-            query := query || format(' AND %I = %L', name, given->>name);
-        END IF;
-    END LOOP;
-    IF given->'origins' <> '[]' THEN
-        query := query || format(' AND origin IN (SELECT jsonb_array_elements_text(%L))', given->'origins');
-    END IF;
-    IF given->>'upcoming' = 'true' THEN
-        query := query || ' AND state = ''pending'' AND run_at > 0';
-        turn := 'run_at, key';
-    END IF;
-    IF jsonb_array_length(given->'queues') = 1 THEN  -- one alone is read in its order
-        query := query || format(' AND queue = %L', given->'queues'->>0);
-    ELSIF given->'queues' <> '[]' THEN
-        query := query || format(' AND queue IN (SELECT jsonb_array_elements_text(%L))', given->'queues');
-    END IF;
-    IF given->'kinds' <> '[]' THEN
-        query := query || format(' AND split_part(outcome, '' '', 1) IN (SELECT jsonb_array_elements_text(%L))',
-                                 given->'kinds');
-        IF NOT given->'kinds' ? 'succeeded' THEN
-            query := query || ' AND outcome NOT LIKE ''succeeded %''';
-        END IF;
-    END IF;
-    IF given->>'since' IS NOT NULL THEN
-        query := query || format(' AND due >= %L', given->>'since');
-    END IF;
-    IF given->>'until' IS NOT NULL THEN
-        query := query || format(' AND due <= %L', given->>'until');
-    END IF;
-    ending := format(' ORDER BY %s LIMIT %L', turn, given->>'limit');
-    IF given->>'upcoming' = 'true' THEN  -- what was put aside is read beside the rest, each in its order
-        query := format('SELECT id FROM ((%1$s AND NOT aside %2$s) UNION ALL (%1$s AND aside %2$s)) AS either', query, ending);
-    END IF;
-    EXECUTE format('SELECT jsonb_agg(row_json(fires, $1) ORDER BY %s) FROM fires JOIN (SELECT id FROM (', 'fires.' || replace(turn, ', ', ', fires.'))
-        || query || ending || ') AS those) AS found USING (id)'
-        INTO said USING given->>'key' <> '';
-    RETURN jsonb_build_object('rows', coalesce(said, '[]'));
-END $$;
-
 -- How many messages the queues of an app have: those that are named, or all.
 CREATE FUNCTION count(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -426,17 +384,6 @@ BEGIN
     SELECT jsonb_object_agg(queue, size) FROM sizes INTO said;
     RETURN answer(here, jsonb_build_object('sizes', coalesce(said, '{}')));
 END $$;
-
-CREATE FUNCTION row_json(me fires, whole boolean) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-    SELECT fire_json(me) || jsonb_build_object(
-        'state', me.state, 'attempt', me.attempt, 'node', me.node, 'fence', me.fence, 'run_at', me.run_at,
-        'ran_at', me.ran_at, 'over_at', me.over_at, 'outcome', me.outcome, 'stop', me.stop,
-        'attempts', coalesce((
-            SELECT jsonb_agg(jsonb_build_array(
-                number, node, fence, started, ended, outcome, status, took,
-                CASE WHEN whole THEN encode(tail, 'base64') ELSE '' END, result) ORDER BY number)
-            FROM attempts WHERE fire = me.id), '[]'))
-$$;
 
 CREATE FUNCTION note(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE

@@ -32,6 +32,7 @@ FUNCTIONS = (
     "postgres_aside.sql",
     "postgres_grant.sql",
     "postgres_calls.sql",
+    "postgres_find.sql",
     "postgres_finish.sql",
     "postgres_prune.sql",
 )

@@ -32,6 +32,7 @@ from detent.model import (
     Verdict,
 )
 from detent.stores import texts
+from detent.stores.base import LOOK_MAX
 from detent.stores.texts import outcome_of, policy_of, policy_text, read_outcome
 
 Json = dict[str, Any]
@@ -167,8 +168,9 @@ def report_json(report: Report) -> Json:
 
 
 def query_json(query: Query) -> Json:
-    whole = query._asdict()
-    return whole | {"since": _seconds(query.since), "until": _seconds(query.until)}
+    before = [query.before[0].timestamp(), query.before[1]] if query.before else None
+    span = {"since": _seconds(query.since), "until": _seconds(query.until), "before": before}
+    return query._asdict() | span | {"most": LOOK_MAX}
 
 
 def plain(text: str) -> str:
@@ -208,7 +210,8 @@ def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool
 
 def chart_of(said: Mapping[str, Any]) -> Chart:
     marks = {job: Mark(instant(at), revision) for job, (at, revision) in said["marks"].items()}
-    return Chart(instant(said["now"]), said["era"], said["generation"], marks)
+    quarantine = _instant(said["quarantined_until"])
+    return Chart(instant(said["now"]), said["era"], said["generation"], marks, quarantine)
 
 
 def grants_of(said: Mapping[str, Any], node: str) -> Grants:

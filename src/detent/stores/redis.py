@@ -24,6 +24,7 @@ from detent.model import (
     Chart,
     Claim,
     Fire,
+    Found,
     Grants,
     Note,
     Outcome,
@@ -36,7 +37,8 @@ from detent.model import (
     Usage,
     Verdict,
 )
-from detent.stores.base import app_of
+from detent.stores.base import LOOK_MAX, app_of
+from detent.stores.entry import page, place_of
 from detent.stores.redis_health import refusal
 from detent.stores.redis_script import script_of
 from detent.stores.redis_values import (
@@ -108,6 +110,9 @@ class RedisStore:
 
     def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
         return self._chart(app, "adopt", {"seen": seen, "revisions": dict(revisions)})
+
+    def look(self, app: str) -> Chart:
+        return self._chart(app, "look", {})
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
         texts: list[bytes] = []
@@ -183,16 +188,19 @@ class RedisStore:
 
     # Book-keeping.
 
-    def find(self, query: Query) -> list[Row]:
-        named = {app for app in (query.app, app_of(query.job), app_of(query.key)) if app}
-        if len(named) > 1:
-            return []
-        found = [self._find(app, query) for app in named or self._apps()]
+    def find(self, query: Query) -> Found:
+        found = [self._find(app, query) for app in self._searched(query)]
         if query.upcoming:
-            in_order = merge(*found, key=lambda row: (row.run_at, row.fire.key))
-        else:
-            in_order = merge(*found, key=lambda row: (row.fire.due_at, row.fire.key), reverse=True)
-        return list(islice(in_order, query.limit))
+            turns = merge(*found, key=lambda row: (row.run_at, row.fire.key))
+            return Found(islice(turns, query.limit))
+        # Of what is due before the place where the search of one app stopped, not all is known.
+        stopped_at = max((one.before for one in found if one.before), default=None)
+        rows = merge(*found, key=lambda row: place_of(row.fire), reverse=True)
+        known = (row for row in rows if stopped_at is None or place_of(row.fire) >= stopped_at)
+        return page([*islice(known, query.limit)], query.limit, stopped_at)
+
+    def apps(self) -> list[str]:
+        return sorted(self._apps())
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """What is surplus goes first: whether it is counts what is old as well."""
@@ -242,7 +250,10 @@ class RedisStore:
     def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Chart:
         answer = self._call(app, verb, asked, texts)
         marks = marks_of(answer.value["marks"])
-        return Chart(instant(answer.now), answer.era, answer.value["generation"], marks)
+        until, generation = answer.value.get("quarantined_until"), answer.value["generation"]
+        return Chart(
+            instant(answer.now), answer.era, generation, marks, instant(float(until)) if until else None
+        )
 
     def _call(self, app: str, verb: str, asked: Any, words: Sequence[bytes] = ()) -> Answer:
         return self._answer(app, self._run(app, verb, asked, words))
@@ -283,18 +294,28 @@ class RedisStore:
     def _apps(self) -> set[str]:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
 
-    def _find(self, app: str, query: Query) -> list[Row]:
-        asked = query_values(query)
+    def _searched(self, query: Query) -> set[str]:
+        """The apps in which there may be what is asked for."""
+        named = [{query.app}, {app_of(query.job)}, {app_of(query.key)}]
+        named += [set(map(app_of, query.jobs)), set(map(app_of, query.keys))]
+        meant = [apps for apps in named if apps - {""}]
+        return set.intersection(*meant) if meant else self._apps()
+
+    def _find(self, app: str, query: Query) -> Found:
+        """In several short calls: nobody else is served during one."""
+        asked, looked = query_values(query), 0
         rows: list[Row] = []
         while True:
             told, *texts = self._run(app, "find", {**asked, "limit": query.limit - len(rows)}, ())
             found = of_json(told)
             if query.key:
-                return _whole_rows(found["rows"], texts, query)
+                return Found(_whole_rows(found["rows"], texts, query))
             rows += [row_of(one, text, []) for one, text in zip(found["rows"] or (), texts, strict=True)]
-            before = found.get("before")
-            if before is None or len(rows) >= query.limit:
-                return rows
+            before, looked = found.get("before"), looked + found.get("looked", 0)
+            if before is None:
+                return Found(rows)
+            if len(rows) >= query.limit or (looked >= LOOK_MAX and not query.upcoming):
+                return Found(rows, (instant(float(before["due"])), before["key"]))
             asked["before"] = {"due": float(before["due"]), "key": before["key"]}
 
     def _prune(self, app: str, verb: str, asked: dict[str, Any]) -> int:
@@ -348,6 +369,9 @@ def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
     fire = row.fire
     fits = (
         query.job in ("", fire.job)
+        and (not query.jobs or fire.job in query.jobs)
+        and (not query.keys or fire.key in query.keys)
+        and (query.before is None or place_of(fire) < query.before)
         and query.state in ("", row.state)
         and (not query.origins or fire.origin in query.origins)
         and (not query.queues or fire.queue in query.queues)

@@ -1,7 +1,8 @@
 -- Book-keeping: finding, pruning, notes.
 
-local PAGE_MAX, EXAMINE_MAX = 200, 1000 -- rows that one call answers with, and looks at: others wait meanwhile
-local OPEN_MAX = 1000 -- messages that are open are looked through, rather than all, if they are no more
+local PAGE_MAX, EXAMINE_MAX = 200, 500 -- rows that one call answers with, and looks at: others wait meanwhile
+local FETCH_MIN, FETCH_MAX = 16, 128 -- rows that are read at a time
+local OPEN_MAX = 1000 -- fires that are open are looked through, rather than all, if they are no more
 local RINGING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
 local PRUNE_MAX, REMEMBER_ASKS_S, REMEMBER_JOBS_S = 500, 86400, 30 * 86400
 local RESULT_S = 3600 -- the default of `model.Policy`
@@ -55,22 +56,14 @@ local function find_one(key)
   return { rows = { row_of(fire, texts) } }, texts
 end
 
--- The messages of these indices, sorted; nil: there are too many of them to sort.
-local function few_of(indices, query)
-  local count, places, next_one = 0, {}, 1
-  for _, index in ipairs(indices) do
-    count = count + redis.call("ZCARD", index)
-  end
-  if count > OPEN_MAX then
-    return nil
-  end
-  for _, index in ipairs(indices) do
-    for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", index, 0, -1), "messages")) do
-      local is_in = not query.before or is_later(query.before, fire)
-      is_in = is_in and (not query.since or fire.due >= query.since)
-      if is_in and (not query["until"] or fire.due <= query["until"]) then
-        places[#places + 1] = fire
-      end
+-- These fires as a source, as far as they are in the part of history that is searched.
+local function sorted(some, query)
+  local places, next_one = {}, 1
+  for _, fire in ipairs(some) do
+    local is_in = not query.before or is_later(query.before, fire)
+    is_in = is_in and (not query.since or fire.due >= query.since)
+    if is_in and (not query["until"] or fire.due <= query["until"]) then
+      places[#places + 1] = fire
     end
   end
   table.sort(places, is_later)
@@ -78,6 +71,23 @@ local function few_of(indices, query)
     peek = function() return places[next_one] end,
     skip = function() next_one = next_one + 1 end,
   }
+end
+
+-- The fires of these indices, sorted; nil: there are too many of them to sort.
+local function few_of(indices, query, hash)
+  local count, some = 0, {}
+  for _, index in ipairs(indices) do
+    count = count + redis.call("ZCARD", index)
+  end
+  if count > OPEN_MAX then
+    return nil
+  end
+  for _, index in ipairs(indices) do
+    for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", index, 0, -1), hash)) do
+      some[#some + 1] = fire
+    end
+  end
+  return sorted(some, query)
 end
 
 local function set_of(list)
@@ -97,42 +107,57 @@ local function are_dead(kinds)
   return #kinds > 0
 end
 
+-- The indices of these kinds, of the queues that were asked for.
+local function indices_of(query, set, kinds)
+  local indices = {}
+  for _, queue in ipairs(#query.queues > 0 and query.queues or redis.call("SMEMBERS", name(set))) do
+    for _, kind in ipairs(kinds) do
+      indices[#indices + 1] = name(kind, queue)
+    end
+  end
+  return indices
+end
+
 -- Where the messages that were asked for may be: as few as can be told.
 local function messages_of(query)
   local sources = {}
-  local queues = #query.queues > 0 and query.queues or redis.call("SMEMBERS", name("mailboxes"))
   if query.state == "over" and are_dead(query.kinds) then
-    for _, queue in ipairs(queues) do
-      sources[#sources + 1] = latest_of(name("dead", queue), query)
+    for _, index in ipairs(indices_of(query, "mailboxes", { "dead" })) do
+      sources[#sources + 1] = latest_of(index, query)
     end
     return sources
   end
   if query.state == "pending" or query.state == "claimed" then
-    local indices = {}
-    for _, queue in ipairs(queues) do
-      for _, kind in ipairs(query.state == "pending" and { "ready", "waiting", "apart" } or { "taken" }) do
-        indices[#indices + 1] = name(kind, queue)
-      end
-    end
-    local few = few_of(indices, query)
+    local kinds = query.state == "pending" and { "ready", "waiting", "apart" } or { "taken" }
+    local few = few_of(indices_of(query, "mailboxes", kinds), query, "messages")
     if few then
       return { few }
     end
   end
-  for _, job in ipairs(query.job and { query.job } or redis.call("SMEMBERS", name("tasks"))) do
+  for _, job in ipairs(query.jobs or redis.call("SMEMBERS", name("tasks"))) do
     sources[#sources + 1] = latest_of(name("book", job), query)
   end
   return sources
 end
 
 local function sources_of(query)
+  if query.keys then
+    return { sorted(fires.fetch(query.keys), query) }
+  end
   local kinds = { pending = { "open" }, claimed = { "open" }, over = { "done" }, [""] = { "open", "done" } }
   local sources, origins = {}, set_of(query.origins)
   if not origins or origins.push then
     sources = messages_of(query)
   end
+  local few = query.state == "claimed" and few_of(indices_of(query, "queues", { "claimed" }), query, "states")
+  if few then -- else all that is planned ahead would come first
+    sources[#sources + 1] = few
+    return sources
+  end
   for _, kind in ipairs(kinds[query.state] or {}) do
-    sources[#sources + 1] = latest_of(name(kind, query.job), query)
+    for _, job in ipairs(query.jobs or { false }) do
+      sources[#sources + 1] = latest_of(name(kind, job or nil), query)
+    end
   end
   return sources
 end
@@ -159,41 +184,60 @@ end
 
 local function matcher_of(query)
   local origins, queues, kinds = set_of(query.origins), set_of(query.queues), set_of(query.kinds)
+  local jobs = query.jobs and set_of(query.jobs)
   return function(fire)
     return is_among(fire.origin, origins)
       and is_among(fire.queue, queues)
       and (query.state == "" or query.state == fire.state)
-      and (not query.job or query.job == fire.job)
+      and is_among(fire.job, jobs)
       and (not query.since or fire.due >= query.since)
       and (not query["until"] or fire.due <= query["until"])
       and (not kinds or fire.outcome and kinds[string.match(fire.outcome, "^%S+")])
   end
 end
 
--- One page of what matches, and where the next begins.  What is in two indices comes twice in a row.
+-- The next places, and their fires by key.  What is in two indices comes twice in a row.
+local function take(next_place, count)
+  local places, keys = {}, {}
+  for number = 1, count do
+    places[number] = next_place()
+    if not places[number] then
+      break
+    end
+    keys[number] = places[number].key
+  end
+  fires.fetch(keys) -- at once: `fires.get` finds them then
+  return places
+end
+
+-- One page of what matches, and where the next begins.
 local function find(query)
   if query.key then
     return find_one(query.key)
   end
-  local rows, texts, matches, place, last = {}, {}, matcher_of(query), nil, nil
+  local rows, texts, matches, place, looked = {}, {}, matcher_of(query), nil, 0
   local sources = query.upcoming and turns_of(query) or sources_of(query)
   local next_place = merged(sources, query.upcoming and is_sooner or is_later)
-  for _ = 1, EXAMINE_MAX do
-    place = next_place()
-    if not place then
-      return { rows = rows }, texts
+  local most = math.min(query.limit, PAGE_MAX)
+  while looked < EXAMINE_MAX and #rows < most do
+    local count = math.min(math.max(most - #rows, FETCH_MIN), FETCH_MAX)
+    local places = take(next_place, count)
+    for _, one in ipairs(places) do
+      local fire = not (place and place.key == one.key) and fires.get(one.key)
+      place, looked = one, looked + 1
+      if fire and matches(fire) then
+        rows[#rows + 1] = row_of(fire)
+        texts[#texts + 1] = redis.call("HGET", name("texts"), fire.key)
+        if #rows >= most then
+          break
+        end
+      end
     end
-    local fire = place.key ~= last and fires.get(place.key)
-    last = place.key
-    if fire and matches(fire) then
-      rows[#rows + 1] = row_of(fire)
-      texts[#texts + 1] = redis.call("HGET", name("texts"), fire.key)
-    end
-    if #rows >= math.min(query.limit, PAGE_MAX) then
-      break
+    if #places < count and #rows < most then
+      return { rows = rows, looked = looked }, texts
     end
   end
-  return { rows = rows, before = { due = exact(place.due), key = place.key } }, texts
+  return { rows = rows, looked = looked, before = place and { due = exact(place.due), key = place.key } }, texts
 end
 
 -- Is it an instant that a plan could record again?

@@ -274,9 +274,16 @@ def _redis() -> Any:
 
 # URLs.
 
+FORM = (
+    'write "redis://USER:PASSWORD@HOST:PORT/DB", of which all but the host may be left out; '
+    "special characters of a password are written as %XX"
+)
+
 
 def parse(url: str) -> Address:
-    scheme, _, rest = url.partition("://")
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        raise UsageError(f"bad store: its Redis URL is wrong: {FORM}")
     security, _, kind = scheme.partition("+")
     where, _, query = rest.partition("?")
     # A password may hold anything but an @ that is not escaped.
@@ -307,7 +314,8 @@ def _options(url: str) -> dict[str, Any]:
     except UsageError:
         raise
     except ValueError as error:
-        raise UsageError(f"bad store: a Redis URL has {error}") from None
+        told = str(error) if str(error).startswith("Invalid value for") else FORM  # others repeat a password
+        raise UsageError(f"bad store: its Redis URL is wrong: {told}") from None
 
 
 def _sentinel_options(query: str) -> tuple[dict[str, str], str]:

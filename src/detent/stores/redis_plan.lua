@@ -7,7 +7,8 @@ local function chart(marks)
   for job, mark in pairs(marks) do
     flat[#flat + 1] = { job, exact(mark.at), mark.revision }
   end
-  return { generation = world.generation, marks = flat }
+  local left_s = world.calm_until - mono
+  return { generation = world.generation, marks = flat, quarantined_until = left_s > 0 and exact(wall + left_s) or nil }
 end
 
 local function all_marks()
@@ -85,6 +86,10 @@ local function is_in_force(marks, revisions)
     end
   end
   return true
+end
+
+local function look()
+  return chart(all_marks())
 end
 
 local function adopt(asked)
@@ -169,4 +174,4 @@ local function put(asked)
   return true, fresh
 end
 
-verbs.adopt, verbs.advance, verbs.put = adopt, advance, put
+verbs.look, verbs.adopt, verbs.advance, verbs.put = look, adopt, advance, put

@@ -247,8 +247,11 @@ def plan_values(plan: Plan, texts: list[bytes]) -> dict[str, Any]:
 def query_values(query: Query) -> dict[str, Any]:
     values: dict[str, Any] = {"state": query.state, "origins": list(query.origins)}
     values |= {"queues": list(query.queues), "kinds": list(query.kinds), "upcoming": query.upcoming}
-    for name, value in (("job", query.job), ("key", query.key)):
-        values |= {name: value} if value else {}
+    jobs = tuple(job for job in query.jobs if query.job in ("", job)) if query.jobs else (query.job,)
+    values |= {"jobs": list(jobs)} if query.jobs or query.job else {}
+    values |= {"key": query.key} if query.key else {}
+    values |= {"keys": list(query.keys)} if query.keys else {}
+    values |= {"before": {"due": query.before[0].timestamp(), "key": query.before[1]}} if query.before else {}
     for name, at in (("since", query.since), ("until", query.until)):
         values |= {name: at.timestamp()} if at else {}
     return values

@@ -16,11 +16,13 @@ from itertools import islice
 from detent import clock
 from detent import jsontext as json
 from detent.clock import instant
+from detent.errors import StoreUnavailable
 from detent.model import (
     Ask,
     Chart,
     Claim,
     Fire,
+    Found,
     Grants,
     Mark,
     Note,
@@ -30,7 +32,6 @@ from detent.model import (
     Query,
     Rate,
     Report,
-    Row,
     Size,
     Usage,
     Verdict,
@@ -41,11 +42,13 @@ from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_claim import SOON_S, Far, Round, grant_again, next_in_s
 from detent.stores.sqlite_file import File
 from detent.stores.sqlite_gates import Gates
+from detent.stores.sqlite_reserve import keep_reserve
 from detent.stores.sqlite_settle import end, finish, renew
 from detent.stores.sqlite_world import Clocks, boot_id
 
 LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of one who waits: less often while nothing changes
 PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
+PRUNE_FULL_MAX = 50  # on a full disk, where the log has little room
 
 
 class SqliteStore:
@@ -73,6 +76,10 @@ class SqliteStore:
                 _revise(call, job, chart.marks.get(job), revisions.get(job))
             call.db.execute(_SET_GENERATION, (app, seen + 1))
             call.ring()
+            return _chart(call, app, _marks(call, app))
+
+    def look(self, app: str) -> Chart:
+        with self._current() as call:
             return _chart(call, app, _marks(call, app))
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
@@ -155,18 +162,32 @@ class SqliteStore:
 
     # Book-keeping.
 
-    def find(self, query: Query) -> list[Row]:
+    def find(self, query: Query) -> Found:
         with self._file.reading() as link:
             return find(Call(link, self._clocks), query)
 
+    def apps(self) -> list[str]:
+        with self._file.reading() as link:
+            return [app for (app,) in link.db.execute(_APPS)]
+
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        try:
+            gone = self._prune(app, older_than_s, keep, PRUNE_MAX)
+        except StoreUnavailable:
+            if not self._file.make_room():
+                raise
+            return self._prune(app, older_than_s, keep, PRUNE_FULL_MAX)
+        keep_reserve(self._file.path)  # for the next time
+        return gone
+
+    def _prune(self, app: str, older_than_s: float, keep: int, at_once: int) -> int:
         with self._writing() as call:
             now = call.now()
             forget_the_expired(call)
         with self._file.reading() as link:
             found = iter(prunable(Call(link, self._clocks), app, now, (older_than_s, keep)))
         gone = 0
-        while batch := list(islice(found, PRUNE_MAX)):
+        while batch := list(islice(found, at_once)):
             with self._writing() as call:
                 gone += prune(call, batch, now)
         return gone
@@ -241,7 +262,9 @@ def _claim(call: Call, ask: Ask, far: Far) -> Grants:
 
 def _chart(call: Call, app: str, marks: Mapping[str, Mark]) -> Chart:
     generation = call.one("SELECT generation FROM apps WHERE app = ?", app) or (0,)
-    return Chart(instant(call.now()), call.world.era, generation[0], marks)
+    now, left_s = call.now(), call.world.calm_until - call.monotonic
+    quarantine = instant(now + left_s) if left_s > 0 else None
+    return Chart(instant(now), call.world.era, generation[0], marks, quarantine)
 
 
 def _marks(call: Call, app: str) -> dict[str, Mark]:
@@ -279,6 +302,18 @@ def _set_mark(call: Call, job: str, mark: Mark) -> None:
     call.db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", values)
 
 
+# From one app to the next in each index: how many fires wait makes no difference.
+_APPS = """
+WITH RECURSIVE pending(app) AS (
+    SELECT min(app) FROM fires WHERE state = 'pending'
+    UNION ALL
+    SELECT (SELECT min(app) FROM fires WHERE state = 'pending' AND app > pending.app)
+    FROM pending WHERE app IS NOT NULL
+)
+SELECT app FROM pending WHERE app IS NOT NULL
+UNION SELECT app FROM apps UNION SELECT app FROM marks UNION SELECT app FROM notes
+ORDER BY app
+"""
 _VERSION = "PRAGMA data_version"
 _RINGS = "SELECT coalesce(max(rings), 0) FROM world"
 _SET_GENERATION = (

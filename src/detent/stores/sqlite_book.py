@@ -5,30 +5,89 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detent import jsontext as json
-from detent.model import DEAD, Note, Policy, Query, Row, Size
-from detent.stores.base import REMEMBER_ASKS_S
-from detent.stores.entry import row_of
+from detent.clock import instant
+from detent.model import DEAD, Found, Note, Policy, Query, Row, Size
+from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
+from detent.stores.entry import page, row_of
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
 from detent.values import Any
 
 RESULT_S = Policy().result_s
+Condition = tuple[str, tuple[Any, ...]]  # of a statement, and its values
 
 
-def find(call: Call, query: Query) -> list[Row]:
+def find(call: Call, query: Query) -> Found:
     where, values = _condition(query)
-    where += f" ORDER BY {'run_at, key' if query.upcoming else 'due DESC, key DESC'} LIMIT ?"
-    entries = list(call.select(where, (*values, query.limit)))
+    if query.upcoming:
+        return Found(_rows(call, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
+    span, span_values = _span(query)
+    if few := _few(call, query):  # all of these are examined, and sorted
+        sorted_so = f"{where} AND {span} ORDER BY +due DESC, +key DESC LIMIT ?"
+        return page(_rows(call, query, sorted_so, values + span_values, few), query.limit, None)
+    history = f"fires INDEXED BY {_index(query)} WHERE {span} ORDER BY due DESC, key DESC LIMIT {LOOK_MAX}"
+    rows = _rows(call, query, f"{where} LIMIT ?", span_values + values, f"(SELECT * FROM {history})")
+    stopped_at = None
+    if len(rows) < query.limit:
+        last = call.one(f"SELECT due, key FROM {history} OFFSET {LOOK_MAX - 1}", *span_values)
+        stopped_at = (instant(last[0]), last[1]) if last else None
+    return page(rows, query.limit, stopped_at)
+
+
+def _rows(call: Call, query: Query, where: str, values: tuple[Any, ...], source: str = "fires") -> list[Row]:
+    entries = list(call.select(where, (*values, query.limit), source))
     _add_attempts(call, entries, whole=bool(query.key))
     return [row_of(entry, bool(query.key)) for entry in entries]
 
 
-def _condition(query: Query) -> tuple[str, tuple[Any, ...]]:
+def _few(call: Call, query: Query) -> str:
+    """Where to look for what is few however long history is; "": there is no such place."""
+    if query.key or query.keys:
+        return "fires"
+    index = {"pending": "fires_ready", "claimed": "fires_claimed"}.get(query.state)
+    if index is None:
+        return ""
+    source, app = f"fires INDEXED BY {index}", query.app or app_of(query.job)
+    among, values = f"{source} WHERE state = '{query.state}'", (app,) if app else ()
+    among += " AND app = ?" if app else ""
+    counted = call.one(f"SELECT count(*) FROM (SELECT 1 FROM {among} LIMIT {LOOK_MAX + 1})", *values)
+    return source if counted and counted[0] <= LOOK_MAX else ""
+
+
+def _index(query: Query) -> str:
+    """The index in whose order history is read."""
+    if query.job:
+        return "fires_job"
+    return "fires_dead" if _is_without_success(query) else "fires_due"
+
+
+def _span(query: Query) -> Condition:
+    """Which part of history: what its index is enough for."""
+    texts, values = ["1"], list[Any]()
+    if query.job:
+        texts, values = ["job = ?"], [query.job]
+    elif _is_without_success(query):
+        texts = [_HAD_NO_SUCCESS]
+    for text, at in (("due >= ?", query.since), ("due <= ?", query.until)):
+        if at:
+            texts.append(text)
+            values.append(at.timestamp())
+    if query.before:
+        texts.append("(due, key) < (?, ?)")
+        values += [query.before[0].timestamp(), query.before[1]]
+    return " AND ".join(texts), tuple(values)
+
+
+def _is_without_success(query: Query) -> bool:
+    return bool(query.kinds) and "succeeded" not in query.kinds
+
+
+def _condition(query: Query) -> Condition:
     """The state is written out, so that SQLite sees which of its indexes are enough."""
     origins, queues, kinds = (
         json.dumps(words) if words else "" for words in (query.origins, query.queues, query.kinds)
     )
-    since, until = query.since and query.since.timestamp(), query.until and query.until.timestamp()
+    keys, jobs = (json.dumps(words) if words else "" for words in (query.keys, query.jobs))
     state = query.state if query.state in ("", "pending", "claimed", "over") else "none"
     state = state if not query.upcoming else "pending" if state in ("", "pending") else "none"
     one, several = ("", queues) if len(query.queues) != 1 else (query.queues[0], "")
@@ -41,14 +100,11 @@ def _condition(query: Query) -> tuple[str, tuple[Any, ...]]:
         ("queue = ?", one),  # one alone is read in its order
         ("queue IN (SELECT value FROM json_each(?))", several),
         (_OF_KINDS, kinds),
-        ("due >= ?", since),
-        ("due <= ?", until),
+        ("key IN (SELECT value FROM json_each(?))", keys),
+        ("job IN (SELECT value FROM json_each(?))", jobs),
     ]
     given = [(text, value) for text, value in parts if value not in ("", None)]
-    texts = ["1", *(text for text, _ in given)]
-    if query.kinds and "succeeded" not in query.kinds:
-        texts.append(_HAD_NO_SUCCESS)
-    return " AND ".join(texts), tuple(value for _, value in given)
+    return " AND ".join(["1", *(text for text, _ in given)]), tuple(value for _, value in given)
 
 
 def count(call: Call, app: str, queues: Sequence[str]) -> dict[str, Size]:

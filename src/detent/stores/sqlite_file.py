@@ -20,7 +20,8 @@ from contextlib import contextmanager, suppress
 
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
-from detent.stores.sqlite_schema import VERSION, look_inside, number_of, upgrade
+from detent.stores.sqlite_reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
+from detent.stores.sqlite_schema import VERSION, look_inside, number_of, roll_back, upgrade
 from detent.stores.sqlite_turn import Turn, pause
 from detent.values import TypeVar
 
@@ -39,6 +40,7 @@ _SETTINGS = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA temp_store = MEMORY",
 )
+SHARED_MEMORY_BYTES = 64 << 10  # SQLite's file for it needs 32 KiB, and its lack is an I/O error
 _opening = threading.Lock()  # rule 3, between creating a file and opening it
 _Answer = TypeVar("_Answer")
 _Begin = Callable[[sqlite3.Connection, float], None]
@@ -104,6 +106,13 @@ class File:
         with self._words(), self._link(deadline) as link:
             return _patiently(lambda: number_of(link.db, statement), deadline)
 
+    def make_room(self) -> bool:
+        """On a full disk, give the reserve to the store, and write its log back.  False: there is none."""
+        if not release_reserve(self.path):
+            return False
+        self.look("PRAGMA wal_checkpoint(TRUNCATE)")
+        return True
+
     def close(self) -> None:
         for link in list(self._links):
             with link.lock:
@@ -122,7 +131,7 @@ class File:
                 link.close()  # which rolls back; what went wrong may be the connection's own
                 raise
             except BaseException:
-                link.db.execute("ROLLBACK")
+                roll_back(link.db)
                 raise
 
     def _begin_writing(self, db: sqlite3.Connection, deadline: float) -> None:
@@ -212,6 +221,8 @@ class File:
         except DetentError:
             raise
         except OSError as error:
+            if isinstance(error, PermissionError) and (where := forbidden(self.path)):
+                raise self._forbidden(where) from error
             raise StoreUnavailable(
                 f"the store {self._name()} cannot be opened: {error.strerror or error}: {error.filename}"
             ) from error
@@ -222,8 +233,12 @@ class File:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return self._locked()
             case sqlite3.SQLITE_FULL:
-                return StoreUnavailable(f"the disk of {store} is full: free some space; no outcome is lost")
+                return self._full()
+            case sqlite3.SQLITE_IOERR if free_bytes(self.path) < SHARED_MEMORY_BYTES:
+                return self._full()
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+                if where := forbidden(self.path):
+                    return self._forbidden(where)
                 return StoreUnavailable(
                     f"{store} cannot be written ({error}): the file, its -wal and -shm and its directory "
                     "must be this user's, on a disk that is not mounted read-only"
@@ -239,6 +254,22 @@ class File:
                 )
         return StoreUnavailable(f"{store} failed: {error}")
 
+    def _forbidden(self, where: str) -> StoreMismatch:
+        return StoreMismatch(
+            f"the store {self._name()} cannot be written: the user with id {os.geteuid()} may not write "
+            f"{named(where)}; run as its owner, change its permissions, or name another store"
+        )
+
+    def _full(self) -> StoreUnavailable:
+        way_out = (
+            "free some space, or run `detent prune`, which has space reserved for it"
+            if os.path.lexists(self.path + RESERVE)
+            else f"free some space (with {RESERVE_BYTES >> 20} MiB, `detent prune` works)"
+        )
+        return StoreUnavailable(
+            f"the disk of the store {self._name()} is full: {way_out}; no outcome is lost"
+        )
+
     def _locked(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"the store {self._name()} is locked by another process, for more than {BUSY_MAX_S:.0f} s: "
@@ -253,6 +284,19 @@ def named(path: str | os.PathLike[str]) -> str:
     """A path in a message: all of it, however long, with nothing that could upset a terminal."""
     text = os.fspath(path)
     return f'"{text if text.isprintable() else ascii(text)[1:-1]}"'
+
+
+def forbidden(path: str) -> str:
+    """Which of the store's files, or its directory, this user may not write; "": none, or its whole disk is
+    read-only, which may pass."""
+    directory = os.path.dirname(path)
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        return ""
+    files = [path + end for end in ("", "-wal", "-shm", "-turn") if os.path.lexists(path + end)]
+    needed = [*((one, os.R_OK | os.W_OK) for one in files), (directory, os.W_OK | os.X_OK)]
+    return next((one for one, mode in needed if not os.access(one, mode, effective_ids=True)), "")
 
 
 def refuse_network_disk(directory: str | os.PathLike[str]) -> None:
@@ -308,7 +352,7 @@ def _begin(db: sqlite3.Connection, begin: str) -> None:
     try:
         db.execute("SELECT 1 FROM world").fetchone()  # a reader's state is taken with its first look
     except sqlite3.Error:
-        db.execute("ROLLBACK")
+        roll_back(db)
         raise
 
 

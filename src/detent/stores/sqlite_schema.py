@@ -20,6 +20,12 @@ def look_inside(db: sqlite3.Connection) -> tuple[int, int, bool]:
             return 0, 0, True
         return _version(db), number_of(db, "PRAGMA user_version"), False
     finally:
+        roll_back(db)
+
+
+def roll_back(db: sqlite3.Connection) -> None:
+    """End a transaction that failed.  After some errors, as on a full disk, SQLite has ended it already."""
+    if db.in_transaction:
         db.execute("ROLLBACK")
 
 
@@ -44,7 +50,7 @@ def upgrade(db: sqlite3.Connection) -> None:
             db.execute(f"PRAGMA user_version = {OLDEST}")
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        roll_back(db)
         raise
 
 

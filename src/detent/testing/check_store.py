@@ -18,6 +18,7 @@ from detent.testing import (
     store_checks_bookkeeping,
     store_checks_claiming,
     store_checks_counting,
+    store_checks_finding,
     store_checks_finishing,
     store_checks_lanes,
     store_checks_planning,
@@ -91,4 +92,5 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(store_checks_queues),
     *_checks_of(store_checks_counting),
     *_checks_of(store_checks_bookkeeping),
+    *_checks_of(store_checks_finding),
 )

@@ -143,14 +143,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     # Planning.
 
-    @rule(wanted=revisions, behind=st.sampled_from([0, 0, 0, 1, None]))
-    def adopt(self, wanted: dict[str, str], behind: int | None) -> None:
-        seen = -1 if behind is None else self.ours.adopt(APP, -1, {}).generation - behind
+    @rule(wanted=revisions, behind=st.sampled_from([0, 0, 0, 1]))
+    def adopt(self, wanted: dict[str, str], behind: int) -> None:
+        seen = self.ours.look(APP).generation - behind
         self.same("adopt", *[chart_of(store.adopt(APP, seen, wanted)) for store in self.both])
 
     @rule(ahead_s=st.sampled_from([0.0, 30.0, 120.0]), names=st.sets(st.sampled_from(NAMES), min_size=1))
     def advance(self, ahead_s: float, names: set[str]) -> None:
-        chart = self.ours.adopt(APP, -1, {})
+        chart = self.ours.look(APP)
         marks = {name: chart.marks[name] for name in sorted(names) if name in chart.marks}
         self.plans += [planned(name, mark, chart.now, ahead_s) for name, mark in marks.items()]
         self.same_advance(self.plans[len(self.plans) - len(marks) :])
@@ -181,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
         queue=st.sampled_from(QUEUES),
     )
     def put_messages(self, numbers: list[int], name: str, delay_s: float, queue: str) -> None:
-        now, policy = self.ours.adopt(APP, -1, {}).now, MESSAGES[name]
+        now, policy = self.ours.look(APP).now, MESSAGES[name]
         whole: dict[str, Any] = {"policy": policy, "due_at": now, "queue": queue, "origin": "push"}
         fires = [fire(f"{name}@{n}", policy.concurrency, **whole) for n in numbers]
         self.same("put", *[store.put(fires, delay_s) for store in self.both])
@@ -302,7 +302,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def touch(self) -> None:
         """Both look at the clock: each learns of a step of it when it is called next."""
-        self.same("chart", *[chart_of(store.adopt(APP, -1, {})) for store in self.both])
+        self.same("chart", *[chart_of(store.look(APP)) for store in self.both])
 
     def pair(self, number: int) -> Pair:
         """Mostly one of the newest claims."""

@@ -252,7 +252,7 @@ class AnyAdoptionIsTaken(WatchedStore):
     mood = "deploy"
 
     def adopt(self, app: str, seen: int, revisions: Any) -> Chart:
-        return super().adopt(app, self._generations.get(app, 0) if seen >= 0 else seen, revisions)
+        return super().adopt(app, self._generations.get(app, 0), revisions)
 
 
 class NobodyAdoptsAgain(Node):

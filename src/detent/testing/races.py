@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from detent.clock import monotonic
 from detent.core.plan import fire_at, plan
 from detent.model import Ask, Claim, Command, Job, Policy, Query, Report, Verdict
-from detent.stores.base import Store
+from detent.stores.base import Store, find_all
 from detent.testing.store_checks_world import DONE, START, Every, fire
 
 PROCESSES = 8
@@ -78,12 +78,12 @@ def race_to_plan(opener: Opener, path: Path) -> None:
     for marks in ([at for _, at in seen] for seen in charts):
         assert marks == sorted(marks), "a mark went back"
     store = opener(path)
-    rows = store.find(Query(job=JOB.name, limit=FIND_MAX))
+    rows = find_all(store, Query(job=JOB.name, limit=FIND_MAX))
     recorded = sorted(row.fire.due_at for row in rows)
     wanted = list(JOB.schedule.between(JOB.schedule.before(recorded[0]) or START, recorded[-1]))
     assert recorded == wanted, f"{len(recorded)} instants recorded, {len(wanted)} wanted"
     assert {row.fire for row in rows} == {fire_at(JOB, at) for at in wanted}
-    last = store.adopt("a", -1, {}).marks[JOB.name].at
+    last = store.look("a").marks[JOB.name].at
     assert JOB.schedule.before(last) == recorded[-1] or last == recorded[-1]
     store.close()
 

@@ -81,7 +81,7 @@ def many_that_wait_for_their_lane_take_it_after_its_grace(store: Store, world: W
 
 
 def many_that_wait_are_missed_when_it_is_too_late(store: Store, world: World) -> None:
-    now = store.adopt("a", -1, {}).now
+    now = store.look("a").now
     _fill_the_lane(store, world, start_by=now + timedelta(seconds=TTL_S / 2))
     world.pass_time(TTL_S / 2)
     claims = _claim_all(Asker(store), world)

@@ -59,7 +59,7 @@ def find_gives_output_only_by_key(store: Store, world: World) -> None:
 
 
 def a_row_says_when_it_is_due(store: Store, world: World) -> None:
-    now = store.adopt("a", -1, {}).now
+    now = store.look("a").now
     store.put([fire("a.b@1")], delay_s=10)
     run_at = row(store, "a.b@1").run_at
     assert run_at is not None
@@ -144,7 +144,7 @@ def notes_are_found_by_app_and_prefix_in_order(store: Store, world: World) -> No
 
 
 def a_note_is_replaced_and_taken_back(store: Store, world: World) -> None:
-    now = store.adopt("a", -1, {}).now
+    now = store.look("a").now
     store.note("a", "n", "old")
     store.note("a", "n", "new")
     store.note("z", "n", "")

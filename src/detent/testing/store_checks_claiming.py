@@ -341,14 +341,18 @@ def a_store_opened_again_remembers(store: Store, world: World) -> None:
 
 def a_new_era_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
-    era = store.adopt("a", -1, {}).era
+    era = store.look("a").era
     old = Asker(store).claim_one(limit=1)
     again = world.new_era(store)
-    assert again.adopt("a", -1, {}).era != era
+    chart = again.look("a")
+    assert chart.era != era
+    assert chart.quarantined_until is not None
+    assert 0 < (chart.quarantined_until - chart.now).total_seconds() <= TTL_S
     node = Asker(again, "n2")
     assert node.claim() == []
     assert 0 < node.ask().next_in_s <= TTL_S
     world.pass_time(TTL_S + 1)
+    assert again.look("a").quarantined_until is None
     claims = node.claim()
     assert sentences(claims) == {"a.b@1": Outcome("lost", "with n1"), "a.c@1": None}
     assert all(old.fence < claim.fence < FENCE_MAX for claim in claims)
@@ -359,7 +363,7 @@ def a_new_era_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world
     """The first claim of all may be what was forgotten, and with it how long claims live."""
     store.put([fire("a.b@1")])
     again = world.new_era(store)
-    again.adopt("a", -1, {})
+    again.look("a")
     node = Asker(again, "n2")
     assert node.claim() == []
     world.pass_time(ORPHANS_TTL_S + 1)
@@ -372,7 +376,7 @@ def a_new_era_waits_for_the_longest_claim_that_could_have_been(store: Store, wor
     store.put([fire("a.b@1"), fire("a.c@1", policy=policy), fire("a.d@1", origin="push", policy=policy)])
     assert finish(store, Asker(store).claim_one(limit=1), DONE) == DONE
     again = world.new_era(store)
-    again.adopt("a", -1, {})
+    again.look("a")
     node = Asker(again, "n2")
     world.pass_time(2 * TTL_S)
     assert node.claim() == []

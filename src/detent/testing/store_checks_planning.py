@@ -102,7 +102,7 @@ def a_call_that_plans_answers_with_the_marks_of_its_jobs(store: Store, world: Wo
     planner = Planner(store)
     store.adopt("a", 1, {"a.b": "r1", "a.c": "r1"})
     assert sorted(store.advance("a", [planner.covering(1, 1)]).marks) == ["a.b"]
-    assert sorted(store.adopt("a", -1, {}).marks) == ["a.b", "a.c"]
+    assert sorted(store.look("a").marks) == ["a.b", "a.c"]
 
 
 def a_plan_of_a_job_that_nobody_adopted_is_refused(store: Store, world: World) -> None:
@@ -178,9 +178,12 @@ def a_new_job_starts_now(store: Store, world: World) -> None:
     assert sorted(chart.marks) == ["a.b", "a.c"]
 
 
-def an_adoption_with_a_seen_of_minus_one_only_answers(store: Store, world: World) -> None:
-    assert store.adopt("a", -1, {"a.b": "r1"}).marks == {}
-    assert store.adopt("a", -1, {"a.b": "r1"}).generation == 0
+def a_look_answers_as_an_adoption_does_and_changes_nothing(store: Store, world: World) -> None:
+    first = store.look("a")
+    assert (dict(first.marks), first.generation, first.quarantined_until) == ({}, 0, None)
+    adopted = store.adopt("a", 0, {"a.b": "r1"})
+    assert store.look("a") == store.look("a") == adopted
+    assert store.look("z").marks == {}
 
 
 def a_repeated_adoption_changes_nothing(store: Store, world: World) -> None:
@@ -384,12 +387,12 @@ def the_jobs_of_apps_are_separate(store: Store, world: World) -> None:
     assert sorted(chart.marks) == ["z.b"]
     assert chart.generation == 1
     assert store.adopt("z", 1, {}).marks == {}
-    assert sorted(store.adopt("a", -1, {}).marks) == ["a.b"]
+    assert sorted(store.look("a").marks) == ["a.b"]
     assert len(found(store, app="a")) == 6
 
 
 def a_chart_tells_the_time_of_the_store(store: Store, world: World) -> None:
-    first = store.adopt("a", -1, {})
+    first = store.look("a")
     world.pass_time(10)
     second = store.advance("a", [])
     assert timedelta(seconds=9) < second.now - first.now < timedelta(seconds=30)

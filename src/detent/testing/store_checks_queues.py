@@ -308,10 +308,10 @@ def an_attempt_that_failed_otherwise_is_retried_through_its_breaker(store: Store
 
 
 def a_unique_key_is_taken_while_it_is_open_and_for_its_window(store: Store, world: World) -> None:
-    one = _message(1, unique_s=100.0)._replace(due_at=store.adopt("a", -1, {}).now)
+    one = _message(1, unique_s=100.0)._replace(due_at=store.look("a").now)
     assert store.put([one]) == [True]
     world.pass_time(200)
-    again = one._replace(due_at=store.adopt("a", -1, {}).now)
+    again = one._replace(due_at=store.look("a").now)
     assert store.put([again]) == [False]
     finish(store, Asker(store).claim_one(queues=QUEUES))
     assert store.put([again]) == [True]
@@ -357,7 +357,7 @@ def only_what_is_over_is_forgotten(store: Store, world: World) -> None:
 
 
 def dead_letters_and_unique_keys_are_no_surplus(store: Store, world: World) -> None:
-    now = store.adopt("a", -1, {}).now
+    now = store.look("a").now
     several = [_message(n, unique_s=100.0 * (n == 2), drop_result=True) for n in range(1, 6)]
     store.put([one._replace(due_at=now) for one in several])
     for claim in Asker(store).claim(queues=QUEUES):

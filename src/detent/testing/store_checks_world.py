@@ -133,7 +133,7 @@ class Planner:
         self.job = Job("a.b", Every(chart.now, beat_s), Command(("true",)), policy, revision="r1")
 
     def plan(self, ahead_s: float = 60.0) -> Plan:
-        chart = self.store.adopt("a", -1, {})
+        chart = self.store.look("a")
         return plan(self.job, chart.marks[self.job.name], chart.now, ahead_s)
 
     def advance(self, ahead_s: float = 60.0) -> Chart:

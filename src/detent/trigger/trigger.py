@@ -66,7 +66,7 @@ class Trigger:
     def _take_part(self) -> Chart:
         """Have our job in force, as we know it, beside whatever else there is of its app."""
         name, revision = self._job.name, self._job.revision
-        chart = self._learn(self._store.adopt(self._app, -1, {}))
+        chart = self._learn(self._store.look(self._app))
         for _ in range(ADOPT_MAX):
             in_force = {job: mark.revision for job, mark in chart.marks.items()}
             if in_force.get(name) == revision:
