@@ -203,13 +203,17 @@ def test_replace_ends_one_that_does_not_hear(host: Host) -> None:
     policy = {"concurrency": "Replace", "timeout_seconds": 600}
     host.write("job", schedules=EVERY_SECOND, command=A_TREE, policy=policy)
     before = host.start("job")
-    life = started(before)
+    life, key = started(before), before.wait("fire-started")["fire"]
     os.kill(before.pid, signal.SIGSTOP)
     host.write("job", schedules=EVERY_SECOND, command="true", policy=policy | {"timeout_seconds": 10})
     said = host.ring("job")
     assert (said.code, said.names[-1]) == (0, "success")
     assert before.process.wait(30) == -signal.SIGKILL
     assert not alive(DETENT_NODE=life)
+    begun = said.one("fire-started")
+    assert begun["replaces"] == key
+    [row] = host.find(key=key)
+    assert (row.state, outcome(row)) == ("over", ("replaced", f"by {begun['fire']}")), "recorded at once"
 
 
 def test_replace_gives_up_on_a_holder_that_is_elsewhere_and_does_not_hear(host: Host) -> None:

@@ -28,11 +28,12 @@ from detent.core.explain import Answer, Reading, explain, explain_skipped, read_
 from detent.core.text import listed
 from detent.core.zones import open_zone
 from detent.errors import UsageError
-from detent.model import Job, Query, Row
+from detent.model import Job, Outcome, Query, Row
 from detent.stores.base import find_all
 
 EXAMPLE = "detent why backup yesterday 02:30"
 MINUTE = timedelta(minutes=1)
+REPLACED_MAX = 20  # of the newest, to find those that a fire replaced
 
 
 class Subject(NamedTuple):
@@ -151,7 +152,7 @@ def _account(
     answers = explain(subject.job.schedule, instant) if subject.job else ()
     is_due = any(answer.is_due for answer in answers)
     if rows := _find(context, subject, instant, width, is_due):
-        reasons = [line for row in rows for line in _of(row, rows, subject, now)]
+        reasons = [line for row in rows for line in (*_of(row, rows, subject, now), *_replaced(context, row))]
         return Account(instant, rows, answers, reasons)
     if subject.job is None:
         return Account(instant, (), answers, [_undefined(subject)])
@@ -187,6 +188,17 @@ def _of(row: Row, rows: Sequence[Row], subject: Subject, now: datetime) -> list[
     elif subject.job and row.fire.revision not in ("", subject.job.revision):
         said.append("the job was changed since: the manifest here is not the one it ran by")
     return said
+
+
+def _replaced(context: Context, row: Row) -> list[str]:
+    """Which fires had to end for this one."""
+    if context.store is None or row.fire.policy.concurrency != "Replace":
+        return []
+    query = Query(job=row.fire.job, kinds=("replaced",), until=row.fire.due_at, limit=REPLACED_MAX)
+    ended = [
+        one for one in context.store.find(query) if one.outcome == Outcome("replaced", f"by {row.fire.key}")
+    ]
+    return [f"it replaced {one.fire.key}" for one in ended]
 
 
 def _put_by(row: Row) -> list[str]:

@@ -22,14 +22,14 @@ class Telling:
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
 
-    def start(self, claim: Claim, now: datetime) -> None:
-        fire = claim.fire
+    def start(self, claim: Claim, now: datetime, replaces: str = "") -> None:
+        fire, more = claim.fire, {"replaces": replaces} if replaces else {}
         if fire.origin in ("hook", "push"):
             return
         if fire.origin == "schedule" and claim.attempt == 1 and fire.due_at + _LATE < now:
             late_s = round((now - fire.due_at).total_seconds())
             self._emit("caught-up", **fields_of(claim), late_s=late_s)
-        self._emit("fire-started", **fields_of(claim), attempt=claim.attempt)
+        self._emit("fire-started", **fields_of(claim), attempt=claim.attempt, **more)
 
     def end(self, report: Report, stands: Verdict | None) -> None:
         claim = report.claim

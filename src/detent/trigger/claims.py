@@ -53,6 +53,7 @@ class Claims:
         self._tell, self._chance = Telling(edges.emit), cast("Random", Chance())
         self._ahead_of_us_s = 0.0  # the store's clock less ours
         self._asks, self._sent, self._fence = 0, 0.0, 0
+        self.replaces = ""  # the key of the fire that has to end for ours
 
     def learn(self, now: datetime) -> None:
         """The store's clock."""
@@ -143,7 +144,7 @@ class Claims:
         work = self._work(claim)
         if work is None:
             return _unstarted(Verdict(Outcome("cancelled", "its job has no such hook any more")))
-        self._tell.start(claim, self.store_now())
+        self._tell.start(claim, self.store_now(), replaces=self.replaces)
         try:
             end = self._works.carry_out(work, claim, self._sent)
         except Held as held:

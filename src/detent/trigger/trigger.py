@@ -185,6 +185,8 @@ class Trigger:
             if self._is_launched(fire):
                 return self._say_launched(fire)
             holders = self._holders(fire)
+            if holders and fire.policy.concurrency == "Replace":
+                self._claims.replaces = holders[0].fire.key
             if not patience.goes_on(is_taken=bool(holders)):
                 return self._say_contended(fire, holders)
             if patience.is_half_over():
@@ -215,9 +217,11 @@ class Trigger:
         return [row for row in claimed if row.fire.lane == fire.lane and row.fire.key != fire.key]
 
     def _end_those_of_this_host(self, holders: list[Row]) -> None:
-        """The store told them to stop, and they do not hear."""
+        """Those that the store told to stop and that do not react: end them, and record that at once."""
         for row in holders:
             self._claims.presence.end_holder(row.node)
+            if self._is_own(row.fire):
+                self._settle(row)
 
     # What there is to say.
 
