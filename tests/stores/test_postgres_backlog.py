@@ -147,3 +147,20 @@ def test_an_ask_without_room_reads_few_of_those_that_only_need_some(stores: Stor
         costs.append(one.rows_of_an_ask(0))
     few, many = costs
     assert many == few
+
+
+def test_an_ask_that_cannot_look_at_a_freed_lane_says_to_ask_again_soon(stores: Stores) -> None:
+    """Another ask has the lane's row locked just now: nobody would look at the waiting message for a minute."""
+    asker, policy = Asker(stores()), Policy("Queue")
+    several = [fire(f"a.b@{n}", lane="a#one", origin="push", policy=policy) for n in (1, 2)]
+    asker.store.put(several)
+    [holder] = asker.ask()
+    assert asker.ask(node="n2") == (), "the second is put aside for its lane"
+    asker.store.finish([Report(holder, Verdict(Outcome("succeeded")))])
+    with psycopg.connect(shared_server().url) as db:
+        db.execute(f"SET search_path TO {asker.store.schema}")
+        db.execute("SELECT FROM lanes WHERE lane = 'a#one' FOR UPDATE")
+        grants = asker.store.claim(Ask("a", "n3", 1, 8))
+    assert grants.claims == ()
+    assert grants.next_in_s <= 1
+    assert [claim.fire.key for claim in asker.ask(node="n2")] == ["a.b@2"]

@@ -306,6 +306,8 @@ BEGIN
         (SELECT expires FROM fires WHERE state = 'claimed' AND app = called AND expires > 0
             AND expires > here.mono AND queue = ANY (queues) ORDER BY expires LIMIT 1) - here.mono,
         (SELECT min(until) FROM graces WHERE until > here.mono) - here.mono,
+        -- An ask that put fires aside for a lane may not have seen the finish that freed the lane: look again.
+        greatest((SELECT wake FROM lanes WHERE wake IS NOT NULL ORDER BY wake LIMIT 1) - here.mono, 0.25),
         CASE WHEN has_rates THEN
             (SELECT min(opens) FROM unnest(look_at(called, queues, here)) WHERE opens > 0) END);
 END $$;
