@@ -27,13 +27,16 @@ HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
 UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
 
 
-def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S) -> Plan:
-    """Every instant of `job` from its mark until a little ahead of the store's `now`."""
-    until = max(mark.at, now + timedelta(seconds=ahead_s))
-    instants = list(islice(job.schedule.between(mark.at, until), SCAN_MAX))
-    until = instants[-1] if len(instants) == SCAN_MAX else _quiet_until(job, until)
-    missed = _count_missed(job, instants, now)
-    fires = [*_span(job, instants[:missed]), *_fires(job, instants[missed:])]
+def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S, most: int = SCAN_MAX) -> Plan:
+    """Every instant of `job` from its mark until a little ahead of the store's `now`, or until `most`
+    instants that are not due yet."""
+    end = max(mark.at, now + timedelta(seconds=ahead_s))
+    past = list(islice(job.schedule.between(mark.at, min(now, end)), SCAN_MAX))
+    room = 0 if len(past) == SCAN_MAX else most
+    ahead = list(islice(job.schedule.between(max(mark.at, now), end), room))
+    until = [*past, *ahead][-1] if len(ahead) == room else _quiet_until(job, end)
+    missed = _count_missed(job, past, now)
+    fires = [*_span(job, past[:missed]), *_fires(job, past[missed:] + ahead)]
     return Plan(job.name, job.revision, mark.at, until, tuple(fires))
 
 
@@ -113,12 +116,11 @@ def _quiet_until(job: Job, until: datetime) -> datetime:
     return max(until, min(following - _RESOLUTION, most) if following else most)
 
 
-def _count_missed(job: Job, instants: list[datetime], now: datetime) -> int:
+def _count_missed(job: Job, past: list[datetime], now: datetime) -> int:
     """How many of the oldest instants are too late already."""
-    past = sum(at <= now for at in instants)
-    late = sum(at + _LATE < now for at in instants)
+    late = sum(at + _LATE < now for at in past)
     kept = CATCH_UP_MAX[job.policy.catch_up]
-    if job.policy.catch_up == "latest" and (past > late or len(instants) == SCAN_MAX):
+    if job.policy.catch_up == "latest" and (len(past) > late or len(past) == SCAN_MAX):
         kept = 0  # a newer one is due in its own time, or will be found by the next plan
     return max(0, late - kept)
 
