@@ -23,6 +23,7 @@ CATCH_UP_MAX = {"skip": 0, "latest": 1, "all": 100}
 _LATE = timedelta(seconds=LATE_S)
 _RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
 _QUIET_MAX = timedelta(minutes=15)  # so soon is it noticed that nobody plans a job any more
+ON_TIME_MIN_S = 5.0  # a start that is no later than this is no outage, however often the job is due
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
 UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
 
@@ -43,7 +44,7 @@ def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S, most: in
 def fire_at(job: Job, due_at: datetime) -> Fire:
     """The one fire of `job` at `due_at`."""
     policy, key = job.policy, key_of(job.name, due_at)
-    limit_s = policy.start_deadline_s or (LATE_S if policy.catch_up == "skip" else 0.0)
+    limit_s = policy.start_deadline_s or (_on_time_s(job, due_at) if policy.catch_up == "skip" else 0.0)
     return Fire(
         key=key,
         job=job.name,
@@ -123,6 +124,14 @@ def _count_missed(job: Job, past: list[datetime], now: datetime) -> int:
     if job.policy.catch_up == "latest" and (len(past) > late or len(past) == SCAN_MAX):
         kept = 0  # a newer one is due in its own time, or will be found by the next plan
     return max(0, late - kept)
+
+
+def _on_time_s(job: Job, due_at: datetime) -> float:
+    """How late an instant may start under `skip`: until the next one is due, so that after an outage only the
+    newest runs."""
+    following = job.schedule.after(due_at)
+    gap_s = (following - due_at).total_seconds() if following else LATE_S
+    return min(max(gap_s, ON_TIME_MIN_S), LATE_S)
 
 
 def _span(job: Job, missed: list[datetime]) -> list[Fire]:
