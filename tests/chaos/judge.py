@@ -234,7 +234,7 @@ def takeovers(evidence: Evidence) -> list[float]:
 
 
 def longest_gap(evidence: Evidence) -> tuple[float, tuple[Fault, ...]]:
-    """The longest time between two starts of the job that is due every second, and the faults of that time."""
+    """The longest time between two starts of the one-second job, and the faults of that time."""
     starts = [one for one in evidence.starts() if one.job == TICK]
     gaps = [(later.at - earlier.at, earlier.at, later.at) for earlier, later in pairwise(starts)]
     gap_s, since, until = max(gaps, default=(0.0, 0.0, 0.0))

@@ -154,7 +154,8 @@ def test_a_takeover_is_measured_from_the_death_to_the_next_work_in_the_lane() ->
 
 
 def test_the_longest_gap_of_the_job_of_each_second_is_told_with_its_faults() -> None:
-    starts = [seen("start", key, at=at) for key, at in zip(KEYS["tick"], (1001.0, 1002.0, 1005.5), strict=True)]
+    instants = zip(KEYS["tick"], (1001.0, 1002.0, 1005.5), strict=True)
+    starts = [seen("start", key, at=at) for key, at in instants]
     cut, before = Fault("cut", "a", 1002.5, 1004.0), Fault("reset", "b", 1000.5, 1000.5)
     assert longest_gap(evidence(*starts, faults=(before, cut))) == (3.5, (cut,))
 

@@ -311,6 +311,12 @@ class ClaimsExpireByTheWallClock(WatchedStore):
         return now
 
 
+class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
+    """The store overlooks a larger step than the trust in a claim allows for."""
+
+    unnoticed_s = 2.5
+
+
 class LostIsAlwaysRerun(Node):
     def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         claim = holding.claim
