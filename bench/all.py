@@ -13,6 +13,7 @@ import load
 import memory
 import next_instant
 import queues
+import steady
 import store_size
 from report import arguments, show
 
@@ -28,6 +29,7 @@ BENCHES = {
         load,
         memory,
         queues,
+        steady,
         store_size,
     )
 }

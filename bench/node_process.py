@@ -42,12 +42,13 @@ class Hasty(Exception):
 
 
 class NodeProcess:
-    def __init__(self, directory: Path, manifest: dict[str, Any], env: dict[str, str]) -> None:
+    def __init__(self, directory: Path, manifest: dict[str, Any], env: dict[str, str], store: str) -> None:
         self.directory = directory
         self.database, self.log = directory / "detent.db", directory / "log"
         file = directory / "detent.json"
         file.write_text(json.dumps(manifest))
-        words = [sys.executable, "-m", "detent", "run", "-f", str(file), "--store", f"sqlite:///{self.database}"]
+        url = store or f"sqlite:///{self.database}"
+        words = [sys.executable, "-m", "detent", "run", "-f", str(file), "--store", url]
         with self.log.open("ab") as log:  # to append, so that a long bench can cut it
             self._process = subprocess.Popen(
                 words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
@@ -112,10 +113,13 @@ class NodeProcess:
 
 
 @contextmanager
-def node(manifest: dict[str, Any], env: dict[str, str] | None = None) -> Iterator[NodeProcess]:
-    """A node for the time of a measurement, in a directory that goes with it."""
+def node(
+    manifest: dict[str, Any], env: dict[str, str] | None = None, store: str = ""
+) -> Iterator[NodeProcess]:
+    """A node for the time of a measurement, in a directory that goes with it; on a SQLite file there, or on
+    the store that is named."""
     with tempfile.TemporaryDirectory(prefix="detent-bench-") as directory:
-        process = NodeProcess(Path(directory), manifest, env or environment())
+        process = NodeProcess(Path(directory), manifest, env or environment(), store)
         try:
             yield process
         finally:

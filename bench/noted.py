@@ -1,6 +1,7 @@
-"""The function that the callables' benches call: it notes the instant, and does nothing else.
+"""The functions that the callables' benches call: each notes the instant, and does nothing else.
 
-Eight bytes appended to the file that $BENCH_NOTES names, in one write: whole, whoever else writes there.
+Eight bytes for each instant are appended to the file that $BENCH_NOTES names, in one write: whole, whoever
+else writes there.
 """
 
 import os
@@ -8,21 +9,37 @@ import struct
 import time
 from pathlib import Path
 
+from detent import Fire
+
 VARIABLE = "BENCH_NOTES"
 _fd = -1
 
 
 def note() -> None:
+    _append(struct.pack("<d", time.time()))
+
+
+def _append(noted: bytes) -> None:
     global _fd
     if _fd < 0:
         _fd = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.write(_fd, struct.pack("<d", time.time()))
+    os.write(_fd, noted)
 
 
 async def note_in_loop() -> None:
     note()
 
 
+async def note_due(fire: Fire) -> None:
+    """Note when the fire was due, and the instant."""
+    _append(struct.pack("<dd", fire.due_at.timestamp(), time.time()))
+
+
 def read_notes(path: Path) -> list[float]:
     """The instants, in the order in which they were noted."""
     return [instant for (instant,) in struct.iter_unpack("<d", path.read_bytes() if path.exists() else b"")]
+
+
+def read_dues(path: Path) -> list[tuple[float, float]]:
+    """When each fire was due, and when its function was called."""
+    return list(struct.iter_unpack("<dd", path.read_bytes() if path.exists() else b""))

@@ -24,6 +24,7 @@ OURS = {  # a row of ours, and a budget, of each bench
     "load": ("yearly, all alike", "peak memory, yearly, all alike"),
     "memory": (10, "memory after 20 ÷ after 10 fires"),
     "queues": ("detent", "tasks run twice, Redis, appendfsync everysec"),
+    "steady": ("PostgreSQL", "Redis: longest call"),
     "store_size": ("Redis", "PostgreSQL: 40 ÷ 20 fires"),
 }
 AT_ANY_SPEED = (

@@ -31,9 +31,9 @@ from detent import clock
 from detent.core.plan import run_id
 from detent.core.settle import report
 from detent.core.text import quote
+from detent.core.trust import CLAIM_MIN_S, margin_s
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.model import Ask, Claim, End, Fire, Grants, Outcome, Policy, Query, Verdict
-from detent.node.attempt import margin_s
 from detent.runners.call_function import reason_of
 from detent.stores.base import Store
 from detent.trigger.keeper import Keeper
@@ -41,7 +41,7 @@ from detent.trigger.keeper import Keeper
 if TYPE_CHECKING:
     from detent.app import Detent
 
-TTL_MIN_S, TTL_MAX_S = 1.0, 86_400.0
+TTL_MAX_S = 86_400.0
 GOOD_S, SPARE_S = 60.0, 5.0  # so long one fire waits; and so long before, another takes its place
 LOOK_S = 0.5  # between two asks, should the store's bell be lost
 RELEASE_S, RETRY_S = 5.0, 0.2  # how long the store is told that a lock is free, and how often
@@ -121,9 +121,10 @@ class Lock:
     def __init__(self, app: Detent, name: str, terms: Terms) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(f"bad lock {quote(name)}: a lock's name has {ALLOWED}")
-        if not TTL_MIN_S <= terms.ttl_s <= TTL_MAX_S:
+        if not CLAIM_MIN_S <= terms.ttl_s <= TTL_MAX_S:
             raise UsageError(
-                f"bad ttl_seconds {terms.ttl_s:g} of the lock {quote(name)}: allowed are 1 to 86,400"
+                f"bad ttl_seconds {terms.ttl_s:g} of the lock {quote(name)}: allowed are"
+                f" {CLAIM_MIN_S:g} to {TTL_MAX_S:,.0f}"
             )
         self._app, self._name, self._terms = app, name, terms
         self._entered: _Entered | None = None

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tests.chaos.world import PATIENCE_S, Member, World, send
 
 HOUR_S = 3600.0
+STORE_STEPS_S = (-3.0, -1.5, 0.3, 0.45, 0.7, 0.95, 1.5, 3.0, 3.0, HOUR_S)
 LEAPS_MAX = 2  # of the store's clock, by an hour
 LAST_S = 6.0  # so long before the end begins the last one
 TICK_S = 0.1  # a clock that drifts is moved so often
@@ -247,7 +248,7 @@ def _drift_clock(_: Chaos, member: Member, rng: Random) -> str:
 
 
 def _step_store_clock(chaos: Chaos, _: Member, rng: Random) -> str:
-    step_s, clock = rng.choice((-3.0, -1.5, 1.5, 3.0, 3.0, HOUR_S)), chaos.world.store.clock
+    step_s, clock = rng.choice(STORE_STEPS_S), chaos.world.store.clock
     if step_s == HOUR_S and chaos.leaps >= LEAPS_MAX:
         step_s = 20.0
     chaos.leaps += step_s == HOUR_S

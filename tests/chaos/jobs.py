@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 APP = "c"
 CLAIM_S = 5.0
+TICK = f"{APP}.tick"  # due every second
 GUEST = "guest"  # it comes and goes with the deploys
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tests.chaos.evidence import Evidence, Seen
 from tests.chaos.faults import Fault
-from tests.chaos.jobs import BY_JOB, GUEST, TRIALS, Trial
+from tests.chaos.jobs import BY_JOB, GUEST, TICK, TRIALS, Trial
 
 from detent.model import Attempt, Row
 
@@ -231,6 +231,14 @@ def takeovers(evidence: Evidence) -> list[float]:
             if before and after and before[-1].what == "start" and before[-1].member == fault.target:
                 found.append(after[0].at - fault.at)
     return sorted(found)
+
+
+def longest_gap(evidence: Evidence) -> tuple[float, tuple[Fault, ...]]:
+    """The longest time between two starts of the one-second job, and the faults of that time."""
+    starts = [one for one in evidence.starts() if one.job == TICK]
+    gaps = [(later.at - earlier.at, earlier.at, later.at) for earlier, later in pairwise(starts)]
+    gap_s, since, until = max(gaps, default=(0.0, 0.0, 0.0))
+    return gap_s, tuple(one for one in evidence.faults if one.until > since and one.at < until)
 
 
 def _by_key(seen: Iterator[Seen]) -> dict[str, list[Seen]]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tests.chaos.evidence import Clock, Evidence, read_seen
 from tests.chaos.faults import Chaos, Fault
-from tests.chaos.judge import Violation, judge, outcomes, takeovers
+from tests.chaos.judge import Violation, judge, longest_gap, outcomes, takeovers
 from tests.chaos.report import Heading, page
 from tests.chaos.servers import STORES
 from tests.chaos.world import World
@@ -121,7 +121,7 @@ def _plain_lines(world: World) -> list[str]:
 
 
 def figures(evidence: Evidence, violations: Sequence[Violation]) -> dict[str, object]:
-    after_s = takeovers(evidence)
+    after_s, (gap_s, meanwhile) = takeovers(evidence), longest_gap(evidence)
     return {
         "fires": sum(row.fire.instants for row in evidence.rows if row.fire.origin == "schedule"),
         "launches": sum(1 for _ in evidence.starts()),
@@ -132,6 +132,8 @@ def figures(evidence: Evidence, violations: Sequence[Violation]) -> dict[str, ob
         "takeover, median and longest, s": [round(after_s[len(after_s) // 2], 1), round(after_s[-1], 1)]
         if after_s
         else [],
+        "longest gap of the job of each second, s": round(gap_s, 1),
+        "faults meanwhile": [f"{one.kind} {one.target} {one.detail}".strip() for one in meanwhile],
         "violations": dict(Counter(one.kind for one in violations)),
     }
 

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.evidence import Clock, Evidence, Seen
 from tests.chaos.faults import Fault
 from tests.chaos.jobs import TRIALS
-from tests.chaos.judge import judge, takeovers
+from tests.chaos.judge import judge, longest_gap, takeovers
 from tests.chaos.report import Heading, page
 
 from detent.model import Attempt, Fire, Outcome, Row
@@ -151,6 +151,13 @@ def test_a_takeover_is_measured_from_the_death_to_the_next_work_in_the_lane() ->
     killed = Fault("kill node", "a", 1001.7, 1001.8)
     lines = seen("start", FLAKY), seen("start", FLAKY, attempt=2, **LATER)
     assert takeovers(evidence(*lines, faults=(killed,))) == [pytest.approx(0.8)]
+
+
+def test_the_longest_gap_of_the_job_of_each_second_is_told_with_its_faults() -> None:
+    instants = zip(KEYS["tick"], (1001.0, 1002.0, 1005.5), strict=True)
+    starts = [seen("start", key, at=at) for key, at in instants]
+    cut, before = Fault("cut", "a", 1002.5, 1004.0), Fault("reset", "b", 1000.5, 1000.5)
+    assert longest_gap(evidence(*starts, faults=(before, cut))) == (3.5, (cut,))
 
 
 def test_the_page_of_a_run_shows_its_violations_and_needs_nothing_from_elsewhere() -> None:

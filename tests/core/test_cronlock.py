@@ -94,7 +94,7 @@ def test_defaults_are_cronlocks() -> None:
         ({"lock_ttl": "2h"}, 30),
         ({"lock_ttl": "0s"}, 30),
         ({"timeout": "5s"}, 30),
-        ({"lock_ttl": "100ms"}, 1),
+        ({"lock_ttl": "100ms"}, 2),
     ],
 )
 def test_lock_ttl_is_the_claims_length_up_to_30_s(fields: dict[str, Any], claim_s: float) -> None:

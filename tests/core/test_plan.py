@@ -78,7 +78,7 @@ def test_what_becomes_of_the_instants_of_an_outage(outage: Outage) -> None:
 def test_an_instant_that_is_too_late_can_never_start() -> None:
     first, *others = planned(Policy(catch_up="skip"), 71).fires
     assert (first.key, first.start_by) == (key_of("app.job", at(10)), at(10))
-    assert {fire.start_by - fire.due_at for fire in others if fire.start_by} == {timedelta(seconds=60)}
+    assert {fire.start_by - fire.due_at for fire in others if fire.start_by} == {timedelta(seconds=10)}
     assert all(fire.start_by for fire in others)
 
 
@@ -155,13 +155,18 @@ def test_a_fire_carries_what_its_job_says() -> None:
     [
         (Policy(catch_up="latest"), None),
         (Policy(catch_up="all"), None),
-        (Policy(catch_up="skip"), 60.0),
+        (Policy(catch_up="skip"), 10.0),
         (Policy(catch_up="skip", start_deadline_s=90.0), 90.0),
         (Policy(catch_up="all", start_deadline_s=5.0), 5.0),
     ],
 )
 def test_how_late_a_fire_may_start(policy: Policy, limit_s: float | None) -> None:
     assert fire_at(job(policy), START).start_by == (None if limit_s is None else at(limit_s))
+
+
+@pytest.mark.parametrize(("step_s", "limit_s"), [(1, 5.0), (10, 10.0), (60, 60.0), (3600, 60.0)])
+def test_under_skip_a_fire_may_start_until_the_next_one_is_due(step_s: int, limit_s: float) -> None:
+    assert fire_at(job(Policy(catch_up="skip"), step_s), START).start_by == at(limit_s)
 
 
 def test_a_job_that_allows_fires_together_has_no_lane() -> None:

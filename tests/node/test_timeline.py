@@ -1,9 +1,10 @@
 """Which job is planned next."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from detent.model import Chart, Command, Job, Mark
-from detent.node.timeline import PLANS_MAX, Timeline, in_force
+from detent.model import Chart, Command, Job, Mark, Plan
+from detent.node.timeline import FIRES_MAX, PLANS_MAX, Timeline, in_force
 from detent.testing.sim import Every
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -25,14 +26,20 @@ def timeline(marks: dict[str, Mark], jobs: dict[str, Job]) -> Timeline:
 
 
 def planned(line: Timeline, jobs: dict[str, Job]) -> list[str]:
-    return [plan.job for plans in line.plans(jobs, NOW) for plan in plans]
+    return [plan.job for plan in line.plans(jobs, NOW)]
 
 
 def test_only_jobs_whose_mark_is_near_are_planned() -> None:
-    jobs = {one.name: one for one in (job("near"), job("far"))}
-    line = timeline({"a.near": at(60), "a.far": at(61)}, jobs)
-    assert planned(line, jobs) == ["a.near"]
-    assert line.next_in_s(NOW) == 60 - AHEAD_S / 4
+    jobs = {one.name: one for one in (job("urgent"), job("near"), job("far"))}
+    line = timeline({"a.urgent": at(30), "a.near": at(60), "a.far": at(61)}, jobs)
+    assert planned(line, jobs) == ["a.urgent", "a.near"]
+
+
+def test_nothing_is_planned_before_the_first_mark_is_urgent() -> None:
+    jobs = {"a.near": job("near")}
+    line = timeline({"a.near": at(31)}, jobs)
+    assert planned(line, jobs) == []
+    assert line.next_in_s(NOW) == 31 - AHEAD_S / 4
 
 
 def test_a_plan_whose_call_was_lost_is_made_again() -> None:
@@ -60,10 +67,39 @@ def test_a_mark_of_another_revision_does_not_move_ours() -> None:
     assert planned(line, jobs) == ["a.b"]
 
 
-def test_many_jobs_are_planned_in_batches() -> None:
+def batches(line: Timeline, jobs: dict[str, Job]) -> Iterator[list[Plan]]:
+    """All calls until nothing is urgent; the store accepts each plan."""
+    while plans := line.plans(jobs, NOW):
+        yield plans
+        line.move({plan.job: Mark(plan.until, plan.revision) for plan in plans})
+
+
+def test_many_quiet_jobs_are_planned_in_batches() -> None:
     jobs = {one.name: one for one in (job(f"j{i}") for i in range(PLANS_MAX + 1))}
     line = timeline({name: at(0) for name in jobs}, jobs)
-    assert [len(plans) for plans in line.plans(jobs, NOW)] == [PLANS_MAX, 1]
+    assert [len(plans) for plans in batches(line, jobs)] == [PLANS_MAX, 1]
+
+
+def test_a_call_carries_a_few_hundred_fires_however_many_jobs_are_due_every_second() -> None:
+    jobs = {one.name: one for one in (job(f"j{i}", period_s=1) for i in range(2000))}
+    line = timeline({name: at(0) for name in jobs}, jobs)
+    counts = [sum(len(plan.fires) for plan in plans) for plans in batches(line, jobs)]
+    assert max(counts) <= 2 * FIRES_MAX
+    assert sum(counts) >= 2000 * AHEAD_S / 4
+
+
+def test_every_job_gets_its_next_instants_before_another_gets_its_later_ones() -> None:
+    jobs = {one.name: one for one in (job(f"j{i}", period_s=1) for i in range(100))}
+    line = timeline({name: at(0) for name in jobs}, jobs)
+    ends = [plan.until for plans in batches(line, jobs) for plan in plans]
+    assert ends == sorted(ends)
+
+
+def test_few_jobs_are_planned_for_the_whole_horizon_in_one_call() -> None:
+    jobs = {one.name: one for one in (job("b", period_s=1), job("c", period_s=60))}
+    line = timeline({name: at(0) for name in jobs}, jobs)
+    (plans,) = batches(line, jobs)
+    assert [len(plan.fires) for plan in plans] == [AHEAD_S, AHEAD_S // 60]
 
 
 def test_what_runs_on_every_host_is_left_to_each_host() -> None:

@@ -115,7 +115,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"isolation": "loop"}, 'isolation="loop" is for async functions'),
     ({"keep_result": 1}, "keep_result: 1 is not true or false"),
     ({"retries": 3}, 'retries: unknown option "retries"; did you mean "max_retries"?'),
-    ({"claim_seconds": 0.1, "timeout_seconds": -1}, "claim_seconds: 0.1 is not a number from 1"),
+    ({"claim_seconds": 0.1, "timeout_seconds": -1}, "claim_seconds: 0.1 is not a number from 2"),
 ]
 
 

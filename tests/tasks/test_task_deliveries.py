@@ -74,7 +74,7 @@ def test_what_can_be_done_is_said(shop: Detent, done: Any) -> None:
 def test_what_is_done_too_late_is_lost_and_keeps_nobody_from_the_next(shop: Detent) -> None:
     send, queue = sending(shop, max_retries=1), shop.queue("mail")
     handle = send.push("a")
-    late = one(shop, ttl_seconds=1)
+    late = one(shop, ttl_seconds=2)
     again = one(shop)
     assert again.key == late.key
     other = send.push("b")
@@ -140,7 +140,7 @@ def test_a_message_is_answered_once(shop: Detent) -> None:
 
 def test_a_claim_that_expired_is_given_to_another_and_its_answer_refused(shop: Detent) -> None:
     handle = sending(shop, max_retries=1).push("a")
-    late = one(shop, ttl_seconds=1)
+    late = one(shop, ttl_seconds=2)
     assert not late.is_lost
     newer = one(shop)
     assert (newer.key, newer.attempt) == (late.key, 2) and newer.fence > late.fence
@@ -157,7 +157,7 @@ def test_a_crash_counts_as_an_attempt(shop: Detent) -> None:
     """So that no message that kills its workers comes for ever."""
     handle = sending(shop, max_retries=1).push("a")
     for attempt in (1, 2):
-        assert one(shop, ttl_seconds=1).attempt == attempt
+        assert one(shop, ttl_seconds=2).attempt == attempt
     wait_for(lambda: not shop.queue("mail").claim() and handle.state() == "lost")
     assert [dead.attempts for dead in shop.queue("mail").dead()] == [2]
 

@@ -20,6 +20,7 @@ from detent.core.findings import ManifestError, Problem, line_of
 from detent.core.foreign import APP, FOREIGN, NAME_MAX, Converted, app_named, slug, unique
 from detent.core.schedules import parse_schedule
 from detent.core.text import did_you_mean, listed, quote, show
+from detent.core.trust import CLAIM_MIN_S
 from detent.core.zones import open_zone
 from detent.errors import UsageError
 
@@ -30,7 +31,7 @@ HOOKS = ("on_success", "on_failure")
 JOB_FIELDS = ("name", "schedule", "command", *TELLING, "work_dir", "env", *HOOKS, "enabled")
 ADDRESS, KEY_PREFIX, DB_MAX = "localhost:6379", "cronlock:", 15
 GRACE_S = 5.0
-CLAIM_MAX_S, CLAIM_MIN_S = 30.0, 1.0
+CLAIM_MAX_S = 30.0
 TIMEOUT_MAX_S = 7 * 86_400
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
 

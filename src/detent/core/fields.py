@@ -23,6 +23,7 @@ from detent.core.shapes import (
     Whole,
     Word,
 )
+from detent.core.trust import CLAIM_MIN_S
 from detent.values import Any, NamedTuple
 
 WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
@@ -187,7 +188,7 @@ def _policy(version: int) -> Record:
         Field("catch_up", Word(("skip", "latest", "all")), "latest", "what follows an outage", since=2),
         Field("start_deadline_seconds", Number(0, YEAR_S), 0, "later, a fire is missed; 0: never", since=2),
         Field("on_lost", Word(("skip", "rerun")), "skip", "what follows a lost attempt", since=2),
-        Field("claim_seconds", Number(1, DAY_S), 30, "how long a claim lives unless renewed", since=2),
+        Field("claim_seconds", Number(CLAIM_MIN_S, DAY_S), 30, "lifetime of a claim unless renewed", since=2),
         Field("dst", Word(("vixie", "skip", "twice", "utc")), "vixie", "at a change of offset", since=2),
     )
     return Record(field for field in fields if field.since <= version)

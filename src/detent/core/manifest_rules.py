@@ -13,6 +13,7 @@ from detent.core.fields import HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
 from detent.core.findings import Findings
 from detent.core.shapes import BAD, Record
 from detent.core.text import listed
+from detent.core.trust import margin_s
 from detent.values import Any
 
 AWAY_S = 15  # a store that is away for so long ends no work
@@ -182,8 +183,7 @@ def _check_claim(job: Fields, path: str, findings: Findings) -> None:
 
 def time_away(claim_s: float, kill_after_s: float) -> float:
     """For how long a store may be away without ending work (DESIGN: margin, SIGTERM, renewal)."""
-    margin_s = max(0.5, claim_s / 10)
-    return claim_s - margin_s - min(kill_after_s, claim_s / 6) - claim_s / 6
+    return claim_s - margin_s(claim_s) - min(kill_after_s, claim_s / 6) - claim_s / 6
 
 
 def hooks_of(job: Fields) -> list[tuple[str, Any]]:

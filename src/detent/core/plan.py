@@ -23,24 +23,28 @@ CATCH_UP_MAX = {"skip": 0, "latest": 1, "all": 100}
 _LATE = timedelta(seconds=LATE_S)
 _RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
 _QUIET_MAX = timedelta(minutes=15)  # so soon is it noticed that nobody plans a job any more
+ON_TIME_MIN_S = 5.0  # a start that is no later than this is no outage, however often the job is due
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
 UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
 
 
-def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S) -> Plan:
-    """Every instant of `job` from its mark until a little ahead of the store's `now`."""
-    until = max(mark.at, now + timedelta(seconds=ahead_s))
-    instants = list(islice(job.schedule.between(mark.at, until), SCAN_MAX))
-    until = instants[-1] if len(instants) == SCAN_MAX else _quiet_until(job, until)
-    missed = _count_missed(job, instants, now)
-    fires = [*_span(job, instants[:missed]), *_fires(job, instants[missed:])]
+def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S, most: int = SCAN_MAX) -> Plan:
+    """Every instant of `job` from its mark until a little ahead of the store's `now`, or until `most`
+    instants that are not due yet."""
+    end = max(mark.at, now + timedelta(seconds=ahead_s))
+    past = list(islice(job.schedule.between(mark.at, min(now, end)), SCAN_MAX))
+    room = 0 if len(past) == SCAN_MAX else most
+    ahead = list(islice(job.schedule.between(max(mark.at, now), end), room))
+    until = [*past, *ahead][-1] if len(ahead) == room else _quiet_until(job, end)
+    missed = _count_missed(job, past, now)
+    fires = [*_span(job, past[:missed]), *_fires(job, past[missed:] + ahead)]
     return Plan(job.name, job.revision, mark.at, until, tuple(fires))
 
 
 def fire_at(job: Job, due_at: datetime) -> Fire:
     """The one fire of `job` at `due_at`."""
     policy, key = job.policy, key_of(job.name, due_at)
-    limit_s = policy.start_deadline_s or (LATE_S if policy.catch_up == "skip" else 0.0)
+    limit_s = policy.start_deadline_s or (_on_time_s(job, due_at) if policy.catch_up == "skip" else 0.0)
     return Fire(
         key=key,
         job=job.name,
@@ -113,14 +117,21 @@ def _quiet_until(job: Job, until: datetime) -> datetime:
     return max(until, min(following - _RESOLUTION, most) if following else most)
 
 
-def _count_missed(job: Job, instants: list[datetime], now: datetime) -> int:
+def _count_missed(job: Job, past: list[datetime], now: datetime) -> int:
     """How many of the oldest instants are too late already."""
-    past = sum(at <= now for at in instants)
-    late = sum(at + _LATE < now for at in instants)
+    late = sum(at + _LATE < now for at in past)
     kept = CATCH_UP_MAX[job.policy.catch_up]
-    if job.policy.catch_up == "latest" and (past > late or len(instants) == SCAN_MAX):
+    if job.policy.catch_up == "latest" and (len(past) > late or len(past) == SCAN_MAX):
         kept = 0  # a newer one is due in its own time, or will be found by the next plan
     return max(0, late - kept)
+
+
+def _on_time_s(job: Job, due_at: datetime) -> float:
+    """How late an instant may start under `skip`: until the next one is due, so that after an outage only the
+    newest runs."""
+    following = job.schedule.after(due_at)
+    gap_s = (following - due_at).total_seconds() if following else LATE_S
+    return min(max(gap_s, ON_TIME_MIN_S), LATE_S)
 
 
 def _span(job: Job, missed: list[datetime]) -> list[Fire]:

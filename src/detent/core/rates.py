@@ -1,7 +1,7 @@
 """How soon may one more begin?  A sliding window over the instants at which the last ones were granted.
 
-An attempt begins a moment after it was granted.  So that those who count beginnings never see one too many
-in a window, it is counted for a little longer than the window.
+An attempt begins a moment after it was granted, and a small step of a server's clock is not noticed.  So an
+attempt counts for a little longer than the window: no window ever has one too many.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from detent import jsontext as json
+from detent.core.trust import STEP_S
 from detent.model import Rate, Usage
 
-MARGIN_S = 0.25
+MARGIN_S = 0.25 + STEP_S  # between grant and start, and for a step that is not noticed
 LEVEL = "^"  # between a queue's name and a priority other than the usual one
 LEVELS = ("high", "normal", "low")
 

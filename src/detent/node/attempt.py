@@ -14,9 +14,8 @@ from random import Random
 from typing import Protocol
 
 from detent.core.settle import give_back, held_back, settle
+from detent.core.trust import margin_s
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
-
-MARGIN_LEAST_S = 0.5
 
 
 class LaneHeld(Exception):
@@ -77,11 +76,6 @@ class Holding:
         self.told = self.told or why
         if self.running:
             self.running.stop(self.told, kill_after_s)
-
-
-def margin_s(ttl_s: float) -> float:
-    """So long before a claim may expire it is not trusted any more."""
-    return max(MARGIN_LEAST_S, ttl_s / 10)
 
 
 def start(holding: Holding, work: Work, starter: Starter) -> Verdict | None:

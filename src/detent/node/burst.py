@@ -6,7 +6,7 @@ larger one, as an ask costs something by itself.
 
 from __future__ import annotations
 
-BITE, GROWTH = 500, 4
+BITE, GROWTH = 250, 2
 
 
 class Burst:

@@ -53,8 +53,9 @@ class Pace(NamedTuple):
     ahead_s: float = AHEAD_S
     max_running: int = 32
     max_hooks: int = 8  # on top of it
-    ask_max: int = 2000  # in one ask: the first of many are started while the next are claimed
-    report_max: int = 500  # verdicts in one call
+    ask_max: int = 500  # in one ask: the first of many are started while the next are claimed
+    report_max: int = 250  # verdicts in one call: the store serves other nodes in between
+    renew_max: int = 500  # claims in one call
     settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
     queues: tuple[str, ...] = ("default",)
     plans: bool = True  # a worker does not

@@ -360,18 +360,20 @@ class Node(Planning):
     # Keeping and settling.
 
     async def _renew(self) -> float:
-        """Renew in one batch all that we hold, at work or not yet settled."""
-        sent = self.edges.monotonic()
-        if sent < self._renew_by and not self._renew_now:
-            return self._renew_by - sent
+        """Renew all that we hold, at work or not yet settled, in few calls."""
+        now = self.edges.monotonic()
+        if now < self._renew_by and not self._renew_now:
+            return self._renew_by - now
         held = [holding for holding in self._held.values() if not holding.lost]
         self._renew_by = soonest = min((holding.renew_at for holding in held), default=math.inf)
-        if not held or (sent < soonest and not self._renew_now):
-            return soonest - sent
+        if not held or (now < soonest and not self._renew_now):
+            return soonest - now
         self._renew_now = False
-        answers = await self._call("renew", self.edges.store.renew, [holding.claim for holding in held])
-        for holding, stop in zip(held, answers, strict=True):
-            self._heed(holding, stop, sent)
+        for first in range(0, len(held), self.pace.renew_max):
+            batch, sent = held[first : first + self.pace.renew_max], self.edges.monotonic()
+            answers = await self._call("renew", self.edges.store.renew, [holding.claim for holding in batch])
+            for holding, stop in zip(batch, answers, strict=True):
+                self._heed(holding, stop, sent)
         self._renew_by = min((one.renew_at for one in self._held.values() if not one.lost), default=math.inf)
         return self._renew_by - self.edges.monotonic()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from detent.clock import instant
@@ -116,7 +116,7 @@ class Planning:
             self._adopted = False  # a job of ours is missing, or one that no living node holds is left
 
     async def _plan_ahead(self) -> None:
-        """Plan the jobs whose mark is near, in batches."""
+        """Plan what is due soonest, as much as one call of the store takes; the rest after the next claim."""
         rang, self._rang = self._rang, False
         pause_s = RING_READ_S if rang else self.pace.idle_s
         if (rang or self.timeline.foreign) and self.edges.monotonic() >= self._read_at + pause_s:
@@ -125,16 +125,17 @@ class Planning:
                 return await self._adopt()
         if self.timeline.has_lapsed(self.store_now()):
             return await self._adopt()
-        for plans in self._plans():
-            chart = await self._call("look", self.edges.store.advance, self.app, plans)
-            self._learn(chart.now)
-            self.timeline.move(chart.marks)
-            self.edges.planned(plans)
-            if chart.era != self.timeline.era:
-                self._adopted = False  # the store may have forgotten whose jobs these are
-                return await self._adopt()
-            if chart.generation != self.timeline.generation:
-                return await self._read_chart()
+        if not (plans := self._plans()):
+            return None
+        chart = await self._call("look", self.edges.store.advance, self.app, plans)
+        self._learn(chart.now)
+        self.timeline.move(chart.marks)
+        self.edges.planned(plans)
+        if chart.era != self.timeline.era:
+            self._adopted = False  # the store may have forgotten whose jobs these are
+            return await self._adopt()
+        if chart.generation != self.timeline.generation:
+            return await self._read_chart()
         return None
 
     def _take(self, chart: Chart) -> None:
@@ -145,7 +146,7 @@ class Planning:
             self._adopted = False  # the store may have forgotten whose jobs these are
         self.timeline.take(chart, self.jobs)
 
-    def _plans(self) -> Iterator[list[Plan]]:
+    def _plans(self) -> list[Plan]:
         return self.timeline.plans(self.jobs, self.store_now())
 
     def _learn(self, now: datetime) -> None:

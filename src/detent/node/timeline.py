@@ -1,15 +1,19 @@
 """Which job is to be planned next?  A heap of marks, so that a quiet job costs nothing.
 
-A job is planned when its mark comes within half the planning horizon of the store's now, and a round
-begins when the first mark comes within a quarter: so a hundred thousand jobs share few rounds.  A job
-whose revision in force is not ours is foreign: its own nodes plan it.  If nobody does, so that its
+Planning begins when the first mark comes within a quarter of the planning horizon of the store's now, and
+takes all jobs whose mark is within half of it: so a hundred thousand jobs share few calls.  A call carries
+a few hundred fires at most, the oldest marks first, and each of many jobs gets only its next few instants:
+what is due soonest is planned first, and can be claimed while the rest is planned.
+
+A job whose revision in force is not ours is foreign: its own nodes plan it.  If nobody does, so that its
 mark falls behind by the whole horizon, that revision has lapsed.  What `run_on: every` has another host do
 is that host's alone: nobody else plans it, takes it over or calls it lapsed, however long the host is away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 
@@ -18,6 +22,8 @@ from detent.model import Chart, Job, Mark, Plan
 
 LEFT_OUT_MAX = 1000  # named in an ask; beyond it, fires of other nodes' jobs are claimed and given back
 PLANS_MAX = 500  # in one call of the store
+FIRES_MAX = 250  # in one call, more or less: it must not keep the other nodes waiting
+INSTANTS_MIN = 5  # of a job in one plan, however many jobs share the call
 
 
 class Timeline:
@@ -54,12 +60,17 @@ class Timeline:
                 self._marks[name] = mark
                 heappush(self._heap, (mark.at, name))
 
-    def plans(self, jobs: Mapping[str, Job], now: datetime) -> Iterator[list[Plan]]:
-        """Plans for the jobs whose mark is near, in batches; each is to be followed by `move`."""
-        near = self._near_names(now)
-        for start in range(0, len(near), PLANS_MAX):
-            names = [name for name in near[start : start + PLANS_MAX] if name in self._marks]
-            yield [plan(jobs[name], self._marks[name], now, self._ahead_s) for name in names]
+    def plans(self, jobs: Mapping[str, Job], now: datetime) -> list[Plan]:
+        """The plans of the next call, to be followed by `move`; none: there is nothing to plan yet."""
+        if self.next_in_s(now) > 0:
+            return []
+        near, plans, fires = self._near_names(now), list[Plan](), 0
+        most = max(INSTANTS_MIN, FIRES_MAX // len(near))
+        while near and fires < FIRES_MAX:
+            name = near.popleft()
+            plans.append(plan(jobs[name], self._marks[name], now, self._ahead_s, most))
+            fires += len(plans[-1].fires)
+        return plans
 
     def next_in_s(self, now: datetime) -> float:
         """When there will be something to plan."""
@@ -82,16 +93,17 @@ class Timeline:
         mark = self._marks.get(job.name)
         return mark is not None and mark.revision == job.revision
 
-    def _near_names(self, now: datetime) -> list[str]:
-        """They stay in the heap: only `move` puts a job later, so that a lost call is made again."""
+    def _near_names(self, now: datetime) -> deque[str]:
+        """The oldest marks first, as many as one call takes.  They stay in the heap: only `move` puts a job
+        later, so that a lost call is made again."""
         near: dict[str, datetime] = {}
-        while self._heap and self._heap[0][0] <= now + self._near:
+        while self._heap and self._heap[0][0] <= now + self._near and len(near) < PLANS_MAX:
             at, name = heappop(self._heap)
             if name in self._marks and self._marks[name].at == at:
                 near[name] = at
         for name, at in near.items():
             heappush(self._heap, (at, name))
-        return list(near)
+        return deque(near)
 
     def _drop_outdated(self) -> None:
         while self._heap:

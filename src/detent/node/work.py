@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from detent.core.trust import margin_s
 from detent.model import End, Outcome
-from detent.node.attempt import Went, margin_s
+from detent.node.attempt import Went
 from detent.runners.call import CallSpec, GuardSpec, outcome_of
 from detent.runners.command import Gone, Spec, end_of
 

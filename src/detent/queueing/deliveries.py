@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 from detent import clock
 from detent.core.settle import settle
 from detent.core.text import quote
+from detent.core.trust import margin_s
 from detent.errors import DetentError, UsageError
 from detent.model import End, Outcome, Report, Verdict
-from detent.node.attempt import margin_s
 from detent.queueing.claims import Claims, Granted
 from detent.runners.call_function import exit_status, reason_of, returned
 from detent.trigger.keeper import Keeper

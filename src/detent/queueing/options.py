@@ -12,6 +12,7 @@ from detent.core.messages import WITH_RESULT, Task, Wish, check_links, task_poli
 from detent.core.rates import LEVELS
 from detent.core.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, Text, Whole, Word
 from detent.core.text import listed, quote, show
+from detent.core.trust import CLAIM_MIN_S
 from detent.declarations import Spot
 from detent.errors import UsageError
 from detent.model import Call, Isolation, OnLost, Policy, Retries
@@ -150,7 +151,7 @@ _TASK: dict[str, Shape] = {
     "backoff": _Backoff(),
     "jitter": Number(0, 1),
     "timeout_seconds": Number(0, 7 * DAY_S),
-    "claim_seconds": Number(1, DAY_S),
+    "claim_seconds": Number(CLAIM_MIN_S, DAY_S),
     "on_lost": Word(("skip", "rerun")),
     "expires_seconds": _SECONDS,
     "single": _Single(),

@@ -16,6 +16,7 @@ from detent.core.rates import base_of, charged_as, level_of, rate_of, rate_text,
 from detent.core.shapes import Field, Number, Record, Whole
 from detent.core.strict_json import decode
 from detent.core.text import quote
+from detent.core.trust import CLAIM_MIN_S
 from detent.errors import UsageError
 from detent.model import DEAD, Fire, Query, Rate, Row, Size, Usage
 from detent.queueing import rates
@@ -35,7 +36,7 @@ TTL_S = 30.0
 LOOK_S = 1.0  # between two asks, should the store's bell be lost
 _CLAIM = Record((
     Field("n", Whole(1, CLAIM_MAX)),
-    Field("ttl_seconds", Number(1, DAY_S)),
+    Field("ttl_seconds", Number(CLAIM_MIN_S, DAY_S)),
     Field("wait_seconds", Number(0, DAY_S)),
 ))  # fmt: skip
 _NAME = Record((Field("queue", name_shape()),))

@@ -57,7 +57,6 @@ LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
 HEARTBEAT_TTL_S = 30.0  # a node that wrote no heartbeat for this long counts as dead
 ORPHANS_TTL_S = 30.0  # so long nodes may trust claims of which the store forgot even how long they live
-STEP_S = 1.0  # the wall clock moved by more than this against the monotonic one: it was set
 NODE = "node/"  # a note of this name and a life's is that node's heartbeat
 PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
 RATE = "rate/"  # a note of this name and a queue's is the queue's rate

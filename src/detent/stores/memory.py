@@ -9,6 +9,7 @@ from datetime import datetime
 from detent import clock
 from detent.clock import instant
 from detent.core.lanes import Facts, Judgement, Standing, judge
+from detent.core.trust import STEP_S
 from detent.model import (
     Ask,
     Chart,
@@ -36,7 +37,6 @@ from detent.stores.base import (
     REMEMBER_ASKS_S,
     RETURN_S,
     SENTENCES_MAX,
-    STEP_S,
     app_of,
     concerns,
     continues,

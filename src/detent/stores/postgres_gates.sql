@@ -32,7 +32,7 @@ END $$;
 CREATE FUNCTION usage_of(called text, under text, as_of float8, it rate) RETURNS usage
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    span    float8 := it.window_s + 0.25;
+    span    float8 := it.window_s + 0.75;
     used    integer;
     newest  float8;
     free_at float8 := as_of;
@@ -54,7 +54,7 @@ CREATE FUNCTION put_charges(called text, under text, as_of float8, it rate, time
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO charges
-    SELECT called, under, as_of, greatest(it.window_s + 0.25, 3600) FROM generate_series(1, times);
+    SELECT called, under, as_of, greatest(it.window_s + 0.75, 3600) FROM generate_series(1, times);
     DELETE FROM charges WHERE app = called AND name = under AND at <= as_of - 3600 AND at <= as_of - lasts;
 END $$;
 

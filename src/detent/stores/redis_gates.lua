@@ -4,7 +4,7 @@
 -- charges:NAME    what was charged under a name, by when (mono)
 -- charged         these names, by when they may be forgotten
 
-local MARGIN_S, PROBING_S, BACKEND = 0.25, 1, "failed backend: "
+local MARGIN_S, PROBING_S, BACKEND = 0.75, 1, "failed backend: "
 local LOOK_BACK_S, CHARGES_MAX = 3600, 10000 -- another rate may look back further; so many are enough for any
 local gates, trimmed, circuits = {}, nil, nil
 

@@ -15,7 +15,7 @@
 local SCHEMA = 2
 local FIRST_TEXT = 9
 local ORPHANS_TTL_S = 30 -- of claims of which even that was forgotten
-local STEP_S = 1 -- less is the network, or drift
+local STEP_S = 0.5 -- less is the network, or drift; core/trust.py
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
 local NAMES_MAX = 2000 -- that are kept
 local TOUCH_S = 0.25 -- that the store was called is written down no more often than this

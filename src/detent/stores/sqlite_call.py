@@ -15,8 +15,9 @@ from datetime import datetime
 from detent import jsontext as json
 from detent.clock import instant
 from detent.core.lanes import Standing
+from detent.core.trust import STEP_S
 from detent.model import Attempt, Fire, Mark
-from detent.stores.base import BREAKER, ORPHANS_TTL_S, PAUSE, RATE, STEP_S, is_spent, leap
+from detent.stores.base import BREAKER, ORPHANS_TTL_S, PAUSE, RATE, is_spent, leap
 from detent.stores.entry import standing
 from detent.stores.sqlite_file import Link
 from detent.stores.sqlite_rows import (

@@ -190,10 +190,9 @@ class PruningForgetsKeys(WatchedStore):
 class TheKeyIsOfTheNodesClock(Node):
     """A fire is named after the node's own time, which is a little off."""
 
-    def _plans(self) -> Any:
+    def _plans(self) -> list[Plan]:
         skew = timedelta(seconds=len(self.life) + ord(self.life[1]) % 3)
-        for plans in super()._plans():
-            yield [self._renamed(plan, skew) for plan in plans]
+        return [self._renamed(plan, skew) for plan in super()._plans()]
 
     def _renamed(self, plan: Plan, skew: timedelta) -> Plan:
         fires = tuple(fire._replace(key=key_of(fire.job, fire.due_at + skew)) for fire in plan.fires)
@@ -310,6 +309,12 @@ class ClaimsExpireByTheWallClock(WatchedStore):
         for entry in self._open.values():
             entry.expires -= self._offset - before
         return now
+
+
+class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
+    """The store overlooks a larger step than the trust in a claim allows for."""
+
+    unnoticed_s = 2.5
 
 
 class LostIsAlwaysRerun(Node):

@@ -29,6 +29,10 @@ APP = "app"
 BEAT_S = 10.0
 CALM_S, SETTLED_S = 2400.0, 1200.0
 STEPS_S = (-7200, -300, -70, -5, 5, 70, 300, 7200)  # by which the store's clock is set
+SMALL_STEPS_S = (-0.4, 0.4, 2.4)  # those below `STEP_S` are not noticed
+CALM_CLOCK_S = 30.0  # between two small steps, so that a claim sees one at most
+ASK_S = 0.5
+BRIEF_S = 8.0  # a claim that is short enough for small steps to matter
 LATE_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
 WORK = Command(("true",))
 TWICE = Retries(max_attempts=2, min_s=5)
@@ -42,6 +46,7 @@ POLICIES = {
     "replace-two": (30, Policy("Replace", 2, timeout_s=100, retries=TWICE, start_deadline_s=70)),
     "rerun": (90, Policy(timeout_s=90, on_lost="rerun", retries=TWICE, hooks=HOOKED)),
     "allow": (77, Policy("Allow", timeout_s=90, catch_up="all", retries=THRICE)),
+    "brief": (20, Policy("Queue", timeout_s=60)),  # the next fire waits for the lane
     "short": (300, Policy(start_deadline_s=5, catch_up="skip", hooks=(*HOOKED, "on_late"), late_after_s=20)),
 }
 
@@ -117,6 +122,7 @@ class Sim:
         self.revisions: dict[str, dict[str, Job]] = {}
         self.witness.revisions = self.revisions
         self.stepped_s = self.ahead_s = 0.0  # the store's clock was set by so much; and at most
+        self.nudged_at = -CALM_CLOCK_S  # when it last made a small step
         self.store = store_type(self.wall, self.loop.time, self.ring, self.revisions, self.witness)
         self.nodes: dict[str, Node] = {}
         self.cut_off: set[str] = set()
@@ -137,6 +143,8 @@ class Sim:
     def define(self, name: str, period_s: int, variant: int = 0) -> None:
         """The command names the revision, so that the witness sees whose work runs under whose policy."""
         policy = variant_of(POLICIES[name.partition("~")[0]][1], variant)
+        if self.mood == "rough" and name.startswith("brief"):
+            policy = policy._replace(claim_s=BRIEF_S)
         revision = f"every {period_s} policy {variant}"
         job = Job(f"{APP}.{name}", Every(period_s), Command((revision,)), policy, revision=revision)
         job = job._replace(hooks=dict.fromkeys(policy.hooks, WORK))
@@ -280,6 +288,7 @@ class Sim:
         for _ in range({"stop": 0, "cut": 1, "flap": 8}[kind]):
             cut = self.rng.choice([self.cut_off, self.deaf])
             cut.add(life)
+            self.loop.call_later(self.rng.uniform(0, BRIEF_S), self.nudge)
             await self.unless_blackout(self.rng.choice([3, 10, 20] if kind == "flap" else [3, 20, 40, 120]))
             cut.discard(life)
             await self.unless_blackout(self.rng.uniform(0.05, 2))
@@ -332,6 +341,19 @@ class Sim:
         self.witness.emit("sim.step")
         for node in self.nodes.values():
             self.loop.call_later(1.0, node.told)
+
+    def nudge(self) -> None:
+        """The store's clock is set by a few seconds, while a node cannot renew its claims; the others ask
+        again and again for what it may have freed."""
+        if self.faults and self.loop.time() >= self.nudged_at + CALM_CLOCK_S:
+            self.nudged_at = self.loop.time()
+            self.stepped_s += self.rng.choice(SMALL_STEPS_S)
+            self.ahead_s = max(self.ahead_s, self.stepped_s)
+            self.witness.steps += 1
+            self.witness.emit("sim.nudge")
+            for asked in range(int(BRIEF_S / ASK_S)):
+                for node in self.nodes.values():
+                    self.loop.call_later(asked * ASK_S, node.told)
 
     async def store_outage(self) -> None:
         self.store_away = True

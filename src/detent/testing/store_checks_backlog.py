@@ -133,6 +133,18 @@ def what_can_run_behind_many_instants_that_are_held_runs(store: Store, world: Wo
         assert holder.fire.key == planner.key(number)
 
 
+def of_the_instants_of_a_short_outage_only_the_newest_runs_under_skip(store: Store, world: World) -> None:
+    planner = Planner(store, Policy("Forbid", claim_s=TTL_S, catch_up="skip"))
+    planner.advance(ahead_s=60.0)
+    world.pass_time(3.5 * planner.beat_s)
+    claims = {claim.fire.key: claim.sentence for claim in _claim_all(Asker(store), world)}
+    assert claims.pop(planner.key(3)) is None
+    assert {key: sentence and sentence.kind for key, sentence in claims.items()} == {
+        planner.key(1): "missed",
+        planner.key(2): "missed",
+    }
+
+
 def instants_that_are_held_are_skipped_when_their_job_is_paused(store: Store, world: World) -> None:
     planner, holder = _hold_instants(store, world)
     store.note("a", f"{PAUSE}a.b", "by hand")

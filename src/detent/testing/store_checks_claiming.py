@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from detent.core.trust import CLAIM_MIN_S, margin_s
 from detent.model import Ask, Outcome, Policy
 from detent.stores.base import ORPHANS_TTL_S, SENTENCES_MAX, Store
 from detent.testing.store_checks_world import (
     AGAIN,
     DONE,
     GIVEN_BACK,
+    SMALL_STEPS_S,
     TTL_S,
     Asker,
     Planner,
@@ -301,6 +303,16 @@ def a_step_of_the_wall_clock_expires_no_claim(store: Store, world: World) -> Non
         assert renew(store, claim) is None
     world.pass_time(TTL_S + 1)
     assert Asker(store, "n2").claim_one().sentence == Outcome("lost", "with n1")
+
+
+def a_small_step_of_the_wall_clock_expires_no_claim_that_its_node_trusts(store: Store, world: World) -> None:
+    for number, step_s in enumerate(SMALL_STEPS_S):
+        store.put([fire(f"a.b@{number}")])
+        claim = Asker(store, f"n{number}").claim_one(ttl_s=CLAIM_MIN_S)
+        world.step_wall(step_s)
+        world.pass_time(CLAIM_MIN_S - margin_s(CLAIM_MIN_S))
+        assert Asker(store, f"other{number}").claim() == [], f"a step of {step_s:g} s"
+        finish(store, claim)
 
 
 def a_retry_and_a_delay_move_with_a_step_of_the_wall_clock(store: Store, world: World) -> None:

@@ -14,6 +14,7 @@ from detent.testing.store_checks_world import (
     BEAT_S,
     DONE,
     OVER,
+    SMALL_STEPS_S,
     TTL_S,
     Asker,
     Planner,
@@ -184,6 +185,16 @@ def a_step_of_the_clock_frees_no_place(store: Store, world: World) -> None:
     assert node.claim(queues=QUEUES) == []
     world.step_wall(-7200)
     assert node.claim(queues=QUEUES) == []
+
+
+def a_small_step_of_the_clock_frees_no_place(store: Store, world: World) -> None:
+    for step_s in SMALL_STEPS_S:
+        while not store.charge("a", "sms", LONG).free_in_s:
+            pass
+        world.step_wall(step_s)
+        world.pass_time(LONG.window_s)
+        assert store.charge("a", "sms", LONG).free_in_s > 0, f"a step of {step_s:g} s"
+        store.reset("a", "sms")
 
 
 def a_charge_is_counted_only_where_the_rate_allows_it(store: Store, world: World) -> None:

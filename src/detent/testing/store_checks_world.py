@@ -32,6 +32,7 @@ from detent.model import (
 from detent.stores.base import Store
 
 TTL_S = 30.0
+SMALL_STEPS_S = (0.2, 0.45, 0.55, 0.7, 0.95, 1.05, 2.0)  # of the wall clock: noticed, or not
 BEAT_S = 10  # between two instants of a planner's job
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DONE = Verdict(Outcome("succeeded"))

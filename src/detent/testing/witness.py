@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from detent.clock import instant
 from detent.core.plan import fire_at, lane_of
+from detent.core.trust import STEP_S
 from detent.model import Ask, Chart, Claim, Command, Fire, Grants, Job, Mark, Outcome, Work
 from detent.stores.base import leap
 from detent.stores.entry import Entry
@@ -23,6 +24,7 @@ from detent.stores.memory import MemoryStore
 BY_HAND = "by hand"  # the reason of a fire that the simulator cancelled: nobody tells of those
 TELL_S = 600.0  # a node that lived so much longer had time to tell how a fire ended
 LATE_MAX_S = 2.0
+ROUNDING_S = 1e-3  # less is no step
 SETTLE_S = 2.0  # where only nodes die, a verdict is in the store so soon
 FAILURES = ("failed", "timed-out", "lost", "missed", "rejected")
 
@@ -102,8 +104,10 @@ class Shadow:
 
 
 class WatchedStore(MemoryStore):
-    """The reference store, which can fail over, and shows a witness what it does."""
+    """The reference store, which can fail over, and shows a witness what it does.  Its clock is that of a
+    server: a step that is too small to be noticed moves the end of claims along."""
 
+    unnoticed_s = STEP_S
     STATE = (
         "_marks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
     )  # fmt: skip
@@ -135,6 +139,13 @@ class WatchedStore(MemoryStore):
             if held and len(held) > max(e.fire.policy.max_running for e in held):
                 self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
         return grants
+
+    def _now(self) -> float:
+        before, now = self._offset, super()._now()
+        if ROUNDING_S < abs(step := self._offset - before) < self.unnoticed_s:
+            for entry in self._open.values():
+                entry.expires -= step
+        return now
 
     def _record(self, fire: Fire, run_at: float) -> bool:
         if fire.origin == "hook":

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from detent.core.trust import margin_s
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.runners.base import Lifeline
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
 MARGIN_S = 5.0  # of a claim that outlives its attempt's timeout
-MARGIN_LEAST_S = 0.5  # of one that is renewed
 AFTER_TIMEOUT_S = 30.0  # by so much a claim outlives the timeout
 LIVES_MAX_S = 90.0  # unless renewed: a store that may have forgotten claims waits for the longest of them
 NOTHING = Command(words=())
@@ -67,7 +67,7 @@ def margin_of(claim: Claim) -> float:
     """How long before a claim may expire its work must be over."""
     timeout_s = claim.fire.policy.timeout_s
     is_long = timeout_s > 0 and claim.ttl_s >= timeout_s + AFTER_TIMEOUT_S
-    return MARGIN_S if is_long else max(MARGIN_LEAST_S, claim.ttl_s / 10)
+    return MARGIN_S if is_long else margin_s(claim.ttl_s)
 
 
 class Told(Lifeline):
