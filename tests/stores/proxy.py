@@ -40,7 +40,7 @@ class Proxy:
             self._loses, self._to = answers, to
 
     def hold(self, to: bytes) -> threading.Event:
-        """Hold the next answer to a request with these bytes back until `mend`; the event says that it came."""
+        """Hold back the next answer to a request with these bytes until `mend`; the event: it is here."""
         self._held, self._holds_to = threading.Event(), to
         return self._held
 
