@@ -10,7 +10,7 @@ FIRST ?= 1000
 # Tests and benches start thousands of interpreters: each would compile detent again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions model calendar crontabs bench docs clean
+.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
 	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
@@ -52,6 +52,9 @@ storm: $(VENV)/dev ## messages through workers that are killed: make storm STORM
 
 postgres-versions: $(VENV)/dev ## the store's tests on every PostgreSQL since 13; needs npm: make postgres-versions MAJORS='13 18'
 	$(BIN)/python -m tests.stores.postgres_versions $(MAJORS)
+
+redis-versions: $(VENV)/dev ## the store's tests on redis-py 5 to 8: make redis-versions VERSIONS='5.0.0 8.1.0'
+	$(BIN)/python -m tests.stores.redis_versions $(VERSIONS)
 
 model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
 	@$(PYTHON) model/check.py $(MODEL)

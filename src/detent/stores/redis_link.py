@@ -307,7 +307,10 @@ def _options(url: str) -> dict[str, Any]:
     if not url.startswith("unix:"):
         settings["socket_keepalive"] = True
     try:
-        return {**settings, **_redis().connection.parse_url(url)}
+        options = {**settings, **_redis().connection.parse_url(url)}
+        if url.startswith("rediss:") and "ssl_cert_reqs" not in options:
+            options.setdefault("ssl_check_hostname", True)  # redis-py before 6.0 does not by itself
+        return options
     except UsageError:
         raise
     except ValueError as error:
@@ -373,6 +376,11 @@ def _open_cluster(address: Address) -> Client:
         options["ssl"] = True
     for name in ("host", "port", "db"):
         options.pop(name, None)
+    if options.get("ssl_check_hostname") and redis.VERSION < (6, 2):
+        raise UsageError(
+            "a Redis Cluster with TLS needs redis-py 6.2 or newer: older versions do not check the names of its"
+            " servers. Run: pip install --upgrade redis"
+        )
     _check_files(options)
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
     return redis.RedisCluster(startup_nodes=nodes, retry=_no_retries(), **options)
