@@ -378,8 +378,8 @@ def _open_cluster(address: Address) -> Client:
         options.pop(name, None)
     if options.get("ssl_check_hostname") and redis.VERSION < (6, 2):
         raise UsageError(
-            "a Redis Cluster with TLS needs redis-py 6.2 or newer: older versions do not check the names of its"
-            " servers. Run: pip install --upgrade redis"
+            "a Redis Cluster with TLS needs redis-py 6.2 or newer: older versions do not check the names of"
+            " its servers. Run: pip install --upgrade redis"
         )
     _check_files(options)
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
