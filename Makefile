@@ -1,5 +1,6 @@
 # Two commands do all their own set-up: `make run` and `make test`.  The rest is for those who work on detent.
-# Everything is installed into .venv, by pip alone; no root is needed.
+# Everything is installed into .venv, by pip alone; no root is needed.  With another Python, in another folder:
+# make test PYTHON=python3.13 VENV=.venv-3.13
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +17,8 @@ run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends 
 	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
 	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db
 
-test: $(VENV)/dev ## lint, types and all tests
+test: $(VENV)/dev ## lint, types and all tests; as root on Debian it also installs the programs that tests use
+	@bash tools/ensure-programs
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m compileall -q src
 	@# One process compiles the tests for all workers, beside mypy: each of them would do it for itself.

@@ -1,6 +1,7 @@
 """A whole systemd of the test's own, in namespaces: its own units, network, /run, /tmp, /dev and /var/lib.
 
-- What the test has in its folder is at `/run/world` inside.
+- What the test has in its folder is at `/run/world` inside.  What runs detent is where it is outside, also
+  where that is below a folder that systemd has of its own.
 - It must not reach the machine: its network is another one, /sys and /proc/sys cannot be written, /dev has
   the plain devices only, and whatever would start early (udev, sysctl, the journal) is masked.
 """
@@ -11,12 +12,15 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 WORLD = Path("/run/world")
+OWN = ("/run", "/tmp", "/var/lib", "/var/log")  # folders of which systemd sees others than the machine has
+NEEDED = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
 SYSTEMD = "/lib/systemd/systemd"
 VENDOR_UNITS = Path("/lib/systemd/system")
 EARLY = ("sysinit.target.wants", "sockets.target.wants", "timers.target.wants", "local-fs.target.wants")
@@ -25,14 +29,19 @@ START_MAX_S = 60.0
 UNSHARED = "--mount --pid --net --cgroup --uts --ipc --fork --kill-child --mount-proc --propagation private"
 INSIDE = f"""
 set -e
-echo $$ > "$2"/cgroup.procs
+echo $$ > "$1"/cgroup.procs
+shift
 exec unshare {UNSHARED} sh -ec '
+world=$1
+shift
+for path; do mkdir -p "$world/needed$path"; mount --rbind "$path" "$world/needed$path"; done
 mount -t tmpfs tmpfs /run
 mkdir {WORLD} /run/dev
-mount --bind "$1" {WORLD}
+mount --rbind "$world" {WORLD}
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /var/log
+for path; do mkdir -p "$path"; mount --rbind "{WORLD}/needed$path" "$path"; done
 mount --bind {WORLD}/units /etc/systemd/system
 mount -t tmpfs tmpfs /run/dev
 for node in null zero full random urandom tty; do
@@ -49,7 +58,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount --bind /proc/sys /proc/sys
 mount -o remount,bind,ro /proc/sys
 container=test exec {SYSTEMD} --system --unit=basic.target --log-target=null --show-status=no
-' sh "$1"
+' sh "$@"
 """
 
 
@@ -93,7 +102,8 @@ def nested_systemd(folder: Path) -> Iterator[Nested | None]:
     assert root is not None
     cgroup = root / f"detent-test-{os.getpid()}"
     cgroup.mkdir()
-    words = ["sh", "-c", INSIDE, "sh", str(folder), str(cgroup)]
+    needed = [path for path in NEEDED if path.startswith(tuple(f"{own}/" for own in OWN))]
+    words = ["sh", "-c", INSIDE, "sh", str(cgroup), str(folder), *needed]
     process = subprocess.Popen(words, start_new_session=True)
     try:
         yield _started(process)
