@@ -1,7 +1,7 @@
 """A whole systemd of the test's own, in namespaces: its own units, network, /run, /tmp, /dev and /var/lib.
 
-- What the test has in its folder is at `/run/world` inside.  What runs detent is where it is outside, also
-  where that is below a folder that systemd has of its own.
+- What the test has in its folder is at `/run/world` inside.  So is `detent`, with what it needs of folders
+  that systemd has of its own: units of detent see no other /tmp than theirs.
 - It must not reach the machine: its network is another one, /sys and /proc/sys cannot be written, /dev has
   the plain devices only, and whatever would start early (udev, sysctl, the journal) is masked.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import time
@@ -20,7 +21,9 @@ from pathlib import Path
 
 WORLD = Path("/run/world")
 OWN = ("/run", "/tmp", "/var/lib", "/var/log")  # folders of which systemd sees others than the machine has
-NEEDED = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+SOURCES = str(Path(__file__).parents[2] / "src")
+NEEDED = (sys.prefix, sys.base_prefix, SOURCES)
+DETENT = f"{WORLD}/detent"
 SYSTEMD = "/lib/systemd/systemd"
 VENDOR_UNITS = Path("/lib/systemd/system")
 EARLY = ("sysinit.target.wants", "sockets.target.wants", "timers.target.wants", "local-fs.target.wants")
@@ -41,7 +44,6 @@ mount --rbind "$world" {WORLD}
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /var/log
-for path; do mkdir -p "$path"; mount --rbind "{WORLD}/needed$path" "$path"; done
 mount --bind {WORLD}/units /etc/systemd/system
 mount -t tmpfs tmpfs /run/dev
 for node in null zero full random urandom tty; do
@@ -102,7 +104,8 @@ def nested_systemd(folder: Path) -> Iterator[Nested | None]:
     assert root is not None
     cgroup = root / f"detent-test-{os.getpid()}"
     cgroup.mkdir()
-    needed = [path for path in NEEDED if path.startswith(tuple(f"{own}/" for own in OWN))]
+    needed = [path for path in NEEDED if _inside(path) != path]
+    _write_detent(folder / "detent")
     words = ["sh", "-c", INSIDE, "sh", str(cgroup), str(folder), *needed]
     process = subprocess.Popen(words, start_new_session=True)
     try:
@@ -111,6 +114,18 @@ def nested_systemd(folder: Path) -> Iterator[Nested | None]:
         process.send_signal(signal.SIGKILL)
         process.wait()
         _remove(cgroup)
+
+
+def _inside(path: str) -> str:
+    """Where a path of the machine is for the nested systemd."""
+    return f"{WORLD}/needed{path}" if path.startswith(tuple(f"{own}/" for own in OWN)) else path
+
+
+def _write_detent(file: Path) -> None:
+    paths = [_inside(path) for path in (SOURCES, *site.getsitepackages())]
+    python = _inside(os.path.realpath(sys.executable))
+    file.write_text(f"#!{python}\nimport sys\nsys.path[:0] = {paths}\nimport detent.__main__\n")
+    file.chmod(0o755)
 
 
 def _mask_early_units(units: Path) -> None:

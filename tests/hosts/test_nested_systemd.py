@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from cron_daemon import until
-from nested_systemd import WORLD, Nested, lacks_nesting, nested_systemd
+from nested_systemd import DETENT, WORLD, Nested, lacks_nesting, nested_systemd
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(bool(lacks_nesting()), reason=lacks_nesting() or "-"),
 ]
-DETENT = str(Path(sys.executable).with_name("detent"))
 STORE = f"sqlite:///{WORLD}/fires.db"
 SPECS = f"{WORLD}/sp\"ec's 50% $HOME ${{HOME}} \\x41"
 COMMAND = f"cat /proc/self/cgroup >> {WORLD}/units-of-fires; echo $DETENT_FIRE >> {WORLD}/witness"
