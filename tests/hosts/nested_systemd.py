@@ -124,7 +124,9 @@ def _inside(path: str) -> str:
 def _write_detent(file: Path) -> None:
     paths = [_inside(path) for path in (SOURCES, *site.getsitepackages())]
     python = _inside(os.path.realpath(sys.executable))
-    file.write_text(f"#!{python}\nimport sys\nsys.path[:0] = {paths}\nimport detent.__main__\n")
+    lines = [f"#!{python}", "import sys", f"sys.path[:0] = {paths}"]
+    lines += ["from detent.__main__ import main", "sys.exit(main())", ""]
+    file.write_text("\n".join(lines))
     file.chmod(0o755)
 
 
