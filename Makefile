@@ -1,5 +1,6 @@
 # Two commands do all their own set-up: `make run` and `make test`.  The rest is for those who work on detent.
-# Everything is installed into .venv, by pip alone; no root is needed.
+# Everything is installed into .venv, by pip alone; no root is needed.  With another Python, in another folder:
+# make test PYTHON=python3.13 VENV=.venv-3.13
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,13 +11,14 @@ FIRST ?= 1000
 # Tests and benches start thousands of interpreters: each would compile detent again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions model calendar crontabs bench docs clean
+.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
 	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
 	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db
 
-test: $(VENV)/dev ## lint, types and all tests
+test: $(VENV)/dev ## lint, types and all tests; as root on Debian it also installs the programs that tests use
+	@bash tools/ensure-programs
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m compileall -q src
 	@# One process compiles the tests for all workers, beside mypy: each of them would do it for itself.
@@ -52,6 +54,9 @@ storm: $(VENV)/dev ## messages through workers that are killed: make storm STORM
 
 postgres-versions: $(VENV)/dev ## the store's tests on every PostgreSQL since 13; needs npm: make postgres-versions MAJORS='13 18'
 	$(BIN)/python -m tests.stores.postgres_versions $(MAJORS)
+
+redis-versions: $(VENV)/dev ## the store's tests on redis-py 5 to 8: make redis-versions VERSIONS='5.0.0 8.1.0'
+	$(BIN)/python -m tests.stores.redis_versions $(VERSIONS)
 
 model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
 	@$(PYTHON) model/check.py $(MODEL)

@@ -21,7 +21,7 @@ SAMPLE = (
     ("America/New_York", 2026),
     ("Australia/Lord_Howe", 2026),  # half an hour
     ("Antarctica/Troll", 2026),  # two hours
-    ("Africa/Casablanca", 2026),  # for a month, in Ramadan
+    ("Africa/Casablanca", 2025),  # for a month, in Ramadan; newer databases differ on 2026
     ("Europe/Dublin", 2026),  # winter time is the exception
     ("Pacific/Apia", 2011),  # a whole day is left out
     ("America/St_Johns", 2006),  # at one minute past midnight

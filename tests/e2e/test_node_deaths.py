@@ -5,9 +5,10 @@ import signal
 import time
 from datetime import timedelta
 
-from fleet import Fleet, wait_for
+from fleet import NEVER, Fleet, wait_for
 
 from detent.clock import instant
+from detent.node.wardenry import kernel
 
 GONE_S = 2.0  # what we promise, for all processes of a fire
 CLAIM_S = 6
@@ -60,6 +61,30 @@ def test_when_node_and_warden_are_killed_together_the_next_start_clears_up(eithe
 
     following = fleet.witness.wait_start("nest", after=1)
     assert following.free
+    assert start.alive() == set()
+
+
+def test_what_even_the_mourner_left_is_ended_before_its_fire_runs_again(either_fleet: Fleet) -> None:
+    """Its node, its warden and their mourner are killed at once: the next node finds its processes alive."""
+    fleet = either_fleet
+    policy = {"concurrency": "Allow", "on_lost": "rerun"}
+    fleet.write(fleet.job("left", "daemon", "60", schedule=NEVER, policy=policy))
+    node = fleet.start()
+    fleet.fire("left")
+    start = fleet.witness.wait_start("left")
+    wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
+    warden = node.warden
+    mourners = wait_for(lambda: kernel.children(warden) - start.alive(), what="the mourner")
+
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none of them sees another die
+        for pid in (node.pid, warden, *mourners):
+            os.kill(pid, number)
+    node.process.wait()
+    assert start.alive()
+    fleet.start()
+
+    again = fleet.witness.wait_start("left", after=1)
+    assert (again.key, again.attempt, again.free) == (start.key, 2, True)
     assert start.alive() == set()
 
 

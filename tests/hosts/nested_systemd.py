@@ -1,6 +1,7 @@
 """A whole systemd of the test's own, in namespaces: its own units, network, /run, /tmp, /dev and /var/lib.
 
-- What the test has in its folder is at `/run/world` inside.
+- What the test has in its folder is at `/run/world` inside.  So is `detent`, with what it needs of folders
+  that systemd has of its own: units of detent see no other /tmp than theirs.
 - It must not reach the machine: its network is another one, /sys and /proc/sys cannot be written, /dev has
   the plain devices only, and whatever would start early (udev, sysctl, the journal) is masked.
 """
@@ -10,13 +11,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import site
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 WORLD = Path("/run/world")
+OWN = ("/run", "/tmp", "/var/lib", "/var/log")  # folders of which systemd sees others than the machine has
+SOURCES = str(Path(__file__).parents[2] / "src")
+NEEDED = (sys.prefix, sys.base_prefix, SOURCES)
+DETENT = f"{WORLD}/detent"
 SYSTEMD = "/lib/systemd/systemd"
 VENDOR_UNITS = Path("/lib/systemd/system")
 EARLY = ("sysinit.target.wants", "sockets.target.wants", "timers.target.wants", "local-fs.target.wants")
@@ -25,11 +32,15 @@ START_MAX_S = 60.0
 UNSHARED = "--mount --pid --net --cgroup --uts --ipc --fork --kill-child --mount-proc --propagation private"
 INSIDE = f"""
 set -e
-echo $$ > "$2"/cgroup.procs
+echo $$ > "$1"/cgroup.procs
+shift
 exec unshare {UNSHARED} sh -ec '
+world=$1
+shift
+for path; do mkdir -p "$world/needed$path"; mount --rbind "$path" "$world/needed$path"; done
 mount -t tmpfs tmpfs /run
 mkdir {WORLD} /run/dev
-mount --bind "$1" {WORLD}
+mount --rbind "$world" {WORLD}
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /var/log
@@ -49,7 +60,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount --bind /proc/sys /proc/sys
 mount -o remount,bind,ro /proc/sys
 container=test exec {SYSTEMD} --system --unit=basic.target --log-target=null --show-status=no
-' sh "$1"
+' sh "$@"
 """
 
 
@@ -93,7 +104,9 @@ def nested_systemd(folder: Path) -> Iterator[Nested | None]:
     assert root is not None
     cgroup = root / f"detent-test-{os.getpid()}"
     cgroup.mkdir()
-    words = ["sh", "-c", INSIDE, "sh", str(folder), str(cgroup)]
+    needed = [path for path in NEEDED if _inside(path) != path]
+    _write_detent(folder / "detent")
+    words = ["sh", "-c", INSIDE, "sh", str(cgroup), str(folder), *needed]
     process = subprocess.Popen(words, start_new_session=True)
     try:
         yield _started(process)
@@ -101,6 +114,20 @@ def nested_systemd(folder: Path) -> Iterator[Nested | None]:
         process.send_signal(signal.SIGKILL)
         process.wait()
         _remove(cgroup)
+
+
+def _inside(path: str) -> str:
+    """Where a path of the machine is for the nested systemd."""
+    return f"{WORLD}/needed{path}" if path.startswith(tuple(f"{own}/" for own in OWN)) else path
+
+
+def _write_detent(file: Path) -> None:
+    paths = [_inside(path) for path in (SOURCES, *site.getsitepackages())]
+    python = _inside(os.path.realpath(sys.executable))
+    lines = [f"#!{python}", "import sys", f"sys.path[:0] = {paths}"]
+    lines += ["from detent.__main__ import main", "sys.exit(main())", ""]
+    file.write_text("\n".join(lines))
+    file.chmod(0o755)
 
 
 def _mask_early_units(units: Path) -> None:

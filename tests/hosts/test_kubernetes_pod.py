@@ -69,6 +69,7 @@ def run_pod(folder: Path, configmap: dict[str, Any], cronjob: dict[str, Any], jo
     )
     env |= {"DETENT_RANG_BY": job_name, "DETENT_SPEC_DIR": str(specs), "XDG_STATE_HOME": str(folder / "tmp")}
     env |= {"PYTHONPATH": str(SOURCES), "PATH": os.environ["PATH"], "HOME": str(folder)}
+    env.setdefault("DETENT_LOCK_DIR", str(folder / "locks"))  # a pod has a /run of its own
     words = [word.replace("$(DETENT_RANG_BY)", job_name) for word in container["args"]]
     assert container["command"] == ["/usr/local/bin/detent", "trigger"]
     line = [sys.executable, "-m", "detent", "trigger", *words]

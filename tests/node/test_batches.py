@@ -355,6 +355,41 @@ def test_whose_claim_is_not_trusted_any_more_does_not_join() -> None:
     play(scene)
 
 
+def test_a_batch_is_trusted_no_longer_than_its_oldest_message() -> None:
+    async def scene(world: World) -> None:
+        world.learn_quick(QUICK)
+        older, newer = world.add(QUICK, trusted_by=LATER), world.add(QUICK, trusted_by=LATER + 5)
+        await turns()
+        (work,) = world.warden.works
+        assert work.trusted_by == LATER
+        newer.extend(LATER + 50)
+        await turns()
+        assert work.trusted_by == LATER, "only the newer message was renewed"
+        older.extend(LATER + 40)
+        await turns()
+        assert work.trusted_by == LATER + 40
+        work.parted(part(0))
+        newer.extend(LATER + 60)
+        await turns()
+        assert work.trusted_by == LATER + 60, "the older message has ended"
+
+    play(scene)
+
+
+def test_a_message_that_joins_a_batch_with_an_older_claim_shortens_the_trust_in_all_of_it() -> None:
+    async def scene(world: World) -> None:
+        world.add(ASYNC, trusted_by=LATER + 5)
+        await turns()
+        world.warden.begun[0]()
+        world.add(ASYNC, trusted_by=LATER)
+        await turns()
+        (work,) = world.warden.works
+        assert [one["do"] for one in world.warden.said] == ["more"]
+        assert work.trusted_by == LATER
+
+    play(scene)
+
+
 def test_one_that_blocks_its_child_is_blamed_and_its_neighbours_are_lost() -> None:
     async def scene(world: World) -> None:
         policy = Policy(timeout_s=0.01)

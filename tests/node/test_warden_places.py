@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from warden_world import PATIENCE_S, World, until
 
 from detent.clock import boottime
@@ -18,9 +17,8 @@ def place_of(pid: int) -> bytes:
     return next(line for line in kernel.cgroups(pid).splitlines() if line.startswith(OURS))
 
 
-def test_each_of_many_has_its_own_place_and_the_warden_comes_home(world: World) -> None:
-    if not world.cgroup:
-        pytest.skip("needs a cgroup")
+def test_each_of_many_has_its_own_place_and_the_warden_comes_home(cgroup_world: World) -> None:
+    world = cgroup_world
 
     async def main() -> None:
         async with world.processes() as processes:

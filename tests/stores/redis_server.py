@@ -103,7 +103,7 @@ class RedisServer:
         """A command, by a connection of the test's own."""
         import redis
 
-        with redis.Redis(port=self.port, socket_timeout=PATIENCE_S) as client:
+        with redis.Redis(port=self.port, socket_timeout=PATIENCE_S, protocol=3) as client:
             return client.execute_command(*command)
 
     def commands_run(self) -> int:

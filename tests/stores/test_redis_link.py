@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from tests.stores.redis_server import RedisServer, free_port
 
 from detent.clock import monotonic
@@ -55,6 +56,15 @@ def test_a_url_names_a_way(
     assert (address.kind, list(address.hosts), address.service) == (kind, hosts, service)
     assert options.items() <= address.options.items()
     assert address.options["socket_timeout"] > 0
+
+
+def test_a_cluster_with_tls_needs_a_client_that_checks_the_names_of_its_servers() -> None:
+    """`make redis-versions` and the test of the oldest version run this on older ones, too."""
+    if redis.VERSION >= (6, 2):
+        assert parse("rediss+cluster://h").options["ssl_check_hostname"] is True
+    else:
+        with pytest.raises(UsageError, match=r"needs redis-py 6\.2 or newer"):
+            open_store("rediss+cluster://h").adopt("a", -1, {})
 
 
 def test_sentinels_may_have_a_password_of_their_own() -> None:

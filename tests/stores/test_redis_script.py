@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Ask, Report
 from detent.stores.redis import RedisStore
 from detent.stores.redis_script import PARTS, Script, script_of
-from detent.stores.redis_wire import QuickWire, Refused, Wire, new_wire
+from detent.stores.redis_wire import Refused, Wire
 from detent.testing.store_checks_world import DONE, Asker, finish, fire, found, keys
 
 KEPT = [verbs[0] for verbs in PARTS if script_of(verbs[0]).is_kept]
@@ -132,20 +132,8 @@ def test_a_full_server_can_be_pruned(server: RedisServer) -> None:
 # What is said on the wire.
 
 
-def _python(connected: socket.socket) -> Wire:
-    return Wire(connected)
-
-
-def _hiredis(connected: socket.socket) -> Wire:
-    pytest.importorskip("hiredis", reason="needs hiredis: pip install 'detent[redis]'")
-    wire = new_wire(connected)
-    assert isinstance(wire, QuickWire)
-    return wire
-
-
-@pytest.mark.parametrize("make", [_python, _hiredis])
 @pytest.mark.parametrize("size", [7, 701, 100_000])
-def test_answers_of_every_kind_are_read_however_they_come(make: Callable[..., Wire], size: int) -> None:
+def test_answers_of_every_kind_are_read_however_they_come(size: int) -> None:
     said = (
         b"*5\r\n$3\r\na\r\n\r\n:-7\r\n$-1\r\n*0\r\n+OK\r\n$0\r\n\r\n*-1\r\n$70000\r\n"
         + b"x" * 70_000
@@ -154,7 +142,7 @@ def test_answers_of_every_kind_are_read_however_they_come(make: Callable[..., Wi
     ours, theirs = socket.socketpair()
     with ThreadPoolExecutor(1) as pool, ours, theirs:
         sending = pool.submit(_send_in_parts, theirs, said, size)
-        wire = make(ours)
+        wire = Wire(ours)
         assert wire.call_all([("PING",)] * 4) == [[b"a\r\n", -7, None, [], b"OK"], b"", None, b"x" * 70_000]
         sending.result(10)
 
@@ -164,23 +152,21 @@ def _send_in_parts(connected: socket.socket, said: bytes, size: int) -> None:
         connected.sendall(said[first : first + size])
 
 
-@pytest.mark.parametrize("make", [_python, _hiredis])
-def test_an_error_is_raised_after_the_answers_that_follow_it(make: Callable[..., Wire]) -> None:
+def test_an_error_is_raised_after_the_answers_that_follow_it() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"-NOSCRIPT No such\r\n:1\r\n:2\r\n")
-        wire = make(ours)
+        wire = Wire(ours)
         with pytest.raises(Refused, match=r"^NOSCRIPT No such$"):
             wire.call_all([("PING",), ("PING",)])
         assert wire.call_all([("PING",)]) == [2]
 
 
-@pytest.mark.parametrize("make", [_python, _hiredis])
 @pytest.mark.parametrize("said", [b"", b":1", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_who_hangs_up_or_speaks_otherwise_is_away(make: Callable[..., Wire], said: bytes) -> None:
+def test_who_hangs_up_or_speaks_otherwise_is_away(said: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        wire = make(ours)
+        wire = Wire(ours)
         theirs.sendall(said)
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(ConnectionError):
@@ -188,10 +174,9 @@ def test_who_hangs_up_or_speaks_otherwise_is_away(make: Callable[..., Wire], sai
         theirs.close()
 
 
-@pytest.mark.parametrize("make", [_python, _hiredis])
-def test_words_are_said_with_their_length_in_bytes(make: Callable[..., Wire]) -> None:
+def test_words_are_said_with_their_length_in_bytes() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"+OK\r\n")
-        make(ours).call_all([["é", 1, b"\r\n"]])
+        Wire(ours).call_all([["é", 1, b"\r\n"]])
         assert theirs.recv(100) == b"*3\r\n$2\r\n\xc3\xa9\r\n$1\r\n1\r\n$2\r\n\r\n\r\n"

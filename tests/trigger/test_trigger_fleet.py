@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleet import Witness, wait_for
+from fleet import PATIENCE_S, Witness, wait_for
+from proxy import Proxy
 from redis_server import RedisServer
 from three_crontabs import DOWN_EVERY, jump
 from trigger_world import Host, Rung, minute, serving, set_mark_back
@@ -15,6 +17,7 @@ from wall_clock import WallClock
 GLOBAL = {"concurrency_scope": "global", "timeout_seconds": 60}
 MINUTES = DOWN_EVERY
 INSTANTS = 3
+CLAIM_S = 2  # shorter than a trigger waits for an answer
 AFTER_IT = ("nothing-due", "already-launched", "lock-contended")
 
 
@@ -44,6 +47,27 @@ def test_three_crontabs_that_ring_seconds_apart_call_the_app_once_for_each_minut
     assert found.faults() == []
     assert len(found.said) == 3 * MINUTES - 1
     assert Counter(one.names[-1] for one in found.said)["nothing-due"] == 2 * MINUTES - 1
+
+
+def test_a_claim_whose_answer_came_after_it_expired_starts_nothing(
+    tmp_path: Path, redis: RedisServer, witness: Witness
+) -> None:
+    """It is trusted from when it was asked for; the trigger gives it back, and claims the fire again."""
+    proxy = Proxy(redis.port)
+    host = Host(tmp_path / "host", proxy.url)
+    host.write("slow", command=witness.words("slow", "sleep", "0"), policy={"claim_seconds": CLAIM_S})
+    held = proxy.hold(to=b"\r\nclaim\r\n")
+    rung = host.start("slow", "--due", minute(3))
+    assert held.wait(PATIENCE_S)
+    expired_at = time.monotonic() + CLAIM_S
+    wait_for(lambda: time.monotonic() > expired_at, what="the end of the claim")
+    proxy.mend()
+    said = rung.over()
+    proxy.close()
+    assert said.code == 0
+    unstarted, started = (event["fence"] for event in said.events if event["event"] == "fire-started")
+    assert [one.fence for one in witness.starts()] == [started]
+    assert unstarted < started
 
 
 def test_hosts_whose_clocks_differ_name_the_same_instant(

@@ -88,6 +88,8 @@ def main(words: list[str] | None = None) -> int:
         return 0
     except Exception as error:
         print(_worded(error), file=sys.stderr)
+        if is_program:
+            _flush_output()
         return NOT_TRIED if is_trigger else 1
 
 
@@ -207,6 +209,14 @@ def _say_what_can_be_said() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _flush_output() -> None:
+    """Python 3.14 would end with another exit code where this fails at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_output()
 
 
 def _forget_output() -> None:

@@ -22,10 +22,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from detent.core.text import quote
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
-from detent.stores.redis_lines import Lines
 from detent.stores.redis_script import Script
 from detent.stores.redis_sentinel import Host, Sentinels, sentinel_options
-from detent.stores.redis_wire import Refused
 
 Client = Any  # redis-py's own types do not say enough
 TIMEOUT_S = 5.0  # for one answer; a server may be slow for 2 s and more
@@ -33,8 +31,6 @@ CONNECT_S = 3.0
 ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of an answer
 PORT, SENTINEL_PORT = 6379, 26379
 REDIRECTS_MAX = 5  # an app's slot moves rarely
-_NOT_FOUND = "ERR Function not found"
-_NO_FUNCTIONS = ("ERR unknown command", "NOPERM")  # Redis 6.2; a user that has no right to them
 OTHER_VERSION = "was used by another version of detent, which keeps things otherwise: upgrade the older one"
 READ_ONLY = "is a read-only replica: name its master"
 AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
@@ -60,7 +56,6 @@ class Link:
         self._master: Host | None = None  # whose client that is, if the Sentinels named it
         self._sentinels: Sentinels | None = None
         self._cluster: Client = None
-        self._lines = Lines()
         self._keeps_functions = True
 
     @property
@@ -80,42 +75,40 @@ class Link:
             for _ in range(REDIRECTS_MAX):
                 try:
                     return self._run(self.client(key), script, (1, key, *arguments), acknowledged)
-                except Refused as refused:
-                    if not str(refused).startswith("MOVED"):
-                        raise
+                except _redis().exceptions.MovedError:
                     self._forget()  # it was not carried out there
         raise StoreUnavailable(f"{self.where}: the slot of {quote(key)} moves from server to server")
 
     def _run(
         self, client: Client, script: Script, arguments: tuple[Any, ...], acknowledged: int
     ) -> list[bytes]:
+        errors = _redis().exceptions
         if script.is_kept and self._keeps_functions:
             try:
                 return self._call_function(client, script, arguments, acknowledged)
-            except Refused as refused:
-                if not str(refused).startswith(_NO_FUNCTIONS):
+            except errors.NoPermissionError:
+                self._keeps_functions = False
+            except errors.ResponseError as refused:
+                if "unknown command" not in str(refused):  # which Redis 6.2 says
                     raise
                 self._keeps_functions = False
         try:
             return self._send(client, ("EVALSHA", script.sha, *arguments), acknowledged)
-        except Refused as refused:
-            if not str(refused).startswith("NOSCRIPT"):
-                raise
-        # A server that was restarted, or another one.
-        return self._send(client, ("EVAL", script.whole, *arguments), acknowledged)
+        except errors.NoScriptError:  # a server that was restarted, or another one
+            return self._send(client, ("EVAL", script.whole, *arguments), acknowledged)
 
     def _call_function(
         self, client: Client, script: Script, arguments: tuple[Any, ...], acknowledged: int
     ) -> list[bytes]:
-        command = ("FCALL", script.function, *arguments)
+        command, errors = ("FCALL", script.function, *arguments), _redis().exceptions
         try:
             return self._send(client, command, acknowledged)
-        except Refused as refused:
-            if not str(refused).startswith(_NOT_FOUND):
+        except errors.ResponseError as refused:
+            if "Function not found" not in str(refused):
                 raise
         try:
-            self._lines.exchange(client, ("FUNCTION", "LOAD", script.library))
-        except Refused as refused:
+            client.execute_command("FUNCTION", "LOAD", script.library)
+        except errors.ResponseError as refused:
             if "already exists" not in str(refused):  # another was quicker
                 raise
         return self._send(client, command, acknowledged)
@@ -123,10 +116,15 @@ class Link:
     def _send(self, client: Client, command: tuple[Any, ...], acknowledged: int) -> list[bytes]:
         answer: list[bytes]
         if not acknowledged:
-            (answer,) = self._lines.exchange(client, command)
+            answer = client.execute_command(*command)
             return answer
-        wait = ("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
-        answer, replicas = self._lines.exchange(client, command, wait)
+        both = client.pipeline(transaction=False)  # WAIT is about the writes of its own connection
+        both.execute_command(*command)
+        both.execute_command("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
+        answers = both.execute(raise_on_error=False)  # else the message would hold the whole command
+        for error in (one for one in answers if isinstance(one, Exception)):
+            raise error
+        answer, replicas = answers
         if replicas < acknowledged:
             have = f"{replicas} of {acknowledged} replicas have it"
             raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
@@ -172,7 +170,6 @@ class Link:
 
     def close(self) -> None:
         """Let go of all connections, also of those that somebody waits on."""
-        self._lines.let_go()
         with self._lock:
             client, sentinels, cluster = self._client, self._sentinels, self._cluster
             self._client = self._sentinels = self._master = self._cluster = None
@@ -186,7 +183,6 @@ class Link:
     def _forget(self) -> None:
         """Who is the master, and where the slots are, is asked again.  Calls under way may go on; connections
         that nobody uses go, as they may be dead too."""
-        self._lines.let_go()
         if self._address.kind == "plain":
             if (client := self._client) is not None:
                 client.connection_pool.disconnect(inuse_connections=False)
@@ -213,8 +209,9 @@ class Link:
             return self.refused(READ_ONLY)
         if isinstance(error, errors.OutOfMemoryError) or said.startswith("OOM") or "OOM command" in said:
             return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
-        is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError | ValueError)
-        if is_away or said.startswith(AWAY) or isinstance(error, errors.RedisClusterException):
+        away = errors.ConnectionError | errors.TimeoutError | errors.TryAgainError | OSError | ValueError
+        is_away = isinstance(error, away | errors.ClusterError | errors.RedisClusterException)
+        if is_away or said.startswith(AWAY):
             return StoreUnavailable(f"{self.where} does not answer: {said}")
         if "DETENT-SCHEMA" in said:
             return StoreMismatch(f"{self.where} {OTHER_VERSION}")
@@ -240,7 +237,7 @@ class _Translated:
         if error is None or isinstance(error, DetentError):
             return
         errors = _redis().exceptions
-        told = Refused | errors.RedisError | errors.RedisClusterException | OSError
+        told = errors.RedisError | errors.RedisClusterException | OSError
         if isinstance(error, told) or _is_cut(error):
             assert isinstance(error, Exception)
             raise self._link.explain(error) from error
@@ -305,12 +302,15 @@ def _options(url: str) -> dict[str, Any]:
         "socket_timeout": TIMEOUT_S,
         "socket_connect_timeout": CONNECT_S,
         "health_check_interval": 0,
-        "protocol": 2,  # which `redis_wire` speaks
+        "protocol": 2,  # the answers of all versions of redis-py are alike in it
     }
     if not url.startswith("unix:"):
         settings["socket_keepalive"] = True
     try:
-        return {**settings, **_redis().connection.parse_url(url)}
+        options = {**settings, **_redis().connection.parse_url(url)}
+        if url.startswith("rediss:") and "ssl_cert_reqs" not in options:
+            options.setdefault("ssl_check_hostname", True)  # redis-py before 6.0 does not by itself
+        return options
     except UsageError:
         raise
     except ValueError as error:
@@ -376,6 +376,11 @@ def _open_cluster(address: Address) -> Client:
         options["ssl"] = True
     for name in ("host", "port", "db"):
         options.pop(name, None)
+    if options.get("ssl_check_hostname") and redis.VERSION < (6, 2):
+        raise UsageError(
+            "a Redis Cluster with TLS needs redis-py 6.2 or newer: older versions do not check the names of"
+            " its servers. Run: pip install --upgrade redis"
+        )
     _check_files(options)
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
     return redis.RedisCluster(startup_nodes=nodes, retry=_no_retries(), **options)

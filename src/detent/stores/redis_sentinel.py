@@ -50,16 +50,17 @@ class Sentinels:
         troubles: list[Exception] = []
         for client in self._clients:
             try:
-                named = client.sentinel_get_master_addr_by_name(self._service)
+                said = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
             except Exception as error:  # the client's own; it is told below
                 troubles.append(error)
                 silent.append(client)
                 continue
-            if named:
+            if said:
+                named = str(said[0]), int(said[1])
                 votes[named] += 1
                 if 2 * votes[named] > len(self._clients):
                     self._ask_last(silent)
-                    return (str(named[0]), int(named[1]))
+                    return named
         self._ask_last(silent)
         raise self._no_majority(votes, troubles)
 

@@ -1,12 +1,8 @@
-"""What Redis and we say to each other (RESP 2), on a socket that somebody else has connected.
-
-redis-py spends several times as long on a command and its answer.  Where hiredis is installed it reads the
-answers; a process that lives for a moment does without, and has no time to load it.
-"""
+"""A small client of RESP 2, for the trigger alone: redis-py takes longer to load than a whole fire does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from detent.values import TYPE_CHECKING, Any
 
@@ -24,12 +20,11 @@ class Refused(Exception):
 class Wire:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._encode: Callable[[Sequence[Any]], bytes] = encoded
         self._buffer, self._at = b"", 0
 
     def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers; where one is an error of the server, that is raised after all were read."""
-        self._socket.sendall(b"".join(map(self._encode, commands)))
+        self._socket.sendall(b"".join(map(encoded, commands)))
         answers = [self._answer() for _ in commands]
         for answer in answers:
             if isinstance(answer, Refused):
@@ -72,29 +67,6 @@ class Wire:
 
     def _more(self) -> None:
         self._buffer, self._at = self._buffer[self._at :] + self._receive(), 0
-
-
-class QuickWire(Wire):
-    """The same, written and read by hiredis."""
-
-    def __init__(self, connected: socket.socket, hiredis: Any) -> None:
-        super().__init__(connected)
-        self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=Refused)
-        self._encode = lambda command: hiredis.pack_command(tuple(command))
-
-    def _answer(self) -> Any:
-        while (answer := self._reader.gets()) is False:
-            self._reader.feed(self._receive())
-        return answer
-
-
-def new_wire(connected: socket.socket) -> Wire:
-    """The quickest there is."""
-    try:
-        import hiredis
-    except ImportError:
-        return Wire(connected)
-    return QuickWire(connected, hiredis)
 
 
 def encoded(command: Sequence[Any]) -> bytes:

@@ -334,6 +334,23 @@ class TrustCountsFromTheReply(Node):
         return super()._carry_out(holding, job, now)
 
 
+class TrustInARenewalCountsFromTheReply(Node):
+    """Not from when the request was sent."""
+
+    def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
+        super()._heed(holding, stop, self.edges.monotonic())
+
+
+class WhatIsNotYetReportedIsNotRenewed(Node):
+    """The claim of work that has ended expires while the store cannot take the report."""
+
+    mood = "gentle"
+
+    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        super()._settle(holding, verdict, end)
+        holding.lost = True  # only what is not lost is renewed
+
+
 class Oversleeps(Node):
     """It looks once in a while, whatever the store says about when."""
 

@@ -128,7 +128,7 @@ class Sim:
         self.cut_off: set[str] = set()
         self.deaf: set[str] = set()  # their requests arrive, the replies do not
         self.deployed: set[str] = set()  # machines to restart their node
-        self.store_away, self.blackout = False, False
+        self.store_away, self.blackout, self.refuses_reports = False, False, False
         self.held: list[Callable[[], Any]] | None = None  # requests that wait for a store that fails over
         self.witness.only_deaths, self.witness.is_punctual = mood == "crash", mood == "calm"
         self.periods_s = dict(periods(fleet.jobs))
@@ -174,6 +174,8 @@ class Sim:
             self.store.calls[method.__name__] += 1
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
             self.maybe_fail(life)
+            if self.refuses_reports and method.__name__ == "finish":
+                raise StoreUnavailable("reports are refused")
             if errs and self.faults and self.is_late(method, *args):
                 raise StoreUnavailable("the request is still under way")
             answer = self.deliver(method, *args)
@@ -307,7 +309,7 @@ class Sim:
                 continue
             if self.mood == "deploy":
                 await self.deploy()
-            mild = [self.push] * 4 + [self.prune] * 4 + [self.cancel] * 2
+            mild = [self.push] * 4 + [self.prune] * 4 + [self.cancel] * 2 + [self.refuse_reports]
             wild = [self.change, self.store_outage, self.lights_out, self.fail_over, self.step]
             await self.rng.choice(mild + wild if self.mood in ("rough", "failover") else mild)()
 
@@ -361,6 +363,13 @@ class Sim:
         self.store_away = False
         self.witness.emit("sim.store-outage")
 
+    async def refuse_reports(self) -> None:
+        """The store answers everything but reports, for longer than a claim lives."""
+        self.refuses_reports = True
+        await asyncio.sleep(self.rng.choice([10, 60, 120]))
+        self.refuses_reports = False
+        self.witness.emit("sim.reports-refused")
+
     async def lights_out(self) -> None:
         if self.rng.random() < 0.5:
             self.blackout = True
@@ -409,6 +418,7 @@ class Sim:
         ]
         lives.append(asyncio.create_task(self.weather()))
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
+            self.check_trust()
             await asyncio.sleep(15)
         self.faults = False
         await asyncio.sleep(CALM_S)
@@ -420,6 +430,14 @@ class Sim:
         self.witness.check_none(INEXCUSABLE.get(self.mood, set()), self.store.shadow)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
+
+    def check_trust(self) -> None:
+        """No node trusts a claim for longer than the store keeps it.  (After a failover both may differ.)"""
+        for holding in [one for node in self.nodes.values() for one in node._held.values()]:
+            entry = self.store._open.get(holding.claim.fire.key)
+            is_its = entry is not None and (entry.state, entry.fence) == ("claimed", holding.claim.fence)
+            if entry and is_its and holding.trusted_by > entry.expires and not self.witness.failovers:
+                self.witness.fail(f"{entry.fire.key} is trusted for longer than it is claimed")
 
     def check_in_force(self) -> None:
         """The jobs in force are those that living nodes hold, and each of them is planned."""

@@ -256,6 +256,25 @@ def a_deadline_does_not_end_a_retry(store: Store, world: World) -> None:
     assert (again.attempt, again.sentence) == (2, None)
 
 
+def a_deadline_does_not_end_a_retry_that_waits_or_has_a_late_hook(store: Store, world: World) -> None:
+    """Both need a closer look by the store than a fire that can simply run."""
+    start_by = store.adopt("a", -1, {}).now + timedelta(seconds=5)
+    hooked = Policy(claim_s=TTL_S, hooks=("on_late",), late_after_s=3600.0)
+    store.put(
+        [fire("a.queued@1", "Queue", start_by=start_by), fire("a.late@1", policy=hooked, start_by=start_by)]
+    )
+    node = Asker(store)
+    for claim in node.claim():
+        finish(store, claim, AGAIN)
+    store.put([fire("a.queued@2", "Queue")])
+    holder = node.claim_one()
+    world.pass_time(TTL_S / 2 + 1)
+    assert sentences(node.claim()) == {"a.late@1": None}
+    finish(store, holder)
+    again = node.claim_one()
+    assert (again.fire.key, again.attempt, again.sentence) == ("a.queued@1", 2, None)
+
+
 def a_paused_job_skips_its_instants_until_it_is_resumed(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)

@@ -254,7 +254,8 @@ def _become(user: str, env: dict[bytes, bytes]) -> None:
             os.setgid(entry.pw_gid)
             os.setuid(entry.pw_uid)
         except PermissionError:
-            text = f'cannot become user "{user}": only root may, and this node runs as user {os.geteuid()}'
+            text = f'cannot become user "{user}": only root may, with CAP_SETUID and CAP_SETGID'
+            text += f"; this node runs as user {os.geteuid()}"
             raise Failure(NOT_RUNNABLE, text) from None
     for name, value in (("HOME", entry.pw_dir), ("USER", entry.pw_name), ("LOGNAME", entry.pw_name)):
         env.setdefault(name.encode(), to_bytes(value))
