@@ -150,7 +150,7 @@ def test_an_ask_without_room_reads_few_of_those_that_only_need_some(stores: Stor
 
 
 def test_an_ask_that_cannot_look_at_a_freed_lane_says_to_ask_again_soon(stores: Stores) -> None:
-    """Another ask has the lane's row locked just now: nobody would look at the waiting message for a minute."""
+    """Another ask has the lane's row locked: without this, the message would wait for a minute."""
     asker, policy = Asker(stores()), Policy("Queue")
     several = [fire(f"a.b@{n}", lane="a#one", origin="push", policy=policy) for n in (1, 2)]
     asker.store.put(several)

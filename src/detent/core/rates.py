@@ -1,7 +1,8 @@
 """How soon may one more begin?  A sliding window over the instants at which the last ones were granted.
 
 An attempt begins a moment after it was granted, and a small step of a server's clock is not noticed.  So an
-attempt counts for a little longer than the window: no window ever has one too many.
+attempt counts for a little longer than the window: no window has one too many.  A window shorter than 5 s
+covers a smaller step only: else a rate a second would be halved for the sake of a rare step.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from detent import jsontext as json
 from detent.core.trust import STEP_S
 from detent.model import Rate, Usage
 
-MARGIN_S = 0.25 + STEP_S  # between grant and start, and for a step that is not noticed
+START_S = 0.25  # between grant and start
+MARGIN_S = START_S + STEP_S  # and for a step that is not noticed
 LEVEL = "^"  # between a queue's name and a priority other than the usual one
 LEVELS = ("high", "normal", "low")
 
 
 def span_s(rate: Rate) -> float:
     """For how long a charge counts."""
-    return rate.window_s + MARGIN_S
+    return rate.window_s + min(MARGIN_S, START_S + rate.window_s / 10)
 
 
 def usage(charges: Sequence[float], rate: Rate, now: float) -> Usage:

@@ -32,7 +32,7 @@ END $$;
 CREATE FUNCTION usage_of(called text, under text, as_of float8, it rate) RETURNS usage
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    span    float8 := it.window_s + 0.75;
+    span    float8 := it.window_s + least(0.75, 0.25 + it.window_s / 10);
     used    integer;
     newest  float8;
     free_at float8 := as_of;

@@ -4,14 +4,14 @@
 -- charges:NAME    what was charged under a name, by when (mono)
 -- charged         these names, by when they may be forgotten
 
-local MARGIN_S, PROBING_S, BACKEND = 0.75, 1, "failed backend: "
+local START_S, MARGIN_S, PROBING_S, BACKEND = 0.25, 0.75, 1, "failed backend: "
 local LOOK_BACK_S, CHARGES_MAX = 3600, 10000 -- another rate may look back further; so many are enough for any
 local gates, trimmed, circuits = {}, nil, nil
 
 each_call(function() trimmed, circuits = {}, {} end)
 
 local function span_of(rate)
-  return rate.window_s + MARGIN_S
+  return rate.window_s + math.min(MARGIN_S, START_S + rate.window_s / 10)
 end
 
 local function newest(index, place)

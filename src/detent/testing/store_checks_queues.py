@@ -388,7 +388,8 @@ def a_kept_result_is_no_surplus_for_its_own_time(store: Store, world: World) -> 
     payload = json.dumps({"args": {"drop_result": True, "policy": "x", "result_s": 0}})
     several = [_message(n, **one)._replace(payload=payload) for n, one in enumerate(rules, 1)]
     lane = _message(5, result_s=100.0)._replace(lane="a.b")
-    store.put([*several, lane])
+    now = store.look("a").now
+    store.put([one._replace(due_at=now) for one in (*several, lane)])
     for claim in Asker(store).claim(queues=QUEUES):
         finish(store, claim, DONE)
     assert store.prune("a", 2 * usual_s, 0) == 2
