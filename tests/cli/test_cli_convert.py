@@ -56,6 +56,13 @@ def test_convert_for_a_program_has_the_document_and_the_warnings(detent: Detent,
     assert made["document"]["app"] == "table" and made["warnings"][0]["line"] == 1
 
 
+def test_convert_names_the_app_as_it_is_told_to(detent: Detent, crontab: Path) -> None:
+    named = detent("convert", "--crontab", str(crontab), "--app", "nightly", "-o", "json")
+    assert named.json["document"]["app"] == "nightly"
+    wrong = detent("convert", "--crontab", str(crontab), "--app", "No Name")
+    assert wrong.code == 1 and "is not a name" in wrong.err
+
+
 def test_convert_says_what_it_cannot_convert(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text("version: 2\napp: a\njobs: []\n")
     said = detent("convert", "detent.yaml")

@@ -39,6 +39,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("more", nargs="*", metavar="UNIT", help="more systemd units, or directories of units")
     add_crontab(parser)
+    about = "the app's name (default: after the crontab's user, the key prefix, the namespace or the file)"
+    parser.add_argument("--app", metavar="NAME", default="", help=about)
     parser.add_argument(
         "--to", choices=("yaml", "toml", "json"), default="yaml", help="the output format (default: yaml)"
     )
@@ -48,7 +50,10 @@ def main(given: argparse.Namespace) -> int:
     if given.file is None:
         raise UsageError("name the file to convert, or --crontab FILE")
     file, env = given.file if isinstance(given.file, Path) else Path(given.file), dict(os.environ)
-    converted = _checked(convert_file(file, env, given.more), file, env)
+    found = convert_file(file, env, given.more)
+    if given.app:
+        found = found._replace(document=found.document | {"app": given.app})
+    converted = _checked(found, file, env)
     for warning in converted.warnings:
         say(f"warning: {_told(warning, file, str(file))}")
     if given.output == "json":
