@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
 from detent.core.text import listed
 from detent.errors import UsageError
-from detent.runners.call_store import NodeStore
 from detent.values import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from detent.foreign_files import Source
+    from detent.runners.call_store import NodeStore
 
 MACHINE_FILE = "/etc/detent/detent.yaml"
 MANIFEST_NAMES = ("detent.yaml", "detent.yml", "detent.toml", "detent.json")
@@ -123,6 +123,8 @@ def store_of_calls(manifest: Manifest, flag: str | None, env: Mapping[str, str])
         names["DETENT_CONFIG"] = os.path.abspath(names["DETENT_CONFIG"])
     if path := url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else "":
         url = f"sqlite:///{os.path.abspath(path)}"
+    from detent.runners.call_store import NodeStore  # late: most verbs run nothing
+
     return NodeStore(manifest.app, url, store_options(manifest, env), names, is_declared)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from detent.core.text import quote
 from detent.errors import DetentError, UsageError
-from detent.runners.call_django import set_up
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -51,6 +50,8 @@ def _import(module: str) -> Any:
     if sys.path[0] != here:
         sys.path.insert(0, here)
     try:
+        from detent.runners.call_django import set_up  # late: most verbs import no app
+
         set_up()
         return importlib.import_module(module)
     except DetentError:

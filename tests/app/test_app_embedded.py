@@ -180,7 +180,7 @@ app.stop()
 app.start()
 signal.sigwait([signal.SIGTERM])
 """
-    world.write("shop.py", APP, "import signal", SLOW.replace("600", "1"), again)
+    world.write("shop.py", APP, "import signal", SLOW.replace("600", "2"), again)
     with world.running("python", "shop.py"):
         world.wait_ticks(1)
         wait_for(lambda: len(living(open_store(world.store), "shop")) == 1, what="the second node")
@@ -313,7 +313,7 @@ def test_start_without_queues_serves_no_messages(world: World, monkeypatch: pyte
     handle = shop.plain.push()
     with world.running(*gunicorn("-w", "1")):
         world.wait_ticks(2)
-    assert handle.state() == "pending"
+    assert handle.state() in ("pending", "delayed"), "it may have been claimed once, and given back"
 
 
 @pytest.mark.parametrize(

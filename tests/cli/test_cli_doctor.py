@@ -237,7 +237,7 @@ def test_nodes_that_agree_are_well_and_others_are_told(detent: Detent, folder: P
     past.store.note("demo", "node/b.life", json.dumps(other), 30)
     assert "more than one version" in rows(detent)["nodes"]["found"]
     past.store.note("demo", "node/b.life", json.dumps(other | {"fingerprint": "else"}), 30)
-    assert "stand back" in rows(detent)["nodes"]["consequence"]
+    assert "the newest deploy runs" in rows(detent)["nodes"]["consequence"]
 
 
 # A weak store.

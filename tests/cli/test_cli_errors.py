@@ -144,7 +144,7 @@ def test_an_empty_store_is_refused_by_every_verb(tmp_path: Path, verb: list[str]
 @pytest.mark.parametrize("words", [["--store", ""], ["--store="]])
 def test_an_empty_store_is_refused_by_a_trigger(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
-    trigger = ["trigger", "--manifest", "detent.yaml", "demo.money"]
+    trigger = ["trigger", "-f", "detent.yaml", "demo.money"]
     for said in (call(tmp_path, *trigger, *words), call(tmp_path, *trigger, DETENT_STORE="")):
         assert (said.code, "is empty: name a store" in said.err) == (3, True)
 

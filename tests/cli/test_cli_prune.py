@@ -50,6 +50,7 @@ def test_what_was_over_long_ago_is_forgotten(
         then.jobs = {"demo.money": then.jobs["demo.money"]}
         then.live(hour, GOOD)
         then.store.adopt("demo", then.store.look("demo").generation, {})
+        then.store.note("demo", "gone/demo.money", "")  # as after an hour: only its wall clock is set here
     then.at(clock.now())
     assert len(detent("history", "money", "-o", "json").json) == 3
     assert detent("prune", *words, "-o", "json").json == [{"app": "demo", "forgotten": gone}]

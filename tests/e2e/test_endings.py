@@ -33,7 +33,7 @@ def test_a_timeout_ends_the_whole_tree_before_the_next_fire_starts(either_fleet:
     row = fleet.wait_over(first.key)
     assert row.outcome is not None and row.outcome.kind == "timed-out"
     longest_s = TIMEOUT_S + (KILL_AFTER_S + SLACK_S if deed == "deaf" else KILL_AFTER_S)
-    assert TIMEOUT_S - 0.05 <= row.attempts[0].took_s < longest_s, "its time counts from just before its start"
+    assert TIMEOUT_S - 0.05 <= row.attempts[0].took_s < longest_s, "the limit counts from before its start"
 
 
 def test_a_lane_is_free_only_when_the_last_background_process_is_gone(either_fleet: Fleet) -> None:

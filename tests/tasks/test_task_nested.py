@@ -143,12 +143,12 @@ def test_a_job_with_a_directory_of_its_own_finds_a_file_that_is_named_from_the_n
     shop = Shop(tmp_path, "sqlite:///shop.db", "the option")
     whole = Detent(shop.name, store=f"sqlite:///{tmp_path / 'shop.db'}")
     if verb == "run":
-        with shop.world.running("detent", "run", "shop:app", *shop.words):
+        with shop.world.running("detent", "run", "-f", "shop:app", *shop.words):
             wait_for(lambda: (tmp_path / "shop.db").exists())
             fired = shop.world.run("detent", "fire", "job", "--wait", "--file", "shop:app", *shop.words)
         assert fired.returncode == 0, fired.stderr
     else:
-        words = ["--manifest", "shop:app", "--due", "2026-01-01T00:00Z", *shop.words]
+        words = ["-f", "shop:app", "--due", "2026-01-01T00:00Z", *shop.words]
         fired = shop.world.run("detent", "trigger", f"{shop.name}.job", *words)
         assert fired.returncode == 0, fired.stderr
     (row,) = whole.open_store().find(Query(app=shop.name, job=f"{shop.name}.leaf"))

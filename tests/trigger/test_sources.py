@@ -100,7 +100,7 @@ def test_the_secret_signs_the_jobs_that_name_none(tmp_path: Path) -> None:
     document = {"version": 1, "app": "shop", "jobs": jobs}
     with App(lambda _: (200, json.dumps(document).encode())) as app:
         plain = read_manifest(app.url, {})
-        signed = read_manifest(app.url, {"KEY": "secret"}, "env:KEY")
+        signed = read_manifest(app.url, {"KEY": "a long secret"}, "env:KEY")
     assert [refs(job) for job in plain.jobs] == [(), (), ("env:OWN",)]
     assert [refs(job) for job in signed.jobs] == [("env:KEY",), ("env:KEY",), ("env:OWN",)]
     file = tmp_path / "shop.json"

@@ -20,7 +20,6 @@ from detent.cli.functions import is_generator_function, missing_part
 from detent.core.findings import Problem
 from detent.core.text import quote
 from detent.model import Call, Command, Job, Push, Request
-from detent.runners.call_function import GENERATOR
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
 NOT_PROGRAMS = frozenset((  # a shell does these itself
@@ -68,6 +67,8 @@ def _check_call(call: Call, host: Host) -> Iterator[Problem]:
     folders = [call.work_dir or ".", *search.split(os.pathsep)]
     fault = "" if around else missing_part(call.function, folders)
     if not around and not fault and is_generator_function(call.function, folders):
+        from detent.runners.call_function import GENERATOR  # late: few manifests have such a call
+
         yield Problem("call", f"{call.function} {GENERATOR}", code="generator-function")
     if fault:
         advice = "install it where this detent is installed, or name its folder with `work_dir`"

@@ -32,7 +32,7 @@ from detent.node.attempt import (
 from detent.node.bell import Bell
 from detent.node.burst import Burst
 from detent.node.edges import Edges, Pace
-from detent.node.planning import Planning
+from detent.node.planning import RING_READ_S, Planning
 from detent.node.sharing import Share, loads_of
 from detent.node.telling import Telling, fields_of
 from detent.node.unknown_tasks import UnknownTasks
@@ -164,6 +164,8 @@ class Node(Planning):
         find = partial(self._call, "look", self.edges.store.find)
         await self._recollection.tell_forgotten(self.app, find, self.edges.emit)
         plan_in_s = self.timeline.next_in_s(self.store_now()) if self.pace.plans else math.inf
+        if self.pace.plans and self._rang:
+            plan_in_s = min(plan_in_s, RING_READ_S)
         return min(next_in_s - (self.edges.monotonic() - answered), plan_in_s)  # marks take a while to sort
 
     # Claiming.

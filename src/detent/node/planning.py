@@ -117,9 +117,9 @@ class Planning:
 
     async def _plan_ahead(self) -> None:
         """Plan what is due soonest, as much as one call of the store takes; the rest after the next claim."""
-        rang, self._rang = self._rang, False
-        pause_s = RING_READ_S if rang else self.pace.idle_s
-        if (rang or self.timeline.foreign) and self.edges.monotonic() >= self._read_at + pause_s:
+        pause_s = RING_READ_S if self._rang else self.pace.idle_s
+        if (self._rang or self.timeline.foreign) and self.edges.monotonic() >= self._read_at + pause_s:
+            self._rang = False
             await self._read_chart()
             if not self._adopted:
                 return await self._adopt()

@@ -208,10 +208,10 @@ def resume_at(
 
     `ended_at`: up to where it was planned before; `reached_at`: its newest instant ever claimed, cancelled or
     pruned, which may be ahead of a clock that was set back; `first_at`: its oldest later instant that is
-    recorded and that nobody has attempted.
+    recorded and that nobody has attempted.  A job that is new, or was removed long ago, starts now.
     """
     latest = max(now, reached_at or now)
-    if first_at and first_at <= now:
+    if ended_at and first_at and first_at <= now:
         before = first_at - timedelta(seconds=1)  # instants are whole seconds
         latest = max(before, reached_at or before)
     return min(latest, ended_at or latest)

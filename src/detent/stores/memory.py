@@ -236,13 +236,14 @@ class MemoryStore:
         starts = [e.fire.first_at or e.fire.due_at for e in planned if e.fire.origin == "schedule"]
         first_at = min((at for at in starts if not reached or at > reached), default=None)
         since = resume_at(instant(self._now()), ended_at, reached, first_at)
-        self._withdraw(planned, since)
+        self._withdraw(planned, since if ended_at else None)
         self._marks[job] = Mark(since, revision)
         self._notes.write(app, GONE + job, "")
 
-    def _withdraw(self, planned: Sequence[Entry], since: datetime) -> None:
+    def _withdraw(self, planned: Sequence[Entry], since: datetime | None) -> None:
+        """Forget what was planned after this instant; None: all of it, as its job is another one by now."""
         for entry in planned:
-            if (entry.fire.first_at or entry.fire.due_at) > since:
+            if since is None or (entry.fire.first_at or entry.fire.due_at) > since:
                 self._shelf.remove(entry)
 
     def _unattempted(self, job: str) -> list[Entry]:

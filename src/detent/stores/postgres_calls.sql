@@ -207,9 +207,9 @@ END $$;
 -- Which jobs are new, changed or removed (no `revised`), and where the plan of each starts:
 -- `stores.base.resume_at`.
 CREATE FUNCTION changes(called text, revisions jsonb, here moment)
-RETURNS TABLE (job text, was_at float8, revised text, since float8) LANGUAGE sql VOLATILE AS $$
-    SELECT it.job, it.at, it.revised, least(coalesce(it.at, gone.text::float8), CASE
-        WHEN planned.first IS NULL THEN greatest(here.wall, known.reached)
+RETURNS TABLE (job text, was_at float8, is_new boolean, revised text, since float8) LANGUAGE sql VOLATILE AS $$
+    SELECT it.job, it.at, it.at IS NULL AND gone.text IS NULL, it.revised, least(coalesce(it.at, gone.text::float8), CASE
+        WHEN planned.first IS NULL OR it.at IS NULL AND gone.text IS NULL THEN greatest(here.wall, known.reached)
         ELSE greatest(planned.first - 1, known.reached) END)  -- instants are whole seconds
     FROM (SELECT coalesce(m.job, r.key) AS job, m.at, r.value AS revised
           FROM (SELECT * FROM marks WHERE app = called) AS m
@@ -225,8 +225,9 @@ RETURNS TABLE (job text, was_at float8, revised text, since float8) LANGUAGE sql
 $$;
 
 CREATE FUNCTION revised(changes jsonb)
-RETURNS TABLE (job text, was_at float8, revised text, since float8) LANGUAGE sql IMMUTABLE AS $$
-    SELECT * FROM jsonb_to_recordset(changes) AS one(job text, was_at float8, revised text, since float8)
+RETURNS TABLE (job text, was_at float8, is_new boolean, revised text, since float8) LANGUAGE sql IMMUTABLE AS $$
+    SELECT * FROM jsonb_to_recordset(changes)
+        AS one(job text, was_at float8, is_new boolean, revised text, since float8)
 $$;
 
 CREATE FUNCTION revise(called text, revisions jsonb, here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -237,7 +238,7 @@ BEGIN
     changed := (SELECT jsonb_agg(to_jsonb(change)) FROM changes(called, revisions, here) AS change);
     DELETE FROM fires USING revised(changed) AS change
     WHERE fires.job = change.job AND change.revised IS NOT NULL AND fires.state = 'pending' AND fires.attempt = 0
-      AND fires.due > change.since AND coalesce(fires.first, fires.due) > change.since
+      AND (change.is_new OR fires.due > change.since AND coalesce(fires.first, fires.due) > change.since)
       AND (fires.origin = 'schedule' OR fires.origin = 'hook' AND fires.key ~ '/on_late[^/]*$');
     DELETE FROM marks USING revised(changed) AS change WHERE marks.job = change.job AND change.revised IS NULL;
     DELETE FROM removed WHERE job IN (SELECT jsonb_object_keys(revisions));

@@ -306,8 +306,6 @@ BEGIN
         (SELECT expires FROM fires WHERE state = 'claimed' AND app = called AND expires > 0
             AND expires > here.mono AND queue = ANY (queues) ORDER BY expires LIMIT 1) - here.mono,
         (SELECT min(until) FROM graces WHERE until > here.mono) - here.mono,
-        -- An ask that put fires aside for a lane may not have seen the finish that freed the lane: look again.
-        greatest((SELECT wake FROM lanes WHERE wake IS NOT NULL ORDER BY wake LIMIT 1) - here.mono, 0.25),
         CASE WHEN has_rates THEN
             (SELECT min(opens) FROM unnest(look_at(called, queues, here)) WHERE opens > 0) END);
 END $$;
@@ -371,6 +369,10 @@ BEGIN
         INSERT INTO ttls VALUES (mine.longest) ON CONFLICT DO NOTHING;
     END IF;
     soon := next_in(ask, here, NOT is_new OR it.gates <> '{}');
+    IF is_new THEN  -- an ask that put fires aside for a lane may not have seen the finish that freed the lane
+        soon := least(soon, (
+            SELECT greatest(wake - here.mono, 0.25) FROM lanes WHERE wake IS NOT NULL ORDER BY wake LIMIT 1));
+    END IF;
     RETURN json_build_object(
         'now', here.wall, 'mono', here.mono, 'era', here.era, 'claims', coalesce(mine.claims, '[]'),
         'next_in', CASE WHEN it.passed THEN least(soon, 0.05) WHEN it.crowded <> '{}' THEN least(soon, 1) ELSE soon END);

@@ -40,7 +40,7 @@ local function resume_at(job, ended, planned)
   local since, first = math.max(wall, reached or wall), nil
   for _, fire in ipairs(planned) do
     local start = fire.first or fire.due
-    if fire.origin == "schedule" and start <= wall and start > (reached or -1) then
+    if ended and fire.origin == "schedule" and start <= wall and start > (reached or -1) then
       first = math.min(start, first or start)
     end
   end
@@ -64,7 +64,7 @@ local function revise(job, mark, revision)
     local ended = mark and mark.at or tonumber(note_of(redis.call("HGET", name("notes"), gone)) or nil)
     local since = resume_at(job, ended, planned)
     for _, fire in ipairs(planned) do
-      if (fire.first or fire.due) > since then
+      if not ended or (fire.first or fire.due) > since then
         fires.forget(fire)
       end
     end

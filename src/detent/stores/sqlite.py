@@ -286,7 +286,7 @@ def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> No
     starts = [instant(start) for _, _, origin, start in planned if origin == "schedule"]
     first_at = min((at for at in starts if not reached_at or at > reached_at), default=None)
     since = resume_at(instant(call.now()), ended_at, reached_at, first_at)
-    if withdrawn := [row[0] for row in planned if row[3] > since.timestamp()]:
+    if withdrawn := [row[0] for row in planned if not ended_at or row[3] > since.timestamp()]:
         call.delete(withdrawn)
     _set_mark(call, job, Mark(since, revision))
     call.write_note(app, GONE + job, "")

@@ -209,7 +209,7 @@ class TheNodesClockSaysWhatIsLate(Node):
 class NothingIsTakenBack(WatchedStore):
     """What was planned by the old schedule still runs."""
 
-    def _withdraw(self, planned: Any, since: datetime) -> None:
+    def _withdraw(self, planned: Any, since: datetime | None) -> None:
         pass
 
 

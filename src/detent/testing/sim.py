@@ -247,7 +247,7 @@ class Sim:
                 self.witness.emit(event, **fields)
 
         edges = Edges(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
-        edges = edges._replace(heartbeat=lambda: {"queues": ["default"]})
+        edges = edges._replace(heartbeat=lambda: {"queues": ["default"], "tasks": []})
         return self.node_type(life, APP, self.jobs, edges, Pace(max_running=self.fleet.room))
 
     async def end_life(self, life: str, node: Node, process: Process, warden: SimWarden) -> None:

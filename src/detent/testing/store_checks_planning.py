@@ -366,11 +366,13 @@ def a_removed_job_that_comes_back_plans_again_what_nobody_attempted(store: Store
 
 
 def a_removed_job_that_comes_back_late_starts_now(store: Store, world: World) -> None:
-    Planner(store)
+    planner = Planner(store)
+    planner.advance(ahead_s=30)
     store.adopt("a", 1, {})
     world.pass_time(RETURN_S + 1)
     chart = store.adopt("a", 2, {"a.b": "r1"})
     assert chart.marks["a.b"].at == chart.now
+    assert found(store) == [], "what was planned then is not run by what the job is now"
 
 
 def a_removed_job_still_ends_what_was_put_for_it_by_hand_as_usual(store: Store, world: World) -> None:

@@ -231,13 +231,14 @@ class Witness:
 
     def check_revision(self, job: Job, claim: Claim) -> None:
         """Work and policy are of one revision of the job.  So is the lane, unless the fire was claimed
-        before: a retry, or a fire that was given back, stays in the lane that it was recorded with."""
+        before: a retry, or a fire that was given back, stays in the lane that it was recorded with.  So does
+        what a failover brings back behind an instant that was claimed."""
         fire = claim.fire
         if not fire.revision:
             return  # it was put by hand, with a policy of its own
         if fire.policy != job.policy:
             self.fail(f"{fire.key} runs the work of {job.revision!r} under a policy of {fire.revision!r}")
-        is_first = self.grants[fire.key] == 1
+        is_first = self.grants[fire.key] == 1 and not self.failovers
         if fire.origin == "schedule" and is_first and fire.lane != lane_of(job):
             self.fail(f"{fire.key} runs the work of {job.revision!r} in the lane of {fire.revision!r}")
 
