@@ -146,7 +146,7 @@ def test_an_ask_without_room_reads_few_of_those_that_only_need_some(stores: Stor
         assert one.ask(0) == ()
         costs.append(one.rows_of_an_ask(0))
     few, many = costs
-    assert many == few
+    assert many <= few + 1, "it does not grow with what waits"
 
 
 def test_an_ask_that_cannot_look_at_a_freed_lane_says_to_ask_again_soon(stores: Stores) -> None:
