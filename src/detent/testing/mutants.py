@@ -216,8 +216,6 @@ class NothingIsTakenBack(WatchedStore):
 class AChangedJobKeepsItsOldPolicy(WatchedStore):
     """What an older revision planned and is due keeps that revision's policy: the work is the new one's."""
 
-    mood = "deploy"
-
     def _unattempted(self, job: str) -> list[Entry]:
         now = instant(self._now())
         return [entry for entry in super()._unattempted(job) if entry.fire.due_at > now]

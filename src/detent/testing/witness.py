@@ -194,7 +194,8 @@ class WatchedStore(MemoryStore):
         self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
         self._graces.all_ends = saved["graces"]
         self._new_era()
-        self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now())))
+        # An era that remembers no fence grants its first one after a quarantine: more than a second later.
+        self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
 class Witness:
