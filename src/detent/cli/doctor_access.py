@@ -42,7 +42,7 @@ def _redis_password(url: str, options: Mapping[str, str]) -> Iterator[Diagnosis]
     if userinfo.partition(":")[2] or "password" in options or "ssl_certfile" in options:
         return
     found = f"{without_password(url)} is on another host, and its URL has no password"
-    consequence = "whoever can reach that server can change what runs"
+    consequence = "anyone who can reach that server can change what runs"
     advice = "set `requirepass` or an ACL user there, and write redis://USER:PASSWORD@HOST"
     yield Diagnosis("store access", "weak", found, consequence, advice)
 

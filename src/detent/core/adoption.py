@@ -3,7 +3,7 @@
 - An entry is a job's if it triggers that job already, or if its command is the job's to the letter.
 - They agree if they fire at the same instants, as the same user, under the same restrictions.  Where they do
   not, a person decides.
-- An entry never gets root's rights because nobody named a user: that is refused, whoever forces it.
+- An entry never gets root's rights because no user is named: that is refused, also with `--force`.
 """
 
 import shlex
@@ -51,7 +51,7 @@ class Match(NamedTuple):
     spec: Spec
     stranger: Stranger
     differences: tuple[str, ...] = ()
-    refusal: str = ""  # why it is not taken over, whoever forces it
+    refusal: str = ""  # why it is not taken over, also with --force
 
 
 def match(specs: Sequence[Spec], strangers: Sequence[Stranger], identity: Identity) -> list[Match]:
