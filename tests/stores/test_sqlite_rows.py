@@ -37,6 +37,7 @@ POLICIES = st.builds(
     late_after_s=SECONDS,
     breaker_cooldown_s=SECONDS,
     unique_s=SECONDS,
+    result_s=SECONDS,
     retries=RETRIES | st.just(Retries()),
     hooks=st.lists(st.text(max_size=9)).map(tuple),
 )
