@@ -184,7 +184,7 @@ class _Stay:
             serving=serving,
         )
         try:
-            await asyncio.to_thread(self._reach, setting, url)
+            self._reach(setting, url)  # blocking: nothing else runs in this loop yet
         except DetentError:
             store.close()
             raise

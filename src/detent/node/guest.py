@@ -33,6 +33,7 @@ class Guest(Service):
         return Unguarded(self._life.name)
 
     async def run(self) -> int:
+        self._threads.begin("look", "renew", "report")
         working = asyncio.create_task(self._work())
         working.add_done_callback(lambda _: self._stop.set())
         try:

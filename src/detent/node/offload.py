@@ -19,11 +19,19 @@ class Threads:
         self._width = width or {}  # lines that may do several things at once
         self._lines: dict[str, ThreadPoolExecutor] = {}
 
+    def begin(self, *lines: str) -> None:
+        """Starts the threads of these lines: a Python that shuts down (from 3.12 on) starts no more."""
+        for line in lines:
+            self._line(line).submit(bool)
+
     async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._line(line), call, *args)
+
+    def _line(self, line: str) -> ThreadPoolExecutor:
         if line not in self._lines:
             width = self._width.get(line, 1)
             self._lines[line] = ThreadPoolExecutor(width, thread_name_prefix=f"detent-{line}")
-        return await asyncio.get_running_loop().run_in_executor(self._lines[line], call, *args)
+        return self._lines[line]
 
     def close(self) -> None:
         for executor in self._lines.values():
