@@ -92,13 +92,17 @@ def make_certificate(folder: Path, host: str = "IP:127.0.0.1") -> Path:
     return path
 
 
-@contextlib.contextmanager
-def answering_tls(certificate: Path, answer: bytes) -> Iterator[Served]:
+def tls_over(peer: socket.socket, certificate: Path) -> ssl.SSLSocket:
+    """The server's side of TLS; it waits for the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
+    return context.wrap_socket(peer, server_side=True)
 
+
+@contextlib.contextmanager
+def answering_tls(certificate: Path, answer: bytes) -> Iterator[Served]:
     def script(peer: socket.socket, over: threading.Event) -> None:
-        with context.wrap_socket(peer, server_side=True) as wrapped:
+        with tls_over(peer, certificate) as wrapped:
             served.hear(wrapped)
             wrapped.sendall(answer)
 

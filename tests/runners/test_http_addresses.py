@@ -9,9 +9,9 @@ from http_servers import CLAIM, OK, Served, answering, answering_tls, attempt, m
 from detent.core.addresses import Reach
 from detent.errors import UsageError
 from detent.model import End, Outcome, Request
-from detent.runners.http import parse_url, send, trusted_roots
+from detent.runners.http import parse_url, send
 from detent.runners.http_addresses import connect_within
-from detent.runners.http_wire import Address, TlsFailed, Watch
+from detent.runners.http_connection import Address, TlsFailed, Watch, start_tls
 
 HERE = "127.0.0.1"
 
@@ -203,15 +203,13 @@ def test_tls_asks_for_the_name_and_not_for_the_address(
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     reach, names = Reach(("api.example.com", "other.example.com")), Names([HERE])
     with answering_tls(certificate, OK) as served:
-        with connect_within(reach, "api.example.com", served.port, watch(), names) as wire:
-            wire.start_tls(trusted_roots(), "api.example.com")
-            wire.send_all(b"GET / HTTP/1.1\r\n\r\n")
-            assert wire.reader.read() == OK
-        with (
-            connect_within(reach, "other.example.com", served.port, watch(), names) as wire,
-            pytest.raises(TlsFailed, match=r"other\.example\.com"),
-        ):
-            wire.start_tls(trusted_roots(), "other.example.com")
+        sock = connect_within(reach, "api.example.com", served.port, watch(), names)
+        with start_tls(sock, "api.example.com") as secure:
+            secure.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert secure.makefile("rb").read() == OK
+        sock = connect_within(reach, "other.example.com", served.port, watch(), names)
+        with pytest.raises(TlsFailed, match=r"other\.example\.com"):
+            start_tls(sock, "other.example.com")
         end = reached(f"https://{served.place}/", Reach((HERE,)))
     assert "its certificate is refused" in end.outcome.reason and HERE in end.outcome.reason
     assert len(served.requests) == 1

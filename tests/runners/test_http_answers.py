@@ -112,6 +112,22 @@ def test_an_answer_that_breaks_off_is_a_failure_with_what_was_said(answer: bytes
     assert (end.status, end.tail) == (200, b"fine")
 
 
+HEADS_CUT_SHORT = [b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Le"]
+
+
+@pytest.mark.parametrize("answer", HEADS_CUT_SHORT)
+def test_an_answer_that_breaks_off_in_its_headers_is_a_failure(answer: bytes) -> None:
+    with answering(answer) as served:
+        end = attempt(served.url)
+    assert end.outcome == Outcome("failed", f"the answer of {served.place} broke off")
+
+
+def test_the_answer_to_a_head_request_has_no_body() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n") as served:
+        end = attempt(Request(served.url, method="HEAD"))
+    assert end.outcome == Outcome("succeeded")
+
+
 def test_of_a_long_answer_the_end_is_kept() -> None:
     body = b"a" * 100_000 + b"b" * (TAIL_MAX - 1)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n" + body) as served:

@@ -17,6 +17,7 @@ from http_servers import (
     make_certificate,
     serving,
     silent,
+    tls_over,
     trickling,
     trusted,
 )
@@ -27,14 +28,21 @@ from detent.runners.base import LOST, TAIL_MAX, Lifeline
 from detent.runners.http import (
     NOT_SENT,
 )
-from detent.runners.http_wire import Address, Interrupted, Watch, connect, reach
+from detent.runners.http_connection import POLL_S, Address, Interrupted, Watch, connect, reach
 
 # Limits: the deadline, trust, and being told to stop.
+
+
+def interim_without_end(peer: socket.socket, over: threading.Event) -> None:
+    while not over.wait(0.05):
+        peer.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
 
 STALLED: dict[str, tuple[Script, str]] = {
     "silent": (silent, "waiting for the answer"),
     "trickling a status": (trickling(b"HTTP/1.1 200 "), "waiting for the answer"),
     "trickling headers": (trickling(b"HTTP/1.1 200 OK\r\nA: "), "waiting for the answer"),
+    "interim answers without end": (interim_without_end, "waiting for the answer"),
     "trickling a body": (trickling(b"HTTP/1.1 200 OK\r\n\r\n"), "reading the answer"),
     "trickling to a length": (
         trickling(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"),
@@ -118,10 +126,10 @@ def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
     hung_up = threading.Event()
     with serving(script) as served:
         watch = Watch(trusted(0.5), 20)
-        with connect("127.0.0.1", served.port, watch) as wire, pytest.raises(Interrupted) as caught:
+        with connect("127.0.0.1", served.port, watch) as sock, pytest.raises(Interrupted) as caught:
             while clock.boottime() < watch.lifeline.trusted_by:
                 threading.Event().wait(0.05)
-            wire.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert hung_up.wait(10)
     assert caught.value.outcome == Outcome("lost", LOST)
     assert received == [b""]
@@ -192,9 +200,9 @@ def test_an_address_that_refuses_or_is_silent_leaves_time_for_the_next() -> None
     with socket.socket() as refusing, unanswering() as quiet, answering(OK) as served:
         refusing.bind(("127.0.0.1", 0))
         addresses = [address(refusing), address(quiet), address(served.listener)]
-        with reach(addresses, Watch(trusted(), 3)) as wire:
-            wire.send_all(b"GET / HTTP/1.1\r\n\r\n")
-            assert wire.reader.read() == OK
+        with reach(addresses, Watch(trusted(), 3)) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert sock.makefile("rb").read() == OK
 
 
 # TLS.
@@ -236,6 +244,36 @@ def test_a_long_answer_over_tls_arrives_whole(certificate: Path) -> None:
     ) as served:
         end = attempt(f"https://{served.place}/")
     assert (end.outcome, end.tail) == (Outcome("succeeded"), body[-TAIL_MAX:])
+
+
+@pytest.mark.usefixtures("trust_it")
+def test_a_tls_server_may_pause_in_the_handshake_and_in_the_request(
+    certificate: Path,
+) -> None:
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        over.wait(2 * POLL_S)
+        with tls_over(peer, certificate) as wrapped:
+            over.wait(2 * POLL_S)
+            served.hear(wrapped)
+            over.wait(2 * POLL_S)
+            wrapped.sendall(OK)
+
+    body = "".join(map(str, range(2_000_000)))
+    with serving(script) as served:
+        end = attempt(Request(f"https://{served.place}/", method="POST", body=body))
+    assert (end.outcome, end.tail) == (Outcome("succeeded"), b"fine")
+    assert served.requests[0].partition(b"\r\n\r\n")[2] == body.encode()
+
+
+@pytest.mark.usefixtures("trust_it")
+def test_no_tls_server_outlives_the_deadline_while_it_answers_byte_by_byte(certificate: Path) -> None:
+    def script(peer: socket.socket, over: threading.Event) -> None:
+        with tls_over(peer, certificate) as wrapped:
+            trickling(b"HTTP/1.1 200 OK\r\n\r\n")(wrapped, over)
+
+    with serving(script) as served:
+        end = attempt(f"https://{served.place}/", timeout_s=2)
+    assert (end.outcome, end.status) == (Outcome("timed-out", "after 2 s, while reading the answer"), 200)
 
 
 def test_a_server_without_tls_is_named() -> None:

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-import functools
+import http.client
 import re
 import socket
 from base64 import b64encode
@@ -26,13 +26,20 @@ from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import Claim, End, Outcome, Request
 from detent.runners.base import LOST, TAIL_MAX, Lifeline
-from detent.runners.http_answer import Answer, BrokenOff, NotHttp, Silent, read_answer
-from detent.runners.http_wire import Interrupted, TlsFailed, Watch, Wire, connect
+from detent.runners.http_connection import (
+    HttpRequest,
+    Interrupted,
+    TlsFailed,
+    Watch,
+    WatchedSocket,
+    connect,
+    get_response,
+    read_body,
+    start_tls,
+)
 from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import ssl
-
     from detent.core.addresses import Reach
 
 BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
@@ -126,31 +133,28 @@ def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
     except Interrupted as interrupted:
         trust_passed = interrupted.outcome == Outcome("lost", LOST)
         return Outcome("lost", NOT_SENT) if trust_passed and not watch.sent else interrupted.outcome
-    except (OSError, BrokenOff, NotHttp, Silent) as error:
+    except (OSError, http.client.HTTPException) as error:
         return Outcome("failed", explain(error, endpoint.place))
 
 
 def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answer) -> Outcome:
-    wire = _connect(endpoint, sending.reach, watch)
-    try:
-        if endpoint.secure:
-            wire.start_tls(trusted_roots(), endpoint.host)
-        watch.doing = "sending"
-        _send(wire, compose(sending.request, sending.claim, endpoint, sending.secrets))
-        watch.doing = "waiting for the answer"
-        response = read_answer(wire.reader)
+    with open_socket(endpoint, watch, sending.reach) as sock:
+        request = compose(sending.request, sending.claim, endpoint, sending.secrets)
+        response = get_response(sock, request)
         answer.status = response.status
-        answer.again_after_s = again_after_s(
-            response.header("retry-after"), response.header("date"), clock.now()
-        )
-        watch.doing = "reading the answer"
+        retry_after, date = response.getheader("retry-after", ""), response.getheader("date", "")
+        answer.again_after_s = again_after_s(retry_after, date, clock.now())
         _read(response, answer.body)
         return judge(response.status)
-    finally:
-        wire.close()
 
 
-def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> Wire:
+def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:
+    """Connect to the endpoint, with TLS where its URL says so."""
+    sock = _connect(endpoint, reach, watch)
+    return start_tls(sock, endpoint.host) if endpoint.secure else sock
+
+
+def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> WatchedSocket:
     if reach is None:
         return connect(endpoint.host, endpoint.port, watch)
     from detent.runners.http_addresses import connect_within  # late: most URLs are the operator's own
@@ -213,8 +217,8 @@ def _credentials(userinfo: str) -> str:
     return "Basic " + b64encode(pair).decode("ascii")
 
 
-def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequence[Secret]) -> bytes:
-    """The request as it leaves, signed now."""
+def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequence[Secret]) -> HttpRequest:
+    """Return the request as it is sent, signed now."""
     now = clock.now()
     body = request.body.encode("utf-8", "surrogatepass")
     method = _token("method", request.method.upper())
@@ -224,8 +228,7 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     headers += _connection_headers(headers, endpoint)
     if body or method in ("POST", "PUT", "PATCH"):
         headers.append(("Content-Length", str(len(body))))
-    lines = [f"{method} {endpoint.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogatepass") + body
+    return HttpRequest(method, endpoint.target, headers, body)
 
 
 def _signature(
@@ -307,24 +310,18 @@ def _connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> lis
     return [pair for pair in ours if pair[1] and pair[0].lower() not in names] + [("Connection", "close")]
 
 
-def _send(wire: Wire, content: bytes) -> None:
-    try:
-        wire.send_all(content)
-    except (BrokenPipeError, ConnectionResetError):
-        # A server may answer and hang up without having read all of it: what it said still counts.
-        return
-
-
 # What comes back.
 
 
-def _read(response: Answer, body: bytearray) -> None:
-    """As far as it is kept, so that an interrupted attempt keeps what it was told."""
+def _read(response: http.client.HTTPResponse, body: bytearray) -> None:
+    """Keep the last bytes of the body as they arrive, so that an interrupted attempt keeps them too."""
     total = 0
-    while total < BODY_MAX and (content := response.read()):
-        total += len(content)
-        body += content
+    for piece in read_body(response):
+        total += len(piece)
+        body += piece
         del body[:-TAIL_MAX]
+        if total >= BODY_MAX:
+            return
 
 
 def judge(status: int) -> Outcome:
@@ -368,31 +365,14 @@ def explain(error: Exception, place: str) -> str:
             return f"no address found for {place}: {said}"
         case TlsFailed():
             return f"no TLS with {place}: {error}"
-        case Silent():
+        case http.client.RemoteDisconnected():
             return f"{place} closed the connection without an answer"
-        case BrokenOff():
+        case http.client.IncompleteRead():
             return f"the answer of {place} broke off"
+        case http.client.BadStatusLine() | http.client.UnknownProtocol():  # their text is the server's
+            return f"{place} did not answer in HTTP (no status line)"
         case ConnectionError():
             return f"the connection to {place} broke: {said}"
         case OSError():
             return f"cannot reach {place}: {said}"
     return f"{place} did not answer in HTTP ({said})"
-
-
-def trusted_roots() -> ssl.SSLContext:
-    import ssl
-    from pathlib import Path
-
-    paths = ssl.get_default_verify_paths()
-    bundle = Path(paths.cafile or paths.openssl_cafile)
-    return _context(str(bundle), bundle.stat().st_mtime_ns if bundle.exists() else 0)
-
-
-@functools.lru_cache(maxsize=1)
-def _context(bundle: str, changed_ns: int) -> ssl.SSLContext:
-    """Loading the roots takes longer than a request: once for each state of the bundle."""
-    import ssl
-
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context

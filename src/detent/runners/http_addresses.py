@@ -12,12 +12,14 @@ from ipaddress import ip_address
 
 from detent.core.addresses import Host, Reach, check_address, check_host, parse_host
 from detent.errors import UsageError
-from detent.runners.http_wire import Address, Watch, Wire, look_up, reach
+from detent.runners.http_connection import Address, Watch, WatchedSocket, look_up, reach
 
 Resolver = Callable[[str, int, Watch], list[Address]]
 
 
-def connect_within(allowed: Reach, host: str, port: int, watch: Watch, resolver: Resolver = look_up) -> Wire:
+def connect_within(
+    allowed: Reach, host: str, port: int, watch: Watch, resolver: Resolver = look_up
+) -> WatchedSocket:
     """Connect to this host; a `UsageError` says why no request may go there."""
     watch.patience_s()  # an attempt that is over does not even connect
     named = parse_host(host)
@@ -25,16 +27,16 @@ def connect_within(allowed: Reach, host: str, port: int, watch: Watch, resolver:
     addresses = resolver(named.text, port, watch)
     for address in addresses:
         _check(address[4][0], named, port, allowed)
-    wire = reach(addresses, watch)
+    sock = reach(addresses, watch)
     try:
-        peer = wire.peer()
+        peer: str = sock.getpeername()[0]
         if peer not in {address[4][0] for address in addresses}:
             raise UsageError(f"the connection led to {peer}, which is no address of {named.text}")
         _check(peer, named, port, allowed)
     except BaseException:
-        wire.close()
+        sock.close()
         raise
-    return wire
+    return sock
 
 
 def _check(text: str, host: Host, port: int, allowed: Reach) -> None:

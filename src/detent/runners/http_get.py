@@ -6,15 +6,16 @@ in what is said of a failure.
 
 from __future__ import annotations
 
+import http.client
+
 from detent import clock
 from detent.core.secrets import Secret
 from detent.core.signing import Message, sign
 from detent.core.text import plural
 from detent.errors import UsageError
 from detent.runners.base import Lifeline
-from detent.runners.http import Endpoint, explain, parse_url, trusted_roots
-from detent.runners.http_answer import Answer, BrokenOff, NotHttp, Silent, read_answer
-from detent.runners.http_wire import Interrupted, Watch, connect
+from detent.runners.http import Endpoint, explain, open_socket, parse_url
+from detent.runners.http_connection import HttpRequest, Interrupted, Watch, get_response, read_body
 
 
 def fetch(url: str, secret: Secret | None, *, timeout_s: float, size_max: int) -> bytes:
@@ -25,27 +26,18 @@ def fetch(url: str, secret: Secret | None, *, timeout_s: float, size_max: int) -
         return _exchange(endpoint, secret, watch, size_max)
     except Interrupted as interrupted:
         raise UsageError(f"{endpoint.place} took too long: {interrupted.outcome.reason}") from None
-    except (OSError, BrokenOff, NotHttp, Silent) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise UsageError(explain(error, endpoint.place)) from None
 
 
 def _exchange(endpoint: Endpoint, secret: Secret | None, watch: Watch, size_max: int) -> bytes:
-    wire = connect(endpoint.host, endpoint.port, watch)
-    try:
-        if endpoint.secure:
-            wire.start_tls(trusted_roots(), endpoint.host)
-        watch.doing = "sending"
-        wire.send_all(_compose(endpoint, secret))
-        watch.doing = "waiting for the answer"
-        response = read_answer(wire.reader)
-        _check_status(response, endpoint)
-        watch.doing = "reading the answer"
+    with open_socket(endpoint, watch) as sock:
+        response = get_response(sock, _compose(endpoint, secret))
+        _check_status(response.status, endpoint)
         return _read(response, endpoint, size_max)
-    finally:
-        wire.close()
 
 
-def _compose(endpoint: Endpoint, secret: Secret | None) -> bytes:
+def _compose(endpoint: Endpoint, secret: Secret | None) -> HttpRequest:
     signature = sign(Message("GET", endpoint.target), secret, clock.now()) if secret else ""
     headers = [
         ("Host", endpoint.authority),
@@ -56,23 +48,22 @@ def _compose(endpoint: Endpoint, secret: Secret | None) -> bytes:
         ("X-Cron-Signature", signature),
         ("Connection", "close"),
     ]
-    lines = [f"{name}: {value}" for name, value in headers if value]
-    return "\r\n".join([f"GET {endpoint.target} HTTP/1.1", *lines, "", ""]).encode("ascii")
+    return HttpRequest("GET", endpoint.target, [pair for pair in headers if pair[1]])
 
 
-def _check_status(response: Answer, endpoint: Endpoint) -> None:
-    if response.status == 200:
+def _check_status(status: int, endpoint: Endpoint) -> None:
+    if status == 200:
         return
     advice = {401: ": give the right secret with --secret-ref", 404: ": there is nothing at this path"}
-    told = advice.get(response.status, "")
-    if 300 <= response.status < 400:
+    told = advice.get(status, "")
+    if 300 <= status < 400:
         told = ": redirects are not followed; name the address that it leads to"
-    raise UsageError(f"{endpoint.place} answered with status {response.status}{told}")
+    raise UsageError(f"{endpoint.place} answered with status {status}{told}")
 
 
-def _read(response: Answer, endpoint: Endpoint, size_max: int) -> bytes:
+def _read(response: http.client.HTTPResponse, endpoint: Endpoint, size_max: int) -> bytes:
     content = b""
-    while piece := response.read():
+    for piece in read_body(response):
         content += piece
         if len(content) > size_max:
             raise UsageError(f"{endpoint.place} answered with more than {plural(size_max, 'byte')}")
