@@ -1,4 +1,4 @@
-"""`detent completion`: the scripts, used by a real bash; the others are made from the same table."""
+"""`detent completion`: the scripts, run by a real bash; shtab writes those of the other shells from the same parsers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def complete(detent: Detent, folder: Path) -> Complete:
     env = environment(folder) | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
 
     def ask(*words: str) -> list[str]:
-        asked = f'source script.bash; COMP_WORDS=("$@"); COMP_CWORD={len(words)}; _detent; '
+        asked = f'source script.bash; COMP_WORDS=("$@"); COMP_CWORD={len(words)}; _shtab_detent; '
         asked += 'printf "%s\\n" "${COMPREPLY[@]}"'
         done = subprocess.run(
             [BASH, "-c", asked, "bash", "detent", *words], cwd=folder, env=env, capture_output=True, text=True

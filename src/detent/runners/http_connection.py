@@ -19,7 +19,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from detent import clock
@@ -226,6 +225,8 @@ def start_tls(sock: WatchedSocket, host: str) -> WatchedSocket:
 
 def trusted_roots() -> ssl.SSLContext:
     """Return a context that trusts the roots of this system."""
+    from pathlib import Path  # late: a trigger whose URL is http:// does not need it
+
     paths = ssl.get_default_verify_paths()
     bundle = Path(paths.cafile or paths.openssl_cafile)
     return _context(str(bundle), bundle.stat().st_mtime_ns if bundle.exists() else 0)
