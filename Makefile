@@ -83,7 +83,7 @@ $(VENV)/ready: pyproject.toml
 	  { echo "make: $$($(PYTHON) --version) is too old; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); bash tools/ensure-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
-	@echo "Installing detent with PyYAML, rich and tzdata into $(VENV) ..."
+	@echo "Installing detent with PyYAML, rich, shtab and tzdata into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""`detent completion`: the scripts, run by a real bash; shtab writes those of the other shells from the same parsers."""
+"""`detent completion`: a real bash runs its script; shtab writes the other scripts from the same parsers."""
 
 from __future__ import annotations
 

@@ -140,12 +140,12 @@ def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
 def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answer) -> Outcome:
     with open_socket(endpoint, watch, sending.reach) as sock:
         request = compose(sending.request, sending.claim, endpoint, sending.secrets)
-        response = get_response(sock, request)
-        answer.status = response.status
-        retry_after, date = response.getheader("retry-after", ""), response.getheader("date", "")
-        answer.again_after_s = again_after_s(retry_after, date, clock.now())
-        _read(response, answer.body)
-        return judge(response.status)
+        with get_response(sock, request) as response:
+            answer.status = response.status
+            retry_after, date = response.getheader("retry-after", ""), response.getheader("date", "")
+            answer.again_after_s = again_after_s(retry_after, date, clock.now())
+            _read(response, answer.body)
+            return judge(response.status)
 
 
 def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:

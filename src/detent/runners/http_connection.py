@@ -125,8 +125,8 @@ class _Connection(http.client.HTTPConnection):
 
 
 def get_response(sock: WatchedSocket, request: HttpRequest) -> http.client.HTTPResponse:
-    """Send the request and return the response with its body unread."""
-    connection = _Connection(*sock.getpeername()[:2])
+    """Send the request and return the response with its body unread; the caller closes the response."""
+    connection = _Connection("")  # it needs a host only to connect
     connection.sock = sock
     sock.watch.doing = "sending"
     connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
@@ -138,6 +138,7 @@ def get_response(sock: WatchedSocket, request: HttpRequest) -> http.client.HTTPR
     sock.watch.doing = "waiting for the answer"
     response = connection.getresponse()
     if sock.is_at_end:  # `http.client` takes the end of the connection for the end of the headers
+        response.close()
         raise http.client.IncompleteRead(b"")
     sock.watch.doing = "reading the answer"
     return response

@@ -31,8 +31,7 @@ def fetch(url: str, secret: Secret | None, *, timeout_s: float, size_max: int) -
 
 
 def _exchange(endpoint: Endpoint, secret: Secret | None, watch: Watch, size_max: int) -> bytes:
-    with open_socket(endpoint, watch) as sock:
-        response = get_response(sock, _compose(endpoint, secret))
+    with open_socket(endpoint, watch) as sock, get_response(sock, _compose(endpoint, secret)) as response:
         _check_status(response.status, endpoint)
         return _read(response, endpoint, size_max)
 
