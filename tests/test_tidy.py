@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "detent"
 FILE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 500, 60, 5
 LAYERS = [  # a module may import its own layer and those before it in this list
-    {"model", "errors", "clock", "values", "jsontext"},
+    {"model", "errors", "clock"},
     {"events"},
     {"core"},
     {"stores", "runners", "hosts"},

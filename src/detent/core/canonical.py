@@ -9,14 +9,14 @@
 - What is secret stays away: no `secrets`, no password of a store.
 """
 
+import json
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
 
-from detent import jsontext as json
-from detent.core.digest import sha256
 from detent.core.fields import HOOKS, JOB, NODE, STORE, WEBHOOK
 from detent.core.findings import escaped
 from detent.core.shapes import Arguments, MapOf, Record
-from detent.values import Any
 
 REVISION_DIGITS = 16
 UNTOLD = ("description", "tags")  # they say nothing of what a job does: no other revision for them

@@ -5,6 +5,7 @@ Every limit has its place here; the checker, the canonical form and the JSON Sch
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from detent.core.shapes import (
     BAD,
@@ -24,7 +25,6 @@ from detent.core.shapes import (
     Word,
 )
 from detent.core.trust import CLAIM_MIN_S
-from detent.values import Any, NamedTuple
 
 WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
 TIMES = ("schedule", "schedules", "at")  # and has exactly one of these, or none where it comes `after` others

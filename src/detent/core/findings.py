@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import re

@@ -5,17 +5,17 @@ the findings what is wrong and answers BAD, so that one mistake does not hide th
 `core.schema` reads the same shapes: what an editor accepts and what we accept cannot drift apart.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from math import isfinite
+from typing import Any, Final, NamedTuple, Protocol
 
-from detent import jsontext as json
 from detent.core.findings import Findings
 from detent.core.nesting import DEPTH_MAX, TOO_DEEP
 from detent.core.schedules import parse_instant
 from detent.core.text import did_you_mean, is_unicode, listed, nearest, plural, quote, show
 from detent.errors import UsageError
-from detent.values import Any, Final, NamedTuple, Protocol
 
 BAD: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments

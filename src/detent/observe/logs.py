@@ -6,14 +6,14 @@ which something looks like a secret is worded again, masked.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from detent import clock
-from detent import jsontext as json
 from detent.events import EVENTS, Emit
-from detent.values import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from detent.core.masking import Mask

@@ -6,7 +6,7 @@ that a call starts.
 
 from __future__ import annotations
 
-from detent.values import NamedTuple
+from typing import NamedTuple
 
 TYPE_CHECKING = False  # as in `call_child`
 if TYPE_CHECKING:

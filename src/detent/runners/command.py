@@ -7,13 +7,13 @@
   outcome, whatever the command made of the signal.
 """
 
+import json
 from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
 
-from detent import jsontext as json
 from detent.core.plan import rfc3339
 from detent.model import Claim, Command, End, Outcome
 from detent.runners.base import LOST
-from detent.values import Literal, NamedTuple
 
 OURS = "DETENT_"
 TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page

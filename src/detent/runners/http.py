@@ -18,6 +18,7 @@ import socket
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.core.secrets import Secret, shown
@@ -28,7 +29,6 @@ from detent.model import Claim, End, Outcome, Request
 from detent.runners.base import LOST, TAIL_MAX, Lifeline
 from detent.runners.http_answer import Answer, BrokenOff, NotHttp, Silent, read_answer
 from detent.runners.http_wire import Interrupted, TlsFailed, Watch, Wire, connect
-from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import ssl

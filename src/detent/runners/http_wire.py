@@ -16,11 +16,11 @@ import select
 import socket
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent import clock
 from detent.model import Outcome
 from detent.runners.base import Lifeline
-from detent.values import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import ssl

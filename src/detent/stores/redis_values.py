@@ -6,13 +6,14 @@ Instants are seconds since the epoch; numbers come back as texts, because cjson 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from json.encoder import encode_basestring as quoted
+from typing import Any
 
-from detent import jsontext as json
 from detent.clock import instant
-from detent.jsontext import encode_basestring as quoted
 from detent.model import (
     Ask,
     Attempt,
@@ -30,7 +31,6 @@ from detent.model import (
 )
 from detent.stores.base import is_planned
 from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
-from detent.values import Any
 
 REPORT_WORDS = 5
 _COMMON = b',"job":'  # in the text of a message, what is its own comes before, what many have after it

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 
 from detent import clock
-from detent.node.wardenry.light import signal
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 

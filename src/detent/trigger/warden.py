@@ -10,19 +10,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from detent import clock
-from detent import jsontext as json
 from detent.model import End, Outcome
 from detent.node.orders import base, order_of, settle, written
 from detent.node.wardenry import kernel, loop
 from detent.node.wardenry.cgroups import life_directory, own_cgroup
-from detent.node.wardenry.light import signal, socket
 from detent.runners.command import Gone, Spec, end_of
 from detent.trigger.signals import Signals, hold_back, let_through
 from detent.trigger.work import Held, TooLate
-from detent.values import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from detent.runners.call import CallSpec

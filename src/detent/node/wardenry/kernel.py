@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-
-from .light import NamedTuple, signal
+from typing import NamedTuple
 
 PROC = "/proc"
 READ_MAX = 4096
