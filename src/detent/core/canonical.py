@@ -10,6 +10,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -102,8 +103,6 @@ def machine_document(store: Mapping[str, Any], node: Mapping[str, Any]) -> dict[
 
 def without_password(url: str) -> str:
     """A store's URL as it may be shown."""
-    import re  # late: a trigger shows none
-
     return re.sub(_PASSWORD, lambda match: f"{match[1] or match[2]}***", url)
 
 

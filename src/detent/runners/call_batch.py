@@ -18,7 +18,7 @@ import json
 import sys
 from contextvars import ContextVar
 from signal import SIGTERM
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from detent.clock import monotonic
 from detent.runners.call_django import await_call, run_call
@@ -33,7 +33,6 @@ from detent.runners.call_function import (
     traceback_of,
 )
 
-TYPE_CHECKING = False  # as in `call_child`
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator

@@ -8,6 +8,7 @@
 """
 
 import json
+import signal
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
@@ -175,9 +176,7 @@ def _by_itself(status: int | None) -> Outcome:
 
 
 def _signal_name(number: int) -> str:
-    from signal import Signals  # late: few are killed
-
     try:
-        return Signals(number).name
+        return signal.Signals(number).name
     except ValueError:  # a real-time signal has no name
         return f"signal {number}"

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -70,7 +71,7 @@ class Running:
             return End(self._stopped or Outcome("lost", "the warden died"))
         if not said:
             return None
-        tail = _bytes_of(said["tail"])
+        tail = base64.b64decode(said["tail"])
         gone = Gone(said["status"], said["cause"], said["error"], said["took_s"], tail)
         return end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=said["result"])
 
@@ -181,14 +182,6 @@ class Warden:
             os.waitpid(self.pid, 0)
         sweep(self._life, BURY_S, lambda: orphans_since(born.started if born else 0))
         raise _Died
-
-
-def _bytes_of(tail: str) -> bytes:
-    if not tail:
-        return b""
-    from binascii import a2b_base64  # late: many commands say nothing
-
-    return a2b_base64(tail)
 
 
 def _be_warden(wire: int, lock_fd: int, life: str) -> NoReturn:
