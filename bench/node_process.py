@@ -141,9 +141,10 @@ def at_one_instant(n: int, turn: Callable[[int], T]) -> T:
 
 
 def environment(**further: str) -> dict[str, str]:
-    """For processes that are measured: this tree's package, the benches' own functions to call, and
-    nothing of the caller's node."""
+    """The environment of a measured process: this tree's package, the functions that benches call, and
+    nothing of the caller's node.  Python may cache bytecode, as an installed package has it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     path = filter(None, (str(SOURCES), str(Path(__file__).parent), env.get("PYTHONPATH")))
     return env | {"PYTHONPATH": os.pathsep.join(path)} | further
 

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "detent"
 FILE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 500, 60, 5
 LAYERS = [  # a module may import its own layer and those before it in this list
-    {"model", "errors", "clock", "values", "jsontext"},
+    {"model", "errors", "clock"},
     {"events"},
     {"core"},
     {"stores", "runners", "hosts"},
@@ -129,6 +129,29 @@ def impurities(path: Path, tree: ast.AST) -> Iterator[str]:
                 yield f"{name} is pure, and imports the third party {module}"
 
 
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the top-level package of each absolute import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").split(".")[0]
+
+
+def private_imports(path: Path, tree: ast.AST) -> Iterator[str]:
+    for package in imported(tree):
+        if package.startswith("_") and package != "__future__":
+            yield f"{name_of(path)} imports {package}, which is private to the standard library"
+
+
+def warden_imports(path: Path, tree: ast.AST) -> Iterator[str]:
+    if "wardenry/" not in name_of(path):
+        return
+    for package in imported(tree):
+        if package not in sys.stdlib_module_names:
+            yield f"{name_of(path)} imports {package}: the warden has the standard library and itself only"
+
+
 def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
     if path.read_text().strip() and not ast.get_docstring(tree):
         yield f"{name_of(path)} does not say what it is for"
@@ -158,6 +181,14 @@ def test_time_chance_and_output_are_in_their_places_only() -> None:
 
 def test_the_core_is_pure() -> None:
     assert problems(impurities) == []
+
+
+def test_no_private_module_of_the_standard_library_is_imported() -> None:
+    assert problems(private_imports) == []
+
+
+def test_the_warden_imports_only_the_standard_library_and_itself() -> None:
+    assert problems(warden_imports) == []
 
 
 def test_every_file_says_what_it_is_for() -> None:

@@ -1,6 +1,7 @@
 """A scheduler for jobs that must run once: not zero times, not twice, not on top of each other."""
 
-TYPE_CHECKING = False  # typing's own would cost every start of ours what typing costs
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from detent.app import Detent
     from detent.errors import BackendError, DetentError, StoreUnavailable, UsageError

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from detent.core.manifest import Machine, Manifest, ManifestError, check_machine, check_manifest
 from detent.core.text import listed
 from detent.errors import UsageError
-from detent.values import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path

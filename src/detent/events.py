@@ -1,9 +1,9 @@
 """The closed list of events.  Code emits them; `observe` words them; a listener cannot break a job."""
 
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from detent.model import Claim, Outcome, Verdict
-from detent.values import Literal, NamedTuple
 
 Level = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 Emit = Callable[..., None]  # emit(event, **fields)

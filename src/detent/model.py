@@ -5,8 +5,7 @@ Instants are aware UTC and end in `_at` or `_by`; durations are seconds and end 
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-
-from detent.values import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Concurrency = Literal["Allow", "Forbid", "Replace", "Queue"]
 CatchUp = Literal["skip", "latest", "all"]

@@ -12,8 +12,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's own would cost every start of ours what typing costs
 if TYPE_CHECKING:
     import argparse
     from types import ModuleType

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
 from detent.trigger.ending import CONTENDED, INTERNAL, OK, TEMPFAIL
-from detent.values import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import argparse
@@ -237,10 +237,11 @@ def _manifest(asked: Asked, env: Mapping[str, str]) -> Manifest:
 
 def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
     """The manifest of one job.  One that is wrong is read again, to say where."""
+    from json import loads
+
     from detent.config import load_machine, load_manifest
     from detent.core.manifest import check_manifest
     from detent.core.nesting import is_too_deep
-    from detent.jsontext import loads
 
     try:
         with open(path, "rb") as file:
@@ -256,8 +257,9 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
 
 def _job(manifest: Manifest, name: str) -> tuple[Job, str]:
     """The job, and the scope of its lane."""
+    from json import loads
+
     from detent.core.manifest import jobs_on
-    from detent.jsontext import loads
 
     if name in manifest.disabled:
         raise UsageError(f"{name} is disabled: it does not fire before that is changed")

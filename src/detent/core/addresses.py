@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import NamedTuple
 
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.values import NamedTuple
 
 NAME_MAX = 253  # characters
 PRIVATE = frozenset({"private", "loopback", "shared"})  # what a listed name may lead to

@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 
-from detent import jsontext as json
-from detent.core.digest import sha256
 from detent.core.plan import fire_at, key_of, run_id
 from detent.model import Fire, Job, Outcome
 

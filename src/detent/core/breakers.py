@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from detent import jsontext as json
+import json
+from typing import Literal, NamedTuple
+
 from detent.model import Outcome
-from detent.values import Literal, NamedTuple
 
 BACKEND = "backend: "  # so starts the reason of a failure that counts
 PROBING_S = 1.0  # so long is put off what finds a probe under way

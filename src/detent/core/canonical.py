@@ -9,14 +9,15 @@
 - What is secret stays away: no `secrets`, no password of a store.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
 
-from detent import jsontext as json
-from detent.core.digest import sha256
 from detent.core.fields import HOOKS, JOB, NODE, STORE, WEBHOOK
 from detent.core.findings import escaped
 from detent.core.shapes import Arguments, MapOf, Record
-from detent.values import Any
 
 REVISION_DIGITS = 16
 UNTOLD = ("description", "tags")  # they say nothing of what a job does: no other revision for them
@@ -102,8 +103,6 @@ def machine_document(store: Mapping[str, Any], node: Mapping[str, Any]) -> dict[
 
 def without_password(url: str) -> str:
     """A store's URL as it may be shown."""
-    import re  # late: a trigger shows none
-
     return re.sub(_PASSWORD, lambda match: f"{match[1] or match[2]}***", url)
 
 

@@ -10,6 +10,7 @@
 
 from datetime import date
 from functools import lru_cache
+from typing import NamedTuple
 
 from detent.core.cronfields import (
     DAY_OF_MONTH,
@@ -33,7 +34,6 @@ from detent.core.yeardays import (
     find_year,
 )
 from detent.errors import UsageError
-from detent.values import NamedTuple
 
 DAY_S = 86_400
 AT_SECOND_0 = Field(text="0", mask=1, is_open=False)

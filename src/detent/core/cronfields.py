@@ -9,9 +9,10 @@
 - What is wrong is raised as a `UsageError` that names the field and the text; the caller names the schedule.
 """
 
+from typing import Literal, NamedTuple
+
 from detent.core.text import listed, quote
 from detent.errors import UsageError
-from detent.values import Literal, NamedTuple
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")

@@ -22,7 +22,7 @@ from datetime import datetime
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from detent.core.nesting import TOO_DEEP, is_too_deep
 from detent.core.secrets import Secret
@@ -30,7 +30,6 @@ from detent.core.strict_json import decode, decode_start, encode, encode_ascii
 from detent.core.text import did_you_mean, listed, plural, quote, show
 from detent.errors import UsageError
 from detent.model import Fire
-from detent.values import NamedTuple
 
 VERSION = 1
 PAYLOAD_MAX = 262_144  # bytes: a message carries what to do; what to do it with belongs into a database

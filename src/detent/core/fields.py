@@ -4,7 +4,9 @@ Version 1 is exact.  Version 2 has all of it, with some limits lifted and more f
 Every limit has its place here; the checker, the canonical form and the JSON Schema read it.
 """
 
+import re
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from detent.core.shapes import (
     BAD,
@@ -24,7 +26,6 @@ from detent.core.shapes import (
     Word,
 )
 from detent.core.trust import CLAIM_MIN_S
-from detent.values import Any, NamedTuple
 
 WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
 TIMES = ("schedule", "schedules", "at")  # and has exactly one of these, or none where it comes `after` others
@@ -72,8 +73,6 @@ def name_shape() -> Text:
 
 
 def _port_fault(url: str) -> str:
-    import re  # late: commands have no URL
-
     match = re.fullmatch(_URL, url)
     port = int(match[3][1:]) if match and match[3] else 0
     return f"port {port} is not in 0–65535" if port > 65535 else ""
@@ -111,8 +110,6 @@ def _hook_fault(hook: Any) -> str:
     if type(hook) is str and hook.startswith("-"):
         return "a list here is a list of hooks; for the words of one command write [[program, word, …]]"
     if type(hook) is str and hook.startswith(("http://", "https://")):
-        import re
-
         fits = re.fullmatch(_URL, hook)
         return _port_fault(hook) if fits else "it starts like a URL, but is none with a host"
     return ""

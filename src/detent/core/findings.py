@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from detent.core.text import quote
 from detent.errors import UsageError
-from detent.values import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import re
 
 PROBLEMS_MAX = 100  # so many are told; who has more has one mistake in a template, not a hundred
 
@@ -81,8 +79,6 @@ class Findings:
         """The text with its variables filled in; None where one is not set."""
         if self._variables is None or "$" not in text:
             return text
-        import re  # late: most have none, and a trigger no time
-
         faults: list[str] = []
         expanded = re.sub(_DOLLAR, lambda match: self._value(match, faults), text)
         for fault in faults:
@@ -93,8 +89,6 @@ class Findings:
         assert self._variables is not None
         if match[1]:
             return "$"
-        import re
-
         variable = re.fullmatch(_VARIABLE, match[2])
         if not match[3] or not variable:
             faults.append(
@@ -134,6 +128,4 @@ def escaped(text: str) -> str:
     """The text such that expanding it gives it back."""
     if "$" not in text:
         return text
-    import re
-
     return re.sub(r"\$(?=[${])", "$$", text)

@@ -6,15 +6,14 @@ hosts.  A request goes to no private address unless its host is named in full.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from detent import jsontext as json
 from detent.core.envelope import Letter, Refusal
 from detent.core.rates import LEVELS, base_of, leveled
 from detent.core.text import quote
 from detent.model import Call, Command, Request, Work
-from detent.values import NamedTuple
 
 COMMAND, CALL, REQUEST = "!command", "!call", "!request"  # no task can have such a name
 SHELL = ("/bin/sh", "-c")

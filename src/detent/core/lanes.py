@@ -17,9 +17,9 @@ A fire that is due is judged against its lane.  In this order:
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
 
 from detent.model import Fire, Outcome, State
-from detent.values import Literal, NamedTuple
 
 LATE_S = 60.0
 _LATE = timedelta(seconds=LATE_S)

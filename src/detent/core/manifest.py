@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from detent.core.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.core.fields import JOB, LIMITS, MACHINE, MANIFEST
@@ -17,7 +18,6 @@ from detent.core.schedules import Timetable
 from detent.core.shapes import BAD
 from detent.core.text import did_you_mean, plural, show
 from detent.model import Job
-from detent.values import Any, NamedTuple
 
 __all__ = [
     "Machine",

@@ -1,8 +1,9 @@
 """Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from detent import jsontext as json
 from detent.core.canonical import revision
 from detent.core.fields import LATE_AFTER_S, SHELL, TIMES
 from detent.core.findings import Findings
@@ -13,7 +14,6 @@ from detent.core.text import quote
 from detent.core.zones import open_zone
 from detent.errors import UsageError
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
-from detent.values import Any
 
 NO_HOOKS: Mapping[str, Work] = {}
 

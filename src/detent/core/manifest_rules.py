@@ -8,13 +8,13 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from detent.core.fields import HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
 from detent.core.findings import Findings
 from detent.core.shapes import BAD, Record
 from detent.core.text import listed
 from detent.core.trust import margin_s
-from detent.values import Any
 
 AWAY_S = 15  # a store that is away for so long ends no work
 CLAIM_S = 30

@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from detent import jsontext as json
 from detent.core.envelope import Letter, Rules, Sealer, check_args
 from detent.core.plan import run_id
 from detent.core.rates import LEVELS, leveled, with_levels
@@ -21,7 +21,6 @@ from detent.core.secrets import Secret
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import DEAD, Call, Fire, Kind, Outcome, Policy, Retries
-from detent.values import NamedTuple
 
 DEPTH_MAX = 20  # links of a chain, one after the other
 WISH_MAX_S = 366 * 86_400.0

@@ -7,13 +7,13 @@ span.  The rest are fires, one an instant; `core.lanes` judges them when they ar
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
 
-from detent import jsontext as json
-from detent.core.digest import sha256
 from detent.core.lanes import LATE_S
 from detent.model import Fire, Job, Mark, Plan, Policy
 

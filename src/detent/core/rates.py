@@ -7,10 +7,10 @@ covers a smaller step only: else a rate a second would be halved for the sake of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from detent import jsontext as json
 from detent.core.trust import STEP_S
 from detent.model import Rate, Usage
 

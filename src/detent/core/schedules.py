@@ -9,6 +9,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from typing import Protocol
 
 from detent.core.cron import SHORTCUTS, Pattern, parse_cron
 from detent.core.cronfields import Grammar
@@ -17,7 +18,6 @@ from detent.core.wallclock import WallClock, check_dst
 from detent.core.zones import FIRST_S, LAST_S, open_zone
 from detent.errors import UsageError
 from detent.model import Schedule
-from detent.values import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_S = 86_400

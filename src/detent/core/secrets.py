@@ -7,10 +7,10 @@
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from detent.core.text import is_unicode
 from detent.errors import UsageError
-from detent.values import NamedTuple
 
 
 class Secret:

@@ -12,11 +12,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from detent.core.lanes import LATE_S, is_contended
 from detent.core.plan import hook_fire
 from detent.model import Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
-from detent.values import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from random import Random

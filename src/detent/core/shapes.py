@@ -5,24 +5,23 @@ the findings what is wrong and answers BAD, so that one mistake does not hide th
 `core.schema` reads the same shapes: what an editor accepts and what we accept cannot drift apart.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from math import isfinite
+from typing import Any, Final, NamedTuple, Protocol
 
-from detent import jsontext as json
 from detent.core.findings import Findings
 from detent.core.nesting import DEPTH_MAX, TOO_DEEP
 from detent.core.schedules import parse_instant
 from detent.core.text import did_you_mean, is_unicode, listed, nearest, plural, quote, show
 from detent.errors import UsageError
-from detent.values import Any, Final, NamedTuple, Protocol
 
 BAD: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments
 
 NAME = "[a-z][a-z0-9-]{0,62}"  # of an app or a job
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-_NAME_LETTERS = _LETTERS | frozenset("0123456789-")
 
 
 class Shape(Protocol):
@@ -120,17 +119,9 @@ class Text(NamedTuple):
             return f"it is empty; give {self.allowed}"
         if "\0" in text or not is_unicode(text):
             return "it has a NUL or half a surrogate pair in it, which no program can be given"
-        if self.pattern and not _fits(self.pattern, text):
+        if self.pattern and not re.fullmatch(self.pattern, text):
             return f"{'this' if self.secret else quote(text)} is not {self.allowed}"
         return ""
-
-
-def _fits(pattern: str, text: str) -> bool:
-    if pattern == NAME:  # every document has some, and most that a trigger reads no other pattern
-        return text[:1] in _LETTERS and len(text) <= 63 and _NAME_LETTERS.issuperset(text)
-    import re
-
-    return re.fullmatch(pattern, text) is not None
 
 
 class Moment(NamedTuple):

@@ -10,14 +10,15 @@
 - Version 2 can sign by Standard Webhooks instead: `v1,<base64>` over `<id>.<unix>.<body>`.
 """
 
+import hmac
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from hashlib import sha256
+from typing import NamedTuple
 
-from detent.core.digest import hmac_sha256, sha256
 from detent.core.secrets import Secret
 from detent.errors import SignatureError, UsageError
-from detent.values import NamedTuple
 
 TOLERANCE_MAX_S = 300.0
 TOLERANCE_MIN_S = 30.0
@@ -85,7 +86,8 @@ def sign_webhook(id: str, body: bytes, secret: Secret, at: datetime) -> str:
         key = b64decode(secret.key().removeprefix(b"whsec_"), validate=True)
     except ValueError:
         raise UsageError("a secret for standard-webhooks must be in base 64, like whsec_…") from None
-    return f"v1,{b64encode(hmac_sha256(key, f'{id}.{unix}.'.encode() + body)).decode()}"
+    digest = hmac.digest(key, f"{id}.{unix}.".encode() + body, "sha256")
+    return f"v1,{b64encode(digest).decode()}"
 
 
 def verify(
@@ -107,10 +109,8 @@ def verify(
     unix, given = _parse(header, names)
     if abs(now.timestamp() - int(unix)) > tolerance_s:
         raise StaleTimestamp(f"the signature's time is more than {tolerance_s:g} s away: check both clocks")
-    from hmac import compare_digest  # late: who only signs does without
-
     for index, secret in enumerate(secrets):
-        if compare_digest("".join(_digests(message, secret, unix).values()), given):
+        if hmac.compare_digest("".join(_digests(message, secret, unix).values()), given):
             return index
     covered = "method, path and body" if message.identity is None else "method, path, headers and body"
     raise SignatureMismatch(
@@ -120,17 +120,16 @@ def verify(
 
 def fingerprint(header: str) -> str:
     """Names what `v1` signed in a header that was verified, without a secret and without the signature."""
-    digest: str = sha256(_parse(header, ("v1",))[1].encode()).hexdigest()
-    return digest
+    return sha256(_parse(header, ("v1",))[1].encode()).hexdigest()
 
 
 def _digests(message: Message, secret: Secret, unix: str) -> dict[str, str]:
     """The signatures of a message by their names: `v1`, and `v2` if it has an identity."""
     head = f"{unix}.{message.method.upper()}.{message.path}.".encode("utf-8", "surrogatepass")
-    found = {"v1": hmac_sha256(secret.key(), head + message.body).hex()}
+    found = {"v1": hmac.digest(secret.key(), head + message.body, "sha256").hex()}
     if message.identity is not None:
         rest = ".".join([*message.identity, sha256(message.body).hexdigest()])
-        found["v2"] = hmac_sha256(secret.key(), head + rest.encode("utf-8", "surrogatepass")).hex()
+        found["v2"] = hmac.digest(secret.key(), head + rest.encode("utf-8", "surrogatepass"), "sha256").hex()
     return found
 
 

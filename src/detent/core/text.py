@@ -1,8 +1,7 @@
 """Words for people: quoting, listing, counting, and the name that was probably meant."""
 
 from collections.abc import Collection, Sequence
-
-from detent.values import Any
+from typing import Any
 
 QUOTED_MAX = 60  # characters of a bad text that a message repeats
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")

@@ -16,12 +16,12 @@ instant are one instant.
 """
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from detent.core.cron import Pattern
 from detent.core.text import listed, quote
 from detent.core.zones import FIRST_S, LAST_S, Window, Zone, open_zone
 from detent.errors import UsageError
-from detent.values import Literal
 
 Dst = Literal["vixie", "skip", "twice", "utc"]
 RULES: tuple[Dst, ...] = ("vixie", "skip", "twice", "utc")

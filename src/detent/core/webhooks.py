@@ -4,10 +4,11 @@ A placeholder is `{{name}}`.  Its value is escaped for a JSON string, so `{"text
 whatever the reason is.  Pure.
 """
 
-from detent import jsontext as json
+import json
+from typing import Any
+
 from detent.core.text import did_you_mean, listed, quote
 from detent.model import Fire, Request
-from detent.values import Any
 
 TEXTS = ("app", "job", "fire", "hook", "due", "outcome", "reason", "output_tail")
 NUMBERS = ("attempts", "exit_code", "duration_ms", "instants")  # null where there is none

@@ -9,9 +9,9 @@
 
 from datetime import date
 from functools import lru_cache
+from typing import NamedTuple, assert_never
 
 from detent.core.cronfields import Field, Special
-from detent.values import NamedTuple, assert_never
 
 KINDS = 14
 YEAR_MAX = 9999

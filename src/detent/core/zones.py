@@ -11,10 +11,10 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+from typing import NamedTuple
 
 from detent.core.text import nearest, quote
 from detent.errors import UsageError
-from detent.values import NamedTuple
 
 DAY_S = 86_400
 PROBE_S = 3 * DAY_S

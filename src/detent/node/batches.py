@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from detent import jsontext as json
 from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from detent import jsontext as json
 from detent.model import Call, Claim, End, Outcome
 from detent.node.attempt import Went
 from detent.runners.call import SUCCEEDED, outcome_of, previous_success

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from detent import jsontext as json
 from detent.node.wardenry.charge import CallOrder
 from detent.node.wardenry.heard import REQUEST
 from detent.runners.command import Base, Spec
-from detent.values import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from detent.runners.call import CallSpec, GuardSpec, Household

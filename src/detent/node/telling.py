@@ -7,12 +7,12 @@ tells it.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from detent.core.lanes import LATE_S, is_contended
 from detent.core.plan import rfc3339
 from detent.events import Emit, end_event
 from detent.model import Claim, Report, Verdict
-from detent.values import Any
 
 _LATE = timedelta(seconds=LATE_S)
 EXCERPT_MAX = 200  # bytes of a failed attempt's output in its event

@@ -6,14 +6,15 @@ which something looks like a secret is worded again, masked.
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from detent import clock
-from detent import jsontext as json
 from detent.events import EVENTS, Emit
-from detent.values import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from detent.core.masking import Mask
@@ -35,6 +36,7 @@ def word_of(event: str, style: Style, **fields: Any) -> str:
 Style = Literal["json", "plain", "coloured"]
 QUIET = frozenset({"DEBUG"})
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
+_encode = json.JSONEncoder(default=str, ensure_ascii=False).encode  # made once, for thousands of lines
 _GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
 _LEADING = ("app", "job", "run_id", "fire", "node")  # behind time, level and event
 _ON_TERMINAL: tuple[str, ...] = (
@@ -126,7 +128,7 @@ def _json_line(event: str, at: float, fields: dict[str, Any]) -> str:
     for name in _LEADING:
         if name in fields:
             record[name] = fields[name]
-    return json.dumps(record | fields, default=str, ensure_ascii=False)
+    return _encode(record | fields)
 
 
 @lru_cache(maxsize=4)  # many lines have one second
@@ -143,8 +145,6 @@ def _terminal_line(event: str, at: float, fields: dict[str, Any]) -> str:
 
 
 def _plain_line(event: str, at: float, fields: dict[str, Any]) -> str:
-    import re  # late: few have it so
-
     return re.sub(r"\x1b\[[0-9]*m", "", _terminal_line(event, at, fields))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from detent.core.manifest import Manifest
@@ -11,7 +12,6 @@ from detent.core.secrets import Secret
 from detent.model import Ask, Fire, Grants, Push, Report, Request, Verdict
 from detent.runners.secrets import resolve
 from detent.stores.base import Store
-from detent.values import Any, cast
 
 
 def learning(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, str]) -> Callable[[], Manifest]:

@@ -6,13 +6,13 @@
   its environment, and what they say in a `detent.Fire` if it asks for one.
 """
 
+import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from detent import jsontext as json
 from detent.model import Call, Claim, Outcome
 from detent.runners.call_function import UNKEPT
 from detent.runners.call_store import NodeStore
-from detent.values import NamedTuple
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
 LIFE = "DETENT_NODE"

@@ -18,6 +18,7 @@ import json
 import sys
 from contextvars import ContextVar
 from signal import SIGTERM
+from typing import TYPE_CHECKING, NamedTuple
 
 from detent.clock import monotonic
 from detent.runners.call_django import await_call, run_call
@@ -31,9 +32,7 @@ from detent.runners.call_function import (
     returned,
     traceback_of,
 )
-from detent.values import NamedTuple
 
-TYPE_CHECKING = False  # as in `call_child`
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator

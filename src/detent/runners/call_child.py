@@ -27,6 +27,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from detent.clock import monotonic
 from detent.runners.call_django import await_call, run_call
@@ -34,7 +35,6 @@ from detent.runners.call_function import UNKEPT, bind, exit_status, find, reason
 from detent.runners.call_leftovers import GRACE_S, Leftovers, named, working
 from detent.runners.call_store import NodeStore, use
 
-TYPE_CHECKING = False  # see rule 6
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # as in `call_child`
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any

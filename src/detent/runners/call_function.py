@@ -13,11 +13,11 @@ import importlib
 import json
 import sys
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from detent.core.nesting import TOO_DEEP, is_too_deep
 from detent.runners.call_django import set_up
 
-TYPE_CHECKING = False  # see rule 4
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Callable

@@ -15,6 +15,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import json
 import logging
 import os
 import sys
@@ -25,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detent import jsontext as json
 from detent.model import Call
 from detent.runners.base import TAIL_MAX
 from detent.runners.call_django import await_call, run_call

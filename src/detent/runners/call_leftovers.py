@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from detent.clock import monotonic
 
-TYPE_CHECKING = False  # as in `call_child`
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType

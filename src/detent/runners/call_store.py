@@ -6,9 +6,8 @@ that a call starts.
 
 from __future__ import annotations
 
-from detent.values import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False  # as in `call_child`
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any

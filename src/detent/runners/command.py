@@ -7,13 +7,14 @@
   outcome, whatever the command made of the signal.
 """
 
+import json
+import signal
 from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
 
-from detent import jsontext as json
 from detent.core.plan import rfc3339
 from detent.model import Claim, Command, End, Outcome
 from detent.runners.base import LOST
-from detent.values import Literal, NamedTuple
 
 OURS = "DETENT_"
 TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page
@@ -175,9 +176,7 @@ def _by_itself(status: int | None) -> Outcome:
 
 
 def _signal_name(number: int) -> str:
-    from signal import Signals  # late: few are killed
-
     try:
-        return Signals(number).name
+        return signal.Signals(number).name
     except ValueError:  # a real-time signal has no name
         return f"signal {number}"

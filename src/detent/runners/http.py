@@ -18,6 +18,7 @@ import socket
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.core.secrets import Secret, shown
@@ -37,7 +38,6 @@ from detent.runners.http_connection import (
     read_body,
     start_tls,
 )
-from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from detent.core.addresses import Reach

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple, assert_never
 
 from detent.core.secrets import File, Nowhere, Secret, Variable, locate, shown, unfit
 from detent.core.text import quote
-from detent.values import NamedTuple, assert_never
 
 SECRET_MIN = 8  # bytes: shorter ones are refused
 SECRET_ADVISED = 16  # bytes: `doctor` warns about shorter ones

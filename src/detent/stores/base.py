@@ -29,6 +29,7 @@ A call that fails raises `StoreUnavailable`; whether it was carried out is then 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, Protocol
 
 from detent.model import (
     Ask,
@@ -48,7 +49,6 @@ from detent.model import (
     Usage,
     Verdict,
 )
-from detent.values import Literal, NamedTuple, Protocol
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22

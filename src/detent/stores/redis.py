@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from detent import clock
 from detent.clock import instant
@@ -56,7 +57,6 @@ from detent.stores.redis_values import (
     verdict_of,
 )
 from detent.stores.texts import outcome_of
-from detent.values import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from detent.stores.redis_brief import BriefLink

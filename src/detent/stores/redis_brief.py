@@ -11,10 +11,10 @@ import re
 import socket
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.redis_wire import Refused, Wire
-from detent.values import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from detent.stores.redis_script import Script

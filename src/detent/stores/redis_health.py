@@ -7,11 +7,11 @@ The rest is read by CONFIG where its user may.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from detent.core.text import plural
 from detent.errors import DetentError
 from detent.stores.base import Diagnosis
-from detent.values import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from detent.stores.redis_link import Link

@@ -9,6 +9,7 @@ does not have (it forgot it, or was promoted) is loaded again.
 from __future__ import annotations
 
 from functools import cache, cached_property
+from hashlib import sha1
 
 # A script holds only what its verbs need: by EVALSHA the server sets all of it up at each call.
 PARTS = {
@@ -97,6 +98,4 @@ def _set_up_late(part: str, text: str) -> str:
 
 
 def _digest(text: str) -> str:
-    from hashlib import sha1  # late: a trigger sends its script whole
-
     return sha1(text.encode(), usedforsecurity=False).hexdigest()

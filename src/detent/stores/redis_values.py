@@ -6,13 +6,14 @@ Instants are seconds since the epoch; numbers come back as texts, because cjson 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
-from detent import jsontext as json
 from detent.clock import instant
-from detent.jsontext import encode_basestring as quoted
 from detent.model import (
     Ask,
     Attempt,
@@ -30,25 +31,23 @@ from detent.model import (
 )
 from detent.stores.base import is_planned
 from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
-from detent.values import Any
 
 REPORT_WORDS = 5
 _COMMON = b',"job":'  # in the text of a message, what is its own comes before, what many have after it
 _NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":""', 4
 FIRST_TEXT = 9  # where the texts stand among a script's arguments, counted from 1
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_json(value: Any) -> bytes:
     """A name of a file may be no Unicode: such a byte is written out."""
-    return to_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return to_text(_encode(value))
 
 
 def to_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        import re  # late: few have any
-
         return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
 
 
@@ -160,7 +159,7 @@ def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]
         if at is not due_at:
             due_at, due = at, repr(at.timestamp())
             due_word = due.encode()
-        own = f'{{"key":{quoted(key)},"due":{due},"run_id":{quoted(run_id)},"payload":{quoted(payload)},'
+        own = f'{{"key":{_encode(key)},"due":{due},"run_id":{_encode(run_id)},"payload":{_encode(payload)},'
         words += (key.encode(), due_word, number, to_text(own + end) if end else fire_text(fire))
     return rules, words
 
@@ -182,7 +181,7 @@ def _end_of_text(fire: Fire) -> str:
         "origin": fire.origin,
         "revision": fire.revision,
     }
-    return json.dumps(_given(values), ensure_ascii=False, separators=(",", ":"))[1:]
+    return _encode(_given(values))[1:]
 
 
 def fires_of(texts: Sequence[bytes]) -> list[Fire]:

@@ -7,6 +7,7 @@ of `stores.base`, the answers those of `stores.memory`.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from contextlib import contextmanager
 from itertools import islice
 
 from detent import clock
-from detent import jsontext as json
 from detent.clock import instant
 from detent.errors import StoreUnavailable
 from detent.model import (

@@ -7,14 +7,14 @@ The others are settled one by one (`sqlite_settle`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from detent import jsontext as json
 from detent.model import Outcome, Report
 from detent.stores.base import BREAKER, app_of
 from detent.stores.sqlite_call import SET_JOB, Call
 from detent.stores.sqlite_rows import outcome_column
-from detent.values import Any
 
 
 def end_batch(call: Call, reports: Sequence[Report]) -> set[int]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
-from detent import jsontext as json
 from detent.clock import instant
 from detent.model import DEAD, Found, Note, Policy, Query, Row, Size
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.entry import page, row_of
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept, attempt_of_row, note_of
-from detent.values import Any
 
 RESULT_S = Policy().result_s
 Condition = tuple[str, tuple[Any, ...]]  # of a statement, and its values

@@ -9,10 +9,11 @@ be a turn of the interpreter's lock, for which the attempts that are being start
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from itertools import takewhile
+from typing import Any, NamedTuple
 
-from detent import jsontext as json
 from detent.clock import instant
 from detent.core.lanes import OUTDATED, missed
 from detent.model import Ask, Claim, Fire, Outcome
@@ -34,7 +35,6 @@ from detent.stores.sqlite_due import (
 from detent.stores.sqlite_gates import Gates
 from detent.stores.sqlite_rows import Kept, outcome_column
 from detent.stores.texts import policy_of, policy_text
-from detent.values import Any, NamedTuple
 
 
 class Room(NamedTuple):

@@ -7,12 +7,13 @@
    the first call that writes and notices.
 """
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any, cast
 
-from detent import jsontext as json
 from detent.clock import instant
 from detent.core.lanes import Standing
 from detent.core.trust import STEP_S
@@ -32,7 +33,6 @@ from detent.stores.sqlite_rows import (
 )
 from detent.stores.sqlite_world import Clocks, World
 from detent.stores.texts import policy_of
-from detent.values import Any, cast
 
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
 

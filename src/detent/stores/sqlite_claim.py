@@ -6,10 +6,10 @@ can still use (`sqlite_due`), and those that surely run are granted without, all
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from operator import itemgetter
 
-from detent import jsontext as json
 from detent.clock import instant
 from detent.core.lanes import Facts, Judgement, Standing, is_late, judge
 from detent.model import Ask, Claim, Fire, Outcome

@@ -11,14 +11,14 @@ the more there is of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from detent import jsontext as json
 from detent.core.lanes import LATE_S
 from detent.model import Ask
 from detent.stores.sqlite_call import Call
 from detent.stores.sqlite_rows import Kept
-from detent.values import Any, NamedTuple
 
 DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
 LOOKS_MAX = 1000  # rows of one stretch: a few milliseconds

@@ -17,13 +17,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.sqlite_reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
 from detent.stores.sqlite_schema import VERSION, look_inside, number_of, roll_back, upgrade
 from detent.stores.sqlite_turn import Turn, pause
-from detent.values import TypeVar
 
 BUSY_MAX_S = 10.0
 NETWORK_DISKS = frozenset((

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from detent.clock import instant
 from detent.model import Attempt, Fire, Note, Outcome, Verdict
 from detent.stores.base import app_of
 from detent.stores.entry import Entry
 from detent.stores.texts import outcome_of, outcome_text, policy_of, policy_text, read_outcome
-from detent.values import Any
 
 FIRE = (
     "key", "job", "due", "run_id", "queue", "lane", "start_by", "policy", "origin", "revision", "payload",

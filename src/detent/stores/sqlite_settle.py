@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from detent import jsontext as json
 from detent.model import Claim, Outcome, Report, Verdict
 from detent.stores.base import app_of
 from detent.stores.entry import attempt_of

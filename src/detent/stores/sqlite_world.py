@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-
-from detent.values import NamedTuple
+from typing import NamedTuple
 
 READ_WITHIN_S = 0.01  # two clocks that were read further apart than this were not read together
 

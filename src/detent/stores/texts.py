@@ -6,12 +6,12 @@ passed over: versions work side by side.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
-from detent import jsontext as json
 from detent.model import Outcome, Policy, Retries
-from detent.values import Any
 
 
 def outcome_text(outcome: Outcome) -> str:

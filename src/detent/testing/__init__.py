@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from detent.rehearsal import FakeClock, Fired
 
 __all__ = ["FakeClock", "Fired", "app_in_memory"]
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from detent.app import Detent
 

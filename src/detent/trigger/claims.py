@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from detent.clock import instant
 from detent.core.settle import admit, give_back, held_back, report, settle
@@ -16,7 +17,6 @@ from detent.trigger.ending import NO_SECRET, holder_of, is_contention
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
 from detent.trigger.work import AFTER_TIMEOUT_S, Held, TooLate, Works, signalled, ttl_of
-from detent.values import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from random import Random
@@ -158,7 +158,7 @@ class Claims:
     def _work(self, claim: Claim) -> Work | None:
         if claim.fire.origin != "hook":
             return self._job.work
-        from detent.jsontext import loads
+        from json import loads
 
         return self._job.hooks.get(loads(claim.fire.payload)["hook"])
 

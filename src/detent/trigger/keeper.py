@@ -7,12 +7,12 @@ renewal: there it only listens.  One of an attempt without a timeout is short, a
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
 from detent import clock
 from detent.errors import DetentError
 from detent.model import Claim, Outcome
 from detent.stores.base import Store, app_of
-from detent.values import Protocol
 
 LISTEN_S = 2.0  # one wait for the store's bell
 LOOK_S = 10.0  # between two looks, should the bell be lost

@@ -11,11 +11,11 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from detent.node.lives import SUFFIX, Graveyard, Life, lane_path
 from detent.node.wardenry import kernel
 from detent.node.wardenry.lanes import who_has_open
-from detent.node.wardenry.light import signal
 
 SWEEP_S = 5.0  # how long it may take to end what a dead life left
 

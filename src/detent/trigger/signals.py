@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 
 from detent import clock
-from detent.node.wardenry.light import signal
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -28,9 +28,7 @@ class Signals:
 
     @property
     def name(self) -> str:
-        from signal import Signals as Names  # late: few are ended by one
-
-        return Names(self.first).name
+        return signal.Signals(self.first).name
 
     def _note(self, number: int, _: object) -> None:
         self.first = self.first or number

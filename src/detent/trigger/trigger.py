@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from detent.core.lanes import LATE_S
 from detent.core.plan import fire_at, key_of, plan, rfc3339
@@ -24,7 +25,6 @@ from detent.stores.base import TRIGGERED, Store, app_of
 from detent.trigger.claims import Claims, own_queue
 from detent.trigger.ending import CONTENDED, OK, SIGNALLED, code_of
 from detent.trigger.ring import AHEAD_S, awaited, newest
-from detent.values import NamedTuple
 
 ADOPT_MAX = 20  # others may adopt their jobs at the same moment
 FIRST_S = 60.0  # a job that is new is fired for the instant for which it was rung just now

@@ -9,20 +9,22 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from detent import clock
-from detent import jsontext as json
 from detent.model import End, Outcome
 from detent.node.orders import base, order_of, settle, written
 from detent.node.wardenry import kernel, loop
 from detent.node.wardenry.cgroups import life_directory, own_cgroup
-from detent.node.wardenry.light import signal, socket
 from detent.runners.command import Gone, Spec, end_of
 from detent.trigger.signals import Signals, hold_back, let_through
 from detent.trigger.work import Held, TooLate
-from detent.values import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from detent.runners.call import CallSpec
@@ -69,7 +71,7 @@ class Running:
             return End(self._stopped or Outcome("lost", "the warden died"))
         if not said:
             return None
-        tail = _bytes_of(said["tail"])
+        tail = base64.b64decode(said["tail"])
         gone = Gone(said["status"], said["cause"], said["error"], said["took_s"], tail)
         return end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=said["result"])
 
@@ -180,14 +182,6 @@ class Warden:
             os.waitpid(self.pid, 0)
         sweep(self._life, BURY_S, lambda: orphans_since(born.started if born else 0))
         raise _Died
-
-
-def _bytes_of(tail: str) -> bytes:
-    if not tail:
-        return b""
-    from binascii import a2b_base64  # late: many commands say nothing
-
-    return a2b_base64(tail)
 
 
 def _be_warden(wire: int, lock_fd: int, life: str) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from detent.core.trust import margin_s
 from detent.events import Emit
@@ -17,7 +18,6 @@ from detent.runners.base import Lifeline
 from detent.stores.base import Store
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
-from detent.values import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from detent.core.secrets import Secret

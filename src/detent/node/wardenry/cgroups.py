@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 
 from . import kernel
-from .light import signal
 
 SPARES_MAX = 64
 

@@ -2,11 +2,12 @@
 
 import math
 import os
+import signal
 from collections.abc import Callable
+from typing import NamedTuple
 
 from . import ending, kernel
 from .lanes import NO_LANE
-from .light import NamedTuple, signal
 from .output import Output, Pipe
 from .spawn import Failure, Order, Spawned, read_failure
 from .trees import CallTree, Tree

@@ -16,8 +16,12 @@ import contextlib
 import math
 import os
 import selectors
+import signal
+import socket
 from collections.abc import Callable
 from functools import partial
+from json import loads
+from typing import Any, NamedTuple
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place
@@ -25,7 +29,6 @@ from .charge import IMPORTS, Answer, Call, CallOrder
 from .charges import Charges
 from .household import STALLED_S, Child, Household, Turns
 from .lanes import NO_LANE, holders, take
-from .light import Any, NamedTuple, loads, signal, socket
 from .spawn import NOT_RUNNABLE, Failure, Order, spawn, to_bytes
 from .trees import Brood, CallDescent, CallTree, Group, Strays, Tree
 

@@ -7,8 +7,7 @@
 """
 
 import math
-
-from .light import Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Cause = Literal["", "timeout", "stop", "trust", "error"]
 ORPHAN_S = 1.0  # from SIGTERM to SIGKILL for work whose node is gone

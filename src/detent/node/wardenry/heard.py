@@ -7,8 +7,8 @@ next: the warden passes it on as it is.
 from __future__ import annotations
 
 from collections import deque
-
-from .light import Any, loads
+from json import loads
+from typing import Any
 
 REQUEST = b"="
 

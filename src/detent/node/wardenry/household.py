@@ -9,12 +9,12 @@ waits gets a child of its own.
 from __future__ import annotations
 
 import os
+import socket
 from collections import deque
 
 from . import kernel
 from .cgroups import Cgroup
 from .charge import Call, CallOrder
-from .light import socket
 from .output import Pipe
 from .spawn import Failure, Order, Spawned, read_failure
 from .trees import Tree

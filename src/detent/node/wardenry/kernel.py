@@ -7,14 +7,16 @@ and the warden falls back on process groups.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-
-from .light import NamedTuple, signal
+from typing import NamedTuple
 
 PROC = "/proc"
+_C_LIBRARY = ctypes.CDLL(None)
 READ_MAX = 4096
 HAS_PROC = os.access(f"{PROC}/self/stat", os.F_OK)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -37,21 +39,7 @@ def boottime() -> float:
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        _call("prctl", (option, value, 0, 0, 0))
-
-
-def _call(name: str, words: tuple[int, ...]) -> None:
-    """A function of the C library.  By the C code of ctypes alone, as the module around it loads slowly; and
-    that late, and so by the warden itself before it forks: who has no processes does without."""
-    try:
-        import _ctypes
-
-        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
-        _ctypes.call_function(_ctypes.dlsym(library, name), words)
-    except (ImportError, AttributeError):
-        import ctypes
-
-        getattr(ctypes.CDLL(None), name)(*words)
+        _C_LIBRARY.prctl(option, value, 0, 0, 0)
 
 
 def become_subreaper() -> None:

@@ -25,9 +25,13 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from functools import partial
+from json import dumps
+from typing import TYPE_CHECKING, Any
 
 from . import kernel
 from .cgroups import Cgroup, Place, Spare, Spares, home_in
@@ -36,7 +40,6 @@ from .charges import Charges
 from .children import Children, Means
 from .heard import Heard
 from .lanes import NO_LANE, holders, let_go, take
-from .light import TYPE_CHECKING, Any, dumps, signal, socket
 from .output import base64_of
 from .spawn import NOT_RUNNABLE, Failure, Order, env_of, settle_signals, spawn, to_bytes
 from .trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree

@@ -6,8 +6,8 @@ does the same; it starts no other warden before all of this life is gone, and th
 """
 
 import os
+from typing import NamedTuple
 
-from .light import NamedTuple
 from .sweep import sweep
 
 PATIENCE_S = 60.0  # for work in a system call that cannot be interrupted

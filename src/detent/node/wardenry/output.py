@@ -5,6 +5,7 @@ by its owner only, and neither an older file nor a link of that name is ever wri
 cannot be written (a full disk), the tail in memory goes on.
 """
 
+import base64
 import contextlib
 import os
 
@@ -111,8 +112,4 @@ class Output:
 
 
 def base64_of(data: bytes) -> str:
-    if not data:
-        return ""
-    from binascii import b2a_base64  # late: many commands say nothing
-
-    return b2a_base64(data, newline=False).decode()
+    return base64.b64encode(data).decode()

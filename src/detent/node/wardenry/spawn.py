@@ -14,12 +14,13 @@ import errno
 import functools
 import os
 import pwd
+import signal
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from . import kernel
 from .cgroups import Place
 from .lanes import LANE_FD, NO_LANE
-from .light import Any, NamedTuple, NoReturn, signal
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # what a shell would exit with
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # the warden outlives them

@@ -7,12 +7,12 @@ dies with its warden, by the parent-death signal.
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 
 from . import kernel
 from .cgroups import Cgroup, directories_of
-from .light import signal
 from .trees import LEAVE
 
 ROUND_S = 0.01  # between two looks

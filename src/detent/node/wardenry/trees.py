@@ -11,12 +11,13 @@ left behind is among the warden's own children or below them; only whose it is m
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from . import kernel
 from .cgroups import Cgroup, Spare, Spares
-from .light import NamedTuple, Protocol, signal
 
 TAGGED = ("DETENT_RUN_ID", "DETENT_ATTEMPT")
 TAGS = tuple(f"{name}=".encode() for name in TAGGED)
