@@ -23,8 +23,8 @@ from servers import RedisServer, postgres_server, redis_server
 from detent import clock
 from detent.core.schedules import parse_schedule
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
+from detent.node.edges import Threads
 from detent.node.node import Edges, Node, Pace
-from detent.node.offload import Threads
 from detent.stores.base import Store
 from detent.stores.postgres import PostgresStore
 from detent.stores.redis import RedisStore

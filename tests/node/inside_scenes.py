@@ -13,8 +13,7 @@ import threading
 from collections.abc import Callable
 
 from detent.clock import boottime, now
-from detent.model import Call, Claim, End, Fire, Origin, Outcome
-from detent.node import inside
+from detent.model import Call, Claim, End, Fire, Outcome
 from detent.node.few import Few
 from detent.node.inside import Guarded, House
 from detent.node.pacing import Pacing
@@ -43,11 +42,11 @@ class World:
         self.processes, self.house, self.few = processes, House(processes), Few(1, Pacing(1))
         self.fence = 0
 
-    def start(self, function: Act, trusted_s: float = TTL_S, origin: Origin = "push") -> Guarded:
+    def start(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
         """What is to be carried out in a thread."""
         self.fence += 1
         name = f"{function.__name__}-{self.fence}"
-        fire = Fire(name, "t.f", now(), run_id=name, origin=origin)
+        fire = Fire(name, "t.f", now(), run_id=name, origin="push")
         call = Call(f"inside_scenes:{function.__name__}", f'["{name}"]', "thread", kill_after_s=KILL_AFTER_S)
         claim = Claim(fire, "n.1", self.fence, attempt=1, ttl_s=TTL_S, expires_at=now())
         return self.house.start(call, claim, guard_spec(claim, ""), boottime() + trusted_s)
@@ -151,34 +150,6 @@ async def the_warden_dies(world: World) -> None:
     assert isinstance(end := first.gone.result(), End) and end.outcome == Outcome("succeeded")
 
 
-async def end_while_another_is_to_begin(world: World, origin: Origin) -> tuple[Guarded, int]:
-    """With the warden, which is stopped: the other waits for it."""
-    inside.STARTS_FIRST_S = 2 * PATIENCE_S
-    first, warden = world.start(wait, origin=origin), world.processes.warden_pid
-    await until(lambda: CALLED)
-    os.kill(warden, signal.SIGSTOP)
-    world.start(note, origin=origin)
-    GO.set()
-    await until(lambda: world.house._ended or first.gone.done())
-    return first, warden
-
-
-async def an_end_of_a_message_waits_for_nobody(world: World) -> None:
-    first, warden = await end_while_another_is_to_begin(world, "push")
-    await until(first.gone.done)
-    assert world.processes.warden_pid == warden, "it was stopped too long, and killed"
-    os.kill(warden, signal.SIGCONT)
-
-
-async def an_end_of_a_scheduled_call_waits_for_beginnings(world: World) -> None:
-    first, warden = await end_while_another_is_to_begin(world, "schedule")
-    await asyncio.sleep(5 * inside.STARTS_LOOK_S)
-    has_waited = not first.gone.done()
-    os.kill(warden, signal.SIGCONT)
-    assert has_waited
-    await until(first.gone.done)
-
-
 async def play(name: str) -> None:
     processes = Processes(f"inside.{os.getpid()}")
     await processes.start()
@@ -196,8 +167,6 @@ SCENES = {
         recalled,
         told_to_stop_while_it_waits,
         the_warden_dies,
-        an_end_of_a_message_waits_for_nobody,
-        an_end_of_a_scheduled_call_waits_for_beginnings,
     )
 }
 

@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from detent.node.notify import Notify
+from detent.node.service import Notify
 
 
 def test_what_is_said_arrives(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from test_call_function import VARIABLES
 
 from detent.model import Call, Isolation
 from detent.runners.call_fire import fire_of
-from detent.runners.call_inside import Ended, Inside
+from detent.runners.call_inside import Ended, Inside, start_all
 
 GO = threading.Event()
 
@@ -81,7 +81,7 @@ def module() -> Iterator[None]:
 def begin(function: str, isolation: Isolation, *args: Any) -> tuple[Inside, "queue.SimpleQueue[Ended]"]:
     call = Call(f"inside_work:{function}", json.dumps(args), isolation)
     inside, ends = Inside(call, lambda: fire_of(VARIABLES, None)), queue.SimpleQueue[Ended]()
-    inside.start(ends.put)
+    start_all([(inside, ends.put)])
     return inside, ends
 
 

@@ -13,7 +13,18 @@ from typing import NamedTuple
 
 from detent.core.cron import AT_SECOND_0, Fields, lowest
 from detent.core.cronfields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, Field, Range
-from detent.core.schedules import AT_BOOT, AtBoot, Bounded, Every, Instants, Merged, Once, Timetable, floor
+from detent.core.schedules import (
+    AT_BOOT,
+    AtBoot,
+    Bounded,
+    Every,
+    Instants,
+    Merged,
+    Once,
+    Timetable,
+    floor,
+    parts_of,
+)
 from detent.core.text import listed
 from detent.core.wallclock import WallClock
 from detent.core.yeardays import MONTH_LENGTHS, DayRule, days_of_month, is_leap
@@ -144,7 +155,7 @@ def explain_skipped(schedule: Schedule, shown: datetime, resumes_at: datetime) -
     """What each expression makes of a time that its wall clock skipped."""
     if not isinstance(schedule, Timetable):
         return ()
-    return tuple(_skipped(part, shown, floor(resumes_at)) for part in _parts(schedule.instants))
+    return tuple(_skipped(part, shown, floor(resumes_at)) for part in parts_of(schedule.instants))
 
 
 def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
@@ -163,16 +174,6 @@ def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
         f"its hour field is {part.pattern.fields.hour.text}: it follows real time, and makes up for nothing"
     )
     return Answer(name, False, told=told)
-
-
-def _parts(instants: Instants) -> Iterator[Instants]:
-    if isinstance(instants, Bounded):
-        yield from _parts(instants.part)
-    elif isinstance(instants, Merged):
-        for part in instants.parts:
-            yield from _parts(part)
-    else:
-        yield instants
 
 
 # Fields.

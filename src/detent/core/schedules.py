@@ -303,17 +303,19 @@ def notes_for(schedule: Schedule, instant: datetime) -> str:
 
 def patterns_of(schedule: Schedule) -> tuple[Pattern, ...]:
     """The cron patterns in a schedule, with the masks of their fields."""
-    return tuple(_patterns(schedule.instants)) if isinstance(schedule, Timetable) else ()
+    parts = parts_of(schedule.instants) if isinstance(schedule, Timetable) else ()
+    return tuple(part.pattern for part in parts if isinstance(part, WallClock))
 
 
-def _patterns(instants: Instants) -> Iterator[Pattern]:
-    if isinstance(instants, WallClock):
-        yield instants.pattern
-    elif isinstance(instants, Bounded):
-        yield from _patterns(instants.part)
+def parts_of(instants: Instants) -> Iterator[Instants]:
+    """The plain instants that these are made of."""
+    if isinstance(instants, Bounded):
+        yield from parts_of(instants.part)
     elif isinstance(instants, Merged):
         for part in instants.parts:
-            yield from _patterns(part)
+            yield from parts_of(part)
+    else:
+        yield instants
 
 
 def floor(instant: datetime) -> int:

@@ -11,7 +11,6 @@ from detent.core.messages import MAX_AGE_S, Stamp, Task, Wish, follow, links_fau
 from detent.core.secrets import Secret
 from detent.model import Call, Fire, Outcome, Work
 
-SAME_S = 1.0  # by which an age is known
 NOTHING: Mapping[str, Allowed] = {}
 
 
@@ -28,14 +27,11 @@ class Desk:
         self._tasks, self._secrets, self._allowed = tasks, secrets, allowed
         rules = rules_of(tasks, secrets)
         self._rules = rules._replace(tasks={**rules.tasks, **allowed_from(allowed)})
-        self._rules_now = self._rules._replace(max_age_s=min(max_age_s, MAX_AGE_S), now=0.0)
+        self._max_age_s = min(max_age_s, MAX_AGE_S)
 
     def open(self, fire: Fire, now: datetime) -> Work | Refusal:
         """What this message is to carry out; `now` by the store's clock."""
-        at = now.timestamp()
-        if not 0 <= at - self._rules_now.now < SAME_S:
-            self._rules_now = self._rules_now._replace(now=at)
-        letter = self._read(fire, self._rules_now)
+        letter = self._read(fire, self._rules._replace(max_age_s=self._max_age_s, now=now.timestamp()))
         if isinstance(letter, Refusal):
             return letter
         if letter.task.startswith("!"):

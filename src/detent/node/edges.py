@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -21,6 +22,49 @@ class Offload(Protocol):
     """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
 
     async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T: ...
+
+
+class Threads:
+    """Runs blocking calls in threads, one for each line.  A line is a queue of its own, and the store gives
+    each thread its own connection: a renewal never waits behind a claim."""
+
+    def __init__(self, width: dict[str, int] | None = None) -> None:
+        self._width = width or {}  # threads of a line, where it has more than one
+        self._lines: dict[str, ThreadPoolExecutor] = {}
+
+    def begin(self, *lines: str) -> None:
+        """Starts the threads of these lines: a Python that shuts down (from 3.12 on) starts no more."""
+        for line in lines:
+            self._line(line).submit(bool)
+
+    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._line(line), call, *args)
+
+    def _line(self, line: str) -> ThreadPoolExecutor:
+        if line not in self._lines:
+            width = self._width.get(line, 1)
+            self._lines[line] = ThreadPoolExecutor(width, thread_name_prefix=f"detent-{line}")
+        return self._lines[line]
+
+    def close(self) -> None:
+        for executor in self._lines.values():
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+class Bell:
+    """Wakes its sleeper, who sleeps no longer than `most_s`."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def ring(self) -> None:
+        self.event.set()
+
+    async def sleep(self, most_s: float) -> None:
+        timer = asyncio.get_running_loop().call_later(max(0.0, most_s), self.event.set)
+        await self.event.wait()
+        timer.cancel()
+        self.event.clear()
 
 
 class Edges(NamedTuple):

@@ -6,8 +6,7 @@
 3. It asks before the work begins, and for messages that wait for their turn long before.  What is not begun
    when trust is about to end is given back, so that nobody is killed for it.
 4. Where the warden dies, its successor is asked; where that is too late, we end ourselves.
-5. They may come in thousands at one instant: what is begun in one turn of the loop is handed over together,
-   and while fires of a schedule wait for their beginning, what has ended waits too, for a moment.
+5. They may come in thousands at one instant: what is begun in one turn of the loop is handed over together.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import asyncio
 import math
 import os
 import signal
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -34,7 +32,6 @@ from detent.runners.command import command_env
 
 NOTHING = Command(words=())
 LOOK_S = 0.25  # between two looks at who is still trusted
-STARTS_FIRST_S, STARTS_LOOK_S = 1.0, 0.02  # so long, ends wait for beginnings; looked at so often
 
 
 class House:
@@ -43,19 +40,14 @@ class House:
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
         self._loop = asyncio.get_running_loop()
-        self._mailbox, self._is_rung = Mailbox(self._loop), False
+        self._mailbox = Mailbox(self._loop)
         self._trusted: set[Guarded] = set()  # those that the warden guards
         self._looking: asyncio.TimerHandle | None = None
         self._distrust_at = math.inf  # not later than the first of them is not trusted any more
-        self._unbegun: set[Guarded] = set()  # those that come before any end
         self._begun: list[Guarded] = []  # and not yet handed over
-        self._ended: deque[tuple[Guarded, Ended, float]] = deque()
-        self._wait_until = 0.0  # for what is to begin first; 0: nothing waits
 
     def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
         guarded = Guarded(self, call, claim, spec, trusted_by)
-        if claim.fire.origin != "push":  # the end of a message makes room for the next
-            self._unbegun.add(guarded)
         self.processes.take(guarded)
         return guarded
 
@@ -68,14 +60,12 @@ class House:
 
     def enter(self, one: Guarded) -> None:
         """It begins: with all others of this turn of the loop."""
-        self._unbegun.discard(one)
         if not self._begun:
             self._loop.call_soon(self._hand_over)
         self._begun.append(one)
 
     def leave(self, one: Guarded) -> None:
         """It has ended, or will not begin."""
-        self._unbegun.discard(one)
         self._trusted.discard(one)
 
     def _hand_over(self) -> None:
@@ -84,21 +74,7 @@ class House:
 
     def tell(self, one: Guarded, ended: Ended) -> None:
         """One has ended.  Called in another thread."""
-        self._ended.append((one, ended, clock.monotonic()))
-        if not self._is_rung or self._loop.is_closed():  # in which case nobody else lets go of it
-            self._is_rung = True
-            self._mailbox.put(self._take_ends)
-
-    def _take_ends(self) -> None:
-        now = clock.monotonic()
-        self._wait_until = self._wait_until or now + STARTS_FIRST_S
-        if self._unbegun and now < self._wait_until and not self._loop.is_closed():
-            self._loop.call_later(STARTS_LOOK_S, self._take_ends)
-            return
-        self._is_rung, self._wait_until = False, 0.0  # first: what comes from now on rings again
-        while self._ended:
-            one, ended, at = self._ended.popleft()
-            one.end_inside(ended, at)
+        self._mailbox.put(partial(one.end_inside, ended, clock.monotonic()))
 
     def _look(self) -> None:
         """One timer for all: there may be thousands, and most end long before it matters."""

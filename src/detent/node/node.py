@@ -29,9 +29,8 @@ from detent.node.attempt import (
     without_work,
     work_of,
 )
-from detent.node.bell import Bell
 from detent.node.burst import Burst
-from detent.node.edges import Edges, Pace
+from detent.node.edges import Bell, Edges, Pace
 from detent.node.planning import RING_READ_S, Planning
 from detent.node.sharing import Share, loads_of
 from detent.node.telling import Telling, fields_of

@@ -32,11 +32,9 @@ from detent.events import Emit
 from detent.model import Job, Plan, Push, Request
 from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.desk import Desk
-from detent.node.edges import Edges, Pace
+from detent.node.edges import Edges, Pace, Threads
 from detent.node.lives import Graveyard, Life, make_lanes
 from detent.node.node import Node
-from detent.node.notify import Notify
-from detent.node.offload import Threads
 from detent.node.processes import Processes, find_cgroup, sweep
 from detent.node.starter import Runners, Surroundings
 from detent.runners.call_store import NodeStore
@@ -78,6 +76,29 @@ class Setting(NamedTuple):
     waits: bool = True  # for a store that is away when the node starts
     serving: Serving | None = None  # messages; None: none of them
     store_of_calls: NodeStore | None = None  # for its children: the same store
+
+
+class Notify:
+    """Reports the state of the service to systemd (sd_notify), where `NOTIFY_SOCKET` is set."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._address = env.get("NOTIFY_SOCKET", "")
+        if self._address.startswith("@"):
+            self._address = "\0" + self._address[1:]
+        self.watchdog_s = _watchdog_s(env)
+
+    def __call__(self, *lines: str) -> None:
+        """Send the lines; errors are ignored, as the node can work without systemd."""
+        if self._address:
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.connect(self._address)
+                sender.send("\n".join(lines).encode())
+
+
+def _watchdog_s(env: Mapping[str, str]) -> float:
+    """The interval that systemd asks for; 0: no watchdog."""
+    text = env.get("WATCHDOG_USEC", "")
+    return int(text) / 1e6 if text.isdecimal() else 0.0
 
 
 class Service:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from detent.model import Note
-from detent.node.bell import Bell
+from detent.node.edges import Bell
 
 BITE = 2  # a fire that is due alone costs one ask, as ever
 GROWTH = 2

@@ -16,8 +16,8 @@ from detent.core.webhooks import hook_request
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.attempt import Running, Went
+from detent.node.edges import Threads
 from detent.node.lives import forget_output, lane_path, output_path
-from detent.node.offload import Threads
 from detent.node.processes import Processes
 from detent.node.telling import fields_of
 from detent.runners.base import Lifeline

@@ -76,9 +76,6 @@ class Inside:
         self._task: asyncio.Task[None] | None = None
         self._ended: Callable[[Ended], object] = _nothing
 
-    def start(self, ended: Callable[[Ended], object]) -> None:
-        start_all([(self, ended)])
-
     def begin(self, ended: Callable[[Ended], object]) -> bool:
         """Is it to begin on the shared loop?  If not, it has begun, in a thread."""
         self._ended = ended
@@ -147,8 +144,7 @@ class Inside:
         found = find(self._call.function)
         if self._call.isolation == "loop" and not _is_async(found):
             raise CannotCall(f"{self._call.function} is not async: with `isolation: loop` it has to be")
-        args = self._call.args
-        given, named = bind(found, json.loads(args) if args != NO_ARGS else [], self._fire)
+        given, named = bind(found, json.loads(self._call.args), self._fire)
         return run_call(found, given, named)
 
     def _tell(self, result: Ended) -> None:
@@ -159,8 +155,6 @@ class Inside:
         ended(result)
 
     def _succeeded(self, value: object) -> Ended:
-        if value is None and not self.tail:
-            return NOTHING_SAID
         text, why_not = returned(value)
         self.write(f"detent: {why_not}\n" if why_not else "")
         if why_not and self._keeps:
@@ -191,7 +185,6 @@ def _create_tasks(calls: Sequence[Inside]) -> None:
         one.create_task(loop)
 
 
-NOTHING_SAID, NO_ARGS = Ended(), "[]"  # as most are
 _CANCELLING = threading.Lock()  # held for a moment, by whoever may be cancelled and by whoever cancels
 _is_async = functools.lru_cache(maxsize=1024)(is_async)
 _LOG: contextvars.ContextVar[Inside | None] = contextvars.ContextVar("detent-call-log", default=None)
