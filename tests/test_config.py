@@ -159,7 +159,7 @@ BROKEN_FILES = [
     ("a control character", "a.yaml", "version: 2\napp: \x01\n", 0, "this is not YAML"),
     ("Latin-1", "a.yaml", "version: 2\napp: ü".encode("latin-1"), 2, "not UTF-8"),
     ("an unclosed object", "a.json", '{"version": 2,\n', 2, "this is not JSON"),
-    ("a comma too many", "a.json", '{"version": 2,\n}', 0, "this is not JSON"),
+    ("a comma too many", "a.json", '{\n"version": 2,}', 2, "this is not JSON"),
     ("a comment", "a.json", "// x\n{}", 1, "this is not JSON"),
     ("a JSON key twice", "a.json", '{"version": 2,\n"app": "a",\n"app": "b"}', 3, "given twice"),
     ("a deep JSON", "a.json", "[" * 100_000, 0, "too deep"),
