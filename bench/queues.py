@@ -22,13 +22,13 @@ from queue_peers.workers import Peer, Stuck, Workers, cpu_s, site, tree, workers
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
 from servers import postgres_server, redis_server, redis_version
 
-OURS, SINGLY = "detent", "detent, one at a time by hand"
+OURS = "detent"
 DRAMATIQ, PROCRASTINATE = "Dramatiq", "Procrastinate"
 OF_OURS = {
     OURS: Peer("ours"),
     "detent, threads": Peer("ours", "thread"),
     "detent, loop": Peer("ours", "loop"),
-    SINGLY: Peer("ours", "singly"),
+    "detent, one at a time by hand": Peer("ours", "singly"),
     "detent, by hand, one thread": Peer("ours", "alone"),
 }
 ON_REDIS = OF_OURS | {
@@ -306,7 +306,7 @@ def _settings(facts: Mapping[str, dict[str, Any]]) -> Table:
 
 
 def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
-    ours, singly, peer = turns.get(OURS), turns.get(SINGLY), turns.get(bed.measure)
+    ours, peer = turns.get(OURS), turns.get(bed.measure)
     if ours:
         yield Budget(f"tasks run twice, {bed.title}", sum(abs(turn.again) for turn in ours), "", floor=0)
         yield Budget(f"start p50, {bed.title}", _start_ms(ours, 0.5), "ms", 5.0)
@@ -319,8 +319,6 @@ def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
         ("processed", done(ours), done(peer), (4.0, 10.0) if is_redis else (5.0, None)),
         ("batch", batched(ours), batched(peer) or pushed(peer), (10.0 if is_redis else 2.0, None)),
     ]
-    if is_redis and singly:
-        wanted.append(("processed one at a time", done(singly), done(peer), (1.5, None)))
     for what, mine, theirs, (floor, aim) in wanted:
         ratio = (mine or 0.0) / (theirs or 1.0)
         yield Budget(f"{what} ÷ {bed.measure}'s, {bed.title}", ratio, "×", floor, aim, more_is_better=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from operator import attrgetter
@@ -18,10 +18,9 @@ from detent.core.envelope import Refusal
 from detent.core.secrets import Secret
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
-from detent.model import Ask, Call, Claim, End, Report, Verdict
+from detent.model import Ask, Call, Claim, End, Grants, Report, Verdict
 from detent.node.desk import Desk
 from detent.observe.secrecy import masked
-from detent.queueing.together import Kind, Together, Told
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -46,13 +45,28 @@ class Taken(NamedTuple):
     verdicts: list[Verdict | None]  # that stand, of what was reported with the ask; None: another has it
 
 
+class _Asker(threading.local):
+    """Whom the store knows a thread by.  A store ignores an ask that arrives after a newer one of the same
+    life, so threads share no life, and neither do processes after a fork."""
+
+    pid, life = 0, ""
+    numbers = count(1)
+
+    def next_ask(self) -> tuple[str, int]:
+        """The life, and the number of its next ask."""
+        if self.pid != os.getpid():
+            host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
+            self.pid, self.life = os.getpid(), f"{host}.hand-{secrets.token_hex(4)}"
+            self.numbers = count(1)
+        return self.life, next(self.numbers)
+
+
 class Claims:
     """Those of one app, by this process."""
 
     def __init__(self, app: Detent) -> None:
         self._app, self.rng = app, Random()
-        self._pid, self._life, self._numbers = 0, "", count(1)
-        self._asks = Together(self._carry)
+        self._asker = _Asker()
         self._unknown: set[str] = set()  # tasks, as app.task, that messages asked for and the app lacks
         self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
 
@@ -61,13 +75,13 @@ class Claims:
     ) -> Taken:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
-        desk, told = self._desk(), self._ask(Kind(tuple(queues), ttl_s), limit, reports)
-        assert told.now
-        taken = Taken([], [], told.next_in_s, told.verdicts)
-        for claim in told.claims:
+        desk, sent = self._desk(), clock.boottime()
+        verdicts, grants = self._ask(queues, limit, ttl_s, reports)
+        taken = Taken([], [], grants.next_in_s, verdicts)
+        for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
-                opened = desk.open(claim.fire, told.now)
+                opened = desk.open(claim.fire, grants.now)
                 call = opened if isinstance(opened, Call) else None
                 if isinstance(opened, Refusal):
                     verdict = self._refused(claim, opened)
@@ -77,7 +91,7 @@ class Claims:
                 self.finish(claim, verdict, End(verdict.outcome))
                 taken.settled.append((claim, verdict))
             elif call:
-                taken.granted.append(Granted(claim, call, told.sent))
+                taken.granted.append(Granted(claim, call, sent))
         return taken
 
     def _refused(self, claim: Claim, why: Refusal) -> Verdict:
@@ -89,7 +103,8 @@ class Claims:
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""
-        return self._ask(None, 0, [self.report(claim, verdict, end)]).verdicts[0]
+        reports = [self.report(claim, verdict, end)]
+        return repeated(lambda: self._app.open_store().finish(reports))[0]
 
     def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
         """What the store is to be told, with what follows."""
@@ -107,34 +122,24 @@ class Claims:
             self._unknown.clear()
         return self._made
 
-    def _ask(self, kind: Kind | None, limit: int, reports: Sequence[Report]) -> Told:
-        if self._pid != os.getpid():  # a fork has none of the threads that may be asking
-            host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
-            self._asks, self._numbers = Together(self._carry), count(1)
-            self._pid, self._life = os.getpid(), f"{host}.hand-{secrets.token_hex(4)}"
-        return self._asks.ask(kind, limit, reports)
-
-    def _carry(self, kind: Kind | None, limit: int, reports: list[Report]) -> Told:
+    def _ask(
+        self, queues: Sequence[str], limit: int, ttl_s: float, reports: Sequence[Report]
+    ) -> tuple[list[Verdict | None], Grants]:
         """One call of the store."""
-        store, sent = self._app.open_store(), clock.boottime()
-        if kind is None:
-            return Told(repeated(lambda: store.finish(reports)), [], None, math.inf, sent)
+        store, (life, number) = self._app.open_store(), self._asker.next_ask()
         ask = Ask(
             app=self._app.name,
-            node=self._life,
-            number=next(self._numbers),
+            node=life,
+            number=number,
             limit=limit,
-            queues=kind.queues,
-            ttl_s=kind.ttl_s,
+            queues=tuple(queues),
+            ttl_s=ttl_s,
             without=tuple(sorted(self._unknown)),
             hooks=0,
         )
         if reports:
-            verdicts, grants = repeated(lambda: store.finish_and_claim(reports, ask))
-        else:
-            verdicts, grants = [], repeated(lambda: store.claim(ask))
-        claims = sorted(grants.claims, key=attrgetter("fence"))  # as they were granted
-        return Told(verdicts, claims, grants.now, grants.next_in_s, sent)
+            return repeated(lambda: store.finish_and_claim(reports, ask))
+        return [], repeated(lambda: store.claim(ask))
 
 
 def repeated(call: Callable[[], T]) -> T:
