@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from detent import documents, files
-from detent.cli import given, main
+from detent.cli import main, options
 from detent.core import canonical, fields, findings, lanes, plan, settle
 from detent.core.shapes import (
     Arguments,
@@ -177,7 +177,7 @@ def limits() -> str:
         ("one attempt of a hook", f"{plan.HOOK_POLICY.timeout_s:g} s"),
         ("how long a hook, or a fire by hand, waits to start", f"{plan.UNPLANNED_START_S:,.0f} s"),
         ("how often history is pruned", f"every {service.PRUNE_S:g} s"),
-        ("rows that `-n` asks for", f"{given.COUNT_MAX:,}"),
+        ("rows that `-n` asks for", f"{options.COUNT_MAX:,}"),
     )
     return table(("what", "limit"), iter(rows))
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent import clock
-from detent.cli.given import seconds
+from detent.cli.options import seconds
 from detent.cli.pauses import Pause, find_pauses
 from detent.cli.tables import plain
 from detent.model import Outcome

@@ -11,8 +11,8 @@ import pytest
 from cli_then import Then, yesterday
 from cli_world import Detent
 
+from detent.cli.options import read_time
 from detent.cli.reasons import fate
-from detent.cli.times import read_time
 from detent.core.plan import manual_fire
 from detent.errors import UsageError
 from detent.model import Fire, Outcome, Policy, Row

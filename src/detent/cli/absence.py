@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from detent import clock
 from detent.cli.context import Context
+from detent.cli.formatting import iso, relative
 from detent.cli.heartbeats import living
 from detent.cli.names import SCAN_MAX
 from detent.cli.pauses import find_pauses, pause_words
-from detent.cli.words import iso, relative
 from detent.core.manifest import NodeSettings
 from detent.model import Job, Mark, Query, Row
 from detent.stores.base import Store, app_of, find_all

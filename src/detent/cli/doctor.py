@@ -17,9 +17,9 @@ from detent.cli.context import Context, add_context, read_manifest, with_store
 from detent.cli.doctor_access import access_rows, secret_rows
 from detent.cli.doctor_files import directory_mode, manifest_modes, room, same_disk, store_modes
 from detent.cli.doctor_host import clock_offset, host_rows
+from detent.cli.formatting import coloured, wrapped
 from detent.cli.heartbeats import Heartbeat, living
 from detent.cli.tables import plain, write_json
-from detent.cli.wrapping import coloured, wrapped
 from detent.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.core.canonical import without_password
 from detent.core.fingerprint import fingerprint

@@ -7,12 +7,12 @@ from datetime import datetime
 
 from detent import clock
 from detent.cli.context import Context, add_context, open_context
-from detent.cli.given import count
+from detent.cli.formatting import duration, moment
 from detent.cli.hosted import show_changes
 from detent.cli.names import NOT_HOOKS, stored_job
+from detent.cli.options import count
 from detent.cli.records import fire_record, reason, standing, took_s
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.cli.words import duration, moment
 from detent.hosts.opening import HOSTS
 from detent.model import Query, Row
 from detent.stores.base import find_all

@@ -6,12 +6,11 @@ import argparse
 
 from detent import clock
 from detent.cli.context import add_context, need_store, open_context
+from detent.cli.formatting import relative, who
 from detent.cli.names import fetch, find_fire
 from detent.cli.records import fire_record, standing
 from detent.cli.tables import say, write_json
 from detent.cli.watch import Watch
-from detent.cli.who import who
-from detent.cli.words import relative
 from detent.errors import UsageError
 from detent.model import Row
 

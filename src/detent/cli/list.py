@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from detent import clock
 from detent.cli.context import add_context, open_manifest_context
 from detent.cli.describe import canonical, schedule_text
+from detent.cli.formatting import iso, moment, relative
 from detent.cli.hosted import list_resources
 from detent.cli.hosting import add_place
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, find_job
 from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.cli.words import iso, moment, relative
 from detent.core.manifest import Manifest
 from detent.core.schedules import fires_at_boot
 from detent.model import Job, Query, Row

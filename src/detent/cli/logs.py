@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from detent.cli.context import add_context, need_store, open_context
+from detent.cli.formatting import iso
 from detent.cli.names import find_fire
 from detent.cli.records import fire_record
 from detent.cli.tables import write_json
 from detent.cli.watch import Watch, find_output
-from detent.cli.words import iso
 from detent.model import Row
 from detent.stores.base import Store
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.context import add_file, read_manifest
-from detent.cli.given import count, instant
+from detent.cli.formatting import iso, relative
 from detent.cli.names import find_job, job_of
+from detent.cli.options import count, instant
 from detent.cli.pauses import Pause, pauses_beside
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.cli.words import iso, relative
 from detent.core.manifest import Manifest
 from detent.core.schedules import fires_at_boot, notes_for
 from detent.core.text import listed

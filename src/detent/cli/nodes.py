@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.context import add_context, open_context
+from detent.cli.formatting import duration, iso, relative
 from detent.cli.heartbeats import Heartbeat, heartbeats
 from detent.cli.names import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.cli.words import duration, iso, relative
 from detent.core.text import listed
 from detent.model import Chart, Query
 from detent.node.holders import jobs_in

@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.cli.context import Context
+from detent.cli.formatting import iso, near, relative
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.cli.nodes import Listed, find_nodes, node_record, remarks
 from detent.cli.pauses import Pause, find_pauses, pause_record
 from detent.cli.records import fire_record
-from detent.cli.words import iso, near, relative
 from detent.core.lanes import LATE_S
 from detent.core.manifest import Manifest
 from detent.core.rates import base_of

@@ -14,8 +14,9 @@ from datetime import datetime
 
 from detent import clock
 from detent.cli.context import Context, add_context, need_store, open_context
-from detent.cli.given import DURATION_MAX_S, seconds
+from detent.cli.formatting import near, who
 from detent.cli.names import NOT_HOOKS, find_jobs, known_jobs
+from detent.cli.options import DURATION_MAX_S, read_time, seconds
 from detent.cli.pauses import (
     REASON_MAX,
     Pause,
@@ -27,9 +28,6 @@ from detent.cli.pauses import (
     tell,
 )
 from detent.cli.tables import plain, write_json
-from detent.cli.times import read_time
-from detent.cli.who import who
-from detent.cli.words import near
 from detent.core.text import listed, plural, quote
 from detent.errors import UsageError
 from detent.model import Query

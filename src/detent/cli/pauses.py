@@ -13,9 +13,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from detent.cli.context import with_store
+from detent.cli.formatting import iso, near, who
 from detent.cli.tables import say
-from detent.cli.who import who
-from detent.cli.words import iso, near
 from detent.core.manifest import Manifest
 from detent.errors import DetentError, UsageError
 from detent.model import Note

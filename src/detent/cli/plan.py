@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from difflib import unified_diff
 
+from detent.cli.formatting import coloured
 from detent.cli.hosting import Standing, add_host, change_record, read_standings, shown
 from detent.cli.tables import say, write_json
-from detent.cli.wrapping import coloured
 from detent.core.reconcile import Change, pending
 
 EXAMPLE = "detent plan -f detent.yaml --host systemd"

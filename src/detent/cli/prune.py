@@ -10,10 +10,10 @@ import argparse
 from datetime import timedelta
 
 from detent.cli.context import add_context, need_store, open_context
-from detent.cli.given import keep, seconds
+from detent.cli.formatting import duration
 from detent.cli.names import apps_of
+from detent.cli.options import keep, seconds
 from detent.cli.tables import write_json
-from detent.cli.words import duration
 from detent.core.manifest import NodeSettings
 from detent.core.text import plural
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from detent import clock
 from detent.cli.context import Context, exists
-from detent.cli.given import count, seconds
+from detent.cli.formatting import iso, moment
+from detent.cli.options import count, seconds
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.cli.words import iso, moment
 from detent.core.rates import LEVELS, base_of
 from detent.core.strict_json import decode
 from detent.core.text import listed, plural, quote

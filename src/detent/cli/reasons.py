@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from detent.cli.words import duration, iso, relative
+from detent.cli.formatting import duration, iso, relative
 from detent.core.lanes import CONTENDED
 from detent.model import Row
 

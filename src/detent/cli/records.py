@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from detent.cli.words import iso
+from detent.cli.formatting import iso
 from detent.model import Attempt, Row
 
 

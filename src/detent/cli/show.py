@@ -8,12 +8,12 @@ import json
 from detent import clock
 from detent.cli.context import add_file, read_manifest
 from detent.cli.describe import canonical, lines_of, schedule_text, short, work_text
+from detent.cli.formatting import moment
 from detent.cli.hosted import show_resources
 from detent.cli.hosting import add_place
 from detent.cli.names import find_job, job_of
 from detent.cli.pauses import pause_words, pauses_beside
 from detent.cli.tables import is_terminal, plain, say, write_json, write_table
-from detent.cli.words import moment
 from detent.core.canonical import without_password
 from detent.core.manifest import Manifest, canonical_text
 from detent.core.text import plural

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.cli.context import Context, add_context, open_context
+from detent.cli.formatting import duration, iso, moment, relative
 from detent.cli.nodes import standing as node_standing
 from detent.cli.overview import Failure, Overview, headline, look, overview_record, problems
 from detent.cli.records import standing
 from detent.cli.tables import aligned, is_terminal, plain, rich_table, used, write_json
-from detent.cli.words import duration, iso, moment, relative
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Row
 

@@ -15,23 +15,24 @@ from detent import clock
 from detent.cli.checks import Host, check_job
 from detent.cli.context import add_file
 from detent.cli.describe import canonical
-from detent.cli.places import is_chosen, put
-from detent.cli.places import place as place_in
+from detent.cli.formatting import coloured, wrapped
 from detent.cli.tables import say, write_json
-from detent.cli.wrapping import coloured, wrapped
 from detent.config import check_source, load_machine
-from detent.core.findings import PROBLEMS_MAX, ManifestError, Problem, worded
+from detent.core.findings import PROBLEMS_MAX, ManifestError, Problem, line_of, worded
 from detent.core.lint import Subject, lint_job
+from detent.core.lint_dst import CODE
 from detent.core.lint_work import lint_text
 from detent.core.manifest import Manifest
 from detent.core.text import plural
 from detent.errors import UsageError
+from detent.foreign_files import Source
 from detent.sources import Place, find_place, places_of, read_manifests, read_source
 
 EXAMPLE = "detent validate -f detent.yaml"
 WARNING = "warning: "
 JOBS_CHECKED_MAX = 1000  # when a node starts, which must not take long
 WARNINGS_LOGGED_MAX = 20
+_SINGULAR = {"schedules/0": "schedule"}  # a single schedule may be written this way
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -135,8 +136,8 @@ def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
     except ManifestError as error:
         raise ManifestError(error.problems, error.file or str(place)) from None
     manifest = check_source(source, str(place), env, load_machine(env))
-    placed = [place_in(source, i, one) for i, one in _doubts(manifest) if not is_chosen(source, i, one)]
-    placed += [put(source, one) for one in lint_text(source.document)]
+    placed = [_locate(source, i, one) for i, one in _doubts(manifest) if not _is_dst_chosen(source, i, one)]
+    placed += [_with_line(source, one) for one in lint_text(source.document)]
     return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
 
 
@@ -149,3 +150,46 @@ def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
             subject = Subject(name, canonical(manifest, name), manifest.version, now)
             yield from ((i, problem) for problem in lint_job(subject))
             yield from ((i, problem) for problem in check_job(job, host))
+
+
+# Places in the file.
+
+
+def _locate(source: Source, job: int, problem: Problem) -> Problem:
+    """The problem of a job with its path in the file: in the job itself, or in the defaults.  The checker no
+    longer knows whether `schedule` or `schedules` was written, so the file's own text is asked."""
+    paths = [problem.path, _SINGULAR.get(problem.path, problem.path)]
+    known = (
+        f"{owner}/{path}"
+        for owner in (f"jobs/{job}", "defaults")
+        for path in paths
+        if _is_written(source.document, f"{owner}/{path}")
+    )
+    return _with_line(source, problem._replace(path=next(known, f"jobs/{job}/{paths[0]}")))
+
+
+def _with_line(source: Source, problem: Problem) -> Problem:
+    """The problem with the line of its path."""
+    return problem._replace(line=line_of(problem.path, source.lines))
+
+
+def _is_dst_chosen(source: Source, job: int, problem: Problem) -> bool:
+    """Does the manifest already say what a change of offset does?"""
+    owners = (source.document["jobs"][job], source.document.get("defaults"))
+    return problem.code == CODE and any("dst" in _sub(owner, "policy") for owner in owners)
+
+
+def _is_written(value: Any, path: str) -> bool:
+    for part in path.split("/"):
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+        else:
+            return False
+    return True
+
+
+def _sub(fields: Any, name: str) -> dict[str, Any]:
+    inner = fields.get(name) if isinstance(fields, dict) else None
+    return inner if isinstance(inner, dict) else {}

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from detent import clock
 from detent.cli.describe import short
+from detent.cli.formatting import duration
 from detent.cli.heartbeats import living
 from detent.cli.names import fetch
 from detent.cli.records import attempt_took_s, standing, took_s
 from detent.cli.segments import Segments
 from detent.cli.tables import plain, say
-from detent.cli.words import duration
 from detent.core.text import plural
 from detent.errors import UsageError
 from detent.model import Attempt, Outcome, Row

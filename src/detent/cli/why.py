@@ -17,12 +17,12 @@ from detent import clock
 from detent.cli.absence import why_absent
 from detent.cli.context import Context, add_context, open_context
 from detent.cli.describe import canonical
+from detent.cli.formatting import duration, iso
 from detent.cli.names import NOT_HOOKS, SCAN_MAX, find_fire, stored_job
+from detent.cli.options import ALLOWED, read_time
 from detent.cli.reasons import fate
 from detent.cli.records import attempt_took_s, fire_record
 from detent.cli.tables import plain, write_json, write_table
-from detent.cli.times import ALLOWED, read_time
-from detent.cli.words import duration, iso
 from detent.core.after import put_after
 from detent.core.explain import Answer, Reading, explain, explain_skipped, read_wall_clock
 from detent.core.text import listed

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detent.cli.formatting import duration, iso, near, relative
 from detent.cli.tables import plain
-from detent.cli.words import duration, iso, near, relative
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -1,18 +1,22 @@
-"""Reads a time as people say it: `02:00`, `yesterday 02:00`, `2026-11-15 02:00`, `2026-11-15T02:00Z`, `now`.
-
-A time without an offset is one on a wall clock; on whose, the verb decides.  Pure.
-"""
+"""Reads the values of options: numbers, durations and times such as `02:00` or `yesterday 02:00`."""
 
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from detent.cli.given import YEARS
+from detent.core.schedules import parse_instant
 from detent.core.text import quote
 from detent.errors import UsageError
 
+COUNT_MAX = 10_000  # rows
+KEEP_MAX = 1_000_000  # fires of a job, as in a manifest
+YEARS = (1970, 9000)
+DURATION_MAX_S = 36_500 * 86_400  # a hundred years
+_DURATION = re.compile("(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
+_UNITS_S = (86_400, 3_600, 60, 1)
 ALLOWED = (
     "write a time such as 02:00, yesterday 02:00, 2026-11-15 02:00 or now;"
     " with an offset it is that instant: 2026-11-15T02:00:00Z"
@@ -24,16 +28,54 @@ _FORM = re.compile(
 )
 
 
-class Spoken(NamedTuple):
-    """A time as it was said."""
+def count(text: str) -> int:
+    return _whole(text, COUNT_MAX)
 
-    shown: datetime  # on the wall; aware where an offset was said
+
+def keep(text: str) -> int:
+    return _whole(text, KEEP_MAX)
+
+
+def _whole(text: str, most: int) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not 1 <= number <= most:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+    return number
+
+
+def instant(text: str) -> datetime:
+    try:
+        found = parse_instant(text, "time")
+    except UsageError as error:
+        raise ArgumentTypeError(str(error)) from None
+    if not YEARS[0] <= found.year <= YEARS[1]:
+        raise ArgumentTypeError(f"{text!r} is not between the years {YEARS[0]} and {YEARS[1]}")
+    return found
+
+
+def seconds(text: str) -> int:
+    """Parse `2h`, `90m`, `1h30m` or `30d`."""
+    match = _DURATION.fullmatch(text)
+    amounts = match.groups(default="0") if match else ()
+    total = sum(int(amount) * unit for amount, unit in zip(amounts, _UNITS_S, strict=False))
+    if not 1 <= total <= DURATION_MAX_S:
+        raise ArgumentTypeError(f"{text!r} is not a duration such as 2h, 90m, 1h30m or 30d")
+    return total
+
+
+class Spoken(NamedTuple):
+    """A time as the user wrote it."""
+
+    shown: datetime  # on the wall clock; aware where an offset was written
     has_day: bool
     has_seconds: bool
 
 
 def read_time(text: str, now: datetime) -> Spoken:
-    """What was said; `now` is what the wall clock in question shows, without an offset."""
+    """Parse `02:00`, `yesterday 02:00`, `2026-11-15 02:00`, `2026-11-15T02:00Z` or `now`.
+
+    A time without an offset is on the wall clock whose reading is `now` (naive).
+    """
     said = " ".join(text.lower().split())
     if said == "now":
         return Spoken(now.replace(second=0, microsecond=0), has_day=True, has_seconds=False)

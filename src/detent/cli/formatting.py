@@ -1,8 +1,17 @@
-"""Instants and durations in words: exact for programs, near for people.  Pure."""
+"""Formats what verbs print: instants, durations, wrapped and coloured lines, and the name of the user."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import shutil
+import socket
+import textwrap
 from datetime import datetime, tzinfo
+
+from detent.cli.tables import is_terminal
+
+WIDTH_LOW, WIDTH_MAX = 40, 110  # narrower or wider lines are hard to read
 
 _STEPS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _NOW_S = 1.0
@@ -31,7 +40,7 @@ def _rounded(seconds: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`12 ms`, `3.4 s`, `5 min 10 s`, `2 h 3 min`; nothing where it is not known."""
+    """`12 ms`, `3.4 s`, `5 min 10 s`, `2 h 3 min`; empty for None."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -45,7 +54,7 @@ def duration(seconds: float | None) -> str:
 
 
 def near(instant: datetime, now: datetime, zone: tzinfo | None = None) -> str:
-    """For a person who looks now: the time on the wall, with the day unless it is today's."""
+    """For people: the local time, with the date unless it is today."""
     shown, today = instant.astimezone(zone), now.astimezone(zone)
     day = "" if shown.date() == today.date() else f"{shown:%Y-%m-%d} "
     return f"{day}{shown:%H:%M:%S} ({relative(instant, now)})"
@@ -56,3 +65,32 @@ def moment(instant: datetime | None, now: datetime, *, for_person: bool) -> str:
     if instant is None:
         return ""
     return near(instant, now) if for_person else iso(instant) or ""
+
+
+def wrapped(text: str, first: str = "", indent: str = "") -> str:
+    """The text after `first`, wrapped to the terminal's width; whole where the output is a file or a pipe."""
+    if not is_terminal():
+        return first + text
+    return textwrap.fill(
+        text,
+        width=max(WIDTH_LOW, min(WIDTH_MAX, shutil.get_terminal_size().columns)),
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def coloured(text: str, colour: str) -> str:
+    """With colour codes on a terminal, unless NO_COLOR is set."""
+    codes = {"green": 32, "yellow": 33, "red": 31, "dim": 2, "bold": 1}
+    return f"\x1b[{codes[colour]}m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text
+
+
+def who() -> str:
+    """The user who gives the command, as `ana@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
