@@ -22,21 +22,24 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from detent import clock
+from detent.clock import StoreClock
 from detent.core.plan import run_id
 from detent.core.settle import report
 from detent.core.text import quote
-from detent.core.trust import CLAIM_MIN_S, margin_s
+from detent.core.trust import CLAIM_MIN_S, trusted_by
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.model import Ask, Claim, End, Fire, Grants, Outcome, Policy, Query, Verdict
+from detent.node.claim_session import ClaimSession, RenewalThread
+from detent.node.lives import instance_name
+from detent.runners.base import Lifeline
 from detent.runners.call_function import reason_of
 from detent.stores.base import Store
-from detent.trigger.keeper import Keeper
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 TTL_MAX_S = 86_400.0
 GOOD_S, SPARE_S = 60.0, 5.0  # so long one fire waits; and so long before, another takes its place
 LOOK_S = 0.5  # between two asks, should the store's bell be lost
-RELEASE_S, RETRY_S = 5.0, 0.2  # how long the store is told that a lock is free, and how often
+RELEASE_S = 5.0  # how long a release is tried while the store is away
 TIDY_EVERY, TIDY_MAX = 100, 50
 ALLOWED = "letters, digits and _ . : -, a letter or digit first, 100 characters at most"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
@@ -69,50 +72,40 @@ class Terms(NamedTuple):
     on_loss: Callable[[], object] | None
 
 
-class Held:
-    """A lock that we have, as far as we know."""
+class Held(Lifeline):
+    """A lock that this process holds."""
 
-    def __init__(self, name: str, claim: Claim, sent: float, tell: Callable[[], object]) -> None:
+    def __init__(self, name: str, claim: Claim, sent: float, on_loss: Callable[[], object]) -> None:
+        super().__init__(trusted_by(sent, claim.ttl_s))
         self.name, self.fence = name, claim.fence
-        self._tell, self._margin_s = tell, margin_s(claim.ttl_s)
-        self._trusted_by = sent + claim.ttl_s - self._margin_s
-        self._lost, self._over = threading.Event(), threading.Event()
+        self._on_loss, self._over = on_loss, threading.Event()
         threading.Thread(target=self._watch, name=f"detent-lock-{name}", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
-        """Was there a moment at which another may have had it?"""
-        return self._lost.is_set() or clock.boottime() >= self._trusted_by
+        """Was there a moment at which another process may have had it?"""
+        return self.ended(clock.boottime()) is not None
 
     def check(self) -> None:
         """Raise `LockLost` where it is lost: before what must not be done twice."""
         if self.is_lost:
             raise LockLost(f"the lock {quote(self.name)} could not be kept: another may have it")
 
-    def extend(self, trusted_by: float) -> None:
-        if not self.is_lost:
-            self._trusted_by = max(self._trusted_by, trusted_by)
-
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        """The store says that it is no longer ours."""
-        self._lose()
+        """The store says that the claim is no longer ours."""
+        super().stop(why, kill_after_s)
+        self._over.set()
 
     def end(self) -> None:
-        if not self.is_lost:
-            self._over.set()
+        """Stop watching: the lock is released."""
+        self._over.set()
 
     def _watch(self) -> None:
-        """The store may be away, and whoever asks it with it: here only the clock counts."""
-        while not self._over.wait(max(0.0, self._trusted_by - clock.boottime())):
-            if clock.boottime() >= self._trusted_by:
-                return self._lose()
-        return None
-
-    def _lose(self) -> None:
-        if not self._over.is_set() and not self._lost.is_set():
-            self._lost.set()
-            self._over.set()
-            self._tell()
+        """Call `on_loss` when trust ends.  This thread does not wait for the store: that may be away."""
+        while not self._over.wait(max(0.0, self.trusted_by - clock.boottime())) and not self.is_lost:
+            pass
+        if self.is_lost:
+            self._on_loss()
 
 
 class Lock:
@@ -227,30 +220,24 @@ def _call(on_loss: Callable[[], object]) -> None:
 
 
 class _Entered:
-    def __init__(self, store: Store, claim: Claim, held: Held) -> None:
-        self._store, self._claim, self.held = store, claim, held
+    def __init__(self, session: ClaimSession, claim: Claim, held: Held) -> None:
+        self._session, self._claim, self.held = session, claim, held
         self._pid, self._began = os.getpid(), clock.monotonic()
-        self._keeper = Keeper(store, claim, held, margin_s(claim.ttl_s), claim.ttl_s / 6)
+        self._renewal = RenewalThread(session.store, claim, held)
 
     def leave(self, error: BaseException | None = None) -> None:
         if os.getpid() != self._pid:
             return  # in a fork: it is its parent's
-        self._keeper.close()
+        self._renewal.close()
         self.held.end()
         outcome = Outcome("failed", reason_of(error)) if error else Outcome("succeeded")
         took_s = clock.monotonic() - self._began
         told = report(self._claim, Verdict(outcome), End(outcome, took_s=took_s), self._claim.expires_at)
-        give_up_at = clock.boottime() + RELEASE_S
-        while True:
-            try:
-                self._store.finish([told])
-                return
-            except StoreUnavailable as away:
-                if self.held.is_lost or clock.boottime() >= give_up_at:
-                    name, ttl_s = self.held.name, self._claim.ttl_s
-                    log.warning("the lock %s is free in %g s only: %s", name, ttl_s, away)
-                    return
-                threading.Event().wait(RETRY_S)
+        try:
+            self._session.finish(told, min(self.held.trusted_by, clock.boottime() + RELEASE_S))
+        except StoreUnavailable as away:
+            name, ttl_s = self.held.name, self._claim.ttl_s
+            log.warning("the lock %s was not released, and is free in %g s: %s", name, ttl_s, away)
 
 
 def _enter(app: Detent, name: str, terms: Terms, wish: _Wish) -> _Entered:
@@ -261,18 +248,16 @@ def _enter(app: Detent, name: str, terms: Terms, wish: _Wish) -> _Entered:
         waited = f"it was waited for {terms.timeout_s or 0:g} s"
         raise LockTimeout(f"the lock {quote(name)} of {app.name} is held by another: {waited}")
     claim, sent = granted
-    return _Entered(asker.store, claim, Held(name, claim, sent, partial(wish.tell, terms.on_loss)))
+    return _Entered(asker.session, claim, Held(name, claim, sent, partial(wish.tell, terms.on_loss)))
 
 
 class _Asker:
     """This process, as a store knows those who ask."""
 
     def __init__(self, app: str, store: Store) -> None:
-        self.store, self._app, self._lock = store, app, threading.Lock()
-        host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
-        self._life = f"{host}.lock-{secrets.token_hex(4)}"
-        self._asks = self._waits = 0
-        self._ahead_s: float | None = None  # the store's clock less ours
+        self.store, self._app, self._waits = store, app, 0
+        ask = Ask(app, instance_name(socket.gethostname(), "lock"), number=0, hooks=0)
+        self.session = ClaimSession(store, ask, StoreClock())
 
     def wait(self, name: str, terms: Terms, given_up: threading.Event) -> tuple[Claim, float] | None:
         """The claim, and when it was asked for; None: nobody wants it any longer."""
@@ -281,7 +266,8 @@ class _Asker:
         self._waits += 1
         left_by_others = self._left_by_others(fire) if self._waits % TIDY_EVERY == 1 else ()
         while True:
-            sent, grants = clock.boottime(), self._ask((fire.queue, *left_by_others))
+            ask = self.session.ask._replace(queues=(fire.queue, *left_by_others))
+            grants, sent, _ = self.session.claim(ask)
             own = self._settle(grants, fire)
             if own and not own.sentence:
                 return own, sent
@@ -299,10 +285,10 @@ class _Asker:
 
     def _put(self, name: str, ttl_s: float) -> tuple[Fire, float]:
         """A fire of our own, and until when it may wait."""
-        if self._ahead_s is None:
-            self._learn(self.store.look(self._app).now)
+        if self.session.clock.age_s > GOOD_S:
+            self.session.clock.learn(self.store.look(self._app).now)
         good_until = clock.boottime() + GOOD_S - SPARE_S
-        now, token = clock.instant(clock.boottime() + (self._ahead_s or 0.0)), secrets.token_hex(8)
+        now, token = self.session.clock.now(), secrets.token_hex(8)
         job = f"{self._app}.lock-{name}"
         key = f"{job}#{token}"
         fire = Fire(
@@ -318,18 +304,6 @@ class _Asker:
         )
         self.store.put([fire])
         return fire, good_until
-
-    def _ask(self, queues: tuple[str, ...]) -> Grants:
-        with self._lock:
-            self._asks += 1
-            number = self._asks
-        ask = Ask(app=self._app, node=self._life, number=number, limit=1, queues=queues, hooks=0)
-        grants = self.store.claim(ask)
-        self._learn(grants.now)
-        return grants
-
-    def _learn(self, now: datetime) -> None:
-        self._ahead_s = now.timestamp() - clock.boottime()
 
     def _settle(self, grants: Grants, fire: Fire) -> Claim | None:
         """Ours; what may not run is settled as its sentence says."""

@@ -15,7 +15,7 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-from detent.clock import instant
+from detent.clock import StoreClock, instant
 from detent.core.after import Followers
 from detent.core.manifest import Manifest
 from detent.core.messages import Task
@@ -24,6 +24,7 @@ from detent.core.schedules import parse_instant
 from detent.core.settle import report, settle
 from detent.errors import UsageError
 from detent.model import Ask, Call, Claim, Command, End, Job, Kind, Outcome, Push
+from detent.node.claim_session import ClaimSession
 from detent.runners.call import SUCCEEDED, keeps_result, outcome_of, previous_success
 from detent.runners.call_fire import fire_of
 from detent.runners.call_function import UNKEPT, CannotCall, bind, exit_status, find, reason_of, returned
@@ -84,7 +85,7 @@ class Fired(NamedTuple):
 class Rehearsal:
     def __init__(self, manifest: Manifest, clock: FakeClock | None = None) -> None:
         self._manifest, self._clock = manifest, clock or FakeClock()
-        self._asks, self._followers = 0, Followers(manifest.jobs)
+        self._followers = Followers(manifest.jobs)
 
     def fire_due(self, at: Moment, since: Moment | None = None) -> list[Fired]:
         until = moment(at)
@@ -114,16 +115,15 @@ class Rehearsal:
         store = MemoryStore(self._clock.wall, self._clock.monotonic)
         fire = fire_at(job, due_at)._replace(origin="manual", start_by=None)  # late or not, it is rehearsed
         store.put([fire])
+        ask = Ask(self._manifest.app, LIFE, number=0, queues=(job.queue,))
+        session = ClaimSession(store, ask, StoreClock(self._clock.monotonic))
         while True:
-            self._asks += 1
-            ask = Ask(self._manifest.app, LIFE, self._asks, queues=(job.queue,))
-            (claim,) = store.claim(ask).claims
+            (claim,) = session.claim().grants.claims
             if not isinstance(job.work, Call):
                 raise UsageError(f"{job.name} is no function: only those are rehearsed")
             end, error = attempt(job.work, claim)
             verdict = settle(end, claim, Random(0))
-            told = report(claim, verdict, end, self._clock.now())._replace(follow=())
-            store.finish([told])
+            session.finish(report(claim, verdict, end, self._clock.now())._replace(follow=()))
             if verdict.again_in_s is None:
                 result = json.loads(end.result) if end.result else None
                 name = job.name.partition(".")[2]

@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from app_world import World
 from tests.e2e.fleet import PATIENCE_S, wait_for
+from tests.stores.proxy import Proxy
 from tests.stores.redis_server import RedisServer
 
 from detent import Detent, LockLost, LockTimeout, UsageError
@@ -137,6 +138,20 @@ def test_a_holder_whose_store_is_away_is_told_before_another_can_have_it(tmp_pat
         wait_for(lambda: told, what="the loss")
     assert told[0] - began < 3  # so long it is ours, whatever the store does
     assert len(told) == 1
+
+
+def test_a_lock_whose_grant_is_lost_on_the_way_is_entered_all_the_same(
+    app_redis: RedisServer, name: str
+) -> None:
+    way = Proxy(app_redis.port)
+    app = Detent("locky", store=way.url)
+    with closing(way):
+        with app.lock(name):
+            pass
+        way.lose(to=b"\r\nclaim\r\n")
+        with app.lock(name, timeout=0):
+            assert way.lost == 1
+        assert kinds_of(app, name) == ["succeeded", "succeeded"]
 
 
 # On a loop.

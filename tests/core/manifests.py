@@ -42,9 +42,7 @@ def commands() -> st.SearchStrategy[dict[str, Any]]:
         {"url": st.just("http://h/hook")},
         {"headers": st.just({"B": "2", "a": "1"}), "body": st.sampled_from(["", '{"text": "{{fire}}"}'])},
     )
-    hook = st.one_of(
-        st.just("http://h/hook"), st.just("echo $JOB"), st.just(["notify", "--now"]), webhook
-    )
+    hook = st.one_of(st.just("http://h/hook"), st.just("echo $JOB"), st.just(["notify", "--now"]), webhook)
     words = st.lists(DOLLARS, min_size=1, max_size=3).filter(lambda words: words[0] != "")
     return some(
         {"command": st.one_of(DOLLARS.filter(bool), words)},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detent.core.manifest import Machine, Manifest, check_machine, check_manifest, for_host, jobs_on
-from detent.core.manifest_rules import time_away
+from detent.core.trust import time_away_s
 from detent.model import Call, Command, Job, Policy, Request, Retries
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -255,8 +255,8 @@ def test_what_is_allowed_but_hardly_meant_is_warned_about(
 
 
 def test_the_default_claim_bears_a_store_that_is_away_for_fifteen_seconds() -> None:
-    assert time_away(claim_s=30, kill_after_s=10) == pytest.approx(17)
-    assert time_away(claim_s=26, kill_after_s=10) < 15
+    assert time_away_s(ttl_s=30, kill_after_s=10) == pytest.approx(17)
+    assert time_away_s(ttl_s=26, kill_after_s=10) < 15
     assert load({"command": "x", "kill_after_seconds": 60}).warnings == ()
 
 

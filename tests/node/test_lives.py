@@ -1,5 +1,6 @@
 """The proof that a life is over: real processes, real locks."""
 
+import re
 import signal
 import stat
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import UsageError
-from detent.node.lives import LANES, Graveyard, Life
+from detent.node.lives import LANES, Graveyard, Life, instance_name
 
 LIVE = """
 import sys, signal
@@ -54,6 +55,21 @@ def test_only_one_takes_a_dead_life_over(tmp_path: Path) -> None:
     first.close()
     assert second.find() == [name], "the first went away before it had buried it"
     second.close()
+
+
+@pytest.mark.parametrize(
+    ("node_id", "kind", "pattern"),
+    [
+        ("web-1", "", r"web-1\.[0-9a-f]{8}"),
+        ("web 1/ä.lan", "", r"web-1-lan\.[0-9a-f]{8}"),
+        ("web-1", "lock", r"web-1\.lock-[0-9a-f]{8}"),
+        ("w" * 99, "hand", r"w{60}\.hand-[0-9a-f]{8}"),
+    ],
+)
+def test_the_name_of_an_instance_is_new_and_fits_a_path(node_id: str, kind: str, pattern: str) -> None:
+    names = {instance_name(node_id, kind) for _ in range(20)}
+    assert len(names) == 20
+    assert all(re.fullmatch(pattern, name) for name in names)
 
 
 def test_a_life_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from detent.core.canonical import without_password
 from detent.core.fingerprint import fingerprint
 from detent.core.lint_work import lint_secrets
 from detent.core.manifest import Manifest
-from detent.core.manifest_rules import AWAY_S, time_away
+from detent.core.manifest_rules import AWAY_S
 from detent.core.text import listed, plural, quote
+from detent.core.trust import time_away_s
 from detent.errors import DetentError, UsageError
 from detent.files import STDIN
 from detent.foreign_files import files_behind, read_source
@@ -165,7 +166,7 @@ def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:
         consequence = "nobody can end them alone: one that hangs keeps its lane, and ends with its node"
         advice = "use `isolation: process`, the default, where you can"
         yield Diagnosis("in-process calls", "weak", _named(bound), consequence, advice)
-    brief = [job.name for job in jobs if time_away(job.policy.claim_s, _kill_after_s(job)) < AWAY_S]
+    brief = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < AWAY_S]
     if brief:
         consequence = f"a store that is away for less than {AWAY_S} s already ends their work"
         yield Diagnosis("claims", "weak", _named(brief), consequence, "write `claim_seconds: 30`, or more")

@@ -14,7 +14,7 @@ from detent.core.fields import HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
 from detent.core.findings import Findings
 from detent.core.shapes import BAD, Record
 from detent.core.text import listed
-from detent.core.trust import margin_s
+from detent.core.trust import time_away_s
 
 AWAY_S = 15  # a store that is away for so long ends no work
 CLAIM_S = 30
@@ -171,7 +171,7 @@ def _check_claim(job: Fields, path: str, findings: Findings) -> None:
     kill_after_s = job.get("kill_after_seconds", KILL_AFTER_S)
     if claim_s is BAD or kill_after_s is BAD:
         return
-    left_s = time_away(claim_s, kill_after_s)
+    left_s = time_away_s(claim_s, kill_after_s)
     if left_s < AWAY_S:
         findings.warning(
             f"{path}/policy/claim_seconds",
@@ -179,11 +179,6 @@ def _check_claim(job: Fields, path: str, findings: Findings) -> None:
             f" {AWAY_S} s are advised, which {CLAIM_S} gives",
             "short-claim",
         )
-
-
-def time_away(claim_s: float, kill_after_s: float) -> float:
-    """For how long a store may be away without ending work (DESIGN: margin, SIGTERM, renewal)."""
-    return claim_s - margin_s(claim_s) - min(kill_after_s, claim_s / 6) - claim_s / 6
 
 
 def hooks_of(job: Fields) -> list[tuple[str, Any]]:

@@ -31,9 +31,11 @@ from typing import Any, NamedTuple, Protocol
 
 from detent import clock
 from detent.core.adoption import Identity, Stranger
+from detent.core.plan import HOOK_POLICY
 from detent.core.reconcile import Change, Found, Resource
 from detent.core.spec import Spec
 from detent.core.text import quote
+from detent.core.trust import AFTER_TIMEOUT_S, lane_wait_s
 from detent.errors import HostError, UsageError
 from detent.model import Command, Policy
 
@@ -42,8 +44,6 @@ HISTORY = "history.jsonl"
 BACKUPS_MAX = 20  # of each place; the oldest go first
 HISTORY_MAX = 10_000  # lines that are read back
 AHEAD_S = 60  # a trigger may wait so long for an instant that is near
-CLAIM_SPARE_S = 30  # what a claim has beyond the timeout
-HOOK_S = 30
 
 _RELATIVE = re.compile(r"(^|\s)\.\.?/")
 _TRIGGER = re.compile(
@@ -162,9 +162,9 @@ def longest_s(policy: Policy) -> int:
     """After so long a trigger has ended, whatever its attempts and hooks did."""
     attempts = policy.retries.max_attempts
     waits = policy.retries.max_s * (1 + policy.retries.jitter) * (attempts - 1)
-    for_lane = max(5.0, policy.timeout_s / 2)
-    hooks = HOOK_S * (len(policy.hooks) + 1)
-    return ceil(AHEAD_S + for_lane + attempts * (policy.timeout_s + CLAIM_SPARE_S) + waits + hooks)
+    hooks = HOOK_POLICY.timeout_s * (len(policy.hooks) + 1)
+    runs = attempts * (policy.timeout_s + AFTER_TIMEOUT_S)
+    return ceil(AHEAD_S + lane_wait_s(policy.timeout_s) + runs + waits + hooks)
 
 
 # What hosts on this machine share.

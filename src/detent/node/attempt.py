@@ -14,7 +14,7 @@ from random import Random
 from typing import Protocol
 
 from detent.core.settle import give_back, held_back, settle
-from detent.core.trust import margin_s
+from detent.core.trust import renew_s, trusted_by
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
 
 
@@ -61,11 +61,11 @@ class Holding:
 
     @property
     def trusted_by(self) -> float:
-        return self.renewed + self.claim.ttl_s - margin_s(self.claim.ttl_s)
+        return trusted_by(self.renewed, self.claim.ttl_s)
 
     @property
     def renew_at(self) -> float:
-        return self.renewed + self.claim.ttl_s / 6
+        return self.renewed + renew_s(self.claim.ttl_s)
 
     def renew(self, sent: float) -> None:
         self.renewed = max(self.renewed, sent)

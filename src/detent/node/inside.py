@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from detent import clock
+from detent.core.trust import term_by
 from detent.model import Call, Claim, Command, End, Outcome
 from detent.node.attempt import Went
 from detent.node.members import Parting
@@ -100,7 +101,6 @@ class Guarded(Work):
     def __init__(self, house: House, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> None:
         super().__init__(house.processes, spec, trusted_by)
         self.function, self._house, self._claim, self._call = call.function, house, claim, call
-        self._early_s = min(call.kill_after_s, claim.ttl_s / 6)
         self.inside = Inside(call, partial(_fire_of, claim), keeps=keeps_result(claim))
 
     def new_future(self) -> asyncio.Future[Went]:
@@ -172,8 +172,8 @@ class Guarded(Work):
 
     @property
     def distrust_at(self) -> float:
-        """As a process would be sent SIGTERM."""
-        return self.trusted_by - self._early_s
+        """When a process would get SIGTERM."""
+        return term_by(self.trusted_by, self._claim.ttl_s, self._call.kill_after_s)
 
     def distrust(self) -> None:
         """What can be cancelled, or is not begun, spares the node."""

@@ -30,7 +30,7 @@ class Life:
 
     def __init__(self, directory: str | os.PathLike[str], node_id: str) -> None:
         self.directory = os.fspath(directory)
-        self.name = f"{_plain(node_id)[:60]}.{os.urandom(4).hex()}"
+        self.name = instance_name(node_id)
         self.outputs, self.lanes = f"{self.directory}/{self.name}", f"{self.directory}/{LANES}"
         self._lock = self.outputs + SUFFIX
         self.lock_fd = -1
@@ -61,8 +61,13 @@ class Life:
         os.close(self.lock_fd)
 
 
+def instance_name(node_id: str, kind: str = "") -> str:
+    """A new name for a process that claims: `host.1a2b3c4d`, or `host.lock-1a2b3c4d` for one of a kind."""
+    return f"{_plain(node_id)[:60]}.{kind and kind + '-'}{os.urandom(4).hex()}"
+
+
 def _plain(node_id: str) -> str:
-    """With a hyphen for whatever could mean something to a path or a shell."""
+    """Returns it with a hyphen in place of each character that a path or a shell could interpret."""
     kept = "".join(letter if letter in _LETTERS else " " for letter in node_id)
     while "  " in kept:
         kept = kept.replace("  ", " ")

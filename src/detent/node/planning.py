@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
-from detent.clock import instant
+from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
 from detent.model import Chart, Fire, Job, Note, Plan
 from detent.node.attempt import is_in_doubt
@@ -23,7 +23,6 @@ from detent.node.recollection import Recollection
 from detent.node.timeline import Timeline, in_force
 from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
 
-SAME_S = 0.001
 RING_READ_S = 1.0  # at most this often, a wake-up makes a node look for a deploy
 NAMES_MAX = 10  # jobs that an event names
 
@@ -33,8 +32,7 @@ class Planning:
         self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
         self.timeline = Timeline(pace.ahead_s)
         self._adopted = False
-        self._ahead_of_us_s = 0.0  # the store's clock less ours, never too much
-        self._reckoned_at, self._reckoned = -math.inf, instant(0.0)  # when, and the store's now of then
+        self._store_clock = StoreClock(edges.monotonic)
         self._read_at = 0.0  # when the request for the newest chart was sent
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
@@ -150,15 +148,10 @@ class Planning:
         return self.timeline.plans(self.jobs, self.store_now())
 
     def _learn(self, now: datetime) -> None:
-        self._ahead_of_us_s = now.timestamp() - self.edges.monotonic()
-        self._reckoned_at = -math.inf
+        self._store_clock.learn(now)
 
     def store_now(self) -> datetime:
-        """To a millisecond: it is asked for several times for each of thousands of fires."""
-        at = self.edges.monotonic()
-        if not 0 <= at - self._reckoned_at < SAME_S:
-            self._reckoned_at, self._reckoned = at, instant(at + self._ahead_of_us_s)
-        return self._reckoned
+        return self._store_clock.now()
 
     async def _definition(self, fire: Fire, granted: float) -> Job | None:
         """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer

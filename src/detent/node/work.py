@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from detent.core.trust import margin_s
+from detent.core.trust import overdue_at, term_by
 from detent.model import End, Outcome
 from detent.node.attempt import Went
 from detent.runners.call import CallSpec, GuardSpec, outcome_of
@@ -45,12 +45,11 @@ class Work:
 
     @property
     def overdue_at(self) -> float:
-        """By then the warden has ended it, if it can; and nobody else can have its claim yet."""
-        return self.trusted_by + margin_s(self.spec.ttl_s) / 5
+        return overdue_at(self.trusted_by, self.spec.ttl_s)
 
     @property
     def term_by(self) -> float:
-        return self.trusted_by - min(self.spec.kill_after_s, self.spec.ttl_s / 6)
+        return term_by(self.trusted_by, self.spec.ttl_s, self.spec.kill_after_s)
 
     def begun(self) -> None:
         """The warden has started it, or guards it."""

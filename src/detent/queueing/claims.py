@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Sequence
 from operator import attrgetter
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from detent import clock
+from detent.clock import StoreClock
 from detent.core.envelope import Refusal
 from detent.core.secrets import Secret
 from detent.core.settle import admit, give_back, refuse, report
-from detent.errors import StoreUnavailable
-from detent.model import Ask, Call, Claim, End, Grants, Report, Verdict
+from detent.model import Ask, Call, Claim, End, Report, Verdict
+from detent.node.claim_session import ClaimSession
 from detent.node.desk import Desk
+from detent.node.lives import instance_name
 from detent.observe.secrecy import masked
 
 if TYPE_CHECKING:
     from detent.app import Detent
-
-T = TypeVar("T")
 
 
 class Granted(NamedTuple):
@@ -45,20 +41,11 @@ class Taken(NamedTuple):
     verdicts: list[Verdict | None]  # that stand, of what was reported with the ask; None: another has it
 
 
-class _Asker(threading.local):
-    """Whom the store knows a thread by.  A store ignores an ask that arrives after a newer one of the same
-    life, so threads share no life, and neither do processes after a fork."""
+class _Own(threading.local):
+    """The session of one thread: a store ignores an ask that a newer one of the same instance overtook."""
 
-    pid, life = 0, ""
-    numbers = count(1)
-
-    def next_ask(self) -> tuple[str, int]:
-        """The life, and the number of its next ask."""
-        if self.pid != os.getpid():
-            host = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname())[:50]
-            self.pid, self.life = os.getpid(), f"{host}.hand-{secrets.token_hex(4)}"
-            self.numbers = count(1)
-        return self.life, next(self.numbers)
+    pid = 0
+    session: ClaimSession | None = None
 
 
 class Claims:
@@ -66,7 +53,7 @@ class Claims:
 
     def __init__(self, app: Detent) -> None:
         self._app, self.rng = app, Random()
-        self._asker = _Asker()
+        self._own = _Own()
         self._unknown: set[str] = set()  # tasks, as app.task, that messages asked for and the app lacks
         self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
 
@@ -75,8 +62,9 @@ class Claims:
     ) -> Taken:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
-        desk, sent = self._desk(), clock.boottime()
-        verdicts, grants = self._ask(queues, limit, ttl_s, reports)
+        desk, session, without = self._desk(), self._session(), tuple(sorted(self._unknown))
+        ask = session.ask._replace(queues=tuple(queues), limit=limit, ttl_s=ttl_s, without=without)
+        grants, sent, verdicts = session.claim(ask, reports)
         taken = Taken([], [], grants.next_in_s, verdicts)
         for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
@@ -103,8 +91,7 @@ class Claims:
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""
-        reports = [self.report(claim, verdict, end)]
-        return repeated(lambda: self._app.open_store().finish(reports))[0]
+        return self._session().finish(self.report(claim, verdict, end))
 
     def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
         """What the store is to be told, with what follows."""
@@ -122,29 +109,10 @@ class Claims:
             self._unknown.clear()
         return self._made
 
-    def _ask(
-        self, queues: Sequence[str], limit: int, ttl_s: float, reports: Sequence[Report]
-    ) -> tuple[list[Verdict | None], Grants]:
-        """One call of the store."""
-        store, (life, number) = self._app.open_store(), self._asker.next_ask()
-        ask = Ask(
-            app=self._app.name,
-            node=life,
-            number=number,
-            limit=limit,
-            queues=tuple(queues),
-            ttl_s=ttl_s,
-            without=tuple(sorted(self._unknown)),
-            hooks=0,
-        )
-        if reports:
-            return repeated(lambda: store.finish_and_claim(reports, ask))
-        return [], repeated(lambda: store.claim(ask))
-
-
-def repeated(call: Callable[[], T]) -> T:
-    """Once more where the store did not answer: it may have done it, and says then what it said."""
-    try:
-        return call()
-    except StoreUnavailable:
-        return call()
+    def _session(self) -> ClaimSession:
+        """That of this thread.  A fork, or another store, gets a new one."""
+        own, store = self._own, self._app.open_store()
+        if own.session is None or own.session.store is not store or own.pid != os.getpid():
+            ask = Ask(self._app.name, instance_name(socket.gethostname(), "hand"), number=0, hooks=0)
+            own.pid, own.session = os.getpid(), ClaimSession(store, ask, StoreClock())
+        return own.session

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 from detent import clock
 from detent.core.settle import settle
 from detent.core.text import quote
-from detent.core.trust import margin_s
+from detent.core.trust import trusted_by
 from detent.errors import DetentError, UsageError
 from detent.model import End, Outcome, Report, Verdict
+from detent.node.claim_session import RenewalThread
 from detent.queueing.claims import Claims, Granted
+from detent.runners.base import Lifeline
 from detent.runners.call_function import exit_status, reason_of, returned
-from detent.trigger.keeper import Keeper
 
 if TYPE_CHECKING:
     from detent.stores.base import Store
@@ -40,9 +41,8 @@ class Delivery:
         self._claims, self._store, self._granted = claims, store, granted
         claim = granted.claim
         self._claim, self._began = claim, clock.monotonic()
-        self._trusted_by = granted.sent + claim.ttl_s - margin_s(claim.ttl_s)
-        self._told: Outcome | None = None  # to stop, and why
-        self._keeper: Keeper | None = None
+        self._lifeline = Lifeline(trusted_by(granted.sent, claim.ttl_s))
+        self._renewal: RenewalThread | None = None
         self._answer = ""
         self.key, self.fence, self.attempt = claim.fire.key, claim.fence, claim.attempt
         self.run_id, self.queue = claim.fire.run_id, claim.fire.queue
@@ -88,9 +88,9 @@ class Delivery:
         sent = clock.boottime()
         told = self._store.renew([self._claim])[0]
         if told is None:
-            self.extend(sent + self._claim.ttl_s - margin_s(self._claim.ttl_s))
+            self._lifeline.extend(trusted_by(sent, self._claim.ttl_s))
             return
-        self._told = told
+        self._lifeline.stop(told)
         raise ClaimLost(
             f"{self.key} is not ours any more: {told.kind}{': ' + told.reason if told.reason else ''}"
         )
@@ -100,7 +100,11 @@ class Delivery:
         """Was it told to stop, or may another have it by now?"""
         if self._answer:
             return self._answer == _LOST
-        return self._told is not None or clock.boottime() >= self._trusted_by
+        return self._ended is not None
+
+    @property
+    def _ended(self) -> Outcome | None:
+        return self._lifeline.ended(clock.boottime())
 
     # For who answers it together with the next ask.
 
@@ -113,18 +117,9 @@ class Delivery:
         self._answer = answer if stands else _LOST
         self._close()
 
-    # For who keeps it.
-
-    def extend(self, trusted_by: float) -> None:
-        self._trusted_by = max(self._trusted_by, trusted_by)
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self._told = why
-
     def __enter__(self) -> Self:
         self._refuse_answered("entered")
-        ttl_s = self._claim.ttl_s
-        self._keeper = Keeper(self._store, self._claim, self, margin_s(ttl_s), ttl_s / 6)
+        self._renewal = RenewalThread(self._store, self._claim, self._lifeline)
         return self
 
     def __exit__(
@@ -133,8 +128,8 @@ class Delivery:
         self._close()
         if self._answer:
             return
-        if self._told and self._told.kind != "lost":  # somebody cancelled it
-            self._finish("stopped", Verdict(self._told))
+        if (stopped := self._ended) and stopped.kind != "lost":  # it was cancelled
+            self._finish("stopped", Verdict(stopped))
         elif error is None:
             self.ack()
         else:
@@ -158,8 +153,8 @@ class Delivery:
             self._refuse_answered(answer)
 
     def _close(self) -> None:
-        if self._keeper:
-            self._keeper.close()
+        if self._renewal:
+            self._renewal.close()
 
     def _refuse_answered(self, wanted: str) -> None:
         if self._answer == _LOST:

@@ -48,7 +48,7 @@ class Post:
 
     def __init__(self, app: Detent) -> None:
         self._app = app
-        self._asked_at, self._ahead_s = float("-inf"), 0.0  # the store's wall clock less our monotonic one
+        self._clock = clock.StoreClock()
         self._resolved_at, self._secrets = float("-inf"), tuple[Secret, ...]()
 
     def push(self, task: Task, texts: Sequence[str], pushed: Pushed) -> list[Handle[Any]]:
@@ -78,21 +78,13 @@ class Post:
         """By the store's clock, reckoned."""
         if isinstance(self._app.open_store(), MemoryStore):  # its clock may be a fake one
             return self.asked_now()
-        if clock.monotonic() - self._asked_at > AGAIN_S:
-            looks = [self._look(), self._look()]  # the first may have had to connect
-            _, self._ahead_s = min(looks)
-            self._asked_at = clock.monotonic()
-        return clock.instant(clock.monotonic() + self._ahead_s)
+        if self._clock.age_s > AGAIN_S:
+            self._clock.learn(self.asked_now())
+        return self._clock.now()
 
     def asked_now(self) -> datetime:
         """By the store's clock, for whoever compares it with what the store says."""
         return self._app.open_store().advance(self._app.name, ()).now
-
-    def _look(self) -> tuple[float, float]:
-        """How long it took to ask, and how far the store's clock is ahead of our monotonic one."""
-        before = clock.monotonic()
-        told, after = self.asked_now().timestamp(), clock.monotonic()
-        return after - before, told - (before + after) / 2
 
     def secrets(self) -> tuple[Secret, ...]:
         if clock.monotonic() - self._resolved_at > AGAIN_S:

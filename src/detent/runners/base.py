@@ -33,8 +33,8 @@ class Lifeline:
         with self._lock:
             self._trusted_by = max(self._trusted_by, trusted_by)
 
-    def stop(self, why: Outcome) -> None:
-        """End the attempt, with this outcome."""
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        """End the attempt, with this outcome.  There is no process to kill."""
         with self._lock:
             self._why = self._why or why
 

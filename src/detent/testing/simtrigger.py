@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 from detent.clock import instant
+from detent.core.trust import renew_s, trusted_by
 from detent.errors import StoreUnavailable
 from detent.model import Claim, End, Fire, Job, Work
 from detent.testing.sim import APP, Sim
@@ -25,7 +26,7 @@ from detent.trigger.claims import Claims, Edges
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
 from detent.trigger.trigger import Given, Trigger
-from detent.trigger.work import TooLate, Works, margin_of
+from detent.trigger.work import TooLate, Works
 
 HOSTS = 2
 FIRST_S = 60.0  # by then nodes have adopted the jobs
@@ -140,15 +141,14 @@ class SimWorks:
     def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
         if claim.fire.job != self._job.name:
             self._sim.witness.fail(f"the command of {self._job.name} was run as {claim.fire.key}")
-        margin_s = margin_of(claim)
-        running = self._warden.start(work, claim, sent + claim.ttl_s - margin_s)
+        running = self._warden.start(work, claim, trusted_by(sent, claim.ttl_s))
         while not running.gone.done():
-            self._turns.wait_for(_first(running.gone, min(claim.ttl_s / 6, LOOK_S)))
+            self._turns.wait_for(_first(running.gone, min(renew_s(claim.ttl_s), LOOK_S)))
             if not running.gone.done():
                 sent = self._sim.loop.time()
                 stop = self._store.renew([claim])[0]
                 if stop is None or stop.kind != "lost":
-                    running.extend(sent + claim.ttl_s - margin_s)
+                    running.extend(trusted_by(sent, claim.ttl_s))
                 if stop:
                     running.stop(stop)
         end = running.gone.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from detent.core.trust import notice_s
 from detent.model import Claim, End, Outcome, Work
 from detent.node.attempt import Went
 from detent.testing.virtual import VirtualLoop
@@ -22,7 +23,7 @@ class SimRunning:
         self.claim, self.loop, self.rng, self.witness = claim, warden.loop, warden.rng, warden.witness
         self.gone: asyncio.Future[Went] = self.loop.create_future()
         self.trusted_by, self.ending, self.alive = trusted_by, False, False
-        self.term_s = min(KILL_AFTER_S, claim.ttl_s / 6)
+        self.term_s = notice_s(claim.ttl_s, KILL_AFTER_S)
         self.told: Outcome | None = None  # to stop, before it has begun
         self.timers: list[asyncio.TimerHandle] = []
 

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from detent.clock import instant
+from detent.clock import StoreClock
+from detent.core.plan import HOOK_POLICY
 from detent.core.settle import admit, give_back, held_back, report, settle
+from detent.core.trust import trigger_ttl_s
 from detent.errors import StoreUnavailable
 from detent.events import Emit
 from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
+from detent.node.claim_session import ClaimSession
 from detent.node.telling import Telling, fields_of
 from detent.stores.base import Store, app_of, is_hook
 from detent.trigger.ending import NO_SECRET, holder_of, is_contention
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
-from detent.trigger.work import AFTER_TIMEOUT_S, Held, TooLate, Works, signalled, ttl_of
+from detent.trigger.work import Held, TooLate, Works, signalled
 
 if TYPE_CHECKING:
     from random import Random
 
-RETRY_S = 0.5  # between two tries to tell the store how it ended
 PRUNE_EVERY = 50  # claims of an app
 UNSTARTED_MAX = 5  # claims in a row that came too late to start anything
-HOOK_TTL_S = 30.0 + AFTER_TIMEOUT_S
 QUEUE = "trigger/"  # and the fire's key
 
 
@@ -49,18 +49,12 @@ class Claims:
         self._job, self._scope, self._edges = job, scope, edges
         self._store, self._works = edges.store, edges.works
         self.presence, self.signals, self.emit = edges.presence, edges.signals, edges.emit
-        self.boottime = edges.boottime
         self._tell, self._chance = Telling(edges.emit), cast("Random", Chance())
-        self._ahead_of_us_s = 0.0  # the store's clock less ours
-        self._asks, self._sent, self._fence = 0, 0.0, 0
+        self.clock = StoreClock(edges.boottime)
+        ask = Ask(app_of(job.name), edges.presence.name, number=0)
+        self._session = ClaimSession(edges.store, ask, self.clock, edges.signals.wait)
+        self._sent, self._fence = 0.0, 0
         self.replaces = ""  # the key of the fire that has to end for ours
-
-    def learn(self, now: datetime) -> None:
-        """The store's clock."""
-        self._ahead_of_us_s = now.timestamp() - self.boottime()
-
-    def store_now(self) -> datetime:
-        return instant(self.boottime() + self._ahead_of_us_s)
 
     def why_ended(self) -> str:
         return signalled(self.signals).reason
@@ -114,27 +108,22 @@ class Claims:
 
     def _ask(self, queue: str, for_hook: bool = False) -> tuple[Claim, ...]:
         self.presence.begin()
-        self._asks, self._sent = self._asks + 1, self.boottime()
-        ask = Ask(
-            app=app_of(self._job.name),
-            node=self.presence.name,
-            number=self._asks,
+        ask = self._session.ask._replace(
             limit=0 if for_hook else 1,
             hooks=1 if for_hook else 0,
             queues=(queue,),
-            ttl_s=HOOK_TTL_S if for_hook else ttl_of(self._job.policy.timeout_s),
+            ttl_s=trigger_ttl_s((HOOK_POLICY if for_hook else self._job.policy).timeout_s),
             dead=self.presence.find_dead(),
         )
-        grants = self._store.claim(ask)
+        grants, self._sent, _ = self._session.claim(ask)
         self.presence.bury()
-        self.learn(grants.now)
         self._fence = max((claim.fence for claim in grants.claims), default=self._fence)
         return grants.claims
 
     def _told(self, claim: Claim, is_abandoned: bool = False) -> Report:
         """What to tell the store of a claim, once it is carried out."""
         verdict, end = self._carry_out(claim, is_abandoned)
-        return report(claim, verdict, end, self.store_now())
+        return report(claim, verdict, end, self.clock.now())
 
     def _carry_out(self, claim: Claim, is_abandoned: bool) -> tuple[Verdict, End]:
         if verdict := admit(claim, self._chance):
@@ -144,7 +133,7 @@ class Claims:
         work = self._work(claim)
         if work is None:
             return _unstarted(Verdict(Outcome("cancelled", "its job has no such hook any more")))
-        self._tell.start(claim, self.store_now(), replaces=self.replaces)
+        self._tell.start(claim, self.clock.now(), replaces=self.replaces)
         try:
             end = self._works.carry_out(work, claim, self._sent)
         except Held as held:
@@ -165,16 +154,8 @@ class Claims:
     # The end of one.
 
     def _finish(self, told: Report) -> Verdict | None:
-        """Have the store take it, for as long as the claim may live; then say so."""
-        until = self._sent + told.claim.ttl_s
-        while True:
-            try:
-                stands = self._store.finish([told])[0]
-                break
-            except StoreUnavailable:
-                if self.boottime() > until:
-                    raise
-                self.signals.wait(RETRY_S)
+        """Report it for as long as the claim may live, then emit the event."""
+        stands = self._session.finish(told, give_up_at=self._sent + told.claim.ttl_s)
         self._say(told, stands)
         return stands
 

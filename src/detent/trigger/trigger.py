@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from detent.core.lanes import LATE_S
 from detent.core.plan import fire_at, key_of, plan, rfc3339
+from detent.core.trust import lane_wait_s
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
 from detent.stores.base import TRIGGERED, Store, app_of
@@ -32,7 +33,6 @@ FIRST_SAID_S = 3600.0  # or for the one that the host names: a pod may take long
 ALIVE_S = 10.0  # a retry that is overdue by so much has no trigger any more
 OPEN_MAX = 1000  # open fires of a job that are looked at
 WAIT_S = 1.0  # between two asks for a lane that is taken
-REPLACE_LEAST_S = 5.0
 
 
 class Given(NamedTuple):
@@ -47,7 +47,7 @@ class Given(NamedTuple):
 class Trigger:
     def __init__(self, job: Job, given: Given, store: Store, claims: Claims) -> None:
         self._job, self._given, self._store, self._claims = job, given, store, claims
-        self._signals, self._emit = claims.signals, claims.emit
+        self._signals, self._emit, self._clock = claims.signals, claims.emit, claims.clock
         self._app = app_of(job.name)
         self._is_first = False  # the job is in force since just now
 
@@ -78,7 +78,7 @@ class Trigger:
         raise StoreUnavailable(f"the jobs of {self._app} change all the time: others adopt theirs")
 
     def _learn(self, chart: Chart) -> Chart:
-        self._claims.learn(chart.now)
+        self._clock.learn(chart.now)
         return chart
 
     def _plan(self, chart: Chart) -> None:
@@ -101,7 +101,7 @@ class Trigger:
         """The fire that the ring is for, recorded; None: it is settled, and nothing else is due."""
         if self._given.due_at is not None:
             return self._exact(self._given.due_at)
-        now = self._claims.store_now()
+        now = self._clock.now()
         due_at = newest(self._job.schedule, min(now, self._given.rang_at or now))
         if due_at is not None and (fire := self._open_fire(due_at, now)):
             return fire
@@ -124,7 +124,7 @@ class Trigger:
     def _exact(self, due_at: datetime) -> Fire | None:
         """`--due`: this instant, whatever the schedule says, and however late it is.  Somebody asked for it:
         it is no instant of an outage, and a newer one does not take its place."""
-        ahead_s = (due_at - self._claims.store_now()).total_seconds()
+        ahead_s = (due_at - self._clock.now()).total_seconds()
         if ahead_s >= AHEAD_S:
             raise UsageError(f"--due {rfc3339(due_at)} is {ahead_s:.0f} s ahead: at most {AHEAD_S:g}")
         if not self._sleep_until(due_at):
@@ -142,7 +142,7 @@ class Trigger:
         return ours
 
     def _sleep_until(self, instant: datetime) -> bool:
-        return self._signals.sleep((instant - self._claims.store_now()).total_seconds())
+        return self._signals.sleep((instant - self._clock.now()).total_seconds())
 
     # What is older.
 
@@ -152,7 +152,7 @@ class Trigger:
                 self._settle(row)
 
     def _open_rows(self) -> list[Row]:
-        query = Query(job=self._job.name, until=self._claims.store_now(), limit=OPEN_MAX)
+        query = Query(job=self._job.name, until=self._clock.now(), limit=OPEN_MAX)
         states = ("pending", "claimed")
         rows = [row for state in states for row in self._store.find(query._replace(state=state))]
         return sorted(rows, key=lambda row: (row.fire.due_at, row.fire.key))
@@ -165,14 +165,14 @@ class Trigger:
 
     def _is_waited_for(self, row: Row) -> bool:
         """A retry whose trigger may be alive, and wait for it to be due."""
-        overdue = self._claims.store_now() - timedelta(seconds=ALIVE_S)
+        overdue = self._clock.now() - timedelta(seconds=ALIVE_S)
         return _is_retry(row) and row.run_at is not None and row.run_at > overdue
 
     # The fire itself.
 
     def _fire(self, fire: Fire) -> int:
         """Carry it out, once there is room in its lane, if it is to wait for that."""
-        patience = Patience(fire, self._claims.boottime)
+        patience = Patience(fire, self._clock.ticks)
         while not self._signals.first:
             row = self._row(fire)
             if row is None or row.state == "over":
@@ -231,7 +231,7 @@ class Trigger:
 
     def _said_due(self) -> str:
         """The newest instant, which is settled."""
-        due_at = self._given.due_at or newest(self._job.schedule, self._claims.store_now())
+        due_at = self._given.due_at or newest(self._job.schedule, self._clock.now())
         return rfc3339(due_at) if due_at else ""
 
     def _say_launched(self, fire: Fire) -> int:
@@ -268,7 +268,7 @@ class Patience:
 
     def __init__(self, fire: Fire, boottime: Callable[[], float]) -> None:
         self._concurrency, self._boottime = fire.policy.concurrency, boottime
-        self._wait_s = max(REPLACE_LEAST_S, fire.policy.timeout_s / 2)
+        self._wait_s = lane_wait_s(fire.policy.timeout_s)
         self._until = boottime() + self._wait_s
         self._is_half_told = False
 

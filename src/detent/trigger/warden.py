@@ -18,6 +18,7 @@ import socket
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from detent import clock
+from detent.core.trust import term_by
 from detent.model import End, Outcome
 from detent.node.orders import base, order_of, settle, written
 from detent.node.wardenry import kernel, loop
@@ -50,7 +51,8 @@ class Running:
     @property
     def terms(self) -> tuple[float, float]:
         """SIGKILL by then, SIGTERM by then."""
-        return self._trusted_by, self._trusted_by - min(self._spec.kill_after_s, self._spec.ttl_s / 6)
+        by, spec = self._trusted_by, self._spec
+        return by, term_by(by, spec.ttl_s, spec.kill_after_s)
 
     def extend(self, trusted_by: float) -> None:
         """The claim was renewed: trust ends later."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from detent.core.trust import margin_s
+from detent.core.trust import trusted_by
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
+from detent.node.claim_session import RenewalThread
 from detent.runners.base import Lifeline
 from detent.stores.base import Store
 from detent.trigger.presence import Presence
@@ -24,14 +25,10 @@ if TYPE_CHECKING:
     from detent.runners.call import CallSpec
     from detent.runners.call_store import NodeStore
     from detent.runners.command import Spec
-    from detent.trigger.keeper import Keeper
     from detent.trigger.warden import Running, Warden
 
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
-MARGIN_S = 5.0  # of a claim that outlives its attempt's timeout
-AFTER_TIMEOUT_S = 30.0  # by so much a claim outlives the timeout
-LIVES_MAX_S = 90.0  # unless renewed: a store that may have forgotten claims waits for the longest of them
 NOTHING = Command(words=())
 
 
@@ -57,19 +54,6 @@ class Around(NamedTuple):
     store: Callable[[], NodeStore]  # that calls push to and lock in
 
 
-def ttl_of(timeout_s: float) -> float:
-    """How long a claim lives: past its attempt's timeout where that is short, and as the job says (0) where
-    there is none.  One that the attempt may outlive is renewed."""
-    return min(timeout_s + AFTER_TIMEOUT_S, LIVES_MAX_S) if timeout_s else 0.0
-
-
-def margin_of(claim: Claim) -> float:
-    """How long before a claim may expire its work must be over."""
-    timeout_s = claim.fire.policy.timeout_s
-    is_long = timeout_s > 0 and claim.ttl_s >= timeout_s + AFTER_TIMEOUT_S
-    return MARGIN_S if is_long else margin_s(claim.ttl_s)
-
-
 class Told(Lifeline):
     """The lifeline of a request: it knows of signals, too."""
 
@@ -79,11 +63,8 @@ class Told(Lifeline):
 
     def ended(self, now: float) -> Outcome | None:
         if self._signals.count > self._heard:
-            super().stop(signalled(self._signals))
+            self.stop(signalled(self._signals))
         return super().ended(now)
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        super().stop(why)
 
 
 def signalled(signals: Signals) -> Outcome:
@@ -99,22 +80,22 @@ class Works:
         self._store, self._presence, self._signals = store, presence, signals
         self._around, self._emit = around, emit
         self._warden: Warden | None = None
-        self._keeper: Keeper | None = None
+        self._renewal: RenewalThread | None = None
 
     def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
         """Make the attempt; `sent` is when the ask was that was answered with the claim."""
-        trusted_by = sent + claim.ttl_s - margin_of(claim)
+        until = trusted_by(sent, claim.ttl_s)
         try:
             if isinstance(work, Request):
-                return self._send(work, claim, trusted_by)
+                return self._send(work, claim, until)
             if isinstance(work, Push):
                 from detent.runners.push import push
 
                 return push(work, claim, self._secrets(work.secret_refs, claim))
-            return self._run(work, claim, trusted_by)
+            return self._run(work, claim, until)
         finally:
-            if self._keeper:
-                self._keeper.close()
+            if self._renewal:
+                self._renewal.close()
 
     def close(self) -> None:
         if self._warden:
@@ -131,7 +112,7 @@ class Works:
             if self._signals.count > heard:
                 running.stop(signalled(self._signals), 0.0 if self._signals.count > 1 else None)
                 heard = self._signals.count
-            elif self._keeper is None or self._keeper.is_over:
+            elif self._renewal is None or self._renewal.is_over:
                 self._warden_up().mourn()
                 self._keep(claim, running)
             end = running.wait(LOOK_S, heard)
@@ -144,18 +125,16 @@ class Works:
     def _keep(self, claim: Claim, running: Running | Told, after_s: float = 0.0) -> None:
         import gc
 
-        from detent.trigger.keeper import Keeper
-
         gc.enable()  # it was not worth it for a moment
-        self._keeper = Keeper(self._store, claim, running, margin_of(claim), after_s)
+        self._renewal = RenewalThread(self._store, claim, running, after_s)
 
     def _warden_up(self) -> Warden:
         """It is forked when it is first needed, by a process that has no other thread."""
         if self._warden is None:
             from detent.trigger.warden import Warden
 
-            if self._keeper:
-                self._keeper.join()
+            if self._renewal:
+                self._renewal.join()
             self._warden = Warden(self._presence.name, self._presence.lock_fd, self._signals)
             self._presence.tell(self._warden.pid)
         return self._warden

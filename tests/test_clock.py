@@ -1,0 +1,43 @@
+"""The store's clock, as this process reckons it between two answers."""
+
+import math
+
+from detent.clock import StoreClock, instant
+
+
+class Ticks:
+    def __init__(self) -> None:
+        self.seconds = 500.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_the_stores_clock_goes_on_between_its_answers() -> None:
+    ticks = Ticks()
+    clock = StoreClock(ticks)
+    clock.learn(instant(1_000_000.0))
+    ticks.seconds += 7.5
+    assert clock.now() == instant(1_000_007.5)
+    assert clock.age_s == 7.5
+
+
+def test_a_step_of_the_stores_clock_shows_with_its_next_answer() -> None:
+    ticks = Ticks()
+    clock = StoreClock(ticks)
+    for told in (1_000_000.0, 1_003_600.0, 999_000.0):
+        ticks.seconds += 1.0
+        clock.learn(instant(told))
+        assert (clock.now(), clock.age_s) == (instant(told), 0.0)
+
+
+def test_a_slow_answer_leaves_it_behind_and_never_ahead() -> None:
+    ticks = Ticks()
+    clock, stores_now = StoreClock(ticks), 1_000_000.0
+    ticks.seconds += 3.0  # the answer is on its way
+    clock.learn(instant(stores_now))
+    assert clock.now() == instant(stores_now) < instant(stores_now + 3.0)
+
+
+def test_before_the_first_answer_its_age_is_infinite() -> None:
+    assert StoreClock(Ticks()).age_s == math.inf
