@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from detent import module_apps
 from detent.config import nodes_directory
 from detent.core.manifest import Manifest
 from detent.core.text import quote
@@ -52,15 +53,6 @@ State = Literal["off", "waiting", "on", "passed-on"]
 log = logging.getLogger("detent")
 
 
-def keep_off() -> None:
-    """Nothing is to begin in this process: it only reads apps."""
-    global _is_kept_off
-    _is_kept_off = True
-
-
-_is_kept_off = False
-
-
 class Embedding:
     """The node of one app in this process."""
 
@@ -74,7 +66,7 @@ class Embedding:
 
     def start(self, queues: tuple[str, ...] = (), *, at_once: bool = False) -> None:
         """Where queues are named, their messages are served, too."""
-        if _is_kept_off or CHILD in sys.modules:
+        if module_apps.reads_apps or CHILD in sys.modules:
             return
         manifest = self._app.manifest()
         refuse_outside(self._app.declared)

@@ -15,7 +15,9 @@ from detent.core.text import quote
 from detent.errors import DetentError, UsageError
 
 if TYPE_CHECKING:
-    from detent.app import Detent
+    from detent import Detent
+
+reads_apps = False  # this process only reads apps: an app that starts itself when imported does not start
 
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _PLACE = re.compile(f"{_DOTTED}:{_DOTTED}")
@@ -27,10 +29,10 @@ def is_app(place: object) -> bool:
 
 def load_app(place: str) -> Detent:
     """The app of this name; modules are found from the working directory."""
-    from detent import embedding
-    from detent.app import Detent
+    global reads_apps
+    from detent import Detent  # late, and by its public name: an app imports the loading of files
 
-    embedding.keep_off()
+    reads_apps = True
     module, _, path = place.partition(":")
     found: Any = _import(module)
     for name in path.split("."):

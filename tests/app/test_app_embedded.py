@@ -16,7 +16,7 @@ from app_world import APP, EVERY_SECOND, Tick, World
 from tests.e2e.fleet import PATIENCE_S, wait_for
 from tests.stores.redis_server import RedisServer, free_port
 
-from detent import embedding
+from detent import module_apps
 from detent.cli.heartbeats import living
 from detent.model import Query, Row
 from detent.stores.opening import open_store
@@ -265,7 +265,7 @@ def import_shop(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The app as a sender has it."""
     monkeypatch.setenv("STORE", world.store)
     monkeypatch.setenv("TICKS", world.env["TICKS"])
-    monkeypatch.setattr(embedding, "_is_kept_off", True)
+    monkeypatch.setattr(module_apps, "reads_apps", True)
     spec = importlib.util.spec_from_file_location("shop", world.folder / "shop.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

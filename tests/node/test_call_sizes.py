@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
-from detent.node.attempt import Went
 from detent.node.edges import Edges, Pace
 from detent.node.node import Node
 from detent.node.timeline import FIRES_MAX
+from detent.runners.running import Went
 from detent.stores.base import SENTENCES_MAX
 from detent.stores.memory import MemoryStore
 from detent.testing.sim import START, Every

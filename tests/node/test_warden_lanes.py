@@ -8,10 +8,10 @@ import pytest
 from warden_world import OPEN_FDS, PATIENCE_S, Node, World, begin, is_alive, pid_in, python, wait_until
 
 from detent.clock import boottime
-from detent.node.attempt import LaneHeld
 from detent.node.processes import Processes, sweep
 from detent.node.wardenry import lanes
 from detent.runners.command import Spec
+from detent.runners.running import LaneHeld
 
 # A daemon that gives up all by which it could be known: its session, environment, cgroup and parent.
 FUGITIVE = """

@@ -7,43 +7,13 @@ the node may be stopped between a check and a start.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Sequence
 from random import Random
-from typing import Protocol
 
 from detent.core.settle import give_back, held_back, settle
 from detent.core.trust import renew_s, trusted_by
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
-
-
-class LaneHeld(Exception):
-    """Processes of an earlier fire still hold its lane on this host, whatever the store knows of them."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        named = f" {', '.join(map(str, pids[:5]))}" if pids else ""
-        super().__init__(f"a process of an earlier fire still runs on this host{named and ':' + named}")
-
-
-Went = End | LaneHeld | None  # how it ended; or nothing was started: its lane is held, or it was too late
-
-
-class Running(Protocol):
-    """The work of one attempt, under way or about to be."""
-
-    @property
-    def gone(self) -> asyncio.Future[Went]:
-        """Resolved when nothing of it runs any more."""
-
-    def extend(self, trusted_by: float) -> None: ...
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None: ...
-
-
-class Starter(Protocol):
-    def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
-        """Have the work started, to be gone by `trusted_by` at the latest."""
+from detent.runners.running import Running, Starter, Went
 
 
 class Holding:

@@ -26,13 +26,13 @@ from typing import Any, Protocol
 
 from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
-from detent.node.attempt import Went
 from detent.node.members import Kind, Member, end_of, requests, short
 from detent.node.pacing import SLOW_S, TOGETHER_MAX, Pacing
 from detent.node.processes import Work
 from detent.node.wardenry.charge import IMPORT_S
 from detent.runners.call import SUCCEEDED, TAGS, CallSpec, Household
 from detent.runners.call_batch import ANSWERED
+from detent.runners.running import Went
 
 BLOCKED = "another message blocked its process"
 UNREADABLE = "what its process said of it cannot be read"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from detent.core.plan import AHEAD_S
 from detent.events import Emit
 from detent.model import Plan
-from detent.node.attempt import Starter
 from detent.node.desk import Desk
+from detent.runners.running import Starter
 from detent.stores.base import Store
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Protocol
 
 from detent.model import End
-from detent.node.attempt import Running, Went
 from detent.node.pacing import SLOW_S, Pacing
+from detent.runners.running import Running, Went
 
 
 class Waiting(Running, Protocol):

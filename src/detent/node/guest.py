@@ -19,11 +19,11 @@ from functools import partial
 from detent.core.manifest import Manifest
 from detent.core.messages import Task
 from detent.model import Call, End, Outcome
-from detent.node.attempt import LaneHeld
 from detent.node.processes import Processes, Work
 from detent.node.service import Service
 from detent.node.wardenry import lanes
 from detent.runners.call import GuardSpec
+from detent.runners.running import LaneHeld
 
 GIVEN_UP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
 

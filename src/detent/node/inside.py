@@ -21,7 +21,6 @@ from functools import partial
 from detent import clock
 from detent.core.trust import term_by
 from detent.model import Call, Claim, Command, End, Outcome
-from detent.node.attempt import Went
 from detent.node.members import Parting
 from detent.node.processes import Processes
 from detent.node.work import Work
@@ -30,6 +29,7 @@ from detent.runners.call import GuardSpec, keeps_result, outcome_of, previous_su
 from detent.runners.call_fire import Fire, fire_of
 from detent.runners.call_inside import Ended, Inside, Mailbox, start_all
 from detent.runners.command import command_env
+from detent.runners.running import Went
 
 NOTHING = Command(words=())
 LOOK_S = 0.25  # between two looks at who is still trusted

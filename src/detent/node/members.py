@@ -9,9 +9,9 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from detent.model import Call, Claim, End, Outcome
-from detent.node.attempt import Went
 from detent.runners.call import SUCCEEDED, outcome_of, previous_success
 from detent.runners.call_batch import TIMED_OUT
+from detent.runners.running import Went
 
 if TYPE_CHECKING:
     from detent.node.batches import Batch

@@ -18,23 +18,14 @@ from detent.core.envelope import Refusal
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
-from detent.node.attempt import (
-    Holding,
-    Went,
-    is_in_doubt,
-    is_sentenced,
-    judge,
-    start,
-    under,
-    without_work,
-    work_of,
-)
+from detent.node.attempt import Holding, is_in_doubt, is_sentenced, judge, start, under, without_work, work_of
 from detent.node.burst import Burst
 from detent.node.edges import Bell, Edges, Pace
 from detent.node.planning import RING_READ_S, Planning
 from detent.node.sharing import Share, loads_of
 from detent.node.telling import Telling, fields_of
 from detent.node.unknown_tasks import UnknownTasks
+from detent.runners.running import Went
 from detent.stores.base import NODE, SENTENCES_MAX, is_hook
 
 TURN = 100  # attempts that are begun before others get their turn

@@ -25,7 +25,6 @@ from typing import Any
 
 from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
-from detent.node.attempt import LaneHeld
 from detent.node.orders import base, guard_all, order_of, settle, written
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import Cgroup, find_cgroup, life_directory
@@ -33,6 +32,7 @@ from detent.node.wardenry.sweep import kill_left, orphans_since, sweep
 from detent.node.work import AnySpec, Begun, Work, nothing
 from detent.runners.call import CallSpec, GuardSpec, Household
 from detent.runners.command import Base, Gone, Spec
+from detent.runners.running import LaneHeld
 
 __all__ = ["AnySpec", "Begun", "Processes", "Work", "find_cgroup", "sweep"]
 

@@ -15,7 +15,6 @@ from detent.core.secrets import Secret
 from detent.core.webhooks import hook_request
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
-from detent.node.attempt import Running, Went
 from detent.node.edges import Threads
 from detent.node.lives import forget_output, lane_path, output_path
 from detent.node.processes import Processes
@@ -25,6 +24,7 @@ from detent.runners.call import PROGRAM, CallSpec, Household, call_spec, guard_s
 from detent.runners.call_store import NodeStore
 from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
 from detent.runners.http import send
+from detent.runners.running import Running, Went
 from detent.runners.secrets import resolve
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from detent.core.trust import overdue_at, term_by
 from detent.model import End, Outcome
-from detent.node.attempt import Went
 from detent.runners.call import CallSpec, GuardSpec, outcome_of
 from detent.runners.command import Gone, Spec, end_of
+from detent.runners.running import Went
 
 AnySpec = Spec | CallSpec | GuardSpec
 Begun = Callable[[], None]

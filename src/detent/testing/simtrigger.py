@@ -18,6 +18,7 @@ from detent.clock import instant
 from detent.core.trust import renew_s, trusted_by
 from detent.errors import StoreUnavailable
 from detent.model import Claim, End, Fire, Job, Work
+from detent.runners.running import TooLate
 from detent.testing.sim import APP, Sim
 from detent.testing.simwork import SimWarden
 from detent.testing.virtual import Process
@@ -26,7 +27,7 @@ from detent.trigger.claims import Claims, Edges
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
 from detent.trigger.trigger import Given, Trigger
-from detent.trigger.work import TooLate, Works
+from detent.trigger.work import Works
 
 HOSTS = 2
 FIRST_S = 60.0  # by then nodes have adopted the jobs

@@ -7,7 +7,7 @@ from random import Random
 
 from detent.core.trust import notice_s
 from detent.model import Claim, End, Outcome, Work
-from detent.node.attempt import Went
+from detent.runners.running import Went
 from detent.testing.virtual import VirtualLoop
 from detent.testing.witness import Witness
 

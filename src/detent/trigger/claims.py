@@ -14,11 +14,12 @@ from detent.events import Emit
 from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
 from detent.node.claim_session import ClaimSession
 from detent.node.telling import Telling, fields_of
+from detent.runners.running import LaneHeld, TooLate
 from detent.stores.base import Store, app_of, is_hook
 from detent.trigger.ending import NO_SECRET, holder_of, is_contention
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
-from detent.trigger.work import Held, TooLate, Works, signalled
+from detent.trigger.work import Works, signalled
 
 if TYPE_CHECKING:
     from random import Random
@@ -136,7 +137,7 @@ class Claims:
         self._tell.start(claim, self.clock.now(), replaces=self.replaces)
         try:
             end = self._works.carry_out(work, claim, self._sent)
-        except Held as held:
+        except LaneHeld as held:
             return _unstarted(held_back(claim, str(held)))
         except TooLate:
             return _unstarted(give_back("the grant came too late"))

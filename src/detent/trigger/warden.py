@@ -24,8 +24,8 @@ from detent.node.orders import base, order_of, settle, written
 from detent.node.wardenry import kernel, loop
 from detent.node.wardenry.cgroups import life_directory, own_cgroup
 from detent.runners.command import Gone, Spec, end_of
+from detent.runners.running import LaneHeld, TooLate
 from detent.trigger.signals import Signals, hold_back, let_through
-from detent.trigger.work import Held, TooLate
 
 if TYPE_CHECKING:
     from detent.runners.call import CallSpec
@@ -105,7 +105,7 @@ class Warden:
             case "started":
                 return running
             case "held":
-                raise Held(said["by"])
+                raise LaneHeld(said["by"])
         raise TooLate
 
     def mourn(self) -> None:

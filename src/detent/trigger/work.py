@@ -16,6 +16,7 @@ from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.claim_session import RenewalThread
 from detent.runners.base import Lifeline
+from detent.runners.running import LaneHeld
 from detent.stores.base import Store
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
@@ -30,18 +31,6 @@ if TYPE_CHECKING:
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
 NOTHING = Command(words=())
-
-
-class Held(Exception):
-    """The lane is held by processes on this host, whatever the store knows of them."""
-
-    def __init__(self, pids: list[int]) -> None:
-        named = ", ".join(map(str, pids[:5]))
-        super().__init__(f"a process of an earlier fire still runs on this host{named and ': ' + named}")
-
-
-class TooLate(Exception):
-    """The claim is not trusted any more: nothing was started."""
 
 
 class Around(NamedTuple):
@@ -197,7 +186,7 @@ class Works:
         path, places = self._presence.lane(claim.fire.lane), claim.fire.policy.max_running
         fd = take(path, places) if path else NO_LANE
         if fd is None:
-            raise Held(holders(path, places))
+            raise LaneHeld(holders(path, places))
         try:
             yield
         finally:
