@@ -3,24 +3,10 @@
 import re
 from urllib.parse import quote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.core.shapes import NAME, _fits
 from detent.core.text import is_unicode, quoted
-
-NAMES = st.text("az09-AZ_.ä\n", max_size=70) | st.from_regex(NAME, fullmatch=True) | st.text(max_size=5)
-
-
-@given(NAMES)
-def test_a_name_is_what_its_pattern_says(text: str) -> None:
-    assert _fits(NAME, text) == bool(re.fullmatch(NAME, text))
-
-
-@pytest.mark.parametrize(("text", "fits"), [("a" * 63, True), ("a" * 64, False), ("", False), ("a\n", False)])
-def test_a_name_has_its_ends(text: str, fits: bool) -> None:
-    assert _fits(NAME, text) is fits
 
 
 @given(st.text())

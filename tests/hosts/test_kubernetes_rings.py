@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import robfig_oracle as robfig
 from cloud_schedules import UNRINGABLE, cases, is_exact, parsed
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from schedule_texts import DST, PATIENT, SCHEDULES, ZONES
+from tests.hosts import robfig_oracle as robfig
 
 from detent.core.kubernetes_rings import cronjob_rings
 from detent.core.rings import shifts_of
