@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1] / "src" / "detent"
 FILE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 500, 60, 5
 LAYERS = [  # a module may import its own layer and those before it in this list
@@ -21,7 +23,7 @@ LAYERS = [  # a module may import its own layer and those before it in this list
     {"__init__", "__main__"},
 ]
 SHARED = {  # in these folders siblings do not import each other, but for what they are made of
-    "stores": {"base", "entry", "texts"},
+    "stores": {"base", "causes", "entry", "texts"},
     "runners": {"base"},
     "hosts": {"base", "fleet", "specs"},
 }
@@ -49,6 +51,10 @@ ONLY_IN = {  # a call -> the only files that may make it; the warden is a progra
     "uuid.uuid4": (),
     "print": ("cli/", "testing/campaign.py"),
 }
+
+READS_REASONS = "stores/causes.py"  # the only file that may look into a reason's text: others read the cause
+LOOKS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split", "find"}
+PATTERNS = {"match", "fullmatch", "search", "findall", "split", "sub"}
 
 
 def sources() -> list[Path]:
@@ -157,6 +163,29 @@ def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
         yield f"{name_of(path)} does not say what it is for"
 
 
+def looks_into_reasons(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Comparisons, string methods and patterns on `x.reason` or `reason`."""
+    name = name_of(path)
+    for node in ast.walk(tree):
+        if name != READS_REASONS and any(map(_is_reason, _looked_into(node))):
+            yield f"{name}:{getattr(node, 'lineno', 0)} looks into the text of a reason: read the cause"
+
+
+def _looked_into(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=text, attr=attr), args=args):
+            return ([text] if attr in LOOKS else []) + (args if attr in PATTERNS else [])
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.Subscript(value=text):
+            return [text]
+    return []
+
+
+def _is_reason(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).split(".")[-1] == "reason"
+
+
 @cache
 def trees() -> dict[Path, ast.Module]:
     """Read where they are asked for: every process of the tests imports this file."""
@@ -193,3 +222,24 @@ def test_the_warden_imports_only_the_standard_library_and_itself() -> None:
 
 def test_every_file_says_what_it_is_for() -> None:
     assert problems(undocumented) == []
+
+
+def test_no_code_looks_into_the_text_of_a_reason() -> None:
+    assert problems(looks_into_reasons) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "outcome.reason.startswith('paused')",
+        "'paused' in row.outcome.reason",
+        "stop.reason == 'shutdown'",
+        "re.match('by (.*)', outcome.reason)",
+        "_WAITS.fullmatch(reason)",
+        "reason.removeprefix('by ')",
+        "outcome.reason[3:]",
+    ],
+)
+def test_code_that_looks_into_a_reason_is_found(code: str) -> None:
+    assert [*looks_into_reasons(ROOT / "x.py", ast.parse(code))]
+    assert not [*looks_into_reasons(ROOT / READS_REASONS, ast.parse(code))]

@@ -38,6 +38,7 @@ from detent.core.shapes import (
 )
 from detent.core.text import plural
 from detent.events import EVENTS
+from detent.model import CAUSES
 from detent.node import service, telling
 from detent.node.wardenry import children, output
 from detent.runners import call_function, http, secrets
@@ -244,12 +245,17 @@ def events() -> str:
     return table(("event", "level", "meaning"), rows)
 
 
+def causes() -> str:
+    return table(("cause", "meaning"), ((f"`{name}`", meaning) for name, meaning in CAUSES.items()))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "fields-1": lambda: field_tables(1),
     "fields-2": lambda: field_tables(2),
     "limits": limits,
     "verbs": verbs,
     "events": events,
+    "causes": causes,
 }
 
 

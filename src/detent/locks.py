@@ -38,7 +38,8 @@ from detent.model import Ask, Claim, End, Fire, Grants, Outcome, Policy, Query, 
 from detent.node.claim_session import ClaimSession, RenewalThread
 from detent.node.lives import instance_name
 from detent.runners.base import Lifeline
-from detent.runners.call_function import reason_of
+from detent.runners.call import SUCCEEDED, outcome_of
+from detent.runners.call_function import failure_of
 from detent.stores.base import Store
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class _Entered:
             return  # in a fork: it is its parent's
         self._renewal.close()
         self.held.end()
-        outcome = Outcome("failed", reason_of(error)) if error else Outcome("succeeded")
+        outcome = outcome_of(*failure_of(error)) if error else SUCCEEDED
         took_s = clock.monotonic() - self._began
         told = report(self._claim, Verdict(outcome), End(outcome, took_s=took_s), self._claim.expires_at)
         try:
@@ -272,13 +273,13 @@ class _Asker:
             if own and not own.sentence:
                 return own, sent
             if own or clock.boottime() >= good_until:
-                self.store.cancel(fire.key, "another waits in its place")
+                self.store.cancel(fire.key, "another fire waits in its place")
                 fire, good_until = self._put(name, terms.ttl_s)
             if own and own.sentence and own.sentence.kind == "missed":
                 continue  # the store's clock was set, and we know it now
             left_s = until - clock.boottime()
             if left_s <= 0 or given_up.is_set():
-                self.store.cancel(fire.key, "nobody waits for it any more")
+                self.store.cancel(fire.key, "its caller stopped waiting")
                 return None
             left_by_others = left_by_others or self._left_by_others(fire)
             self.store.wait(self._app, min(left_s, LOOK_S))

@@ -16,6 +16,27 @@ State = Literal["pending", "claimed", "over"]
 Kind = Literal[
     "succeeded", "failed", "rejected", "timed-out", "skipped", "replaced", "lost", "missed", "cancelled"
 ]
+Cause = Literal[
+    "work", "backend", "lane", "paused", "deadline", "newer-instant", "removed", "stopped", "shutdown",
+    "node-lost", "claim-lost", "no-secret", "refused", "not-here", "internal",
+]  # fmt: skip
+CAUSES: Mapping[Cause, str] = {
+    "work": "the work itself: its exit code, HTTP status, exception, timeout or success",
+    "backend": "the work raised BackendError; counts for its circuit breaker",
+    "lane": "another fire has the lane, waits for it, or took the place of this one",
+    "paused": "the job was paused",
+    "deadline": "the fire did not start by its deadline",
+    "newer-instant": "a newer instant of the job was due (`catch_up: latest`)",
+    "removed": "the job, or its hook, no longer exists",
+    "stopped": "a person or a program cancelled the fire",
+    "shutdown": "the node or trigger that ran the fire was stopped",
+    "node-lost": "the node or trigger that ran the fire, or its warden, died",
+    "claim-lost": "the node could not renew its claim in time, or started too late",
+    "no-secret": "no secret reference resolves: there is nothing to sign with",
+    "refused": "a message that may not run: forged, stale, malformed or of an unknown task",
+    "not-here": "this node cannot run the fire; another node can",
+    "internal": "a bug in detent",
+}
 DEAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")  # a message that ended so
 
 
@@ -163,10 +184,12 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How an attempt or a fire ended."""
+    """How an attempt or a fire ended.  Programs read the cause, people the reason."""
 
     kind: Kind
     reason: str = ""
+    cause: Cause = "work"
+    by: str = ""  # cause "lane": the key of the other fire; "node-lost": the node
 
 
 class Fire(NamedTuple):

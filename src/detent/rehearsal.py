@@ -23,11 +23,11 @@ from detent.core.plan import fire_at
 from detent.core.schedules import parse_instant
 from detent.core.settle import report, settle
 from detent.errors import UsageError
-from detent.model import Ask, Call, Claim, Command, End, Job, Kind, Outcome, Push
+from detent.model import Ask, Call, Cause, Claim, Command, End, Job, Kind, Push
 from detent.node.claim_session import ClaimSession
 from detent.runners.call import SUCCEEDED, keeps_result, outcome_of, previous_success
 from detent.runners.call_fire import fire_of
-from detent.runners.call_function import UNKEPT, CannotCall, bind, exit_status, find, reason_of, returned
+from detent.runners.call_function import UNKEPT, CannotCall, bind, exit_status, failure_of, find, returned
 from detent.runners.command import command_env
 from detent.stores.memory import MemoryStore
 
@@ -77,6 +77,7 @@ class Fired(NamedTuple):
     due_at: datetime
     outcome: Kind
     reason: str
+    cause: Cause
     attempts: int
     result: Any = None  # what the function returned, as it is kept
     error: BaseException | None = None  # what its last attempt raised
@@ -127,7 +128,8 @@ class Rehearsal:
             if verdict.again_in_s is None:
                 result = json.loads(end.result) if end.result else None
                 name = job.name.partition(".")[2]
-                return Fired(name, due_at, *verdict.outcome, claim.attempt, result, error)
+                kind, reason, cause, _ = verdict.outcome
+                return Fired(name, due_at, kind, reason, cause, claim.attempt, result, error)
             self._clock.advance(verdict.again_in_s)
 
 
@@ -153,10 +155,10 @@ def attempt(call: Call, claim: Claim) -> tuple[End, BaseException | None]:
         value = _call(call, claim)
     except SystemExit as error:
         status, _ = exit_status(error)
-        outcome = Outcome("failed", f"exit {status}") if status else Outcome("succeeded")
-        return End(outcome, status), error if status else None
+        return End(outcome_of(status, ""), status), error if status else None
     except Exception as error:
-        return End(Outcome("failed", reason_of(error)), 1), error
+        status, reason = failure_of(error)
+        return End(outcome_of(status, reason), status), error
     text, why_not = returned(value)
     if why_not and keeps_result(claim):
         return End(outcome_of(UNKEPT, why_not), UNKEPT), None

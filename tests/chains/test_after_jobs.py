@@ -14,6 +14,7 @@ from tests.e2e.fleet import wait_for
 from detent import Detent, Fire
 from detent.core.after import Followers, put_after
 from detent.core.manifest import check_manifest
+from detent.core.outcomes import paused
 from detent.core.plan import manual_fire
 from detent.model import Ask, Claim, Job, Outcome, Query, Report, Row, Verdict
 from detent.stores.base import PAUSE, Store
@@ -106,7 +107,7 @@ def test_a_success_that_no_longer_counts_is_not_followed(settled: Settled) -> No
 def test_what_is_paused_is_skipped_although_it_is_put(settled: Settled) -> None:
     settled.store.note(settled.app, PAUSE + settled.load.name, "holidays")
     settled.store.finish([settled.fire()])
-    assert settled.claim().sentence == Outcome("skipped", "paused: holidays")
+    assert settled.claim().sentence == paused("holidays")
 
 
 # By nodes.

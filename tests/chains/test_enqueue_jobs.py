@@ -12,11 +12,12 @@ from tests.cli.cli_world import Detent as Verbs
 
 from detent import Detent, UsageError
 from detent.core.manifest import check_manifest
+from detent.core.outcomes import no_secret
 from detent.core.plan import fire_at, manual_fire
 from detent.core.secrets import Secret
 from detent.core.settle import report, settle
 from detent.core.spec import specs_of
-from detent.model import Ask, Claim, End, Fire, Job, Outcome, Push, Query, Report
+from detent.model import Ask, Claim, End, Fire, Job, Push, Query, Report
 from detent.runners.push import push
 from detent.trigger.ending import INTERNAL, code_of
 
@@ -100,7 +101,7 @@ def test_what_is_not_signed_with_the_apps_secret_is_refused(
 def test_without_its_secrets_it_fails_and_puts_nothing(detent_app: Detent) -> None:
     ring = Ring(detent_app, invite(detent_app.name, auth={"secret_refs": ["env:NOWHERE"]}))
     end = ring.end()
-    assert end.outcome == Outcome("failed", "no secret resolves: env:NOWHERE") and end.follow == ()
+    assert end.outcome == no_secret("env:NOWHERE") and end.follow == ()
     assert code_of(end.outcome) == INTERNAL  # of a trigger
 
 

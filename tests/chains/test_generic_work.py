@@ -115,7 +115,7 @@ def test_it_is_off(detent_app: Detent) -> None:
             (),
         )
         opened = desk.open(fire, fire.due_at)
-        assert isinstance(opened, Refusal) and opened.reason in ("not-allowed", "unknown-task")
+        assert isinstance(opened, Refusal) and opened.fault in ("not-allowed", "unknown-task")
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ WRONG: dict[str, tuple[str, Any]] = {
 def test_what_describes_no_work_is_malformed(name: str) -> None:
     kind, args = WRONG[name]
     opened = generic_work("ops", Letter(kind, json.dumps(args)), {"ops": ALL})
-    assert isinstance(opened, Refusal) and opened.reason == "malformed"
+    assert isinstance(opened, Refusal) and opened.fault == "malformed"

@@ -84,6 +84,7 @@ def test_history_for_programs_has_the_words_of_the_contract(detent: Detent, past
         "state": "over",
         "outcome": "failed",
         "reason": "exit 3",
+        "cause": "work",
         "node": "host.life",
         "took_ms": 1500,
     }
@@ -92,6 +93,7 @@ def test_history_for_programs_has_the_words_of_the_contract(detent: Detent, past
         "node": "host.life",
         "outcome": "failed",
         "reason": "exit 3",
+        "cause": "work",
         "status": 3,
         "took_ms": 1500,
         "result": None,

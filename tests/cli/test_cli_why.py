@@ -13,6 +13,15 @@ from cli_world import Detent
 
 from detent.cli.options import read_time
 from detent.cli.reasons import fate
+from detent.core.outcomes import (
+    NEWER_INSTANT,
+    contended,
+    lane_awaited,
+    lane_taken,
+    node_lost,
+    paused,
+    replaced_by,
+)
 from detent.core.plan import manual_fire
 from detent.errors import UsageError
 from detent.model import Fire, Outcome, Policy, Row
@@ -108,7 +117,7 @@ def test_a_skipped_fire_names_the_pause_and_its_reason(detent: Detent, then: The
     then.store.note("demo", "pause/demo.nightly", "the database moves (by ana@host)")
     then.live(yesterday("02:30"), GOOD)
     said = detent("why", "nightly", "yesterday", "02:30").out
-    assert "it was skipped: the job was paused, the database moves (by ana@host)" in said
+    assert "it was skipped: the job was paused: the database moves (by ana@host)" in said
 
 
 def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: Then) -> None:
@@ -178,18 +187,18 @@ def over(outcome: Outcome, **policy: Any) -> Row:
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        (over(Outcome("failed", "contended by a.b@y")), "when its retry was due, a.b@y was running"),
+        (over(contended("failed", "a.b@y")), "when its retry was due, a.b@y was running"),
         (over(Outcome("rejected", "HTTP 404")), "the app refused it: HTTP 404"),
         (over(Outcome("timed-out", "after 5 s")), "it took longer than it may, and was ended: after 5 s"),
         (
-            over(Outcome("skipped", "by a.b@y"), max_running=3),
+            over(lane_taken("a.b@y"), max_running=3),
             "a.b@y was still running, and Forbid lets 3 run",
         ),
-        (over(Outcome("skipped", "a.b@y waits already")), "a.b@y was waiting for the lane already"),
-        (over(Outcome("skipped", "paused")), "it was skipped: the job was paused"),
-        (over(Outcome("replaced", "by a.b@y")), "a newer fire took its place, by a.b@y"),
-        (over(Outcome("lost", "with host.life")), "(with host.life); on_lost: skip"),
-        (over(Outcome("missed", "a newer instant is due")), "catch_up: latest runs that one only"),
+        (over(lane_awaited("a.b@y"), concurrency="Queue"), "a.b@y was waiting for the lane already"),
+        (over(paused("")), "it was skipped: the job was paused"),
+        (over(replaced_by("a.b@y")), "a newer fire took its place, a.b@y"),
+        (over(node_lost("host.life")), "node host.life stopped while running it; on_lost: skip"),
+        (over(NEWER_INSTANT), "catch_up: latest runs that one only"),
         (over(Outcome("missed", "not started by then")), "it had to start by 2026-11-15T10:20:30Z"),
         (over(Outcome("cancelled", "killed by ana@host")), "it was cancelled: killed by ana@host"),
     ],

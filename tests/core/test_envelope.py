@@ -51,7 +51,7 @@ ARGS = st.lists(JSON, max_size=4) | st.dictionaries(TEXTS, JSON, max_size=4)
 def refused(fire: Fire, rules: Rules = RULES) -> str:
     """The word it is refused with; empty if it is not."""
     opened = open_envelope(fire, rules)
-    return opened.reason if isinstance(opened, Refusal) else ""
+    return opened.fault if isinstance(opened, Refusal) else ""
 
 
 def sent(text: str) -> Fire:

@@ -17,10 +17,20 @@ from detent.core.lanes import (
     Facts,
     Judgement,
     Standing,
-    is_contended,
     is_late,
     judge,
     sentence_of,
+)
+from detent.core.outcomes import (
+    JOB_REMOVED,
+    NEWER_INSTANT,
+    contended,
+    is_contended,
+    lane_awaited,
+    lane_taken,
+    node_lost,
+    paused,
+    replaced_by,
 )
 from detent.model import CatchUp, Concurrency, Fire, Origin, Outcome, Policy
 
@@ -59,8 +69,8 @@ def wide(policy: Policy, width: int) -> Policy:
     return policy._replace(max_running=width)
 
 
-def sentenced(kind: Any, reason: str = "") -> Judgement:
-    return Judgement("sentence", Outcome(kind, reason))
+def sentenced(outcome: Outcome) -> Judgement:
+    return Judgement("sentence", outcome)
 
 
 def stopping(*names: str) -> Judgement:
@@ -80,33 +90,33 @@ BEHIND = FACTS._replace(planned_until=NOW - timedelta(seconds=1))
 NEWER = FACTS._replace(newer_due=True)
 PAUSED = FACTS._replace(paused="holidays")
 LATE = -LATE_S - 1
-SKIPPED = Outcome("skipped", "by a.b@0")
+SKIPPED = lane_taken("a.b@0")
 
 SENTENCES = [
     Case("a sentence stays", claimed("1", live=False, sentence=SKIPPED), [], Judgement("sentence", SKIPPED)),
-    Case("an expired claim is lost", claimed("1", live=False), [], sentenced("lost", "with n1")),
+    Case("an expired claim is lost", claimed("1", live=False), [], sentenced(node_lost("n1"))),
     Case(
         "an expired claim that was told to stop ends as it was told",
-        claimed("1", live=False, stop=Outcome("replaced", "by a.b@2")),
+        claimed("1", live=False, stop=replaced_by("a.b@2")),
         [],
-        sentenced("replaced", "by a.b@2"),
+        sentenced(replaced_by("a.b@2")),
     ),
     Case(
         "an expired claim is lost though its job is gone",
         claimed("1", live=False),
         [],
-        sentenced("lost", "with n1"),
+        sentenced(node_lost("n1")),
         GONE,
     ),
-    Case("a removed job", pending("1"), [], sentenced("cancelled", "its job was removed"), GONE),
-    Case("a retry of a removed job", retry("1"), [], sentenced("cancelled", "its job was removed"), GONE),
+    Case("a removed job", pending("1"), [], sentenced(JOB_REMOVED), GONE),
+    Case("a retry of a removed job", retry("1"), [], sentenced(JOB_REMOVED), GONE),
     Case("a manual fire of a removed job", pending("1", origin="manual"), [], RUN, GONE),
-    Case("a paused job", pending("1"), [], sentenced("skipped", "paused: holidays"), PAUSED),
+    Case("a paused job", pending("1"), [], sentenced(paused("holidays")), PAUSED),
     Case(
         "a pause without a reason",
         pending("1"),
         [],
-        sentenced("skipped", "paused"),
+        sentenced(paused("")),
         FACTS._replace(paused=""),
     ),
     Case("a retry of a paused job", retry("1"), [], RUN, PAUSED),
@@ -115,7 +125,7 @@ SENTENCES = [
         "after its deadline",
         pending("1", -9, start_by=NOW - timedelta(seconds=1)),
         [],
-        sentenced("missed", "not started by 2026-03-01T01:59:59Z"),
+        sentenced(Outcome("missed", "not started by 2026-03-01T01:59:59Z", "deadline")),
     ),
     Case("at its deadline", pending("1", -9, start_by=NOW), [], RUN),
     Case("a retry after its deadline", retry("1", -9, start_by=NOW - timedelta(seconds=1)), [], RUN),
@@ -123,7 +133,7 @@ SENTENCES = [
         "a late instant, and a newer is due",
         pending("1", LATE),
         [],
-        sentenced("missed", "a newer instant is due"),
+        sentenced(NEWER_INSTANT),
         NEWER,
     ),
     Case("an instant in time, and a newer is due", pending("1", -LATE_S), [], RUN, NEWER),
@@ -190,7 +200,7 @@ FULL = [
         WAIT,
         FACTS._replace(graces=1),
     ),
-    Case("Forbid skips, naming the holder", pending("1"), [claimed("0")], sentenced("skipped", "by a.b@0")),
+    Case("Forbid skips, naming the holder", pending("1"), [claimed("0")], sentenced(lane_taken("a.b@0"))),
     Case(
         "Forbid, width 3, two hold", pending("3", policy=wide(FORBID, 3)), [claimed("0"), claimed("1")], RUN
     ),
@@ -198,23 +208,21 @@ FULL = [
         "Forbid, width 3, three hold",
         pending("3", policy=wide(FORBID, 3)),
         [claimed("0"), claimed("1"), claimed("2")],
-        sentenced("skipped", "by a.b@0"),
+        sentenced(lane_taken("a.b@0")),
     ),
-    Case(
-        "Forbid, a retry is contended", retry("1"), [claimed("2")], sentenced("failed", "contended by a.b@2")
-    ),
+    Case("Forbid, a retry is contended", retry("1"), [claimed("2")], sentenced(contended("failed", "a.b@2"))),
     Case(
         "Forbid, a lost retry is contended",
-        retry("1", outcome=Outcome("lost", "with n1")),
+        retry("1", outcome=node_lost("n1")),
         [claimed("2")],
-        sentenced("lost", "contended by a.b@2"),
+        sentenced(contended("lost", "a.b@2")),
     ),
     Case("Queue, the first waits", pending("1", policy=QUEUE), [claimed("0", policy=QUEUE)], WAIT),
     Case(
         "Queue, the second is skipped",
         pending("2", policy=QUEUE),
         [claimed("0", policy=QUEUE), pending("1", -1, QUEUE, waits=True)],
-        sentenced("skipped", "a.b@1 waits already"),
+        sentenced(lane_awaited("a.b@1")),
     ),
     Case(
         "Queue, the one that waits goes on waiting",
@@ -232,7 +240,7 @@ FULL = [
         "Queue, width 3, one waits",
         pending("4", policy=wide(QUEUE, 3)),
         [*(claimed(name, policy=QUEUE) for name in "012"), pending("3", -1, QUEUE, waits=True)],
-        sentenced("skipped", "a.b@3 waits already"),
+        sentenced(lane_awaited("a.b@3")),
     ),
 ]
 
@@ -241,20 +249,20 @@ REPLACING = [
     Case(
         "a holder that was told is not told again",
         pending("1", 0, REPLACE, waits=True),
-        [claimed("0", -5, REPLACE, stop=Outcome("replaced", "by a.b@1"))],
+        [claimed("0", -5, REPLACE, stop=replaced_by("a.b@1"))],
         stopping(),
     ),
     Case(
         "an older never replaces",
         retry("1", -9, REPLACE),
         [claimed("2", -5, REPLACE)],
-        sentenced("replaced", "by a.b@2"),
+        sentenced(replaced_by("a.b@2")),
     ),
     Case(
         "one that waits gives way to a newer",
         pending("1", -5, REPLACE, waits=True),
         [claimed("0", -9, REPLACE), pending("2", 0, REPLACE)],
-        sentenced("replaced", "by a.b@2"),
+        sentenced(replaced_by("a.b@2")),
     ),
     Case(
         "a newer that is not due yet replaces nobody",
@@ -311,9 +319,10 @@ def test_which_fires_are_late(me: Standing, late: bool) -> None:
     assert is_late(me, NOW) == late
 
 
-def test_only_a_reason_that_says_so_is_contended() -> None:
-    assert is_contended(Outcome("failed", "contended by a.b@1"))
-    assert not is_contended(Outcome("failed", "by contended"))
+def test_only_the_cause_says_that_a_fire_was_contended() -> None:
+    assert is_contended(contended("failed", "a.b@1"))
+    assert not is_contended(Outcome("failed", contended("failed", "a.b@1").reason))
+    assert not is_contended(lane_taken("a.b@1"))
 
 
 concurrencies: st.SearchStrategy[Concurrency] = st.sampled_from(["Forbid", "Queue", "Replace"])

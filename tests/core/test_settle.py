@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detent.core.outcomes import contended, node_lost
 from detent.core.settle import (
     GIVEN_BACK_S,
     TOLD_TAIL_MAX,
@@ -123,7 +124,7 @@ def test_a_sentence_is_final(kind: Kind) -> None:
 
 
 def test_a_lost_attempt_is_settled_by_policy() -> None:
-    sentence = Outcome("lost", "with n0")
+    sentence = node_lost("n0")
     assert admit(claim(Policy(), 1, sentence), Random(1)) == Verdict(sentence)
     rerun = admit(claim(Policy(on_lost="rerun"), 1, sentence), Random(1))
     assert rerun == Verdict(sentence, again_in_s=1.0)
@@ -131,12 +132,13 @@ def test_a_lost_attempt_is_settled_by_policy() -> None:
 
 @pytest.mark.parametrize("kind", ["lost", "failed", "timed-out"])
 def test_a_contended_retry_is_over_whatever_its_last_outcome(kind: Kind) -> None:
-    sentence, policy = Outcome(kind, "contended by a.b@2"), Policy(retries=THRICE, on_lost="rerun")
+    sentence, policy = contended(kind, "a.b@2"), Policy(retries=THRICE, on_lost="rerun")
     assert admit(claim(policy, 1, sentence), Random(1)) == Verdict(sentence)
 
 
 def test_a_claim_given_back_counts_no_attempt_and_is_due_soon() -> None:
-    assert give_back("shutdown") == Verdict(Outcome("lost", "shutdown"), GIVEN_BACK_S, counts=False)
+    verdict = give_back("its node stops", "shutdown")
+    assert verdict == Verdict(Outcome("lost", "its node stops", "shutdown"), GIVEN_BACK_S, counts=False)
 
 
 def follow(kind: Kind, policy: Policy, **fields: object) -> list[Fire]:
@@ -196,6 +198,7 @@ def test_a_hook_is_told_how_its_fire_ended() -> None:
         "due": "2026-03-01T02:00:00Z",
         "outcome": "failed",
         "reason": "exit 3",
+        "cause": "work",
         "attempts": 2,
         "exit_code": 3,
         "duration_ms": 1234,
@@ -221,5 +224,6 @@ def test_a_lane_that_is_held_on_the_host_is_waited_for_by_whatever_waits_for_lan
     one = claim(Policy(concurrency), attempt)
     granted_at = one.fire.due_at + timedelta(seconds=late_s)
     verdict = held_back(one._replace(expires_at=granted_at + timedelta(seconds=one.ttl_s)), "held")
-    expected = give_back("held") if waits else Verdict(Outcome("skipped", "held"), counts=False)
+    skipped = Verdict(Outcome("skipped", "held", "lane"), counts=False)
+    expected = give_back("held", "lane") if waits else skipped
     assert verdict == expected

@@ -127,8 +127,8 @@ def test_a_cronlock_file_runs_as_it_did(fleet: Fleet) -> None:
     hook = (fleet.directory / "told.hook").read_text().splitlines()[0]
     assert hook == f"you timed-out {fleet.directory}"
     assert not Path(f"{told}.resting").exists()
-    skipped = [said["reason"] for said in node.events("skipped", job="slow")]
-    assert all(reason.startswith("by cronlock.slow@") for reason in skipped)
+    skipped = [(said["cause"], said["reason"]) for said in node.events("skipped", job="slow")]
+    assert all(cause == "lane" and "cronlock.slow@" in reason for cause, reason in skipped)
 
 
 def test_two_cronlock_files_with_different_jobs_both_run(fleet: Fleet) -> None:

@@ -10,6 +10,7 @@ from fleet import NEVER, Fleet, wait_for
 from small_disk import fill, mounted
 
 from detent.clock import instant
+from detent.model import Outcome
 
 FULL_S = 6.0
 
@@ -39,7 +40,7 @@ def test_a_full_disk_loses_no_outcome(small_disk: Path, fleet: Fleet) -> None:
 
     filler.unlink()
     node.wait("store-back")
-    assert fleet.wait_over(key).outcome == ("succeeded", "")
+    assert fleet.wait_over(key).outcome == Outcome("succeeded")
     launched = len(fleet.witness.starts("tick"))
     fleet.witness.wait_start("tick", after=launched + 1)
     assert node.end() == 0

@@ -8,6 +8,7 @@ import pytest
 from fleet import NEVER, Fleet, wait_for
 
 from detent.clock import instant
+from detent.core.outcomes import lane_awaited, replaced_by
 
 
 def test_replaced_work_is_gone_before_its_heir_starts(either_fleet: Fleet) -> None:
@@ -22,8 +23,7 @@ def test_replaced_work_is_gone_before_its_heir_starts(either_fleet: Fleet) -> No
     first, *_, third = [fleet.witness.wait_start("job", after=n) for n in range(3)]
     fleet.witness.assert_no_overlap()
     row = fleet.wait_over(first.key)
-    assert row.outcome is not None and row.outcome.kind == "replaced"
-    assert row.outcome.reason == f"by {fleet.witness.starts('job')[1].key}"
+    assert row.outcome == replaced_by(fleet.witness.starts("job")[1].key)
     assert third.fence > first.fence
 
 
@@ -39,7 +39,7 @@ def test_one_fire_waits_in_a_queue_and_later_ones_are_skipped(fleet: Fleet) -> N
     keys = [row.fire.key for row in due]
     assert second.key == keys[keys.index(first.key) + 1], "the next one waits"
     between = due[keys.index(second.key) + 1 :][:2]
-    assert {row.outcome and row.outcome.reason for row in between} == {f"{second.key} waits already"}
+    assert {row.outcome for row in between} == {lane_awaited(second.key)}
 
 
 @pytest.mark.parametrize("how", ["by SIGHUP", "by its file"])

@@ -11,6 +11,7 @@ import pytest
 from fleet import NEVER, Fleet, NodeProcess, wait_for
 
 from detent.clock import instant
+from detent.core.outcomes import WARDEN_DIED
 from detent.errors import StoreUnavailable
 from detent.node.wardenry.cgroups import find_cgroup, mounted_at
 
@@ -127,7 +128,7 @@ def test_a_command_that_kills_its_warden_ends_only_what_that_warden_had(fleet: F
     node = fleet.start()
     key = fleet.fire("parricide")
     over = fleet.wait_over(key)
-    assert over.outcome is not None and over.outcome == ("lost", "the warden died")
+    assert over.outcome == WARDEN_DIED
     fleet.witness.wait_start("tick", after=len(fleet.witness.starts()))
     assert len(node.events("warden-died")) == 1
 

@@ -7,6 +7,8 @@ import time
 import pytest
 from fleet import NEVER, Fleet, NodeProcess, alive
 
+from detent.model import Outcome
+
 STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
 
 
@@ -25,8 +27,10 @@ def test_work_that_outlives_the_drain_is_lost_and_runs_again_if_declared(fleet: 
     assert node.end(signum) == 0
     _assert_nothing_is_left(fleet, node)
     settled, waiting = fleet.row(once), fleet.row(again)
-    assert settled.outcome is not None and settled.outcome == ("lost", "shutdown")
-    assert waiting.state == "pending" and waiting.attempts[0].outcome == ("lost", "shutdown")
+    assert settled.outcome is not None and settled.outcome == Outcome("lost", "shutdown", "shutdown")
+    assert waiting.state == "pending" and waiting.attempts[0].outcome == Outcome(
+        "lost", "shutdown", "shutdown"
+    )
 
     fleet.start()
     second = fleet.witness.wait_start("again", after=1)
@@ -46,7 +50,7 @@ def test_work_may_end_while_its_node_drains(fleet: Fleet, signum: int) -> None:
     assert key in node.wait("draining")["running"]
     launched = len(fleet.witness.starts("tick"))
     assert node.process.wait(30) == 0
-    assert fleet.row(key).outcome == ("succeeded", "")
+    assert fleet.row(key).outcome == Outcome("succeeded")
     assert len(fleet.witness.starts("tick")) <= launched + 1, "it takes no more work"
     _assert_nothing_is_left(fleet, node)
 
@@ -65,7 +69,7 @@ def test_a_second_signal_hurries(fleet: Fleet) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         node.process.wait(1)
     assert node.end() == 0
-    assert fleet.row(key).outcome == ("lost", "shutdown")
+    assert fleet.row(key).outcome == Outcome("lost", "shutdown", "shutdown")
     _assert_nothing_is_left(fleet, node)
 
 

@@ -16,6 +16,7 @@ from fleet import NEVER, Fleet, wait_for
 from detent.clock import now
 from detent.core.secrets import Secret
 from detent.core.signing import Message, verify
+from detent.model import Outcome
 from detent.node.wardenry.lanes import LANE_FD
 
 SECRET = "a-secret-that-signs"
@@ -86,7 +87,7 @@ def test_a_failed_attempt_is_repeated_with_backoff_under_the_same_run_id(fleet: 
     node = fleet.start()
 
     row = fleet.wait_over(fleet.fire("job"))
-    assert row.outcome == ("succeeded", "")
+    assert row.outcome == Outcome("succeeded")
     first, second, third = row.attempts
     assert [one.outcome.kind for one in row.attempts] == ["failed", "failed", "succeeded"]
     assert second.started_at - first.ended_at >= timedelta(seconds=1)
@@ -114,9 +115,9 @@ def test_a_failure_calls_its_hooks_once_with_what_happened(fleet: Fleet, receive
     fleet.start(), fleet.start()
 
     row = fleet.wait_over(fleet.fire("job"))
-    assert row.outcome == ("failed", "exit 3")
+    assert row.outcome == Outcome("failed", "exit 3")
     for hook_row in wait_for(lambda: fleet.find(origins=("hook",)), what="the hooks"):
-        assert fleet.wait_over(hook_row.fire.key).outcome == ("succeeded", "")
+        assert fleet.wait_over(hook_row.fire.key).outcome == Outcome("succeeded")
 
     (file,) = fleet.directory.glob("told.*")
     _assert_hook_environment(file, row.fire.key)
@@ -138,7 +139,7 @@ def test_a_webhook_with_a_body_of_its_own_needs_no_script(fleet: Fleet, receiver
     fleet.start()
     row = fleet.wait_over(fleet.fire("job"))
     [hook] = wait_for(lambda: fleet.find(origins=("hook",)), what="the hook")
-    assert fleet.wait_over(hook.fire.key).outcome == ("succeeded", "")
+    assert fleet.wait_over(hook.fire.key).outcome == Outcome("succeeded")
     [called] = receiver.received
     assert (called.headers["Content-Type"], called.headers["X-Team"]) == ("application/json", "night")
     told = {"text": f'{row.fire.key} failed: exit 3\nit said "no\n', "code": 3}
@@ -150,8 +151,8 @@ def test_a_shell_of_its_own_fails_where_the_first_of_a_pipe_fails(fleet: Fleet) 
     bash = {**piped, "name": "bash", "shell": ["/bin/bash", "-o", "pipefail", "-c"]}
     fleet.write({**piped, "name": "sh"}, bash)
     fleet.start()
-    assert fleet.wait_over(fleet.fire("sh")).outcome == ("succeeded", "")
-    assert fleet.wait_over(fleet.fire("bash")).outcome == ("failed", "exit 1")
+    assert fleet.wait_over(fleet.fire("sh")).outcome == Outcome("succeeded")
+    assert fleet.wait_over(fleet.fire("bash")).outcome == Outcome("failed", "exit 1")
 
 
 def _assert_hook_environment(file: Path, key: str) -> None:
@@ -160,6 +161,7 @@ def _assert_hook_environment(file: Path, key: str) -> None:
         "DETENT_FIRE": key,
         "DETENT_OUTCOME": "failed",
         "DETENT_REASON": "exit 3",
+        "DETENT_CAUSE": "work",
         "DETENT_EXIT_CODE": "3",
         "DETENT_OUTPUT_TAIL": "no space left\n",
     }
@@ -187,7 +189,7 @@ def test_a_request_is_signed_afresh_for_each_attempt(fleet: Fleet, receiver: Rec
     fleet.start(SIGNER=SECRET)
 
     row = fleet.wait_over(fleet.fire("call"))
-    assert row.outcome == ("succeeded", "") and row.attempts[-1].status == 200
+    assert row.outcome == Outcome("succeeded") and row.attempts[-1].status == 200
     first, second = receiver.received
     assert first.headers["X-Cron-Signature"] != second.headers["X-Cron-Signature"]
     for number, one in enumerate(receiver.received, start=1):

@@ -57,12 +57,12 @@ def test_replace_and_kill_reach_another_host_and_end_its_work_even_if_its_node_i
     hosts.start(), hosts.start()
 
     first, second = _fire(hosts), _fire(hosts)
-    _assert_ended(hosts, first, second, ("replaced", f"by {second.key}"))
+    _assert_ended(hosts, first, second, ("replaced", f"replaced by {second.key}"))
 
     hosts.node_of(second.node).send(signal.SIGSTOP)
     third = _fire(hosts)
     assert third.node != second.node
-    _assert_ended(hosts, second, third, ("replaced", f"by {third.key}"))
+    _assert_ended(hosts, second, third, ("replaced", f"replaced by {third.key}"))
 
     hosts.node_of(second.node).send(signal.SIGCONT)
     hosts.node_of(second.node).wait("fenced", fire=second.key)

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.fleet import Fleet, NodeProcess, wait_for
 from tests.fleets.hosts import STORES, hosts_on
 
-from detent.model import Outcome
+from detent.core.outcomes import JOB_REMOVED
 
 
 @pytest.fixture(params=["sqlite", *STORES])
@@ -51,7 +51,7 @@ def test_a_job_that_no_living_node_holds_is_removed_with_a_reason(any_fleet: Fle
     leaving.end()
     starts = len(any_fleet.witness.starts("two"))
     assert staying.wait("deployed")["removed"] == ["t.two"]
-    removed = Outcome("cancelled", "its job was removed")
+    removed = JOB_REMOVED
     wait_for(lambda: removed in [row.outcome for row in any_fleet.find(job="t.two")], what="a cancelled fire")
     assert len(any_fleet.witness.starts("two")) == starts
     any_fleet.witness.wait_start("one", after=len(any_fleet.witness.starts("one")) + 1)

@@ -8,6 +8,8 @@ import signal
 from tests.e2e.fleet import NEVER
 from tests.fleets.hosts import Hosts
 
+from detent.model import Outcome
+
 
 def test_hooks_are_called_while_a_node_drains_and_wait_for_the_next_node_afterwards(hosts: Hosts) -> None:
     def job(name: str, seconds: str, hook: str) -> dict[str, object]:
@@ -23,14 +25,14 @@ def test_hooks_are_called_while_a_node_drains_and_wait_for_the_next_node_afterwa
 
     assert node.end(signal.SIGTERM) == 0
     hook = hosts.row(f"{short}/on_success")
-    assert hook.outcome == ("succeeded", "") and hook.attempts[0].node == node.life
+    assert hook.outcome == Outcome("succeeded") and hook.attempts[0].node == node.life
     assert len(hosts.witness.seen("end", "after-short")) == 1
-    assert hosts.row(endless).outcome == ("lost", "shutdown")
+    assert hosts.row(endless).outcome == Outcome("lost", "shutdown", "shutdown")
     assert hosts.row(f"{endless}/on_failure").state == "pending", "there was no time left for it"
     hosts.assert_nothing_is_held()
 
     hosts.start()
-    assert hosts.wait_over(f"{endless}/on_failure").outcome == ("succeeded", "")
+    assert hosts.wait_over(f"{endless}/on_failure").outcome == Outcome("succeeded")
     hosts.end()
     for name in ("short", "endless", "after-short", "after-endless"):
         assert len(hosts.witness.starts(name)) == 1

@@ -91,7 +91,7 @@ def _assert_each_instant_fired_once(hosts: Hosts, began: float, ended: float, st
                 assert launched == 1
             case "skipped":  # its predecessor was still held, by the stopped node or on a busy machine
                 assert launched == 0
-                assert len(hosts.witness.starts(key=row.outcome.reason.removeprefix("by "))) == 1
+                assert len(hosts.witness.starts(key=row.outcome.by)) == 1
             case other:
                 assert other == "lost" and row.attempts[0].node == stopped
 

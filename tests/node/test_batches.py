@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from detent.clock import boottime
+from detent.core.outcomes import WARDEN_DIED
 from detent.model import Call, Claim, End, Fire, Outcome, Policy
 from detent.node.batches import BLOCKED, Batches
 from detent.node.members import TOGETHER_LONG, Member
@@ -181,7 +182,7 @@ def test_where_a_child_dies_the_last_that_it_had_begun_is_blamed(end: Any) -> No
 def test_where_nobody_knows_what_was_begun_all_are_lost() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
-        work.lose("its warden died")
+        work.lose(WARDEN_DIED)
         await turns()
         assert kinds(members) == ["succeeded", "failed", "lost", "lost", "lost"]
 
@@ -401,7 +402,7 @@ def test_one_that_blocks_its_child_is_blamed_and_its_neighbours_are_lost() -> No
         while not world.warden.said:
             await asyncio.sleep(0.01)
         assert world.warden.said[0]["do"] == "stop"
-        work.resolve(End(Outcome("lost", BLOCKED)))
+        work.resolve(End(BLOCKED))
         await turns()
         assert kinds(members) == ["lost", "timed-out"]
 
@@ -412,7 +413,7 @@ def test_one_that_is_cancelled_leaves_the_others_alone() -> None:
     async def scene(world: World) -> None:
         members = await world.add_many(2, ASYNC)
         world.warden.begun[0]()
-        members[1].stop(Outcome("cancelled", "by hand"))
+        members[1].stop(Outcome("cancelled", "by hand", "stopped"))
         assert json.loads(world.warden.said[-1]["request"])["more"] == [1]
         work = world.warden.works[0]
         work.parted(part(1, "CancelledError"))

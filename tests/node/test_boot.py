@@ -81,7 +81,7 @@ def test_the_fire_of_a_paused_job_is_recorded_and_ended() -> None:
     store.note("a", f"{PAUSE}a.both", "{}")
     put(store, THIS)
     (row,) = store.find(Query(job="a.both"))
-    assert row.state == "over" and row.outcome == Outcome("cancelled", "paused")
+    assert row.state == "over" and row.outcome == Outcome("cancelled", "paused", "paused")
 
 
 def test_a_fire_at_boot_may_be_started_late_whatever_the_jobs_catch_up() -> None:

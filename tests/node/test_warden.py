@@ -12,6 +12,7 @@ import pytest
 from warden_world import OPEN_FDS, PATIENCE_S, World, begin, daemon, is_alive, pid_in, python, until
 
 from detent.clock import boottime
+from detent.core.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.model import Outcome
 from detent.node.wardenry import kernel
 from detent.node.wardenry.cgroups import SPARES_MAX, life_directory
@@ -115,10 +116,10 @@ def test_a_stop_ends_it_with_the_reason_given(world: World) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             work = await begin(processes, world.spec("sleep", "100"))
-            work.stop(Outcome("replaced", "by a newer fire"))
+            work.stop(replaced_by("a newer fire"))
             work.stop(Outcome("cancelled", "too late: the first reason stands"))
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert (end.outcome, end.status) == (Outcome("replaced", "by a newer fire"), -15)
+            assert (end.outcome, end.status) == (replaced_by("a newer fire"), -15)
 
     asyncio.run(main())
 
@@ -333,7 +334,7 @@ def test_work_that_is_not_extended_is_dead_when_its_trust_ends(world: World) -> 
             spec = world.spec("sleep", "100", kill_after_s=1.0)
             work = await begin(processes, spec, for_s=2.5)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert end.outcome == Outcome("lost", "its claim could not be renewed in time")
+            assert end.outcome == CLAIM_EXPIRED
             assert work.term_by <= boottime() < work.trusted_by
 
     asyncio.run(main())

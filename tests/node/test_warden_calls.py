@@ -13,6 +13,7 @@ from call_world import CallWorld, carry_out, started
 from warden_world import PATIENCE_S, is_alive, until
 
 from detent.clock import boottime
+from detent.core.outcomes import CLAIM_EXPIRED, NODE_STOPPED, WARDEN_DIED
 from detent.model import End, Outcome
 from detent.node.processes import FAREWELL_S
 from detent.node.wardenry import kernel
@@ -366,7 +367,7 @@ def test_a_call_that_is_not_extended_is_dead_when_its_trust_ends(world: CallWorl
             path = world.directory / "pids"
             work = await started(processes, world.call("stay", str(path)), for_s=2.5)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert end.outcome == Outcome("lost", "its claim could not be renewed in time")
+            assert end.outcome == CLAIM_EXPIRED
             assert boottime() < work.trusted_by
             assert not any(is_alive(int(pid)) for pid in path.read_text().split())
 
@@ -384,7 +385,7 @@ def test_closing_ends_calls_and_idle_children(world: CallWorld) -> None:
         assert boottime() - closed_at < FAREWELL_S, "the warden ended it all by itself"
         pids = [idle, *map(int, path.read_text().split())]
         assert not any(map(is_alive, pids))  # type: ignore[arg-type]
-        assert (await work.gone).outcome == Outcome("lost", "the node was stopped")
+        assert (await work.gone).outcome == NODE_STOPPED
 
     asyncio.run(main())
 
@@ -398,7 +399,7 @@ def test_when_the_warden_is_killed_its_children_die_and_the_next_one_has_others(
             await until(path.exists)
             os.kill(processes.warden_pid, signal.SIGKILL)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert end.outcome == Outcome("lost", "the warden died")
+            assert end.outcome == WARDEN_DIED
             pids = [idle, *map(int, path.read_text().split())]
             assert not any(map(is_alive, pids))  # type: ignore[arg-type]
             assert value(await carry_out(processes, world.call("add", 1))) == 1

@@ -11,6 +11,7 @@ import pytest
 from warden_world import PATIENCE_S, Node, World, begin, daemon, is_alive, pid_in, until, wait_until
 
 from detent.clock import boottime
+from detent.core.outcomes import NODE_STOPPED, WARDEN_DIED
 from detent.model import Outcome
 from detent.node import processes as processes_module
 from detent.node.processes import FAREWELL_S, sweep
@@ -72,7 +73,7 @@ def test_when_the_warden_is_killed_all_is_dead_before_it_is_lost_and_the_next_on
             assert all(map(is_alive, pids))
             os.kill(processes.warden_pid, signal.SIGKILL)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert end.outcome == Outcome("lost", "the warden died")
+            assert end.outcome == WARDEN_DIED
             assert not any(map(is_alive, pids))
             assert time.monotonic() - killed_at < AT_ONCE_S
             again = await begin(processes, world.spec("echo", "again"))
@@ -89,7 +90,7 @@ def test_a_spawn_while_the_warden_is_dead_waits_for_the_next(world: World) -> No
             for _ in range(5):
                 work = await begin(processes, world.spec("true"))
                 end = await asyncio.wait_for(work.gone, PATIENCE_S)
-                assert end.outcome in (Outcome("succeeded"), Outcome("lost", "the warden died"))
+                assert end.outcome in (Outcome("succeeded"), WARDEN_DIED)
             assert end.outcome == Outcome("succeeded")
             assert processes.warden_pid != first
 
@@ -120,7 +121,7 @@ def test_a_stopped_warden_is_killed_before_a_claim_that_it_let_pass_can_be_anoth
             assert work is not None
             os.kill(processes.warden_pid, signal.SIGSTOP)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert end.outcome == Outcome("lost", "the warden died")
+            assert end.outcome == WARDEN_DIED
             assert not is_alive(work.pid)
             again = await begin(processes, world.spec("true"))
             assert (await asyncio.wait_for(again.gone, PATIENCE_S)).outcome == Outcome("succeeded")
@@ -187,7 +188,7 @@ def test_closing_ends_all_work_and_the_warden(world: World) -> None:
             await until(pid_file.exists)
             pids = [processes.warden_pid, work.pid, pid_in(pid_file)]
         assert not any(map(is_alive, pids))
-        assert (await work.gone).outcome == Outcome("lost", "the node was stopped")
+        assert (await work.gone).outcome == NODE_STOPPED
 
     asyncio.run(main())
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detent.core.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.model import Claim, Command, End, Fire, Outcome, Policy
 from detent.runners.command import NO_BASE, TAIL_TOLD_MAX, Gone, Paths, command_env, end_of, spec_of
 
@@ -24,7 +25,7 @@ TOLD = {
     "duration_ms": 1500,
     "output_tail": "no\0 space\n",
 }
-STOPPED = Outcome("replaced", "by a newer fire")
+STOPPED = replaced_by("a newer fire")
 
 
 def hook(**told: Any) -> Claim:
@@ -149,7 +150,7 @@ def test_what_is_started_is_the_command_under_its_policy() -> None:
         (Gone(-40), None, Outcome("failed", "killed by signal 40")),
         (Gone(-15, "timeout"), None, Outcome("timed-out", "after 5 s")),
         (Gone(0, "timeout"), None, Outcome("timed-out", "after 5 s")),
-        (Gone(-9, "trust"), None, Outcome("lost", "its claim could not be renewed in time")),
+        (Gone(-9, "trust"), None, CLAIM_EXPIRED),
         (Gone(-15, "stop"), STOPPED, STOPPED),
         (Gone(0, "stop"), STOPPED, STOPPED),
         (Gone(0), STOPPED, Outcome("succeeded")),

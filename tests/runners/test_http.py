@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent import clock
+from detent.core.outcomes import no_secret
 from detent.core.secrets import Secret
 from detent.core.signing import Message, verify
 from detent.errors import UsageError
 from detent.model import Claim, Outcome, Request
 from detent.receive.fire import identity_of
 from detent.runners.http import (
-    NO_SECRET,
     fire_headers,
     job_name,
     parse_url,
@@ -58,7 +58,7 @@ def test_without_references_nothing_is_signed() -> None:
 def test_without_a_secret_nothing_is_sent_and_the_reason_names_no_literal() -> None:
     with answering(OK) as served:
         end = attempt(Request(served.url, secret_refs=("env:KEY", "raw:hidden")))
-    assert end.outcome == Outcome("failed", f"{NO_SECRET}: env:KEY, raw:…")
+    assert end.outcome == no_secret("env:KEY, raw:…")
     assert served.connections == 0
 
 

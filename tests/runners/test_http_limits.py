@@ -23,11 +23,9 @@ from http_servers import (
 )
 
 from detent import clock
+from detent.core.outcomes import CLAIM_EXPIRED, NOT_SENT, replaced_by
 from detent.model import Outcome, Request
-from detent.runners.base import LOST, TAIL_MAX, Lifeline
-from detent.runners.http import (
-    NOT_SENT,
-)
+from detent.runners.base import TAIL_MAX, Lifeline
 from detent.runners.http_connection import POLL_S, Address, Interrupted, Watch, connect, reach
 
 # Limits: the deadline, trust, and being told to stop.
@@ -107,14 +105,14 @@ def test_what_was_told_before_the_deadline_is_kept() -> None:
 def test_nothing_is_sent_once_trust_has_passed() -> None:
     with answering(OK) as served:
         end = attempt(served.url, trusted(0))
-    assert end.outcome == Outcome("lost", NOT_SENT)
+    assert end.outcome == NOT_SENT
     assert served.connections == 0
 
 
 def test_trust_that_passes_in_a_handshake_ends_it_and_nothing_was_sent() -> None:
     with serving(silent) as served:
         end = attempt(f"https://{served.place}/", trusted(0.6))
-    assert end.outcome == Outcome("lost", NOT_SENT)
+    assert end.outcome == NOT_SENT
 
 
 def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
@@ -131,14 +129,14 @@ def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
                 threading.Event().wait(0.05)
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert hung_up.wait(10)
-    assert caught.value.outcome == Outcome("lost", LOST)
+    assert caught.value.outcome == CLAIM_EXPIRED
     assert received == [b""]
 
 
 def test_work_ends_when_trust_passes() -> None:
     with serving(trickling(b"HTTP/1.1 200 OK\r\n\r\n")) as served:
         end = attempt(served.url, trusted(0.6))
-    assert end.outcome == Outcome("lost", LOST)
+    assert end.outcome == CLAIM_EXPIRED
     assert end.took_s < 5
 
 
@@ -158,7 +156,7 @@ def test_work_goes_on_when_trust_is_extended() -> None:
 
 @pytest.mark.parametrize("timeout_s", [0, 20])
 def test_work_that_is_told_to_stop_ends_with_the_outcome_it_was_told(timeout_s: float) -> None:
-    why = Outcome("cancelled", "by hand")
+    why = Outcome("cancelled", "by hand", "stopped")
 
     def script(peer: socket.socket, over: threading.Event) -> None:
         served.hear(peer)
@@ -175,10 +173,10 @@ def test_work_that_is_told_to_stop_ends_with_the_outcome_it_was_told(timeout_s: 
 
 def test_a_stopped_attempt_sends_nothing_and_the_first_stop_counts() -> None:
     lifeline = trusted(0)
-    lifeline.stop(Outcome("replaced", "by a newer fire"))
+    lifeline.stop(replaced_by("a newer fire"))
     lifeline.stop(Outcome("cancelled"))
     with answering(OK) as served:
-        assert attempt(served.url, lifeline).outcome == Outcome("replaced", "by a newer fire")
+        assert attempt(served.url, lifeline).outcome == replaced_by("a newer fire")
     assert served.connections == 0
 
 
@@ -188,9 +186,9 @@ def test_trust_only_grows_and_does_not_come_back() -> None:
     assert lifeline.ended(9.9) is None
     lifeline.extend(20.0)
     assert lifeline.ended(10.0) is None
-    assert lifeline.ended(20.0) == Outcome("lost", LOST)
+    assert lifeline.ended(20.0) == CLAIM_EXPIRED
     lifeline.extend(30.0)
-    assert lifeline.ended(21.0) == Outcome("lost", LOST)
+    assert lifeline.ended(21.0) == CLAIM_EXPIRED
 
 
 def test_an_address_that_refuses_or_is_silent_leaves_time_for_the_next() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.model import Ask, Chart, Claim, Fire, Grants, Mark, Outcome, Plan, Report, Verdict
+from detent.model import Ask, Cause, Chart, Claim, Fire, Grants, Mark, Outcome, Plan, Report, Verdict
 from detent.stores.base import Store
 from detent.stores.entry import Entry
 from detent.stores.memory import MemoryStore
@@ -180,8 +180,8 @@ class StopsNobody(MemoryStore):
         super()._grant_due(ask, now)
         self._forget_stops()
 
-    def cancel(self, key: str, reason: str = "") -> bool:
-        told = super().cancel(key, reason)
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        told = super().cancel(key, reason, cause)
         self._forget_stops()
         return told
 
@@ -224,10 +224,19 @@ class BuriesNobody(MemoryStore):
 
 
 class ForgetsWhatWasCancelled(MemoryStore):
-    def cancel(self, key: str, reason: str = "") -> bool:
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         reached = dict(self._reached)
-        done, self._reached = super().cancel(key, reason), reached
+        done, self._reached = super().cancel(key, reason, cause), reached
         return done
+
+
+class ForgetsCauses(MemoryStore):
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        return super().cancel(key, reason)
+
+    def _finish(self, report: Report) -> Verdict | None:
+        told = report.verdict.outcome._replace(cause="work")
+        return super()._finish(report._replace(verdict=report.verdict._replace(outcome=told)))
 
 
 class RenewsInNameOnly(MemoryStore):
@@ -268,6 +277,8 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
     (ChargesNobody, "a_rate_by_key_counts_each_key_by_itself"),
     (LetsAllProbe, "one_fire_probes_a_breaker_that_has_cooled_down"),
     (BuriesNobody, "the_claims_of_a_dead_life_are_over_at_once"),
+    (ForgetsCauses, "the_cause_of_an_outcome_is_kept_whatever_its_reason_looks_like"),
+    (ForgetsCauses, "the_cause_of_a_cancelled_fire_is_kept"),
     (RenewsInNameOnly, "a_renewed_claim_stays_alive"),
     (LivesByTheWallClock, "a_step_of_the_wall_clock_expires_no_claim"),
 ]

@@ -18,7 +18,8 @@ from tests.stores.postgres_server import (
 )
 from tests.stores.redis_server import RedisServer
 
-from detent.model import Ask, Outcome, Report
+from detent.core.outcomes import lane_taken
+from detent.model import Ask, Report
 from detent.stores.base import Store
 from detent.stores.postgres_values import ask_json
 from detent.stores.redis import RedisStore
@@ -106,4 +107,4 @@ def test_a_lane_that_was_pruned_as_its_fire_was_recorded_is_put_back_and_locked(
         wait_until(lambda: held(server, clocked))
         other.db.commit()
         assert call.result() == []
-    assert sentences(node.claim(queues=("db",))) == {"a.b@2": Outcome("skipped", "by a.b@1")}
+    assert sentences(node.claim(queues=("db",))) == {"a.b@2": lane_taken("a.b@1")}

@@ -20,8 +20,9 @@ from tests.stores.postgres_server import (
 )
 
 from detent.clock import monotonic
+from detent.core.outcomes import CLAIM_GONE
 from detent.errors import StoreMismatch, StoreUnavailable, UsageError
-from detent.model import Ask, Outcome, Policy, Query
+from detent.model import Ask, Policy, Query
 from detent.stores.opening import open_store
 from detent.stores.postgres import PostgresStore
 from detent.stores.postgres_link import Links, Silence
@@ -176,7 +177,7 @@ def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_l
     granted = Asker(store, "n2").ask()
     assert granted.claims == ()
     assert 25 < granted.next_in_s <= 30
-    assert renew(store, old) == Outcome("lost", "no longer ours")
+    assert renew(store, old) == CLAIM_GONE
 
 
 @pytest.mark.parametrize("prefix", ["Detent", "7up", "a-b", 'a"b', "pg_mine", "x" * 64])

@@ -20,6 +20,7 @@ from tests.stores.postgres_server import (
 )
 
 from detent.clock import monotonic
+from detent.core.outcomes import CLAIM_GONE, lane_taken, node_lost
 from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.stores.postgres import PostgresStore
 from detent.stores.postgres_values import ask_json, claim_json, fires_json
@@ -69,7 +70,7 @@ def test_a_renewal_under_way_keeps_its_lane(server: Server, clocked: ClockedStor
         other.call("renew", {"claims": [claim_json(holder, 0)]}, clock.wall())
         clock.pass_time(2)
         told = sentences(Asker(clocked, "n2").claim())
-    assert told == {"a.b@2": Outcome("skipped", "by a.b@1")}
+    assert told == {"a.b@2": lane_taken("a.b@1")}
     assert renew(clocked, holder) is None
 
 
@@ -121,7 +122,7 @@ def test_a_renewal_that_waited_for_its_row_goes_by_the_time_when_it_got_it(
         other.db.commit()
         answers = call.result(PATIENCE_S)
     _set_clock(server, clocked, told)
-    assert answers == [Outcome("lost", "no longer ours")]
+    assert answers == [CLAIM_GONE]
 
 
 def _set_clock(server: Server, store: ClockedStore, reading: str) -> None:
@@ -204,7 +205,7 @@ def test_a_late_hook_that_was_lost_is_settled_although_its_fire_starts_in_the_sa
     assert keys(Asker(clocked, "dead").claim()) == [planner.key(1) + "/on_late"]
     clocked.finish([Report(holder, DONE)])
     claims = sentences(Asker(clocked, "n2").claim(dead=("dead",)))
-    assert claims == {planner.key(1): None, planner.key(1) + "/on_late": Outcome("lost", "with dead")}
+    assert claims == {planner.key(1): None, planner.key(1) + "/on_late": node_lost("dead")}
 
 
 # Wake-ups.

@@ -20,8 +20,9 @@ from tests.stores.postgres_server import (
     wait_until,
 )
 
+from detent.core.outcomes import node_lost
 from detent.errors import StoreUnavailable
-from detent.model import Outcome, Rate
+from detent.model import Rate
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.opening import promise_of, upkeep_of
 from detent.stores.postgres import PostgresStore
@@ -53,7 +54,7 @@ def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
         clock.pass_time(TTL_S - 1)
         assert node.claim() == [], "it has a whole ttl from then on"
         clock.pass_time(2)
-        assert node.claim_one().sentence == Outcome("lost", "with n1")
+        assert node.claim_one().sentence == node_lost("n1")
     assert renew(clocked, claim) is not None
 
 
@@ -67,7 +68,7 @@ def test_newcomers_alone_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, c
         with closing(another(clocked, clock)) as newcomer:
             found += Asker(newcomer, f"n{number + 2}").claim()
     [lost] = found
-    assert lost.sentence == Outcome("lost", "with n1")
+    assert lost.sentence == node_lost("n1")
 
 
 def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
@@ -86,7 +87,7 @@ def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
         clock.pass_time(1.9)
         assert renew(clocked, claim) is None
         clock.pass_time(TTL_S + 1)
-        assert node.claim_one().sentence == Outcome("lost", "with n1")
+        assert node.claim_one().sentence == node_lost("n1")
 
 
 def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStore, clock: FakeClock) -> None:
@@ -97,7 +98,7 @@ def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStor
         node = Asker(newcomer, "n2")
         assert node.claim() == []
         clock.pass_time(TTL_S + 1)
-        assert node.claim_one().sentence == Outcome("lost", "with n1")
+        assert node.claim_one().sentence == node_lost("n1")
 
 
 def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(

@@ -12,7 +12,6 @@ from tests.stores import postgres_server
 from tests.stores.queue_races import QUEUES, claim_on, probe
 from tests.stores.redis_server import RedisServer, open_for
 
-from detent.core.breakers import BACKEND
 from detent.core.rates import rate_text
 from detent.model import Ask, Outcome, Policy, Rate, Report, Verdict
 from detent.stores.base import RATE
@@ -25,7 +24,7 @@ LIMIT = Rate(10, 1.0)
 MESSAGES = 3 * LIMIT.most  # so its windows open twice more
 COOLDOWN_S = 0.5
 SMTP = Policy("Allow", claim_s=60.0, breaker="smtp", breaker_threshold=2, breaker_cooldown_s=COOLDOWN_S)
-REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 
 # A store's name -> what opens one for a race; it goes to other processes, and so must a pickle of it.
 WORLDS: dict[str, Callable[[], Opener]] = {

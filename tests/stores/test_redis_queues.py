@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.stores.redis_server import RedisServer
 
-from detent.core.breakers import BACKEND
+from detent.core.outcomes import missed
 from detent.core.rates import rate_text, with_levels
 from detent.model import Fire, Outcome, Policy, Query, Rate, Report, Verdict
 from detent.stores.base import RATE
@@ -29,7 +29,7 @@ from detent.testing.store_checks_world import (
 
 ALLOW = Policy("Allow", claim_s=TTL_S)
 MAIL = ALLOW._replace(breaker="smtp", breaker_threshold=1, breaker_cooldown_s=30.0)
-REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 PUT_OFF_MAX = 300  # as redis_claim.lua has it
 MANY = 3000
 
@@ -188,7 +188,7 @@ def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -
     store.put(_messages(1, start_by=now), delay_s=5)
     clock.pass_time(6)
     claim = Asker(store).claim_one(queues=["mail"])
-    assert claim.sentence == Outcome("missed", f"not started by {now:%Y-%m-%dT%H:%M:%SZ}")
+    assert claim.sentence == missed(now)
     assert finish(store, claim, Verdict(claim.sentence)) == Verdict(claim.sentence)
     assert row(store, claim.fire.key).outcome == claim.sentence
 

@@ -11,7 +11,6 @@ import pytest
 import redis
 from tests.stores.redis_server import RedisServer
 
-from detent.core.breakers import BACKEND
 from detent.core.rates import rate_text
 from detent.model import Ask, Claim, Fire, Grants, Outcome, Policy, Query, Rate, Report, Row, Verdict
 from detent.stores.base import RATE, Store
@@ -23,7 +22,7 @@ ALLOW = Policy("Allow", claim_s=TTL_S)
 SHORT = ALLOW._replace(claim_s=TTL_S / 3)
 MAIL = ALLOW._replace(breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)
 ONCE = ALLOW._replace(unique_s=60.0)
-REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 MANY = 1200  # more than are read at a time
 
 Story = Callable[[Store, FakeClock], Iterator[Any]]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.stores.sqlite_pair import Pair, open_pair, rows
 
-from detent.model import Ask, Outcome, Policy, Query, Report
+from detent.core.outcomes import JOB_REMOVED, NEWER_INSTANT, paused, replaced_by
+from detent.model import Ask, Policy, Query, Report
 from detent.stores.base import SENTENCES_MAX
 from detent.stores.sqlite import SqliteStore
 from detent.stores.sqlite_rows import entry_of
@@ -41,17 +42,17 @@ def test_a_paused_schedule_is_sentenced_behind_a_full_node(pair: Pair) -> None:
         store.adopt("a", 0, {"a.b": "1", "a.z": "1"})
         store.note("a", "pause/a.z", "for now")
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.z@3", origin="schedule"))
-    assert dict(pair.ask(1, limit=1))["a.z@3"] == Outcome("skipped", "paused: for now")
+    assert dict(pair.ask(1, limit=1))["a.z@3"] == paused("for now")
 
 
 def test_a_schedule_without_a_job_is_sentenced_behind_a_full_node(pair: Pair) -> None:
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.z@3", origin="schedule"))
-    assert dict(pair.ask(1, limit=1))["a.z@3"] == Outcome("cancelled", "its job was removed")
+    assert dict(pair.ask(1, limit=1))["a.z@3"] == JOB_REMOVED
 
 
 def test_a_late_instant_without_a_job_is_sentenced(pair: Pair) -> None:
     pair.put(*(fire(f"a.z@{at}", origin="schedule", due_at=later(at)) for at in (-300, -200)))
-    removed = Outcome("cancelled", "its job was removed")
+    removed = JOB_REMOVED
     assert pair.ask(1, limit=3) == [("a.z@-300", removed), ("a.z@-200", removed)]
 
 
@@ -60,7 +61,7 @@ def test_an_older_late_instant_is_sentenced_behind_a_full_node(pair: Pair) -> No
         store.adopt("a", 0, {"a.z": "1"})
     pair.put(fire("a.b@1"), fire("a.b@2"))
     pair.put(*(fire(f"a.z@{at}", origin="schedule", due_at=later(at)) for at in (-300, -200)))
-    assert dict(pair.ask(1, limit=1))["a.z@-300"] == Outcome("missed", "a newer instant is due")
+    assert dict(pair.ask(1, limit=1))["a.z@-300"] == NEWER_INSTANT
 
 
 def test_a_lane_is_judged_behind_a_full_node(pair: Pair) -> None:
@@ -69,7 +70,7 @@ def test_a_lane_is_judged_behind_a_full_node(pair: Pair) -> None:
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.q@3", "Queue"), fire("a.r@2", "Replace", due_at=later(1)))
     assert [key for key, sentence in pair.ask(2, limit=1) if sentence] == ["a.q@3"]
     (held,) = (row for row in rows(pair.stores[1]) if row.fire.key == "a.r@1")
-    assert held.stop == Outcome("replaced", "by a.r@2")
+    assert held.stop == replaced_by("a.r@2")
 
 
 def test_a_lane_is_judged_when_neither_a_place_nor_a_sentence_is_left(pair: Pair) -> None:
@@ -79,7 +80,7 @@ def test_a_lane_is_judged_when_neither_a_place_nor_a_sentence_is_left(pair: Pair
     pair.put(fire("a.c@1"), fire("a.c@2"), fire("a.r@2", "Replace", due_at=later(1)))
     pair.ask(2, limit=1)
     (held,) = (row for row in rows(pair.stores[1]) if row.fire.key == "a.r@1")
-    assert held.stop == Outcome("replaced", "by a.r@2")
+    assert held.stop == replaced_by("a.r@2")
 
 
 def test_grace_is_seen_behind_a_full_node(pair: Pair) -> None:

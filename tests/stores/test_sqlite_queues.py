@@ -19,7 +19,7 @@ from detent.testing.store_checks_world import DONE, GIVEN_BACK, Asker, finish, f
 
 MAIL = with_levels(["mail"])
 SMTP = Policy("Allow", breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)
-REFUSED = DONE._replace(outcome=Outcome("failed", "backend: refused"))
+REFUSED = DONE._replace(outcome=Outcome("failed", "refused", "backend"))
 
 
 @pytest.fixture

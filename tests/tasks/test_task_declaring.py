@@ -12,9 +12,9 @@ import pytest
 
 import detent
 from detent import BackendError, Detent, Fire, UsageError
-from detent.core.breakers import BACKEND
 from detent.model import Call
-from detent.runners.call_function import asking, find, reason_of
+from detent.runners.call import outcome_of
+from detent.runners.call_function import asking, failure_of, find
 
 app = Detent("shop", store="memory:")
 
@@ -194,16 +194,17 @@ class SmtpDown(BackendError):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (BackendError("no answer"), "backend: no answer"),
-        (BackendError(), "backend: BackendError"),
-        (SmtpDown("port 25"), "backend: SmtpDown: port 25"),
+        (BackendError("no answer"), "BackendError: no answer"),
+        (BackendError(), "BackendError"),
+        (SmtpDown("port 25"), "SmtpDown: port 25"),
         (ValueError("backend: x"), "ValueError: backend: x"),
         (ConnectionError("refused"), "ConnectionError: refused"),
     ],
 )
 def test_a_backend_error_is_told_from_others(error: Exception, reason: str) -> None:
-    assert reason_of(error) == reason
-    assert reason.startswith(BACKEND) == isinstance(error, BackendError)
+    outcome = outcome_of(*failure_of(error))
+    assert (outcome.kind, outcome.reason) == ("failed", reason)
+    assert (outcome.cause == "backend") == isinstance(error, BackendError)
 
 
 # Types and names.

@@ -191,19 +191,22 @@ def test_what_is_entered_may_be_answered_within(shop: Detent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "reason", "cause"),
     [
-        (ValueError("no"), "ValueError: no"),
-        (BackendError("down"), "backend: down"),
-        (SystemExit(3), "SystemExit: 3"),
+        (ValueError("no"), "ValueError: no", "work"),
+        (BackendError("down"), "BackendError: down", "backend"),
+        (SystemExit(3), "SystemExit: 3", "work"),
+        (SystemExit(69), "SystemExit: 69", "work"),
     ],
 )
-def test_what_is_raised_within_fails_it_and_goes_on(shop: Detent, error: BaseException, reason: str) -> None:
+def test_what_is_raised_within_fails_it_and_goes_on(
+    shop: Detent, error: BaseException, reason: str, cause: str
+) -> None:
     sending(shop, max_retries=1).push("a")
     with pytest.raises(type(error)), one(shop):
         raise error
     (waiting,) = shop.queue("mail").peek()
-    assert (waiting.reason, waiting.attempts) == (reason, 1)
+    assert (waiting.reason, waiting.cause, waiting.attempts) == (reason, cause, 1)
 
 
 def test_what_is_cancelled_meanwhile_is_told_and_over(shop: Detent) -> None:

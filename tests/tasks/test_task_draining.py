@@ -230,7 +230,7 @@ def test_a_single_task_whose_lane_is_taken_waits_or_fails(shop: Detent) -> None:
     waits, fails = waiting.push("second"), failing.push("third")
     (contended,) = shop.drain()
     assert (contended.task, contended.outcome, contended.attempt) == ("failing", "failed", 0)
-    assert contended.reason.startswith("contended by ")
+    assert contended.cause == "lane"
     assert (waits.state(), fails.state(), done) == ("pending", "failed", [])
     held.ack()
     assert [one.key for one in shop.drain()] == [waits.key]

@@ -206,7 +206,7 @@ def test_what_is_put_is_signed_and_carries_every_setting(shop: Detent) -> None:
     rules = rules_of(shop.tasks(), shop.signing())
     assert open_envelope(fire, rules).task == "send"  # type: ignore[union-attr]
     altered = fire._replace(policy=policy._replace(timeout_s=900))
-    assert open_envelope(altered, rules).reason == "forged"  # type: ignore[union-attr]
+    assert open_envelope(altered, rules).fault == "forged"  # type: ignore[union-attr]
 
 
 def test_secrets_can_be_rotated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,10 +83,14 @@ def test_a_worker_runs_tasks_of_every_kind(shop: Detent) -> None:
 
 
 def test_a_backend_error_in_a_child_opens_the_breaker_and_another_does_not(shop: Detent) -> None:
-    for name, reason in {"failing": "ValueError: no such customer", "broken": "backend: no answer"}.items():
+    failures = {
+        "failing": ("ValueError: no such customer", "work"),
+        "broken": ("BackendError: no answer", "backend"),
+    }
+    for name, (reason, cause) in failures.items():
         with pytest.raises(TaskFailed) as caught:
             shop.task_named(name).push().get(30)
-        assert (caught.value.outcome, caught.value.reason) == ("failed", reason)
+        assert (caught.value.outcome, caught.value.reason, caught.value.cause) == ("failed", reason, cause)
     assert shop.breaker("smtp").state() == "open"
     (row,) = (one for one in shop.queue("default").dead() if one.task == "broken")
     (whole,) = shop.open_store().find(Query(key=row.key))

@@ -213,7 +213,9 @@ def test_replace_ends_one_that_does_not_hear(host: Host) -> None:
     begun = said.one("fire-started")
     assert begun["replaces"] == key
     [row] = host.find(key=key)
-    assert (row.state, outcome(row)) == ("over", ("replaced", f"by {begun['fire']}")), "recorded at once"
+    assert (row.state, outcome(row)) == ("over", ("replaced", f"replaced by {begun['fire']}")), (
+        "recorded at once"
+    )
 
 
 def test_replace_gives_up_on_a_holder_that_is_elsewhere_and_does_not_hear(host: Host) -> None:

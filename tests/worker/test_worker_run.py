@@ -7,6 +7,8 @@ import sys
 
 from worker_world import Works, wait_for
 
+from detent.model import Outcome
+
 
 def test_a_node_of_an_app_with_tasks_serves_them(works: Works) -> None:
     node = works.launch(verb="run")
@@ -66,8 +68,8 @@ def test_the_values_of_secrets_are_kept_nowhere(works: Works) -> None:
     assert said[0].get(1) == ["it is ***", 7]
     tail = works.row(said[1]).attempts[0].tail.decode()
     assert "printed ***" in tail and "errors ***" in tail and secret not in tail
-    assert failed.outcome == ("failed", "ValueError: ***")
+    assert failed.outcome == Outcome("failed", "ValueError: ***")
     assert b"ValueError: ***" in works.row(said[2]).attempts[0].tail
-    assert given.outcome == written.outcome == ("succeeded", "")
+    assert given.outcome == written.outcome == Outcome("succeeded")
     assert worker.end() == 0
     assert secret not in worker.log.read_text()

@@ -7,6 +7,7 @@ import os
 
 from worker_world import Works, assert_once, is_alive, outcomes, wait_for
 
+from detent.model import Outcome
 from detent.node.wardenry.charge import IMPORT_S, Call, CallOrder
 from detent.node.wardenry.trees import Group
 
@@ -60,7 +61,7 @@ def test_an_async_message_that_blocks_its_loop_is_ended_all_the_same(works: Work
     works.start(concurrency=2, processes=1)
     stuck = works.tasks.limited_nap.push(1000, blocks=True)
     (row,) = works.wait_over([stuck])
-    assert row.outcome is not None and row.outcome == ("timed-out", "after 1 s")
+    assert row.outcome is not None and row.outcome == Outcome("timed-out", "after 1 s")
     handle = works.tasks.nap.push(0.01, "after it")
     assert handle.get(30) == "after it"
 
@@ -73,7 +74,7 @@ def test_the_import_of_a_task_is_not_counted_against_its_time(works: Works) -> N
     assert outcomes(rows) == {"succeeded": 2}
     assert max(row.attempts[0].took_s for row in rows) < 1.5, "nor is it what the task took"
     (row,) = works.wait_over([works.tasks.hasty.push("sleep", 1000)])
-    assert row.outcome == ("timed-out", "after 1 s")
+    assert row.outcome == Outcome("timed-out", "after 1 s")
 
 
 def test_an_import_has_a_bound_of_its_own() -> None:

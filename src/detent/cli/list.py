@@ -106,6 +106,7 @@ def _last_record(row: Row) -> dict[str, Any]:
         "over_at": iso(row.over_at),
         "outcome": outcome.kind if outcome else None,
         "reason": outcome.reason if outcome else None,
+        "cause": outcome.cause if outcome else None,
     }
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import datetime
 
 from detent.cli.formatting import duration, iso, relative
-from detent.core.lanes import CONTENDED
-from detent.model import Row
+from detent.model import Outcome, Row
 
 ON_TIME_S = 1.0  # later than this is worth a word
-_PAUSED = "paused"
-_WAITS = re.compile(r"(\S+) waits already")
 
 
 def fate(row: Row, now: datetime) -> list[str]:
@@ -29,8 +25,7 @@ def fate(row: Row, now: datetime) -> list[str]:
 def _over(row: Row) -> str:
     if row.fire.instants > 1:
         return _span(row)
-    kind = row.outcome.kind if row.outcome else "over"
-    return _ENDED[kind](row, row.outcome.reason if row.outcome else "")
+    return _ENDED[row.outcome.kind](row, row.outcome) if row.outcome else "it is over"
 
 
 def _span(row: Row) -> str:
@@ -72,66 +67,59 @@ def _start(row: Row) -> list[str]:
 # Each outcome has its sentence.
 
 
-def _succeeded(row: Row, reason: str) -> str:
+def _succeeded(row: Row, outcome: Outcome) -> str:
     tries = f", at attempt {row.attempt}" if row.attempt > 1 else ""
     return f"it succeeded{tries}"
 
 
-def _failed(row: Row, reason: str) -> str:
-    if reason.startswith(CONTENDED):
-        holder = reason.removeprefix(f"{CONTENDED} by ")
-        return f"it failed, and when its retry was due, {holder} was running: under Forbid it was given up"
-    tries = f", at each of {row.attempt} attempts" if row.attempt > 1 else ""
-    return f"it failed{tries}: {reason}" if reason else f"it failed{tries}"
-
-
-def _skipped(row: Row, reason: str) -> str:
-    policy = row.fire.policy
-    if reason.startswith(_PAUSED):
-        told = reason.removeprefix(_PAUSED).removeprefix(": ")
-        return f"it was skipped: the job was paused{', ' + told if told else ''}"
-    if waits := _WAITS.fullmatch(reason):
-        return f"it was skipped: {waits[1]} was waiting for the lane already, and under Queue only one waits"
-    if reason.startswith("by "):
-        width = "one" if policy.max_running == 1 else str(policy.max_running)
-        holder = reason.removeprefix("by ")
+def _failed(row: Row, outcome: Outcome) -> str:
+    if outcome.cause == "lane":
         return (
-            f"it was skipped: {holder} was still running, and {policy.concurrency} lets {width} run at a time"
+            f"it failed, and when its retry was due, {outcome.by} was running: under Forbid it was given up"
         )
-    return f"it was skipped: {reason}"
+    tries = f", at each of {row.attempt} attempts" if row.attempt > 1 else ""
+    return f"it failed{tries}: {outcome.reason}" if outcome.reason else f"it failed{tries}"
 
 
-def _missed(row: Row, reason: str) -> str:
-    if reason == "a newer instant is due":
+def _skipped(row: Row, outcome: Outcome) -> str:
+    policy, other = row.fire.policy, outcome.by
+    if outcome.cause == "paused":
+        return f"it was skipped: the job was {outcome.reason}"
+    if outcome.cause != "lane" or not other:
+        return f"it was skipped: {outcome.reason}"
+    if policy.concurrency == "Queue":
+        return f"it was skipped: {other} was waiting for the lane already, and under Queue only one waits"
+    width = "one" if policy.max_running == 1 else str(policy.max_running)
+    return f"it was skipped: {other} was still running, and {policy.concurrency} lets {width} run at a time"
+
+
+def _missed(row: Row, outcome: Outcome) -> str:
+    if outcome.cause == "newer-instant":
         return (
             "it was missed: no node could run it in its time, and when one could, a newer instant was due;"
             f" catch_up: {row.fire.policy.catch_up} runs that one only"
         )
     if row.fire.start_by is None:
-        return f"it was missed: {reason}"
+        return f"it was missed: {outcome.reason}"
     return (
         f"it was missed: it had to start by {iso(row.fire.start_by)}, and until then"
         " no node was alive or had room, or its lane was taken"
     )
 
 
-def _lost(row: Row, reason: str) -> str:
-    told = f" ({reason})" if reason else ""
-    return (
-        f"it was lost: its node died, or could not reach the store in time, and its work was ended{told};"
-        f" on_lost: {row.fire.policy.on_lost}"
-    )
+def _lost(row: Row, outcome: Outcome) -> str:
+    why = outcome.reason or "its node died or lost its claim"
+    return f"it was lost: {why}; on_lost: {row.fire.policy.on_lost}"
 
 
-_ENDED: dict[str, Callable[[Row, str], str]] = {
+_ENDED: dict[str, Callable[[Row, Outcome], str]] = {
     "succeeded": _succeeded,
     "failed": _failed,
-    "rejected": lambda row, reason: f"the app refused it: {reason}",
-    "timed-out": lambda row, reason: f"it took longer than it may, and was ended: {reason}",
+    "rejected": lambda row, outcome: f"the app refused it: {outcome.reason}",
+    "timed-out": lambda row, outcome: f"it took longer than it may, and was ended: {outcome.reason}",
     "skipped": _skipped,
-    "replaced": lambda row, reason: f"a newer fire took its place, {reason} (concurrency: Replace)",
+    "replaced": lambda row, outcome: f"a newer fire took its place, {outcome.by} (concurrency: Replace)",
     "lost": _lost,
     "missed": _missed,
-    "cancelled": lambda row, reason: f"it was cancelled: {reason}",
-    "over": lambda row, reason: "it is over",
+    "cancelled": lambda row, outcome: f"it was cancelled: {outcome.reason}",
 }

@@ -22,10 +22,10 @@ from detent.core.text import plural
 from detent.errors import UsageError
 from detent.model import Attempt, Outcome, Row
 from detent.node.lives import output_path
+from detent.runners.base import TAIL_MAX
 from detent.stores.base import Store, app_of
 
 POLL_S = 0.2
-TAIL_MAX = 64 * 1024  # what the store keeps of an attempt's output
 ALONE_MAX_S = 10.0  # without any node: one that is being restarted is back by then
 
 

@@ -28,7 +28,7 @@ from detent.core.explain import Answer, Reading, explain, explain_skipped, read_
 from detent.core.text import listed
 from detent.core.zones import open_zone
 from detent.errors import UsageError
-from detent.model import Job, Outcome, Query, Row
+from detent.model import Job, Query, Row
 from detent.stores.base import find_all
 
 EXAMPLE = "detent why backup yesterday 02:30"
@@ -195,9 +195,7 @@ def _replaced(context: Context, row: Row) -> list[str]:
     if context.store is None or row.fire.policy.concurrency != "Replace":
         return []
     query = Query(job=row.fire.job, kinds=("replaced",), until=row.fire.due_at, limit=REPLACED_MAX)
-    ended = [
-        one for one in context.store.find(query) if one.outcome == Outcome("replaced", f"by {row.fire.key}")
-    ]
+    ended = [one for one in context.store.find(query) if one.outcome and one.outcome.by == row.fire.key]
     return [f"it replaced {one.fire.key}" for one in ended]
 
 

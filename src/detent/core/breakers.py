@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 
 from detent.model import Outcome
 
-BACKEND = "backend: "  # so starts the reason of a failure that counts
 PROBING_S = 1.0  # so long is put off what finds a probe under way
 
 
@@ -50,7 +49,7 @@ def passed(circuit: Circuit, key: str, fence: int) -> Circuit:
 
 def ended(circuit: Circuit, fence: int, outcome: Outcome, threshold: int, now: float) -> Circuit:
     """The attempt of this claim ended so."""
-    is_error = outcome.kind == "failed" and outcome.reason.startswith(BACKEND)
+    is_error = outcome.kind == "failed" and outcome.cause == "backend"
     if circuit.opened and circuit.fence != fence:
         return circuit
     if outcome.kind == "succeeded":

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from detent.core.cronlock_texts import Texts, seconds_of
+from detent.core.fields import TIMEOUT_MAX_S
 from detent.core.findings import ManifestError, Problem, line_of
 from detent.core.foreign import APP, FOREIGN, NAME_MAX, Converted, app_named, slug, unique
 from detent.core.schedules import parse_schedule
@@ -32,7 +33,6 @@ JOB_FIELDS = ("name", "schedule", "command", *TELLING, "work_dir", "env", *HOOKS
 ADDRESS, KEY_PREFIX, DB_MAX = "localhost:6379", "cronlock:", 15
 GRACE_S = 5.0
 CLAIM_MAX_S = 30.0
-TIMEOUT_MAX_S = 7 * 86_400
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")

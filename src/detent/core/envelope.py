@@ -7,7 +7,7 @@
    signed is the text and not what it means, so there is no second reading of it to be found.
 3. The first secret signs, any of them opens: a new one is put first, and the old one taken away later.
 4. Opening never raises.  What may not run is refused with one word and one sentence, in the order of
-   `Reason`; a signature is looked at before anything that it covers is believed.
+   `Fault`; a signature is looked at before anything that it covers is believed.
 5. A field of a newer version is signed only where it is not the default, so that versions work side by
    side; a node that does not know such a field refuses the message, for it could not keep to it.
 """
@@ -36,7 +36,7 @@ PAYLOAD_MAX = 262_144  # bytes: a message carries what to do; what to do it with
 PUSHED_AT_MAX = 1e11  # seconds: the year 5138; a time in milliseconds is beyond it
 DEPTH_MAX = 1_000_000  # no chain is so long: its own guard ends it much earlier
 
-Reason = Literal[
+Fault = Literal[
     "oversized",
     "malformed",
     "unknown-version",
@@ -62,7 +62,7 @@ class Letter(NamedTuple):
 class Refusal(NamedTuple):
     """Why a message may not run."""
 
-    reason: Reason
+    fault: Fault
     detail: str  # a sentence for people; no secret in it, and little of the message
 
 

@@ -38,6 +38,9 @@ LATE_AFTER_S = 60  # where `on_late` is given and `late_after_seconds` is not
 
 DAY_S = 86_400
 YEAR_S = 366 * DAY_S
+TIMEOUT_MAX_S = 7 * DAY_S
+ATTEMPTS_MAX = 1_000
+BACKOFF_S = (1, 60)  # the first and the longest wait between attempts, where the manifest does not say
 SECONDS_MAX = 2**31 - 1  # where the contract names no ceiling: what still adds up to an instant
 FILE_PATH_MAX = 4096
 BODY_MAX = 2**20
@@ -63,7 +66,7 @@ class Limits(NamedTuple):
 
 LIMITS = {
     1: Limits(256, 64, timeout_low=1, timeout_high=600, attempts=10),
-    2: Limits(100_000, 1000, timeout_low=0, timeout_high=7 * DAY_S, attempts=1000),
+    2: Limits(100_000, 1000, timeout_low=0, timeout_high=TIMEOUT_MAX_S, attempts=ATTEMPTS_MAX),
 }
 
 
@@ -162,8 +165,18 @@ def _retries(version: int) -> Record:
     codes = ListOf(Whole(1, 255), low=0, high=255, noun="exit code")
     fields = (
         Field("max_attempts", Whole(1, LIMITS[version].attempts), default=3, about="the first included"),
-        Field("min_seconds", Whole(0, SECONDS_MAX), default=1, about="the wait after the first attempt"),
-        Field("max_seconds", Whole(1, SECONDS_MAX), default=60, about="the longest wait between attempts"),
+        Field(
+            "min_seconds",
+            Whole(0, SECONDS_MAX),
+            default=BACKOFF_S[0],
+            about="the wait after the first attempt",
+        ),
+        Field(
+            "max_seconds",
+            Whole(1, SECONDS_MAX),
+            default=BACKOFF_S[1],
+            about="the longest wait between attempts",
+        ),
         Field(
             "jitter", Number(0, 1), 0, "by this fraction the wait is shorter or longer, at random", since=2
         ),

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
+from detent.core.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S, YEAR_S
 from detent.core.findings import ManifestError, Problem, escaped, line_of
 from detent.core.foreign import APP, FOREIGN, NAME_MAX, Converted, slug, unique
 from detent.core.kubernetes_pods import pod_fields, tell_rest
@@ -29,9 +30,6 @@ POD = "spec/jobTemplate/spec/template/spec"
 LISTS = ("command", "args", "env", "envFrom")
 BACKOFF_LIMIT = 6
 BACKOFF_S = (10, 360)
-ATTEMPTS_MAX = 1_000
-TIMEOUT_MAX_S = 7 * 86_400
-YEAR_S = 366 * 86_400
 TAG_MAX, TAGS_MAX = 63, 32
 KEPT = "history is kept by `node.keep_fires` (a job) and `node.keep_days`, for the whole node"
 SPEC_ADVICE = {"successfulJobsHistoryLimit": KEPT, "failedJobsHistoryLimit": KEPT}

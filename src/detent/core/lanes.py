@@ -19,12 +19,22 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from detent.core.outcomes import (
+    JOB_REMOVED,
+    NEWER_INSTANT,
+    contended,
+    lane_awaited,
+    lane_taken,
+    missed,
+    node_lost,
+    paused,
+    replaced_by,
+)
 from detent.model import Fire, Outcome, State
 
-LATE_S = 60.0
+LATE_S = 60.0  # later than this, a fire that was never attempted is an instant of an outage
+HOST_EARLY_S = 60.0  # a host's clock may be early by less than this: the trigger waits for the instant
 _LATE = timedelta(seconds=LATE_S)
-CONTENDED = "contended"
-OUTDATED = Outcome("missed", "a newer instant is due")
 
 
 class Standing(NamedTuple):
@@ -85,30 +95,21 @@ def sentence_of(me: Standing, facts: Facts) -> Outcome | None:
     if me.sentence:
         return me.sentence
     if me.state == "claimed":
-        return me.stop or Outcome("lost", f"with {me.node}")
+        return me.stop or node_lost(me.node)
     if fire.origin == "schedule" and facts.planned_until is None:
-        return Outcome("cancelled", "its job was removed")
+        return JOB_REMOVED
     if me.attempt:
         return None
     if fire.origin == "schedule" and facts.paused is not None:
-        return Outcome("skipped", f"paused: {facts.paused}" if facts.paused else "paused")
+        return paused(facts.paused)
     if fire.start_by is not None and fire.start_by < facts.now:
         return missed(fire.start_by)
     return None
 
 
-def missed(start_by: datetime) -> Outcome:
-    return Outcome("missed", f"not started by {start_by:%Y-%m-%dT%H:%M:%SZ}")
-
-
 def is_late(me: Standing, now: datetime) -> bool:
     """Is it an instant of an outage?  One that waits for its lane is not: it was there in time."""
     return me.fire.origin == "schedule" and not me.attempt and not me.waits and me.fire.due_at + _LATE < now
-
-
-def is_contended(outcome: Outcome) -> bool:
-    """Was a retry given up because its lane was full?"""
-    return outcome.reason.startswith(CONTENDED)
 
 
 def _catch_up(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
@@ -118,7 +119,7 @@ def _catch_up(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement
     if me.fire.lane and _room(me, lane, facts) <= 0:
         return HOLD
     if latest and facts.newer_due:
-        return Judgement("sentence", OUTDATED)
+        return Judgement("sentence", NEWER_INSTANT)
     return RUN
 
 
@@ -133,22 +134,21 @@ def _room(me: Standing, lane: Sequence[Standing], facts: Facts) -> int:
 def _forbid(me: Standing, lane: Sequence[Standing]) -> Judgement:
     holder = _holders(lane)[0].fire.key
     if me.attempt or me.fire.origin == "push":
-        last = me.outcome or Outcome("failed")
-        return Judgement("sentence", Outcome(last.kind, f"{CONTENDED} by {holder}"))
-    return Judgement("sentence", Outcome("skipped", f"by {holder}"))
+        return Judgement("sentence", contended(me.outcome.kind if me.outcome else "failed", holder))
+    return Judgement("sentence", lane_taken(holder))
 
 
 def _queue(me: Standing, lane: Sequence[Standing]) -> Judgement:
     waiting = [one.fire.key for one in lane if one.state == "pending" and one.waits]
     if me.waits or me.attempt or not waiting or me.fire.origin == "push":
         return WAIT
-    return Judgement("sentence", Outcome("skipped", f"{waiting[0]} waits already"))
+    return Judgement("sentence", lane_awaited(waiting[0]))
 
 
 def _replace(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
     heirs = _heirs(me, lane, facts.now)
     if me.fire.key not in heirs:
-        return Judgement("sentence", Outcome("replaced", f"by {heirs[0]}"))
+        return Judgement("sentence", replaced_by(heirs[0]))
     if _room(me, lane, facts) > 0:
         return RUN
     if me.attempt:

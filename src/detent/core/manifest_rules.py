@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from detent.core.fields import HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
+from detent.core.fields import BACKOFF_S, HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
 from detent.core.findings import Findings
 from detent.core.shapes import BAD, Record
 from detent.core.text import listed
@@ -127,7 +127,7 @@ def _sub(job: Fields, *names: str) -> Fields:
 
 def _check_backoff(job: Fields, path: str, findings: Findings) -> None:
     retries = _sub(job, "policy", "retries")
-    low, high = retries.get("min_seconds", 1), retries.get("max_seconds", 60)
+    low, high = retries.get("min_seconds", BACKOFF_S[0]), retries.get("max_seconds", BACKOFF_S[1])
     if low is not BAD and high is not BAD and low > high:
         name = "min_seconds" if "min_seconds" in retries else "max_seconds"
         findings.problem(

@@ -148,5 +148,6 @@ def _fires(job: Job, instants: list[datetime]) -> list[Fire]:
     fires = [fire_at(job, at) for at in instants]
     hooks = [hook for hook in job.policy.hooks if hook.startswith("on_late")]
     after = timedelta(seconds=job.policy.late_after_s)
-    told = {"outcome": "", "reason": f"not started {job.policy.late_after_s:g} s after it was due"}
+    late = f"not started {job.policy.late_after_s:g} s after it was due"
+    told = {"outcome": "", "reason": late, "cause": ""}
     return fires + [hook_fire(fire, hook, fire.due_at + after, told) for fire in fires for hook in hooks]

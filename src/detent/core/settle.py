@@ -14,9 +14,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from detent.core.lanes import LATE_S, is_contended
+from detent.core.lanes import LATE_S
+from detent.core.outcomes import is_contended
 from detent.core.plan import hook_fire
-from detent.model import Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+from detent.model import Cause, Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
 
 if TYPE_CHECKING:
     from random import Random
@@ -54,14 +55,14 @@ def settle(end: End, claim: Claim, rng: Random) -> Verdict:
     return Verdict(end.outcome)
 
 
-def give_back(reason: str) -> Verdict:
+def give_back(reason: str, cause: Cause) -> Verdict:
     """For a claim whose work was never started."""
-    return Verdict(Outcome("lost", reason), again_in_s=GIVEN_BACK_S, counts=False)
+    return Verdict(Outcome("lost", reason, cause), again_in_s=GIVEN_BACK_S, counts=False)
 
 
 def refuse(why: Refusal) -> Verdict:
     """For a message that may not run."""
-    return Verdict(Outcome("rejected", f"{why.reason}: {why.detail}"), counts=False)
+    return Verdict(Outcome("rejected", f"{why.fault}: {why.detail}", "refused"), counts=False)
 
 
 def held_back(claim: Claim, reason: str) -> Verdict:
@@ -70,8 +71,8 @@ def held_back(claim: Claim, reason: str) -> Verdict:
     granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
     is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
     if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:
-        return give_back(reason)
-    return Verdict(Outcome("skipped", reason), counts=False)
+        return give_back(reason, "lane")
+    return Verdict(Outcome("skipped", reason, "lane"), counts=False)
 
 
 def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
@@ -121,6 +122,7 @@ def _follow(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fi
     told: dict[str, object] = {
         "outcome": outcome.kind,
         "reason": outcome.reason,
+        "cause": outcome.cause,
         "attempts": claim.attempt,
         "exit_code": end.status,
         "duration_ms": round(end.took_s * 1000),

@@ -12,6 +12,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from detent.core.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S
 from detent.core.findings import Problem
 from detent.core.systemd_commands import UNKNOWN, commands_of
 from detent.core.systemd_units import (
@@ -26,9 +27,7 @@ from detent.core.systemd_units import (
 from detent.core.text import listed, quote
 from detent.errors import UsageError
 
-TIMEOUT_MAX_S = 7 * 86_400
 KILL_AFTER_MAX_S = 3_600
-ATTEMPTS_MAX = 1_000
 BURST, BURST_INTERVAL_S, RESTART_S = 5, 10.0, 0.1  # systemd's defaults
 TRUE = ("1", "yes", "y", "true", "t", "on")
 STOP = ("TimeoutStopSec", "TimeoutSec")

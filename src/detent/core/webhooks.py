@@ -10,7 +10,7 @@ from typing import Any
 from detent.core.text import did_you_mean, listed, quote
 from detent.model import Fire, Request
 
-TEXTS = ("app", "job", "fire", "hook", "due", "outcome", "reason", "output_tail")
+TEXTS = ("app", "job", "fire", "hook", "due", "outcome", "reason", "cause", "output_tail")
 NUMBERS = ("attempts", "exit_code", "duration_ms", "instants")  # null where there is none
 NAMES = (*TEXTS, *NUMBERS)
 JSON_TYPE = ("Content-Type", "application/json")

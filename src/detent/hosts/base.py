@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 
 from detent import clock
 from detent.core.adoption import Identity, Stranger
+from detent.core.lanes import HOST_EARLY_S
 from detent.core.plan import HOOK_POLICY
 from detent.core.reconcile import Change, Found, Resource
 from detent.core.spec import Spec
@@ -43,7 +44,7 @@ SPEC_DIR = Path("/etc/detent/jobs")  # where a trigger looks unless it is told o
 HISTORY = "history.jsonl"
 BACKUPS_MAX = 20  # of each place; the oldest go first
 HISTORY_MAX = 10_000  # lines that are read back
-AHEAD_S = 60  # a trigger may wait so long for an instant that is near
+STOP_S = 60  # after SIGTERM: the attempt is ended and settled by then
 
 _RELATIVE = re.compile(r"(^|\s)\.\.?/")
 _TRIGGER = re.compile(
@@ -164,7 +165,7 @@ def longest_s(policy: Policy) -> int:
     waits = policy.retries.max_s * (1 + policy.retries.jitter) * (attempts - 1)
     hooks = HOOK_POLICY.timeout_s * (len(policy.hooks) + 1)
     runs = attempts * (policy.timeout_s + AFTER_TIMEOUT_S)
-    return ceil(AHEAD_S + lane_wait_s(policy.timeout_s) + runs + waits + hooks)
+    return ceil(HOST_EARLY_S + lane_wait_s(policy.timeout_s) + runs + waits + hooks)
 
 
 # What hosts on this machine share.

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from detent.core.kubernetes_rings import Ring
+from detent.core.lanes import LATE_S
 from detent.core.reconcile import CUT_DIGITS, Found, Resource, app_of, resource_name, seal
 from detent.core.spec import Spec
 from detent.errors import UsageError
-from detent.hosts.base import SPEC_DIR, longest_s
+from detent.hosts.base import SPEC_DIR, STOP_S, longest_s
 from detent.hosts.fleet import compact, spec_document, store_url
 
 CRONJOB, CONFIGMAP = "CronJob", "ConfigMap"
@@ -33,9 +34,7 @@ NAME_MAX = {CRONJOB: 52, CONFIGMAP: 253}  # the controller adds eleven character
 SPEC_MAX = 1_000_000  # bytes; a ConfigMap takes 1 MiB
 USER = 65_532  # nobody in particular, and not root
 DEADLINE_MIN_S = 10  # the controller looks every ten seconds
-SKIP_S = 60  # with `catch_up: skip` a fire later than that is missed
 START_S = 600  # for the pod to be placed, and its image to be pulled
-STOP_S = 60  # after SIGTERM: the attempt is ended and settled by then
 KEEP_S = 86_400  # a Job that is over, for its logs
 KEPT = {"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 3}
 LINE_MAX = 10_000  # characters; longer texts are folded
@@ -149,7 +148,7 @@ def make_cronjob(spec: Spec, index: int, ring: Ring, pod: Pod) -> Object:
 def _deadline(spec: Spec) -> Object:
     policy = spec.job.policy
     limits = [policy.start_deadline_s] if policy.start_deadline_s else []
-    limits += [SKIP_S] if policy.catch_up == "skip" else []
+    limits += [int(LATE_S)] if policy.catch_up == "skip" else []
     return {"startingDeadlineSeconds": max(DEADLINE_MIN_S, ceil(min(limits)))} if limits else {}
 
 

@@ -18,11 +18,10 @@ from typing import NamedTuple
 from detent.core.reconcile import Found, Resource, seal
 from detent.core.spec import Spec
 from detent.errors import UsageError
-from detent.hosts.base import longest_s
+from detent.hosts.base import STOP_S, longest_s
 from detent.model import Request
 
 RUN = "/usr/bin/systemd-run"
-STOP_S = 60  # after SIGTERM: the attempt is ended and settled by then
 
 SHUT_IN = {  # the service that only asks the manager for something
     "NoNewPrivileges": "yes",

@@ -68,7 +68,7 @@ def judge(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
     if isinstance(went, End):
         return settle(went, claim, rng), went
     if went is None:
-        return without_work(give_back("the grant came too late"))
+        return without_work(give_back("the grant came too late", "claim-lost"))
     return without_work(held_back(claim, str(went)))
 
 

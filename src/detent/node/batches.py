@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from detent.clock import boottime
+from detent.core.outcomes import timed_out
 from detent.model import Call, Claim, End, Outcome
 from detent.node.members import Kind, Member, end_of, requests, short
 from detent.node.pacing import SLOW_S, TOGETHER_MAX, Pacing
@@ -34,8 +35,8 @@ from detent.runners.call import SUCCEEDED, TAGS, CallSpec, Household
 from detent.runners.call_batch import ANSWERED
 from detent.runners.running import Went
 
-BLOCKED = "another message blocked its process"
-UNREADABLE = "what its process said of it cannot be read"
+BLOCKED = Outcome("lost", "another message blocked its process", "claim-lost")
+UNREADABLE = Outcome("lost", "what its process said of it cannot be read", "internal")
 JOIN_MAX = 1000  # async ones in one batch, in its life: what leaks in a child goes with it
 
 
@@ -260,9 +261,9 @@ class Batch:
     def _end_blocked(self, place: int) -> None:
         if member := self._open.get(place):
             timeout_s = member.claim.fire.policy.timeout_s
-            member.told = member.told or (Outcome("timed-out", f"after {timeout_s:g} s"), None)
+            member.told = member.told or (timed_out(timeout_s), None)
             self._is_blocked = self._is_closed = True
-            self._work.stop(Outcome("lost", BLOCKED), 0.0)
+            self._work.stop(BLOCKED, 0.0)
 
     def check(self, heard_by: float) -> None:
         """It is slow, if it was not heard of since then."""
@@ -290,7 +291,7 @@ class Batch:
             try:
                 self._take(json.loads(part))
             except (ValueError, TypeError, LookupError, RecursionError):  # it may say anything
-                self._work.stop(Outcome("lost", UNREADABLE), 0.0)
+                self._work.stop(UNREADABLE, 0.0)
         if not self.kind.is_async and (following := self._first()) and following.told:
             self.stop_soon(following)
 
@@ -362,7 +363,7 @@ class Batch:
         if member.told and went.outcome.kind != "timed-out":
             return went._replace(outcome=member.told[0])
         if self._is_blocked:
-            return went._replace(outcome=Outcome("lost", BLOCKED))
+            return went._replace(outcome=BLOCKED)
         if went.outcome.kind == "succeeded":
-            return went._replace(outcome=Outcome("lost", UNREADABLE))
+            return went._replace(outcome=UNREADABLE)
         return went

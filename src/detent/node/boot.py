@@ -57,5 +57,5 @@ def put_boot_fires(store: Store, host: str, boot: str, jobs: list[Job], now: dat
         fire, is_paused = boot_fire(job, boot, now.replace(microsecond=0)), job.name in paused
         store.put([fire], _UNTIL_ENDED_S if is_paused else 0.0)
         if is_paused:
-            store.cancel(fire.key, "paused")
+            store.cancel(fire.key, "paused", "paused")
         store.note(app, name, boot)

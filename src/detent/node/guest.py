@@ -65,7 +65,9 @@ class Unguarded(Processes):
     def take(self, work: Work) -> None:
         spec = work.spec
         if not isinstance(spec, GuardSpec):
-            work.resolve(End(Outcome("failed", "no process is started from within another program")))
+            work.resolve(
+                End(Outcome("failed", "no process is started from within another program", "not-here"))
+            )
             return
         fd = lanes.take(spec.lane, spec.places) if spec.lane else lanes.NO_LANE
         if fd is None:

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from functools import partial
 
 from detent import clock
+from detent.core.outcomes import CLAIM_EXPIRED, timed_out
 from detent.core.trust import term_by
 from detent.model import Call, Claim, Command, End, Outcome
 from detent.node.members import Parting
 from detent.node.processes import Processes
 from detent.node.work import Work
-from detent.runners.base import LOST
 from detent.runners.call import GuardSpec, keeps_result, outcome_of, previous_success
 from detent.runners.call_fire import Fire, fire_of
 from detent.runners.call_inside import Ended, Inside, Mailbox, start_all
@@ -145,10 +145,10 @@ class Guarded(Work):
         if why.kind == "lost":
             super().stop(why, self._call.kill_after_s if kill_after_s is None else kill_after_s)
 
-    def lose(self, reason: str) -> None:
+    def lose(self, why: Outcome) -> None:
         """The warden died."""
         if self._began:
-            super().lose(reason)
+            super().lose(why)
         else:
             self.resolve(None)
 
@@ -168,7 +168,7 @@ class Guarded(Work):
         self.inside.cancel()
 
     def _time_out(self) -> None:
-        self._interrupt(Outcome("timed-out", f"after {self._claim.fire.policy.timeout_s:g} s"))
+        self._interrupt(timed_out(self._claim.fire.policy.timeout_s))
 
     @property
     def distrust_at(self) -> float:
@@ -178,7 +178,7 @@ class Guarded(Work):
     def distrust(self) -> None:
         """What can be cancelled, or is not begun, spares the node."""
         if self._began:
-            self._interrupt(Outcome("lost", LOST))
+            self._interrupt(CLAIM_EXPIRED)
         else:
             self.give_back()
 

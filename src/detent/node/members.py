@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from detent.core.outcomes import timed_out
 from detent.model import Call, Claim, End, Outcome
+from detent.runners.base import TAIL_MAX
 from detent.runners.call import SUCCEEDED, outcome_of, previous_success
 from detent.runners.call_batch import TIMED_OUT
 from detent.runners.running import Went
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 TOGETHER_LONG = 100_000  # characters of arguments: what is larger goes with few
 ERROR_MAX = 2000  # characters
-TAIL_MAX = 65_536  # of what one wrote
 
 
 class Parting:
@@ -159,5 +160,5 @@ def end_of(said: Sequence[Any], timeout_s: float) -> End:
 
 def _outcome(status: int, error: str, timeout_s: float) -> Outcome:
     if status == TIMED_OUT:
-        return Outcome("timed-out", f"after {timeout_s:g} s")
+        return timed_out(timeout_s)
     return outcome_of(status, error)

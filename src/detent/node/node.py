@@ -15,6 +15,7 @@ from functools import partial
 
 from detent.core.after import Followers
 from detent.core.envelope import Refusal
+from detent.core.outcomes import HOOK_REMOVED
 from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
@@ -267,7 +268,7 @@ class Node(Planning):
         if verdict := admit(claim, self.edges.rng):
             return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
-            return give_back("its node is shutting down")
+            return give_back("its node is shutting down", "shutdown")
         work = self._work_of(holding, job, now)
         if isinstance(work, Verdict):
             return work
@@ -286,13 +287,13 @@ class Node(Planning):
             return self._refused(fire, opened) if isinstance(opened, Refusal) else opened
         if job is None:
             self._without.add(fire.job)
-            return give_back("its node does not hold its definition")
+            return give_back("its node does not hold its definition", "not-here")
         work = work_of(job, holding.claim)
-        return work or Verdict(Outcome("cancelled", "its job has no such hook any more"))
+        return work or Verdict(HOOK_REMOVED)
 
     def _refused(self, fire: Fire, why: Refusal) -> Verdict:
         """What becomes of a message that may not run here."""
-        if why.reason != "unknown-task":
+        if why.fault != "unknown-task":
             return refuse(why)
         if fire.job not in self.unknown:
             self.edges.emit("task-unknown", app=self.app, node=self.life, task=fire.job.partition(".")[2])
@@ -328,7 +329,7 @@ class Node(Planning):
         """A bug of ours must not leave the fire open for ever."""
         text = f"{type(error).__name__}: {error}"
         self.edges.emit("internal-error", **fields_of(claim), error=text)
-        return Verdict(Outcome("failed", "internal error"))
+        return Verdict(Outcome("failed", "internal error", "internal"))
 
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
         told = report(holding.claim, verdict, end, now := self.store_now())
@@ -377,7 +378,9 @@ class Node(Planning):
             holding.renew(sent)
         if stop and not holding.told and not holding.settled:
             if holding.lost:
-                self.edges.emit("claim-lost", **fields_of(holding.claim), reason=stop.reason)
+                self.edges.emit(
+                    "claim-lost", **fields_of(holding.claim), reason=stop.reason, cause=stop.cause
+                )
             holding.stop(stop)
 
     async def _report(self) -> float:
@@ -427,7 +430,7 @@ class Node(Planning):
 
     def _stop_all(self, kill_after_s: float | None) -> None:
         for holding in self._held.values():
-            holding.stop(Outcome("lost", "shutdown"), kill_after_s)
+            holding.stop(Outcome("lost", "shutdown", "shutdown"), kill_after_s)
 
     async def _is_settled_within(self, seconds: float) -> bool:
         until = self.edges.monotonic() + seconds

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.clock import boottime, monotonic
+from detent.core.outcomes import NODE_STOPPED, WARDEN_DIED
 from detent.model import End, Outcome
 from detent.node.orders import base, guard_all, order_of, settle, written
 from detent.node.wardenry import kernel
@@ -123,7 +124,7 @@ class Processes:
         try:
             await asyncio.wait([begun, work.gone], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            work.stop(Outcome("cancelled", "nobody waits for it any more"))
+            work.stop(Outcome("cancelled", "nobody waits for it any more", "stopped"))
             raise
         went = work.gone.result() if work.gone.done() else End(Outcome("succeeded"))
         if isinstance(went, LaneHeld):
@@ -351,6 +352,7 @@ class Processes:
         if self._cgroup:
             self._cgroup.remove()
         works, self._works = self._works, {work.id: work for work in self._unordered}
+        why = NODE_STOPPED if self._is_closing else WARDEN_DIED
         for work in works.values():
             if work.id not in self._works:
-                work.lose("the node was stopped" if self._is_closing else "the warden died")
+                work.lose(why)

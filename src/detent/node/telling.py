@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from detent.core.lanes import LATE_S, is_contended
+from detent.core.lanes import LATE_S
+from detent.core.outcomes import is_contended
 from detent.core.plan import rfc3339
 from detent.events import Emit, end_event
 from detent.model import Claim, Report, Verdict
@@ -59,6 +60,8 @@ def fields_of(claim: Claim) -> dict[str, Any]:
 def _details(report: Report, stands: Verdict) -> dict[str, Any]:
     claim, outcome = report.claim, stands.outcome
     details: dict[str, Any] = {"reason": outcome.reason} if outcome.reason else {}
+    if outcome.kind != "succeeded":
+        details["cause"] = outcome.cause
     if stands.again_in_s is None:
         details |= {"attempts": claim.attempt, "last_status": report.status, "outcome": outcome.kind}
     else:

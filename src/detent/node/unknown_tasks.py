@@ -27,7 +27,7 @@ class UnknownTasks:
         waited_s = now - self._since.setdefault(job, now)
         if waited_s < REJECT_AFTER_S:
             again_in_s = min(max(GIVEN_BACK_S, waited_s), AGAIN_MAX_S)
-            return give_back(why.detail)._replace(again_in_s=again_in_s)
+            return give_back(why.detail, "not-here")._replace(again_in_s=again_in_s)
         told = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
         return refuse(why._replace(detail=told))
 

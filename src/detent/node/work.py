@@ -78,8 +78,8 @@ class Work:
             end = end._replace(outcome=outcome_of(gone.status or 0, gone.error))
         self.resolve(end._replace(result=result) if result else end)
 
-    def lose(self, reason: str) -> None:
-        self.resolve(End(self._stopped or Outcome("lost", reason)))
+    def lose(self, why: Outcome) -> None:
+        self.resolve(End(self._stopped or why))
 
     def resolve(self, went: Went) -> None:
         if not self.gone.done():

@@ -21,7 +21,9 @@ TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 STARTED, FAILED = "fire-started", "attempt-failed"
 GOOD = frozenset(("success", "replaced", "cancelled", "lock-contended"))
 ENDED = GOOD | {"app-rejected", "retries-exhausted", "timed-out", "lost"}
-ATTRIBUTES = "app job run_id fire node fence attempt attempts status last_status outcome reason due took_ms"
+ATTRIBUTES = (
+    "app job run_id fire node fence attempt attempts status last_status outcome reason cause due took_ms"
+)
 
 
 class Traces:

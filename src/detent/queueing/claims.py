@@ -74,7 +74,7 @@ class Claims:
                 if isinstance(opened, Refusal):
                     verdict = self._refused(claim, opened)
                 elif call is None:
-                    verdict = give_back("what it describes is run by workers only")
+                    verdict = give_back("what it describes is run by workers only", "not-here")
             if verdict:
                 self.finish(claim, verdict, End(verdict.outcome))
                 taken.settled.append((claim, verdict))
@@ -84,10 +84,10 @@ class Claims:
 
     def _refused(self, claim: Claim, why: Refusal) -> Verdict:
         """A message of a task that is unknown here waits for a worker that has it."""
-        if why.reason != "unknown-task":
+        if why.fault != "unknown-task":
             return refuse(why)
         self._unknown.add(claim.fire.job)
-        return give_back(why.detail)
+        return give_back(why.detail, "not-here")
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""

@@ -20,7 +20,8 @@ from detent.model import End, Outcome, Report, Verdict
 from detent.node.claim_session import RenewalThread
 from detent.queueing.claims import Claims, Granted
 from detent.runners.base import Lifeline
-from detent.runners.call_function import exit_status, reason_of, returned
+from detent.runners.call import outcome_of
+from detent.runners.call_function import exit_status, failure_of, returned
 
 if TYPE_CHECKING:
     from detent.stores.base import Store
@@ -136,8 +137,11 @@ class Delivery:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        status = exit_status(error)[0] if isinstance(error, SystemExit) else 1
-        outcome = Outcome("failed", reason_of(error)) if status else Outcome("succeeded")
+        status, reason = failure_of(error)
+        outcome = outcome_of(status, reason)
+        if isinstance(error, SystemExit):
+            status = exit_status(error)[0]
+            outcome = outcome if status else _DONE.outcome
         verdict = settle(End(outcome, status), self._claim, self._claims.rng)
         try:
             self._finish("failed", verdict)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from detent.core.rates import with_levels
 from detent.core.settle import settle
 from detent.errors import UsageError
-from detent.model import Claim, Kind, Verdict
+from detent.model import Cause, Claim, Kind, Verdict
 from detent.rehearsal import attempt
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Drained(NamedTuple):
     key: str
     outcome: Kind
     reason: str
+    cause: Cause
     attempt: int
     again_in_s: float | None = None  # None: the message is over
     result: Any = None
@@ -55,4 +56,5 @@ def drain(app: Detent) -> list[Drained]:
 
 def _drained(claim: Claim, verdict: Verdict) -> Drained:
     task = claim.fire.job.partition(".")[2]
-    return Drained(task, claim.fire.key, *verdict.outcome, claim.attempt, verdict.again_in_s)
+    kind, reason, cause, _ = verdict.outcome
+    return Drained(task, claim.fire.key, kind, reason, cause, claim.attempt, verdict.again_in_s)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from detent import clock
 from detent.core.text import quote
 from detent.errors import DetentError, UsageError
-from detent.model import Kind, Query, Row
+from detent.model import Kind, Outcome, Query, Row
 
 if TYPE_CHECKING:
     from detent.app import Detent
@@ -33,9 +33,10 @@ LOOK_LEAST_S, LOOK_MOST_S = 0.005, 0.25  # between two looks: nobody rings when 
 class TaskFailed(DetentError):
     """A message that is over, and has no result."""
 
-    def __init__(self, key: str, outcome: Kind, reason: str, attempts: int) -> None:
-        super().__init__(key, outcome, reason, attempts)
-        self.key, self.outcome, self.reason, self.attempts = key, outcome, reason, attempts
+    def __init__(self, key: str, outcome: Outcome, attempts: int) -> None:
+        super().__init__(key, outcome, attempts)
+        self.key, self.outcome, self.attempts = key, outcome.kind, attempts
+        self.reason, self.cause = outcome.reason, outcome.cause
 
     def __str__(self) -> str:
         runs = f" after {self.attempts} attempts" if self.attempts > 1 else ""
@@ -122,7 +123,7 @@ class Handle(Generic[T]):
     def _result(self, row: Row) -> T:
         assert row.outcome is not None
         if row.outcome.kind != "succeeded":
-            raise TaskFailed(self.key, row.outcome.kind, row.outcome.reason, row.attempt)
+            raise TaskFailed(self.key, row.outcome, row.attempt)
         text = row.attempts[-1].result if row.attempts else ""
         result: Any = json.loads(text) if text else None
         if result is not None and self._task in self._app.tasks():

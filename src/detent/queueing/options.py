@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from detent.core.fields import DAY_S, YEAR_S, name_shape
+from detent.core.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
 from detent.core.findings import Findings
 from detent.core.messages import WITH_RESULT, Task, Wish, check_links, task_policy
 from detent.core.rates import LEVELS
@@ -19,7 +19,6 @@ from detent.model import Call, Isolation, OnLost, Policy, Retries
 
 Priority = Literal["high", "normal", "low"]
 RETRIES_MAX = 1000
-BACKOFF_S = (1, 60)
 UNIQUE_S = Wish().unique_s
 
 
@@ -232,10 +231,10 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
         Retries(min_s=least, max_s=most, jitter=options.get("jitter", 0.0)),
         options.get("on_contention", "requeue") if is_single else "",
         timeout_s=options.get("timeout_seconds", 0.0),
-        claim_s=options.get("claim_seconds", 30.0),
+        claim_s=options.get("claim_seconds", Policy().claim_s),
         breaker=options.get("breaker", ""),
-        breaker_threshold=options.get("breaker_threshold", 5),
-        breaker_cooldown_s=options.get("breaker_cooldown_seconds", 60.0),
+        breaker_threshold=options.get("breaker_threshold", Policy().breaker_threshold),
+        breaker_cooldown_s=options.get("breaker_cooldown_seconds", Policy().breaker_cooldown_s),
         drop_result=not options.get("keep_result", False),
         result_s=options.get("result_ttl", Policy().result_s),
         **said,

@@ -18,7 +18,7 @@ from detent.core.strict_json import decode
 from detent.core.text import quote
 from detent.core.trust import CLAIM_MIN_S
 from detent.errors import UsageError
-from detent.model import DEAD, Fire, Query, Rate, Row, Size, Usage
+from detent.model import DEAD, Cause, Fire, Query, Rate, Row, Size, Usage
 from detent.queueing import rates
 from detent.queueing.arguments import caller
 from detent.queueing.deliveries import Delivery
@@ -50,6 +50,7 @@ class Queued(NamedTuple):
     args: Any  # None: it cannot be read
     state: State
     reason: str  # why it ended so, or its last attempt
+    cause: Cause | None
     attempts: int
     priority: str
     run_at: datetime | None
@@ -202,7 +203,7 @@ class Queue:
         tasks, secrets = self._app.tasks(), self._app.post.secrets()
         letter = open_envelope(fire, rules_of(tasks, secrets))
         if isinstance(letter, Refusal):
-            raise UsageError(f"{quote(fire.key)} cannot be retried: {letter.reason}: {letter.detail}")
+            raise UsageError(f"{quote(fire.key)} cannot be retried: {letter.fault}: {letter.detail}")
         token = _next_key(fire.key).partition("#")[2]
         unique = fire.key.partition("#")[2] if fire.policy.unique_s else ""
         stamp = Stamp(self._app.name, self._app.post.now(), token, letter.depth)
@@ -265,6 +266,7 @@ def _queued(row: Row, now: datetime) -> Queued:
         args=args,
         state=state_of(row, now),
         reason=row.outcome.reason if row.outcome else "",
+        cause=row.outcome.cause if row.outcome else None,
         attempts=row.attempt,
         priority=level_of(row.fire.queue),
         run_at=row.run_at,

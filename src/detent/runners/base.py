@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 
+from detent.core.outcomes import CLAIM_EXPIRED
 from detent.model import Outcome
 
 TAIL_MAX = 65_536  # bytes of output that are kept of an attempt
-LOST = "its claim could not be renewed in time"
 
 
 class Lifeline:
@@ -42,5 +42,5 @@ class Lifeline:
         """Why the attempt must be over by now; None: it may go on."""
         with self._lock:
             if self._why is None and now >= self._trusted_by:
-                self._why = Outcome("lost", LOST)
+                self._why = CLAIM_EXPIRED
             return self._why

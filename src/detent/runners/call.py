@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from detent.model import Call, Claim, Outcome
-from detent.runners.call_function import UNKEPT
+from detent.model import Call, Cause, Claim, Outcome
+from detent.runners.call_function import BACKEND_DOWN, UNKEPT
 from detent.runners.call_store import NodeStore
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
@@ -115,7 +115,8 @@ def keeps_result(claim: Claim) -> bool:
 def outcome_of(status: int, error: str) -> Outcome:
     """What the exit status of a function and its error mean for the attempt."""
     if error:
-        return Outcome("rejected" if status == UNKEPT else "failed", error)
+        cause: Cause = "backend" if status == BACKEND_DOWN else "work"
+        return Outcome("rejected" if status == UNKEPT else "failed", error, cause)
     return SUCCEEDED if status == 0 else Outcome("failed", f"exit {status}")
 
 

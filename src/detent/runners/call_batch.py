@@ -26,9 +26,9 @@ from detent.runners.call_function import (
     UNKEPT,
     bind,
     exit_status,
+    failure_of,
     find,
     is_async,
-    reason_of,
     returned,
     traceback_of,
 )
@@ -222,9 +222,9 @@ class Batch:
             status, said = exit_status(error)
             sys.stderr.write(f"{said}\n" if said else "")
             return status, "", ""
-        reason = reason_of(error)
+        status, reason = failure_of(error)
         sys.stderr.write(traceback_of(error) or f"detent: {reason}\n")
-        return 1, reason, ""
+        return status, reason, ""
 
     # Async ones.
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from detent.clock import monotonic
 from detent.runners.call_django import await_call, run_call
-from detent.runners.call_function import UNKEPT, bind, exit_status, find, reason_of, returned, traceback_of
+from detent.runners.call_function import UNKEPT, bind, exit_status, failure_of, find, returned, traceback_of
 from detent.runners.call_leftovers import GRACE_S, Leftovers, named, working
 from detent.runners.call_store import NodeStore, use
 
@@ -189,10 +189,10 @@ class Child:
         return asyncio.run(main())
 
     def _failed(self, error: BaseException) -> dict[str, Any]:
-        reason = reason_of(error)
+        status, reason = failure_of(error)
         if not self.is_told_to_end:
             _say(traceback_of(error) or f"detent: {reason}\n")
-        return _judged(1, error=reason)
+        return _judged(status, error=reason)
 
     # Around it.
 

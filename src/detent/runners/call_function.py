@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from detent.runners.call_fire import Fire
 
 RESULT_MAX = 65_536  # characters of JSON
+BACKEND_DOWN = 69  # the status of a call that raised BackendError; as EX_UNAVAILABLE
 UNKEPT = 65  # the status of a call that did its work, and whose result cannot be kept; as EX_DATAERR
 REASON_MAX = 500  # characters of an exception
 ADVICE = "return less or plain values; for a task, keep_result=False drops the result"
@@ -206,18 +207,15 @@ def reason_of(error: BaseException) -> str:
     except Exception:  # an exception whose own __str__ fails
         text = ""
     told = f"{type(error).__qualname__}: {text}".removesuffix(": ")
-    if _is_of_backend(error):
-        from detent.core.breakers import BACKEND
-
-        told = BACKEND + told.removeprefix("BackendError: ")
     from detent.core.masking import Mask  # late: few calls fail
 
     return Mask().text(told[:REASON_MAX])[:REASON_MAX]
 
 
-def _is_of_backend(error: BaseException) -> bool:
-    """Does it count for a circuit breaker?"""
-    return ERRORS in sys.modules and isinstance(error, sys.modules[ERRORS].BackendError)
+def failure_of(error: BaseException) -> tuple[int, str]:
+    """The exit status and the reason of a call that raised this."""
+    is_of_backend = ERRORS in sys.modules and isinstance(error, sys.modules[ERRORS].BackendError)
+    return BACKEND_DOWN if is_of_backend else 1, reason_of(error)
 
 
 def traceback_of(error: BaseException) -> str:

@@ -35,9 +35,9 @@ from detent.runners.call_function import (
     CannotCall,
     bind,
     exit_status,
+    failure_of,
     find,
     is_async,
-    reason_of,
     returned,
     traceback_of,
 )
@@ -166,9 +166,9 @@ class Inside:
             status, said = exit_status(error)
             self.write(f"{said}\n" if said else "")
             return Ended(status, tail=self.tail)
-        reason = reason_of(error)
+        status, reason = failure_of(error)
         self.write(traceback_of(error) or f"detent: {reason}\n")
-        return Ended(1, error=reason, tail=self.tail)
+        return Ended(status, error=reason, tail=self.tail)
 
 
 def start_all(calls: Sequence[tuple[Inside, Callable[[Ended], object]]]) -> None:

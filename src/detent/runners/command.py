@@ -12,9 +12,9 @@ import signal
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
+from detent.core.outcomes import CLAIM_EXPIRED, timed_out
 from detent.core.plan import rfc3339
 from detent.model import Claim, Command, End, Outcome
-from detent.runners.base import LOST
 
 OURS = "DETENT_"
 TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page
@@ -134,6 +134,7 @@ def _about_end(told: Mapping[str, object]) -> dict[str, str]:
         "DETENT_DUE": "due",
         "DETENT_OUTCOME": "outcome",
         "DETENT_REASON": "reason",
+        "DETENT_CAUSE": "cause",
         "DETENT_EXIT_CODE": "exit_code",
         "DETENT_DURATION_MS": "duration_ms",
         "DETENT_OUTPUT_TAIL": "output_tail",
@@ -156,9 +157,9 @@ def end_of(gone: Gone, timeout_s: float, stopped: Outcome | None) -> End:
 def _outcome(gone: Gone, timeout_s: float, stopped: Outcome | None) -> Outcome:
     match gone.cause:
         case "timeout":
-            return Outcome("timed-out", f"after {timeout_s:g} s")
+            return timed_out(timeout_s)
         case "trust":
-            return Outcome("lost", LOST)
+            return CLAIM_EXPIRED
         case "error":
             return Outcome("failed", gone.error)
         case "stop" if stopped:

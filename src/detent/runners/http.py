@@ -21,12 +21,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
+from detent.core.outcomes import NOT_SENT, no_secret
 from detent.core.secrets import Secret, shown
 from detent.core.signing import Identity, Message, sign, sign_webhook
 from detent.core.text import quote
 from detent.errors import UsageError
 from detent.model import Claim, End, Outcome, Request
-from detent.runners.base import LOST, TAIL_MAX, Lifeline
+from detent.runners.base import TAIL_MAX, Lifeline
 from detent.runners.http_connection import (
     HttpRequest,
     Interrupted,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
 LABEL_MAX = 63  # characters between two dots of a host's name
-NO_SECRET = "no secret resolves"  # an internal error: nothing was sent, and the server is not to blame
-NOT_SENT = "its claim had ended before the request was sent"
 
 _URL = re.compile(r"(https?)://([^/?#\\\x00-\x20\x7f]+)((?:[/?][^#]*)?)(?:#.*)?", re.IGNORECASE | re.DOTALL)
 _AUTHORITY = re.compile(r"(?:.*@)?(\[[0-9a-f:.]+\]|[^\[\]:@]+)(?::([0-9]{0,5}))?", re.IGNORECASE)
@@ -124,15 +123,15 @@ class _Sending(NamedTuple):
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
     request = sending.request
     if request.secret_refs and not sending.secrets:
-        return Outcome("failed", f"{NO_SECRET}: {', '.join(map(shown, request.secret_refs))}")
+        return no_secret(", ".join(map(shown, request.secret_refs)))
     try:
         endpoint = parse_url(request.url)
         return _exchange(sending, endpoint, watch, answer)
     except UsageError as error:
         return Outcome("failed", str(error))
     except Interrupted as interrupted:
-        trust_passed = interrupted.outcome == Outcome("lost", LOST)
-        return Outcome("lost", NOT_SENT) if trust_passed and not watch.sent else interrupted.outcome
+        has_claim = interrupted.outcome.cause != "claim-lost"
+        return interrupted.outcome if has_claim or watch.sent else NOT_SENT
     except (OSError, http.client.HTTPException) as error:
         return Outcome("failed", explain(error, endpoint.place))
 

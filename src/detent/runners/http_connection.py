@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
 from detent import clock
+from detent.core.outcomes import timed_out
 from detent.model import Outcome
 from detent.runners.base import Lifeline
 
@@ -61,7 +62,7 @@ class Watch:
         if why := self.lifeline.ended(now):
             raise Interrupted(why)
         if now >= self.deadline:
-            raise Interrupted(Outcome("timed-out", f"after {self.timeout_s:g} s, while {self.doing}"))
+            raise Interrupted(timed_out(self.timeout_s, self.doing))
         return max(0.001, min(POLL_S, self.deadline - now, self.lifeline.trusted_by - now))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from detent.core.messages import Stamp, Task, Wish, message
+from detent.core.outcomes import no_secret
 from detent.core.secrets import Secret, shown
 from detent.errors import UsageError
 from detent.model import Call, Claim, End, Outcome, Policy, Push
@@ -22,7 +23,7 @@ def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
     task = Task(work.task, Call(""), queue=work.queue, policy=_policy(fire.policy), lane=lane)
     wish = Wish(priority=work.priority, expires_s=work.expires_s)
     if work.secret_refs and not secrets:
-        return End(Outcome("failed", f"no secret resolves: {', '.join(map(shown, work.secret_refs))}"))
+        return End(no_secret(", ".join(map(shown, work.secret_refs))))
     try:
         made = message(task, work.args, wish, Stamp(app, granted_at, fire.run_id), secrets)
     except UsageError as error:

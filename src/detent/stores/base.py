@@ -33,6 +33,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from detent.model import (
     Ask,
+    Cause,
     Chart,
     Claim,
     Fire,
@@ -107,7 +108,7 @@ class Store(Protocol):
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
         """`finish`, then `claim`: in one round trip and one write to the disk, where the store can."""
 
-    def cancel(self, key: str, reason: str = "") -> bool:
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         """End a pending fire, or tell the claim's node to stop.  False: there is no such open fire."""
 
     # Queues.

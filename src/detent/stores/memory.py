@@ -9,9 +9,11 @@ from datetime import datetime
 from detent import clock
 from detent.clock import instant
 from detent.core.lanes import Facts, Judgement, Standing, judge
+from detent.core.outcomes import CLAIM_GONE, replaced_by
 from detent.core.trust import STEP_S
 from detent.model import (
     Ask,
+    Cause,
     Chart,
     Claim,
     Fire,
@@ -157,11 +159,11 @@ class MemoryStore:
         with self._changed:
             return self._shelf.count(app, queues, self._now())
 
-    def cancel(self, key: str, reason: str = "") -> bool:
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         with self._changed:
             if not (entry := self._open.get(key)):
                 return False
-            entry.stop = Outcome("cancelled", reason)
+            entry.stop = Outcome("cancelled", reason, cause)
             if entry.state == "pending":
                 self._reach(entry.fire)
                 self._end(entry, entry.stop)
@@ -276,7 +278,7 @@ class MemoryStore:
                 continue  # a hook that the start of its fire has dropped
             kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
             for key in judgement.stop:
-                self._open[key].stop = Outcome("replaced", f"by {entry.fire.key}")
+                self._open[key].stop = replaced_by(entry.fire.key)
                 self._ring()
             if judgement.step == "wait":
                 entry.waits = True
@@ -371,7 +373,7 @@ class MemoryStore:
     def _renew(self, claim: Claim) -> Outcome | None:
         entry = self._open.get(claim.fire.key)
         if entry is None or entry.fence != claim.fence or not self._live(entry):
-            return Outcome("lost", "no longer ours")
+            return CLAIM_GONE
         entry.expires = self._monotonic() + claim.ttl_s
         return entry.stop
 

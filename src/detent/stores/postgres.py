@@ -16,6 +16,7 @@ from detent import clock
 from detent.clock import instant
 from detent.model import (
     Ask,
+    Cause,
     Chart,
     Claim,
     Fire,
@@ -133,8 +134,8 @@ class PostgresStore:
         """In two transactions: a single one would hold lanes that it has left while it waits for others."""
         return self.finish(reports), self.claim(ask)
 
-    def cancel(self, key: str, reason: str = "") -> bool:
-        document = {"key": key, "stop": outcome_text(Outcome("cancelled", reason))}
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        document = {"key": key, "stop": outcome_text(Outcome("cancelled", reason, cause))}
         return bool(self._call("cancel", document)["done"])
 
     # Queues.

@@ -64,7 +64,7 @@ CREATE TABLE fires (
     expires     float8 NOT NULL DEFAULT 0,
     renewed     float8 NOT NULL DEFAULT 0,
     waits       boolean NOT NULL DEFAULT false,
-    sentence    text,                 -- outcomes are a kind, a space and a reason
+    sentence    text,                 -- outcomes as in texts.py; those decided here are a kind, a space and a reason
     stop        text,
     outcome     text,
     verdict     text,

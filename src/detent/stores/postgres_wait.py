@@ -14,7 +14,7 @@ from detent.stores.postgres_link import SOON_S, Link, Links, Refusal, Silence
 SLICE_S = 0.25  # at the end of each, `close` is noticed
 LOOK_OFTEN_S = 0.25  # where notifications do not arrive
 LOOK_SELDOM_S = 5.0
-LATE_S = 1.0  # a ring is counted a moment before it is notified
+NOTIFIED_S = 1.0  # a ring is counted a moment before it is notified
 
 
 class Ears:
@@ -67,7 +67,7 @@ class Ears:
         if self._rings is None or rings == self._rings:
             self._rings = rings
             return False
-        if not self.is_deaf and link.heard(LATE_S):
+        if not self.is_deaf and link.heard(NOTIFIED_S):
             self._rings = rings
             return True
         self.is_deaf, self._rings = True, rings

@@ -22,6 +22,7 @@ from detent.clock import instant
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import (
     Ask,
+    Cause,
     Chart,
     Claim,
     Fire,
@@ -56,7 +57,7 @@ from detent.stores.redis_values import (
     to_json,
     verdict_of,
 )
-from detent.stores.texts import outcome_of
+from detent.stores.texts import outcome_of, stop_text
 
 if TYPE_CHECKING:
     from detent.stores.redis_brief import BriefLink
@@ -164,8 +165,9 @@ class RedisStore:
         verdicts = [verdict_of(one, report.verdict) for one, report in zip(told, reports, strict=True)]
         return verdicts, self._grants(ask, answer._replace(texts=words))
 
-    def cancel(self, key: str, reason: str = "") -> bool:
-        return bool(self._call(app_of(key), "cancel", {"key": key, "reason": reason}).value)
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        told = stop_text(Outcome("cancelled", reason, cause))
+        return bool(self._call(app_of(key), "cancel", {"key": key, "reason": told}).value)
 
     # Queues.
 

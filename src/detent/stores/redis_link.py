@@ -255,10 +255,10 @@ _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 def _doubt(said: str) -> str:
     """What is wrong with a certificate, and what to do."""
-    reason = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
-    if "mismatch" in reason:
-        return f"{reason}; write the name that it is for into the URL"
-    return f"{reason}; name the authority that vouches for it: ?ssl_ca_certs=FILE"
+    fault = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+    if "mismatch" in fault:
+        return f"{fault}; write the name that it is for into the URL"
+    return f"{fault}; name the authority that vouches for it: ?ssl_ca_certs=FILE"
 
 
 def _redis() -> Any:

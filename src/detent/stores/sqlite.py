@@ -19,6 +19,7 @@ from detent.clock import instant
 from detent.errors import StoreUnavailable
 from detent.model import (
     Ask,
+    Cause,
     Chart,
     Claim,
     Fire,
@@ -124,13 +125,13 @@ class SqliteStore:
             call.now()
             return finish(call, reports), _claim(call, ask, self._far)
 
-    def cancel(self, key: str, reason: str = "") -> bool:
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         with self._writing() as call:
             call.now()
             entry = call.open_entry(key)
             if entry is None:
                 return False
-            entry.stop = Outcome("cancelled", reason)
+            entry.stop = Outcome("cancelled", reason, cause)
             call.change(entry)
             if entry.state == "pending":
                 call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)

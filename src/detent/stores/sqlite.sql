@@ -45,7 +45,7 @@ CREATE TABLE fires (
     ttl       REAL NOT NULL DEFAULT 0,
     expires   REAL NOT NULL DEFAULT 0,
     waits     INTEGER NOT NULL DEFAULT 0,
-    sentence  TEXT,                -- outcomes are a kind, a space and a reason
+    sentence  TEXT,                -- outcomes as in texts.py
     stop      TEXT,
     outcome   TEXT,
     verdict   TEXT,

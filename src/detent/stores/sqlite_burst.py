@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from detent.clock import instant
-from detent.core.lanes import OUTDATED, missed
+from detent.core.outcomes import NEWER_INSTANT, missed
 from detent.model import Ask, Claim, Fire, Outcome
 from detent.stores.sqlite_call import SET_JOB, Call
 from detent.stores.sqlite_due import (
@@ -105,7 +105,7 @@ def _sentence(row: list[Any]) -> Outcome | None:
         case "missed":
             return missed(instant(row[7] / 1e6))
         case "outdated":
-            return OUTDATED
+            return NEWER_INSTANT
     return None
 
 

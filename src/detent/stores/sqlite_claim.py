@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from detent.clock import instant
 from detent.core.lanes import Facts, Judgement, Standing, is_late, judge
+from detent.core.outcomes import replaced_by
 from detent.model import Ask, Claim, Fire, Outcome
 from detent.stores.base import SENTENCES_MAX, app_of, is_hook
 from detent.stores.entry import claim_of
@@ -126,7 +127,7 @@ class Round:
     def _take(self, entry: Kept) -> None:
         judgement = _judge(self._call, entry)
         for key in judgement.stop:
-            _stop(self._call, key, Outcome("replaced", f"by {entry.fire.key}"))
+            _stop(self._call, key, replaced_by(entry.fire.key))
         if judgement.step == "wait" and not entry.waits:
             entry.waits = True
             self._call.change(entry)

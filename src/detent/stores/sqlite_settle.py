@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from detent.core.outcomes import CLAIM_GONE
 from detent.model import Claim, Outcome, Report, Verdict
 from detent.stores.base import app_of
 from detent.stores.entry import attempt_of
@@ -17,7 +18,7 @@ from detent.stores.sqlite_rows import Kept
 def renew(call: Call, claim: Claim) -> Outcome | None:
     entry = call.open_entry(claim.fire.key)
     if entry is None or entry.fence != claim.fence or not call.is_live(entry):
-        return Outcome("lost", "no longer ours")
+        return CLAIM_GONE
     entry.expires = call.monotonic + claim.ttl_s
     call.change(entry)
     return entry.stop

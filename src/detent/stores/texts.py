@@ -12,15 +12,30 @@ from functools import lru_cache
 from typing import Any
 
 from detent.model import Outcome, Policy, Retries
+from detent.stores.causes import outcome_decided_by_store
+
+_END = "\x1f"  # ends a reason that Python wrote; Lua and SQL write none
 
 
 def outcome_text(outcome: Outcome) -> str:
-    return f"{outcome.kind} {outcome.reason}"
+    """A kind, a cause, a reason and another fire or node: `skipped lane: a.b@1 is still running␟a.b@1`.
+
+    The kind and the cause come first: Lua and SQL look for `succeeded ` and for `failed backend: `."""
+    return f"{outcome.kind} {stop_text(outcome)}"
+
+
+def stop_text(outcome: Outcome) -> str:
+    """The text of an outcome without its kind."""
+    return f"{outcome.cause}: {outcome.reason}{_END}{outcome.by}"
 
 
 def read_outcome(text: str) -> Outcome:
-    kind, _, reason = text.partition(" ")
-    return Outcome(kind, reason)  # type: ignore[arg-type]
+    kind, _, rest = text.partition(" ")
+    told, end, by = rest.rpartition(_END)
+    if not end:
+        return outcome_decided_by_store(kind, rest)  # type: ignore[arg-type]
+    cause, _, reason = told.partition(": ")
+    return Outcome(kind, reason, cause, by)  # type: ignore[arg-type]
 
 
 def outcome_of(text: str | None) -> Outcome | None:

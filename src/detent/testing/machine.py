@@ -21,7 +21,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from detent.core.breakers import BACKEND
 from detent.core.plan import hook_fire, plan
 from detent.core.rates import rate_text
 from detent.model import (
@@ -76,7 +75,7 @@ JOBS = {
 QUEUES = ("default", "db", "default^low")
 RATES = (Rate(2, 20.0), Rate(4, 30.0, smooth=True), Rate(1, 15.0, by_key=True), None)
 LIVES = ("n1", "n2", "n3")
-REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 VERDICTS = (DONE, OVER, AGAIN, GIVEN_BACK, REFUSED)
 FIND_MAX = 10_000
 LATE_ASK = Ask(APP, "an observer", 0, 0, QUEUES)  # it is granted nothing, and told what comes next

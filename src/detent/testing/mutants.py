@@ -400,7 +400,7 @@ class DeathIsProvenTooSoon(SimWarden):
     def hang_up(self) -> None:
         self.forget_orders()
         for running in self.works:
-            running.stop(Outcome("lost", "its node died"), kill_after_s=5.0)
+            running.stop(Outcome("lost", "its node died", "node-lost"), kill_after_s=5.0)
 
 
 MUTANTS: list[type] = [

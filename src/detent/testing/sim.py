@@ -22,7 +22,7 @@ from detent.node.edges import Edges, Pace
 from detent.node.node import Node
 from detent.testing.simwork import SimWarden
 from detent.testing.virtual import Process, VirtualLoop
-from detent.testing.witness import BY_HAND, WatchedStore, Witness
+from detent.testing.witness import WatchedStore, Witness
 
 START = datetime(2026, 3, 29, 0, 0, tzinfo=UTC)
 APP = "app"
@@ -33,7 +33,7 @@ SMALL_STEPS_S = (-0.4, 0.4, 2.4)  # those below `STEP_S` are not noticed
 CALM_CLOCK_S = 30.0  # between two small steps, so that a claim sees one at most
 ASK_S = 0.5
 BRIEF_S = 8.0  # a claim that is short enough for small steps to matter
-LATE_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
+DELAYS_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
 WORK = Command(("true",))
 TWICE = Retries(max_attempts=2, min_s=5)
 THRICE = Retries(max_attempts=3)
@@ -195,7 +195,7 @@ class Sim:
             return True
         if self.rng.random() >= (0.2 if method.__name__ == "adopt" else 0.01):
             return False
-        self.loop.call_later(self.rng.choice(LATE_S), request)
+        self.loop.call_later(self.rng.choice(DELAYS_S), request)
         return True
 
     def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -329,7 +329,7 @@ class Sim:
 
     async def cancel(self) -> None:
         if keys := sorted(self.store._open):
-            self.store.cancel(self.rng.choice(keys), BY_HAND)
+            self.store.cancel(self.rng.choice(keys), "by hand")
 
     async def change(self) -> None:
         self.edit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from detent.core.outcomes import CLAIM_EXPIRED
 from detent.core.trust import notice_s
 from detent.model import Claim, End, Outcome, Work
 from detent.runners.running import Went
@@ -55,7 +56,7 @@ class SimRunning:
         if not self.is_late:
             self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
         else:
-            self.stop(Outcome("lost", "trust ran out"))
+            self.stop(CLAIM_EXPIRED)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         """SIGTERM; and SIGKILL at the latest when trust ends."""
@@ -106,12 +107,12 @@ class SimWarden:
         """The node's socket closed."""
         self.forget_orders()
         for running in self.works:
-            running.stop(Outcome("lost", "its node died"), kill_after_s=1.0)
+            running.stop(Outcome("lost", "its node died", "node-lost"), kill_after_s=1.0)
 
     def lose_power(self) -> None:
         self.forget_orders()
         for running in self.works:
-            running.end(Outcome("lost", "its machine died"))
+            running.end(Outcome("lost", "its machine died", "node-lost"))
 
     def forget_orders(self) -> None:
         for timer in self.orders.values():

@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from detent.model import Claim, Fire, Outcome, Policy
+from detent.core.outcomes import JOB_REMOVED, paused
+from detent.model import Claim, Fire, Policy
 from detent.stores.base import PAUSE, Store
 from detent.testing.store_checks_world import DONE, TTL_S, Asker, Planner, World, finish, fire, keys, row
 
@@ -150,7 +151,7 @@ def instants_that_are_held_are_skipped_when_their_job_is_paused(store: Store, wo
     store.note("a", f"{PAUSE}a.b", "by hand")
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence for claim in claims} == {Outcome("skipped", "paused: by hand")}
+    assert {claim.sentence for claim in claims} == {paused("by hand")}
     finish(store, holder)
     assert row(store, planner.key(1)).outcome == DONE.outcome
 
@@ -160,7 +161,7 @@ def instants_that_are_held_are_cancelled_with_their_job(store: Store, world: Wor
     store.adopt("a", 1, {"a.c": "r1"})
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence for claim in claims} == {Outcome("cancelled", "its job was removed")}
+    assert {claim.sentence for claim in claims} == {JOB_REMOVED}
 
 
 def many_instants_that_are_held_for_their_plan_are_settled_after_it(store: Store, world: World) -> None:

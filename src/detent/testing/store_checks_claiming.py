@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detent.core.outcomes import lane_taken, node_lost
 from detent.core.trust import CLAIM_MIN_S, margin_s
 from detent.model import Ask, Outcome, Policy
 from detent.stores.base import ORPHANS_TTL_S, SENTENCES_MAX, Store
@@ -25,7 +26,7 @@ from detent.testing.store_checks_world import (
 
 FENCE_MAX = 2**53
 GONE = "lost"
-OVER_SKIPPED = DONE._replace(outcome=Outcome("skipped", "by a.b@1"))
+OVER_SKIPPED = DONE._replace(outcome=lane_taken("a.b@1"))
 
 
 def a_fire_is_granted_to_one_node(store: Store, world: World) -> None:
@@ -111,7 +112,7 @@ def a_limit_of_zero_still_gets_sentences(store: Store, world: World) -> None:
     node = Asker(store)
     node.claim(limit=1)
     store.put([fire("a.b@3", "Forbid")])
-    assert sentences(Asker(store, "n2").claim(limit=0)) == {"a.b@3": Outcome("skipped", "by a.b@1")}
+    assert sentences(Asker(store, "n2").claim(limit=0)) == {"a.b@3": lane_taken("a.b@1")}
 
 
 def the_sentences_of_one_ask_are_bounded(store: Store, world: World) -> None:
@@ -193,7 +194,7 @@ def an_expired_claim_is_granted_to_be_settled_as_lost(store: Store, world: World
     old = Asker(store).claim_one()
     world.pass_time(TTL_S + 1)
     new = Asker(store, "n2").claim_one()
-    assert new.sentence == Outcome("lost", "with n1")
+    assert new.sentence == node_lost("n1")
     assert new.fence > old.fence
     assert new.attempt == 1
     assert finish(store, old, DONE) is None
@@ -242,7 +243,7 @@ def a_sentence_outlives_the_node_that_should_settle_it(store: Store, world: Worl
     finish(store, run)
     world.pass_time(TTL_S + 1)
     other = Asker(store, "n2").claim_one()
-    assert other.sentence == skip.sentence == Outcome("skipped", "by a.b@1")
+    assert other.sentence == skip.sentence == lane_taken("a.b@1")
     assert other.attempt == 0
     assert other.fence > skip.fence
     assert finish(store, skip, OVER_SKIPPED) is None
@@ -255,7 +256,7 @@ def the_claims_of_a_dead_life_are_over_at_once(store: Store, world: World) -> No
     Asker(store, "alive").claim(limit=1)
     store.put([fire("a.b@2", "Forbid")])
     claims = Asker(store, "n2").claim(dead=("dead", "unknown"))
-    assert sentences(claims) == {"a.b@1": Outcome("lost", "with dead"), "a.b@2": None}
+    assert sentences(claims) == {"a.b@1": node_lost("dead"), "a.b@2": None}
 
 
 def a_late_ask_buries_nobody(store: Store, world: World) -> None:
@@ -302,7 +303,7 @@ def a_step_of_the_wall_clock_expires_no_claim(store: Store, world: World) -> Non
         assert Asker(store, f"n{step_s}").claim() == []
         assert renew(store, claim) is None
     world.pass_time(TTL_S + 1)
-    assert Asker(store, "n2").claim_one().sentence == Outcome("lost", "with n1")
+    assert Asker(store, "n2").claim_one().sentence == node_lost("n1")
 
 
 def a_small_step_of_the_wall_clock_expires_no_claim_that_its_node_trusts(store: Store, world: World) -> None:
@@ -366,7 +367,7 @@ def a_new_era_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: W
     world.pass_time(TTL_S + 1)
     assert again.look("a").quarantined_until is None
     claims = node.claim()
-    assert sentences(claims) == {"a.b@1": Outcome("lost", "with n1"), "a.c@1": None}
+    assert sentences(claims) == {"a.b@1": node_lost("n1"), "a.c@1": None}
     assert all(old.fence < claim.fence < FENCE_MAX for claim in claims)
     assert finish(again, old) is None
 

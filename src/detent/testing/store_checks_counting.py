@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from detent.core.outcomes import paused
 from detent.model import Fire, Outcome, Policy, Size, Verdict
 from detent.stores.base import Store
 from detent.testing.store_checks_world import (
@@ -57,7 +58,7 @@ def what_was_cancelled_or_forgotten_is_not_counted(store: Store, world: World) -
     store.cancel("a.b@0001")
     assert store.count("a") == {"mail": Size(pending=4)}
     node = Asker(store)
-    for verdict in (OVER, OVER, Verdict(Outcome("skipped", "paused"))):
+    for verdict in (OVER, OVER, Verdict(paused(""))):
         finish(store, node.claim_one(limit=1, queues=("mail",)), verdict)
     assert store.count("a") == {"mail": Size(pending=1, dead=2)}
     assert store.forget(["a.b@0000"]) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from detent.core.outcomes import lane_taken, node_lost
 from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.stores.base import Store
 from detent.testing.store_checks_world import (
@@ -24,7 +25,7 @@ from detent.testing.store_checks_world import (
     sentences,
 )
 
-CANCELLED = Outcome("cancelled", "by hand")
+CANCELLED = Outcome("cancelled", "by hand", "stopped")
 HOOK = fire("a.b@1/on_failure", origin="hook")
 LATE = Policy(hooks=("on_late", "on_late.1"), late_after_s=30.0)
 
@@ -141,9 +142,36 @@ def what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded(store: 
     new = Asker(store, "n2").claim_one()
     assert finish(store, old, OVER, follow=(HOOK,)) is None
     assert found(store) == ["a.b@1"]
-    lost = Verdict(Outcome("lost", "with n1"))
+    lost = Verdict(node_lost("n1"))
     assert finish(store, new, lost, follow=(HOOK,)) == lost
     assert HOOK.key in found(store)
+
+
+def the_cause_of_an_outcome_is_kept_whatever_its_reason_looks_like(store: Store, world: World) -> None:
+    told = (
+        Outcome("failed", "contended by a.b@1", "no-secret"),
+        Outcome("failed", "backend: paused", "work"),
+        Outcome("lost", "with n1", "shutdown"),
+        Outcome("skipped", "by a.b@1", "paused"),
+        Outcome("skipped", "lane: a.b@1 \x1f waits already", "lane", "a.b@1"),
+        Outcome("rejected", "", "refused"),
+    )
+    for number, outcome in enumerate(told):
+        store.put([fire(f"a.b@{number}")])
+        claim = Asker(store, f"n{number}").claim_one()
+        assert finish(store, claim, Verdict(outcome)) == Verdict(outcome)
+        kept = row(store, claim.fire.key)
+        assert (kept.outcome, [one.outcome for one in kept.attempts]) == (outcome, [outcome])
+
+
+def the_cause_of_a_cancelled_fire_is_kept(store: Store, world: World) -> None:
+    store.put([fire("a.b@1"), fire("a.c@1")])
+    (claim,) = Asker(store).claim(limit=1)
+    expected = Outcome("cancelled", "paused: by hand", "shutdown")
+    for key in ("a.b@1", "a.c@1"):
+        assert store.cancel(key, expected.reason, expected.cause)
+    assert store.renew([claim]) == [expected]
+    assert (row(store, "a.b@1").stop, row(store, "a.c@1").outcome) == (expected, expected)
 
 
 def a_pending_fire_that_is_cancelled_is_over(store: Store, world: World) -> None:
@@ -272,7 +300,7 @@ def a_lost_attempt_is_kept_under_the_node_that_lost_it(store: Store, world: Worl
     old = Asker(store).claim_one()
     world.pass_time(TTL_S + 1)
     new = Asker(store, "n2").claim_one()
-    lost = Verdict(Outcome("lost", "with n1"), again_in_s=0.0)
+    lost = Verdict(node_lost("n1"), again_in_s=0.0)
     finish(store, new, lost)
     attempts = [(one.number, one.node, one.fence, one.outcome) for one in row(store, "a.b@1").attempts]
     assert attempts == [(1, "n1", old.fence, lost.outcome)]
@@ -282,7 +310,7 @@ def a_lost_attempt_is_kept_under_the_node_that_lost_it(store: Store, world: Worl
 def a_sentence_is_settled_without_an_attempt(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
     _, skip = Asker(store).claim()
-    over = Verdict(Outcome("skipped", "by a.b@1"))
+    over = Verdict(lane_taken("a.b@1"))
     assert finish(store, skip, over) == over
     stored = row(store, "a.b@2")
     assert (stored.state, stored.outcome, stored.attempt, stored.attempts) == ("over", over.outcome, 0, ())

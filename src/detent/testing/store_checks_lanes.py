@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from detent.core.outcomes import NEWER_INSTANT, lane_awaited, lane_taken, paused, replaced_by
 from detent.model import Claim, Concurrency, Outcome, Policy
 from detent.stores.base import PAUSE, Store
 from detent.testing.store_checks_world import (
@@ -47,7 +48,7 @@ def forbid_skips_what_finds_the_lane_full_and_names_the_holder(store: Store, wor
         _add(store, "Forbid", width, 8, 9)
         claims = Asker(store, f"n{width}").claim()
         assert keys(claims) == [f"a.w{width}@8", f"a.w{width}@9"]
-        expected = [Outcome("skipped", f"by {key}") for key in keys(holders)]
+        expected = [lane_taken(key) for key in keys(holders)]
         assert all(claim.sentence in expected and claim.attempt == 0 for claim in claims)
         assert Asker(store, f"other-{width}").claim() == []
 
@@ -68,7 +69,7 @@ def queue_lets_one_wait_and_skips_the_others(store: Store, world: World) -> None
         holders = _fill(store, "Queue", width)
         _add(store, "Queue", width, 7, 8, 9)
         node, waiter = Asker(store, f"n{width}"), f"a.w{width}@7"
-        why = Outcome("skipped", f"{waiter} waits already")
+        why = lane_awaited(waiter)
         assert sentences(node.claim()) == {f"a.w{width}@8": why, f"a.w{width}@9": why}
         assert node.claim() == []
         finish(store, holders[0])
@@ -85,7 +86,7 @@ def a_waiting_fire_is_never_skipped_for_being_late(store: Store, world: World) -
     assert node.claim() == []
     world.pass_time(150)
     planner.advance(ahead_s=5)
-    assert sentences(node.claim()) == {planner.key(3): Outcome("skipped", f"{planner.key(2)} waits already")}
+    assert sentences(node.claim()) == {planner.key(3): lane_awaited(planner.key(2))}
     finish(store, holder)
     assert sentences(node.claim()) == {planner.key(2): None}
 
@@ -94,7 +95,7 @@ def a_replacement_waits_until_the_holder_is_gone(store: Store, world: World) -> 
     for width in WIDTHS:
         oldest, *others = _fill(store, "Replace", width)
         _add(store, "Replace", width, 9)
-        node, why = Asker(store, f"n{width}"), Outcome("replaced", f"by a.w{width}@9")
+        node, why = Asker(store, f"n{width}"), replaced_by(f"a.w{width}@9")
         assert node.claim() == []
         assert store.renew([oldest, *others]) == [why] + [None] * (width - 1)
         assert node.claim() == []
@@ -109,7 +110,7 @@ def a_holder_that_is_to_be_replaced_and_dies_is_settled_as_replaced(store: Store
     node = Asker(store)
     assert node.claim() == []
     world.pass_time(TTL_S + 1)
-    assert sentences(node.claim()) == {"a.w1@0": Outcome("replaced", "by a.w1@9"), "a.w1@9": None}
+    assert sentences(node.claim()) == {"a.w1@0": replaced_by("a.w1@9"), "a.w1@9": None}
 
 
 def a_newer_replacement_takes_the_place_of_one_that_waits(store: Store, world: World) -> None:
@@ -119,7 +120,7 @@ def a_newer_replacement_takes_the_place_of_one_that_waits(store: Store, world: W
         _add(store, "Replace", width, 5)
         assert node.claim() == []
         _add(store, "Replace", width, *range(10 - width, 10))
-        assert sentences(node.claim()) == {f"a.w{width}@5": Outcome("replaced", f"by {newest[0]}")}
+        assert sentences(node.claim()) == {f"a.w{width}@5": replaced_by(newest[0])}
 
 
 def an_older_fire_never_replaces_a_newer(store: Store, world: World) -> None:
@@ -130,7 +131,7 @@ def an_older_fire_never_replaces_a_newer(store: Store, world: World) -> None:
         _add(store, "Replace", width, *range(1, width + 1))
         newer = node.claim()
         world.pass_time(TTL_S * 0.6)
-        assert sentences(node.claim()) == {f"a.w{width}@old": Outcome("replaced", f"by a.w{width}@{width}")}
+        assert sentences(node.claim()) == {f"a.w{width}@old": replaced_by(f"a.w{width}@{width}")}
         assert store.renew(newer) == [None] * width
         for claim in newer:
             finish(store, claim)
@@ -146,7 +147,7 @@ def a_lane_is_the_fires_own_and_not_the_jobs(store: Store, world: World) -> None
     store.put([fire("a.b@1", "Forbid", lane="a.x"), fire("a.c@1", "Forbid", lane="a.x")])
     store.put([fire("a.b@2", "Forbid", lane="a.y")])
     claims = sentences(Asker(store).claim())
-    assert claims == {"a.b@1": None, "a.b@2": None, "a.c@1": Outcome("skipped", "by a.b@1")}
+    assert claims == {"a.b@1": None, "a.b@2": None, "a.c@1": lane_taken("a.b@1")}
 
 
 def a_retry_that_finds_its_lane_full_under_forbid_is_contended(store: Store, world: World) -> None:
@@ -160,7 +161,7 @@ def a_retry_that_finds_its_lane_full_under_forbid_is_contended(store: Store, wor
         retry = node.claim_one()
         assert retry.sentence is not None
         assert retry.sentence.kind == "failed"
-        assert retry.sentence.reason.startswith("contended by a.w")
+        assert retry.sentence.cause == "lane" and retry.sentence.by.startswith("a.w")
         assert retry.attempt == 1
         over = DONE._replace(outcome=retry.sentence)
         assert finish(store, retry, over) == over
@@ -211,7 +212,7 @@ def only_the_newest_of_late_instants_runs_under_latest(store: Store, world: Worl
     store.advance("a", [planner.covering(1, 2)])
     world.pass_time(490)
     planner.advance(ahead_s=5)
-    why = Outcome("missed", "a newer instant is due")
+    why = NEWER_INSTANT
     claims = sentences(Asker(store).claim())
     assert (claims[planner.key(1)], claims[planner.key(2)], claims[planner.key(4)]) == (why, why, None)
     assert claims[planner.key(3)] is not None
@@ -284,7 +285,7 @@ def a_paused_job_skips_its_instants_until_it_is_resumed(store: Store, world: Wor
     node = Asker(store)
     assert sentences(node.claim()) == {
         "a.b@by-hand": None,
-        planner.key(1): Outcome("skipped", "paused: holidays"),
+        planner.key(1): paused("holidays"),
     }
     store.note("a", PAUSE + "a.b", "")
     world.pass_time(10)
@@ -297,7 +298,7 @@ def a_pause_ends_with_its_time(store: Store, world: World) -> None:
     store.note("a", PAUSE + "a.b", "a while", ttl_s=15.0)
     store.note("a", PAUSE + "a.c", "another job")
     node = Asker(store)
-    for expected in (Outcome("skipped", "paused: a while"), None):
+    for expected in (paused("a while"), None):
         world.pass_time(10)
         assert node.claim_one().sentence == expected
 

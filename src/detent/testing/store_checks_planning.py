@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from detent.core.outcomes import JOB_REMOVED
 from detent.core.plan import hook_fire
-from detent.model import Outcome, Policy, Query, Verdict
+from detent.model import Policy, Query, Verdict
 from detent.stores.base import RETURN_S, Store
 from detent.testing.store_checks_world import (
     BEAT_S,
@@ -335,7 +336,7 @@ def a_removed_job_ends_its_fires(store: Store, world: World) -> None:
     planner.advance(ahead_s=30)
     world.pass_time(15)
     assert store.adopt("a", 1, {}).marks == {}
-    removed, node = Outcome("cancelled", "its job was removed"), Asker(store)
+    removed, node = JOB_REMOVED, Asker(store)
     claims = node.claim()
     assert sentences(claims) == {planner.key(1): removed}
     finish(store, claims[0], Verdict(removed))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from detent.core.breakers import BACKEND, PROBING_S, Circuit, circuit_of
+from detent.core.breakers import PROBING_S, Circuit, circuit_of
+from detent.core.outcomes import contended, node_lost
 from detent.core.rates import MARGIN_S, rate_text
 from detent.model import Claim, Fire, Outcome, Policy, Query, Rate, Usage, Verdict
 from detent.stores.base import BREAKER, RATE, Store
@@ -29,7 +30,7 @@ from detent.testing.store_checks_world import (
 LONG = Rate(3, 60.0)
 SPAN_S = LONG.window_s + MARGIN_S
 MAIL = Policy("Allow", claim_s=TTL_S, breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)
-REFUSED = Verdict(Outcome("failed", BACKEND + "refused"))
+REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 QUEUES = ("mail^high", "mail", "mail^low", "slow")
 
 
@@ -95,7 +96,7 @@ def of_messages_all_wait_for_their_lane(store: Store, world: World) -> None:
 def a_message_that_must_not_wait_fails_where_its_lane_is_full(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{n}", "Forbid", origin="push") for n in range(2)])
     claims = Asker(store).claim()
-    assert sentences(claims) == {"a.b@0": None, "a.b@1": Outcome("failed", "contended by a.b@0")}
+    assert sentences(claims) == {"a.b@0": None, "a.b@1": contended("failed", "a.b@0")}
     assert claims[1].attempt == 0
 
 
@@ -226,7 +227,8 @@ def backend_errors_in_a_row_open_a_breaker(store: Store, world: World) -> None:
     first, second, third = node.claim(limit=3)
     _refuse(store, first)
     assert _circuit(store).errors == 1
-    finish(store, second, OVER)
+    finish(store, second, Verdict(Outcome("failed", "backend: refused", "work")))
+    assert _circuit(store).errors == 1
     _refuse(store, third)
     assert _circuit(store).opened > 0
     grants = node.ask()
@@ -283,7 +285,7 @@ def a_probe_that_is_lost_leaves_the_probing_to_another(store: Store, world: Worl
     lost = node.claim_one()
     world.pass_time(TTL_S + 1)
     claims = Asker(store, "n2").claim()
-    assert sentences(claims)[lost.fire.key] == Outcome("lost", f"with {lost.node}")
+    assert sentences(claims)[lost.fire.key] == node_lost(lost.node)
     assert len([claim for claim in claims if not claim.sentence]) == 1
 
 

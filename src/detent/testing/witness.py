@@ -21,7 +21,6 @@ from detent.stores.base import leap
 from detent.stores.entry import Entry
 from detent.stores.memory import MemoryStore
 
-BY_HAND = "by hand"  # the reason of a fire that the simulator cancelled: nobody tells of those
 TELL_S = 600.0  # a node that lived so much longer had time to tell how a fire ended
 LATE_MAX_S = 2.0
 ROUNDING_S = 1e-3  # less is no step
@@ -293,7 +292,7 @@ class Witness:
                     f"{key} ended {len(finals)} times: {finals}, launched {len(self.launches[key])} times"
                 )
         for key in sorted(shadow.finals.keys() - shadow.expected(end)):
-            if shadow.finals[key][0].outcome.reason != BY_HAND:  # that may come before its due instant
+            if shadow.finals[key][0].outcome.cause != "stopped":  # that may come before its due instant
                 self.fail(f"{key} is no instant of its job: {shadow.finals[key]}")
         for key, finals in shadow.finals.items():
             self.check_told(key, finals)
@@ -303,15 +302,15 @@ class Witness:
         """Told once: never by two; by none only if the one died before it could."""
         for outcome, node, at, fire in finals:
             had_time = self.deaths.get(node, float("inf")) > at + TELL_S
-            told, by_hand = self.over[fire.key, outcome.kind], outcome.reason == BY_HAND
+            told, by_hand = self.over[fire.key, outcome.kind], outcome.cause == "stopped"
             if told > 1 + self.failovers:
                 self.fail(f"{key}: {outcome.kind} was told {told} times")
             if not told and had_time and not self.failovers and not by_hand:
                 self.fail(f"{key}: {outcome.kind} was never told by {node}")
             if outcome.kind == "skipped" and self.launches[key] and not self.failovers:
                 self.fail(f"{key} was skipped and launched")
-            if outcome.kind == "replaced" and same_job(key, by := outcome.reason[3:]) and by < key:
-                self.fail(f"{key} was replaced by the older {by}")
+            if outcome.kind == "replaced" and same_job(key, outcome.by) and outcome.by < key:
+                self.fail(f"{key} was replaced by the older {outcome.by}")
 
     def check_hooks(self, key: str, final: Final, shadow: Shadow) -> None:
         """Whoever recorded a failure put its hook in the same step, once."""
@@ -325,7 +324,7 @@ class Witness:
         """No node died, stopped or was cut off: nothing excuses an end of these kinds."""
         for key, finals in shadow.finals.items():
             outcome = finals[0].outcome
-            if outcome.kind in kinds and outcome.reason != BY_HAND:
+            if outcome.kind in kinds and outcome.cause != "stopped":
                 self.fail(f"{key} was {outcome} for nothing: launched {len(self.launches[key])} times")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from detent.clock import StoreClock
+from detent.core.outcomes import HOOK_REMOVED
 from detent.core.plan import HOOK_POLICY
 from detent.core.settle import admit, give_back, held_back, report, settle
 from detent.core.trust import trigger_ttl_s
@@ -16,7 +17,7 @@ from detent.node.claim_session import ClaimSession
 from detent.node.telling import Telling, fields_of
 from detent.runners.running import LaneHeld, TooLate
 from detent.stores.base import Store, app_of, is_hook
-from detent.trigger.ending import NO_SECRET, holder_of, is_contention
+from detent.trigger.ending import is_contention
 from detent.trigger.presence import Presence
 from detent.trigger.signals import Signals
 from detent.trigger.work import Works, signalled
@@ -130,18 +131,18 @@ class Claims:
         if verdict := admit(claim, self._chance):
             return _unstarted(verdict)
         if is_abandoned and claim.fire.policy.on_lost == "skip":
-            return _unstarted(Verdict(Outcome("lost", "its trigger is gone"), counts=False))
+            return _unstarted(Verdict(Outcome("lost", "its trigger is gone", "node-lost"), counts=False))
         work = self._work(claim)
         if work is None:
-            return _unstarted(Verdict(Outcome("cancelled", "its job has no such hook any more")))
+            return _unstarted(Verdict(HOOK_REMOVED))
         self._tell.start(claim, self.clock.now(), replaces=self.replaces)
         try:
             end = self._works.carry_out(work, claim, self._sent)
         except LaneHeld as held:
             return _unstarted(held_back(claim, str(held)))
         except TooLate:
-            return _unstarted(give_back("the grant came too late"))
-        if end.outcome.kind == "failed" and end.outcome.reason.startswith(NO_SECRET):
+            return _unstarted(give_back("the grant came too late", "claim-lost"))
+        if end.outcome.cause == "no-secret":
             return Verdict(end.outcome), end  # another attempt would find none either
         return settle(end, claim, self._chance), end
 
@@ -163,13 +164,14 @@ class Claims:
     def _say(self, told: Report, stands: Verdict | None) -> None:
         is_over = stands is not None and stands.again_in_s is None
         if stands and is_over and is_contention(stands.outcome) and told.claim.fire.origin != "hook":
-            about = {"holder": holder_of(stands.outcome), "outcome": stands.outcome.kind}
+            about = {"holder": stands.outcome.by, "outcome": stands.outcome.kind}
             self.emit(
                 "lock-contended",
                 **fields_of(told.claim),
                 **about,
                 scope=self._scope,
                 reason=stands.outcome.reason,
+                cause=stands.outcome.cause,
             )
         else:
             self._tell.end(told, stands)
@@ -178,8 +180,9 @@ class Claims:
         """A signal came while the next attempt was waited for: another trigger makes it, or nobody."""
         if claim.fire.policy.on_lost == "rerun":
             return
-        self._store.cancel(claim.fire.key, self.why_ended())
-        self.emit("cancelled", **fields_of(claim), outcome="cancelled", reason=self.why_ended())
+        why = {"reason": self.why_ended(), "cause": "shutdown"}
+        self._store.cancel(claim.fire.key, self.why_ended(), "shutdown")
+        self.emit("cancelled", **fields_of(claim), outcome="cancelled", **why)
 
 
 class Chance:

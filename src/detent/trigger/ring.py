@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from detent.core.lanes import HOST_EARLY_S
 from detent.model import Schedule
 
-AHEAD_S = 60.0  # by so much a host's clock may be early
 EARLY_S = 15.0  # so long before an instant, by the host's own clock, a ring is meant for it
 _RESOLUTION = timedelta(microseconds=1)
 
@@ -27,7 +27,7 @@ def awaited(schedule: Schedule, now: datetime, rang_at: datetime) -> datetime | 
     """The instant ahead of the store's `now` that a ring is for; None: there is none.  `rang_at` is when it
     rang by the host's clock, or what the host says it rang for."""
     ahead = schedule.after(now)
-    if ahead is None or ahead - now >= timedelta(seconds=AHEAD_S):
+    if ahead is None or ahead - now >= timedelta(seconds=HOST_EARLY_S):
         return None
     if ahead - rang_at > timedelta(seconds=EARLY_S):
         return None

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.core.lanes import LATE_S
+from detent.core.lanes import HOST_EARLY_S, LATE_S
 from detent.core.plan import fire_at, key_of, plan, rfc3339
 from detent.core.trust import lane_wait_s
 from detent.errors import StoreUnavailable, UsageError
@@ -25,7 +25,7 @@ from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
 from detent.stores.base import TRIGGERED, Store, app_of
 from detent.trigger.claims import Claims, own_queue
 from detent.trigger.ending import CONTENDED, OK, SIGNALLED, code_of
-from detent.trigger.ring import AHEAD_S, awaited, newest
+from detent.trigger.ring import awaited, newest
 
 ADOPT_MAX = 20  # others may adopt their jobs at the same moment
 FIRST_S = 60.0  # a job that is new is fired for the instant for which it was rung just now
@@ -125,8 +125,8 @@ class Trigger:
         """`--due`: this instant, whatever the schedule says, and however late it is.  Somebody asked for it:
         it is no instant of an outage, and a newer one does not take its place."""
         ahead_s = (due_at - self._clock.now()).total_seconds()
-        if ahead_s >= AHEAD_S:
-            raise UsageError(f"--due {rfc3339(due_at)} is {ahead_s:.0f} s ahead: at most {AHEAD_S:g}")
+        if ahead_s >= HOST_EARLY_S:
+            raise UsageError(f"--due {rfc3339(due_at)} is {ahead_s:.0f} s ahead: at most {HOST_EARLY_S:g}")
         if not self._sleep_until(due_at):
             return None
         if ahead_s > 0:
@@ -246,15 +246,16 @@ class Trigger:
         holder = next((row.fire.key for row in holders), "")
         about = {"fire": fire.key, "run_id": fire.run_id, "holder": holder}
         if fire.policy.concurrency == "Replace":
-            reason = f"contended by {holder}" if holder else "contended"
-            if self._store.cancel(fire.key, reason):
-                about |= {"outcome": "cancelled", "reason": reason}
+            reason = f"contended: {holder} is still running" if holder else "contended"
+            if self._store.cancel(fire.key, reason, "lane"):
+                about |= {"outcome": "cancelled", "reason": reason, "cause": "lane"}
         self._emit("lock-contended", **self._who(), **about, scope=self._given.scope)
         return CONTENDED
 
     def _say_cancelled(self, fire: Fire, reason: str) -> None:
-        if self._store.cancel(fire.key, reason):
-            about = {"fire": fire.key, "run_id": fire.run_id, "outcome": "cancelled", "reason": reason}
+        if self._store.cancel(fire.key, reason, "shutdown"):
+            about = {"fire": fire.key, "run_id": fire.run_id}
+            about |= {"outcome": "cancelled", "reason": reason, "cause": "shutdown"}
             self._emit("cancelled", **self._who(), **about)
 
     def _who(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ import socket
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from detent import clock
+from detent.core.outcomes import WARDEN_DIED
 from detent.core.trust import term_by
 from detent.model import End, Outcome
 from detent.node.orders import base, order_of, settle, written
@@ -70,7 +71,7 @@ class Running:
         try:
             said = self._warden.hear(seconds, heard)
         except _Died:
-            return End(self._stopped or Outcome("lost", "the warden died"))
+            return End(self._stopped or WARDEN_DIED)
         if not said:
             return None
         tail = base64.b64decode(said["tail"])

@@ -57,7 +57,7 @@ class Told(Lifeline):
 
 
 def signalled(signals: Signals) -> Outcome:
-    return Outcome("lost", f"its trigger was ended by {signals.name}")
+    return Outcome("lost", f"its trigger was ended by {signals.name}", "shutdown")
 
 
 class Works:
