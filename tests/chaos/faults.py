@@ -1,7 +1,8 @@
 """What can go wrong, chosen by a seeded source of chance, and written down with its time.
 
 1. A fault has a target, and a target has one fault of a kind at a time: a node's processes, its network, its
-   clock; the store's processes, its clock; the manifests.  Faults of different targets meet as they please.
+   clock; the store's processes or its file, its clock; the manifests.  Faults of different targets meet as
+   they please.  SQLite has no server and no network, and so none of their faults.
 2. Not in here is what the promise leaves out: node and warden stopped together for longer than the margin of
    their claims, while nobody of their host is left to end their work; a store's clock that is set back by
    more than a few seconds, after which jobs are silent until it has caught up.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ STORE_STEPS_S = (-3.0, -1.5, 0.3, 0.45, 0.7, 0.95, 1.5, 3.0, 3.0, HOUR_S)
 LEAPS_MAX = 2  # of the store's clock, by an hour
 LAST_S = 6.0  # so long before the end begins the last one
 TICK_S = 0.1  # a clock that drifts is moved so often
+TARGETS = {"store": "store", "file": "store", "store-clock": "store", "fleet": "fleet"}  # the others: a node
 
 
 class Fault(NamedTuple):
@@ -38,14 +40,16 @@ class Deed(NamedTuple):
 
     kind: str
     weight: int
-    target: str  # node | net | clock | store | store-clock | fleet
+    target: str  # node | net | clock | store | file | store-clock | fleet
     act: Callable[[Chaos, Member, Random], str]
 
 
 class Chaos:
     def __init__(self, world: World, seed: int, only: frozenset[str] = frozenset()) -> None:
         self.world, self._rng = world, Random(seed)
-        self._deeds = [deed for deed in DEEDS if not only or deed.kind in only]
+        self._deeds = [
+            deed for deed in DEEDS if deed.target in world.store.targets and (not only or deed.kind in only)
+        ]
         self._threads: list[threading.Thread] = []
         self._log_lock = threading.Lock()
         self._store_clock_busy = threading.Lock()
@@ -89,6 +93,7 @@ class Chaos:
             "net": member.net_busy,
             "clock": member.clock_busy,
             "store": self.world.store_busy,
+            "file": self.world.store_busy,
             "store-clock": self._store_clock_busy,
             "fleet": self.world.deploy_busy,
         }
@@ -103,9 +108,11 @@ class Chaos:
             self.broken.append(f"the fault {deed.kind} of {member.name} {detail}")
         finally:
             lock.release()
-        target = member.name if deed.target in ("node", "net", "clock") else deed.target.partition("-")[0]
+        self.record(Fault(deed.kind, TARGETS.get(deed.target, member.name), began, time.monotonic(), detail))
+
+    def record(self, fault: Fault) -> None:
         with self._log_lock:
-            self.log.append(Fault(deed.kind, target, began, time.monotonic(), detail))
+            self.log.append(fault)
 
     def _look_after_nodes(self) -> None:
         """A node that ended although nobody killed it: that is a fault of ours."""
@@ -144,23 +151,26 @@ def _kill_both(_: Chaos, member: Member, rng: Random) -> str:
     return ""
 
 
-def _stop_node(_: Chaos, member: Member, rng: Random) -> str:
-    return _pause(member, rng.choice((rng.uniform(0.2, 2), rng.uniform(5, 9))), node=True)
+def _stop_node(chaos: Chaos, member: Member, rng: Random) -> str:
+    return _pause(chaos, rng.choice((rng.uniform(0.2, 2), rng.uniform(5, 9))), member.pids(node=True))
 
 
-def _stop_warden(_: Chaos, member: Member, rng: Random) -> str:
-    return _pause(member, rng.choice((rng.uniform(0.2, 2), rng.uniform(4, 7))), warden=True)
+def _stop_warden(chaos: Chaos, member: Member, rng: Random) -> str:
+    return _pause(chaos, rng.choice((rng.uniform(0.2, 2), rng.uniform(4, 7))), member.pids(warden=True))
 
 
-def _stop_both(_: Chaos, member: Member, rng: Random) -> str:
-    return _pause(member, rng.uniform(0.05, 0.3), node=True, warden=True)
+def _stop_both(chaos: Chaos, member: Member, rng: Random) -> str:
+    return _pause(chaos, rng.uniform(0.05, 0.3), member.pids(node=True, warden=True))
 
 
-def _pause(member: Member, seconds: float, *, node: bool = False, warden: bool = False) -> str:
-    pids = member.pids(node=node, warden=warden)
+def _pause(chaos: Chaos, seconds: float, pids: Sequence[int]) -> str:
+    began = time.monotonic()
     send(pids, signal.SIGSTOP)
+    is_locked = chaos.world.store.is_locked_by(pids)
     time.sleep(seconds)
     send(pids, signal.SIGCONT)  # a warden that its node killed meanwhile is gone
+    if is_locked:
+        chaos.record(Fault("lock store", "store", began, time.monotonic(), f"by {pids}, which were stopped"))
     return f"{seconds:.1f} s, {pids}"
 
 
@@ -228,6 +238,12 @@ def _stop_store(chaos: Chaos, _: Member, rng: Random) -> str:
     chaos.world.store.signal(signal.SIGSTOP)
     time.sleep(seconds)
     chaos.world.store.signal(signal.SIGCONT)
+    return f"{seconds:.1f} s"
+
+
+def _lock_store(chaos: Chaos, _: Member, rng: Random) -> str:
+    seconds = rng.choice((rng.uniform(0.2, 1.5), rng.uniform(3, 7)))
+    chaos.world.store.lock(seconds)
     return f"{seconds:.1f} s"
 
 
@@ -301,6 +317,7 @@ DEEDS = (
     Deed("delay", 6, "net", _delay_net),
     Deed("restart store", 3, "store", _restart_store),
     Deed("stop store", 3, "store", _stop_store),
+    Deed("lock store", 6, "file", _lock_store),
     Deed("step clock", 8, "clock", _step_clock),
     Deed("drift clock", 4, "clock", _drift_clock),
     Deed("step store clock", 3, "store-clock", _step_store_clock),

@@ -3,7 +3,8 @@
 What it does not excuse: a second launch of an attempt, or of a fire that its policy does not allow another;
 two of a lane at a time; an instant without a record; a record that does not tell what happened; a fire that
 is not over; an end that two nodes tell; a fence that does not grow; work before it was due; work that was
-given up although nothing kept its node from renewing.
+given up although nothing kept its node from renewing; a job of each second that is not launched for longer
+than a claim and five seconds while the store answers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from tests.chaos.evidence import Evidence, Seen
 from tests.chaos.faults import Fault
+from tests.chaos.gaps import BUDGET_S, gaps
 from tests.chaos.jobs import BY_JOB, GUEST, TICK, TRIALS, Trial
 
 from detent.model import Attempt, Row
@@ -81,6 +83,13 @@ def _early(evidence: Evidence) -> Iterator[Violation]:
         latest = evidence.clock.latest(one.at, GRANTED_S)
         if _due(one.key) > latest + EARLY_S:
             yield Violation("early", one.key, f"{_due(one.key) - latest:.2f} s before it was due", one.at)
+
+
+def _silences(evidence: Evidence) -> Iterator[Violation]:
+    for one in gaps(evidence):
+        if one.beyond_s > BUDGET_S:
+            text = f"no launch for {one.length_s:.1f} s, {one.beyond_s:.1f} s of it while the store answered"
+            yield Violation("silence", TICK, text, one.since)
 
 
 # What the store remembers.
@@ -209,6 +218,7 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     _relaunches,
     _fences,
     _early,
+    _silences,
     _losses,
     _strays,
     _unsettled,
@@ -231,14 +241,6 @@ def takeovers(evidence: Evidence) -> list[float]:
             if before and after and before[-1].what == "start" and before[-1].member == fault.target:
                 found.append(after[0].at - fault.at)
     return sorted(found)
-
-
-def longest_gap(evidence: Evidence) -> tuple[float, tuple[Fault, ...]]:
-    """The longest time between two starts of the one-second job, and the faults of that time."""
-    starts = [one for one in evidence.starts() if one.job == TICK]
-    gaps = [(later.at - earlier.at, earlier.at, later.at) for earlier, later in pairwise(starts)]
-    gap_s, since, until = max(gaps, default=(0.0, 0.0, 0.0))
-    return gap_s, tuple(one for one in evidence.faults if one.until > since and one.at < until)
 
 
 def _by_key(seen: Iterator[Seen]) -> dict[str, list[Seen]]:

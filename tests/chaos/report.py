@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tests.chaos.evidence import Evidence, Seen
 from tests.chaos.faults import Fault
+from tests.chaos.gaps import gaps
 from tests.chaos.jobs import TRIALS
 from tests.chaos.judge import Violation, takeovers
 
@@ -32,6 +33,7 @@ STRIP_OF = {"process": 0, "net": 8, "clock": 16}
 SHADE_OF = {
     "reset": "net", "lose answers": "net", "cut": "net", "black hole": "net", "delay": "net",
     "step clock": "clock", "drift clock": "clock", "restart store": "store", "stop store": "store",
+    "lock store": "store", "quarantine": "store",
     "step store clock": "store", "drift store clock": "store", "deploy": "deploy", "stall": "open",
 }  # fmt: skip
 KINDS = ("succeeded", "failed", "timed-out", "lost", "replaced", "skipped", "missed", "cancelled")
@@ -76,7 +78,7 @@ def _frame(evidence: Evidence) -> tuple[float, float]:
 def _cards(evidence: Evidence, violations: Sequence[Violation]) -> Iterator[str]:
     launched = [*evidence.starts()]
     fires = sum(row.fire.instants for row in evidence.rows if row.fire.origin == "schedule")
-    after_s = takeovers(evidence)
+    after_s, found = takeovers(evidence), gaps(evidence)
     lives = {one.node for one in launched}
     told = [
         ("violations", str(len(violations))),
@@ -85,6 +87,8 @@ def _cards(evidence: Evidence, violations: Sequence[Violation]) -> Iterator[str]
         ("faults", f"{len(evidence.faults):,}"),
         ("lives of nodes that launched", f"{len(lives):,}"),
         ("median takeover", f"{after_s[len(after_s) // 2]:.1f} s" if after_s else "–"),
+        ("longest gap", f"{max((one.length_s for one in found), default=0.0):.1f} s"),
+        ("while the store answered", f"{max((one.beyond_s for one in found), default=0.0):.1f} s"),
     ]
     for what, figure in told:
         state = ("bad" if violations else "good") if what == "violations" else ""

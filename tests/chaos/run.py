@@ -16,17 +16,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.evidence import Clock, Evidence, read_seen
 from tests.chaos.faults import Chaos, Fault
-from tests.chaos.judge import Violation, judge, longest_gap, outcomes, takeovers
+from tests.chaos.gaps import BUDGET_S, QUARANTINE, gaps, union
+from tests.chaos.jobs import APP
+from tests.chaos.judge import Violation, judge, outcomes, takeovers
 from tests.chaos.report import Heading, page
 from tests.chaos.servers import STORES
 from tests.chaos.world import World
 
-LOOK_S = 0.5
+from detent.errors import StoreUnavailable
+from detent.stores.opening import open_store
+
+LOOK_S, QUARANTINE_LOOK_S = 0.5, 0.2
 STALL_S = 1.0  # a thread that sleeps for a moment and finds so much gone: the machine was busy
 
 
@@ -65,9 +71,37 @@ class Stalls:
         self._thread.join()
 
 
+class Quarantines:
+    """Notices when a store grants nothing, because it may have forgotten claims that have not expired yet."""
+
+    def __init__(self, url: str) -> None:
+        self._spans: list[tuple[float, float]] = []
+        self._store = open_store(url)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(QUARANTINE_LOOK_S):
+            asked = time.monotonic()
+            with suppress(StoreUnavailable):
+                chart = self._store.look(APP)
+                if chart.quarantined_until:
+                    left_s = (chart.quarantined_until - chart.now).total_seconds()
+                    self._spans.append((asked, time.monotonic() + min(left_s, 2 * QUARANTINE_LOOK_S)))
+
+    def end(self) -> list[Fault]:
+        self._over.set()
+        self._thread.join()
+        self._store.close()
+        spans = union(self._spans)
+        return [Fault(QUARANTINE, "store", at, until, f"{until - at:.1f} s") for at, until in spans]
+
+
 def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
     """Everything, from the first node to the verdict."""
     world, stalls = World(folder, setup.store, setup.program, setup.pairs), Stalls()
+    quarantines = None if world.store.keeps_era else Quarantines(world.store.url)
     try:
         world.start()
         chaos = Chaos(world, setup.seed, setup.only)
@@ -78,10 +112,11 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
         stopped_at = time.monotonic()
         broken = [*chaos.broken, *_stop(world)]
         ended = Fault("end of the run", "fleet", stopped_at, time.monotonic())
+        quarantined = quarantines.end() if quarantines else []
         evidence = Evidence(
             seen=tuple(read_seen(world.place.file)),
             rows=tuple(world.find(calm_at + 3600)),
-            faults=tuple(sorted([*chaos.log, *stalls.log, ended], key=lambda fault: fault.at)),
+            faults=tuple(sorted([*chaos.log, *stalls.log, *quarantined, ended], key=lambda fault: fault.at)),
             clock=Clock(world.store.clock.offset, tuple(world.store.clock.history)),
             began_at=world.began_at,
             calm_at=calm_at,
@@ -121,7 +156,9 @@ def _plain_lines(world: World) -> list[str]:
 
 
 def figures(evidence: Evidence, violations: Sequence[Violation]) -> dict[str, object]:
-    after_s, (gap_s, meanwhile) = takeovers(evidence), longest_gap(evidence)
+    after_s, found = takeovers(evidence), gaps(evidence)
+    longest_s = max((one.length_s for one in found), default=0.0)
+    beyond = max(found, key=lambda one: one.beyond_s, default=None)
     return {
         "fires": sum(row.fire.instants for row in evidence.rows if row.fire.origin == "schedule"),
         "launches": sum(1 for _ in evidence.starts()),
@@ -132,15 +169,19 @@ def figures(evidence: Evidence, violations: Sequence[Violation]) -> dict[str, ob
         "takeover, median and longest, s": [round(after_s[len(after_s) // 2], 1), round(after_s[-1], 1)]
         if after_s
         else [],
-        "longest gap of the job of each second, s": round(gap_s, 1),
-        "faults meanwhile": [f"{one.kind} {one.target} {one.detail}".strip() for one in meanwhile],
+        "longest gap of the job of each second, s": round(longest_s, 1),
+        "longest while the store answered, s": round(beyond.beyond_s, 1) if beyond else 0.0,
+        "budget of that (a claim and 5 s)": BUDGET_S,
+        "faults meanwhile": [f"{one.kind} {one.target} {one.detail}".strip() for one in beyond.faults]
+        if beyond
+        else [],
         "violations": dict(Counter(one.kind for one in violations)),
     }
 
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description="Faults by the second, and a judge.")
-    parser.add_argument("stores", nargs="*", metavar="STORE", help="redis, postgres (default: both)")
+    parser.add_argument("stores", nargs="*", metavar="STORE", help=f"{', '.join(STORES)} (default: all)")
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.9, help="seconds between two faults, on average")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.chaos.evidence import Clock, Evidence, Seen
 from tests.chaos.faults import Fault
+from tests.chaos.gaps import gaps
 from tests.chaos.jobs import TRIALS
-from tests.chaos.judge import judge, longest_gap, takeovers
+from tests.chaos.judge import judge, takeovers
 from tests.chaos.report import Heading, page
 
 from detent.model import Attempt, Fire, Outcome, Row
@@ -91,6 +92,10 @@ BROKEN = {
         evidence(ONE, END, seen("start", KEYS["tick"][1], at=1002.5), rows=(row(TICK, told()),)),
     ),
     "work before it was due": ("early", evidence(ONE._replace(at=1000.9), END, rows=(row(TICK, told()),))),
+    "no launch for longer than a claim and five seconds": (
+        "silence",
+        evidence(ONE, seen("start", KEYS["tick"][1], at=1011.7, fence=11)),
+    ),
     "an instant that is not recorded": ("loss", without(KEYS["tick"][1])),
     "a launch that is not recorded": ("stray", without(TICK)),
     "a record that no schedule names": ("stray", evidence(rows=(row("c.pair@2026-03-01T12:00:01Z"),))),
@@ -153,11 +158,48 @@ def test_a_takeover_is_measured_from_the_death_to_the_next_work_in_the_lane() ->
     assert takeovers(evidence(*lines, faults=(killed,))) == [pytest.approx(0.8)]
 
 
-def test_the_longest_gap_of_the_job_of_each_second_is_told_with_its_faults() -> None:
-    instants = zip(KEYS["tick"], (1001.0, 1002.0, 1005.5), strict=True)
-    starts = [seen("start", key, at=at) for key, at in instants]
+def ticks(*at: float) -> list[Seen]:
+    return [seen("start", key, at=one) for key, one in zip(KEYS["tick"], at, strict=True)]
+
+
+def test_a_gap_of_the_job_of_each_second_names_its_faults() -> None:
     cut, before = Fault("cut", "a", 1002.5, 1004.0), Fault("reset", "b", 1000.5, 1000.5)
-    assert longest_gap(evidence(*starts, faults=(before, cut))) == (3.5, (cut,))
+    _, gap = gaps(evidence(*ticks(1001.0, 1002.0, 1005.5), faults=(before, cut)))
+    assert (gap.length_s, gap.beyond_s, gap.faults) == (3.5, 3.5, (cut,))
+
+
+UNAVAILABLE = {
+    "the store is down, and then in quarantine": (
+        [Fault("restart store", "store", 1003.0, 1005.0), Fault("quarantine", "store", 1004.5, 1009.0)],
+        6.0,
+    ),
+    "it is locked from before the gap": ([Fault("lock store", "store", 1000.0, 1006.0)], 4.0),
+    "all nodes are cut off or dead at once": (
+        [
+            Fault("cut", "a", 1002.0, 1010.0),
+            Fault("kill both", "b", 1004.0, 1006.0),
+            Fault("stop node", "c", 1003.0, 1009.0),
+        ],
+        2.0,
+    ),
+    "two nodes are cut off, and the third works": (
+        [Fault("cut", "a", 1002.0, 1010.0), Fault("cut", "b", 1002.0, 1010.0)],
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNAVAILABLE)
+def test_a_gap_leaves_out_the_time_in_which_no_node_can_launch_anything(name: str) -> None:
+    faults, excused_s = UNAVAILABLE[name]
+    _, gap = gaps(evidence(*ticks(1001.0, 1002.0, 1014.0), faults=tuple(faults)))
+    assert (gap.length_s, gap.beyond_s) == (12.0, 12.0 - excused_s)
+
+
+def test_a_gap_leaves_out_the_time_until_a_clock_that_was_set_back_has_caught_up() -> None:
+    clock = Clock(OFFSET, ((0.0, 3.0), (1003.0, 0.0)))
+    _, gap = gaps(evidence(*ticks(1001.0, 1002.0, 1014.0), clock=clock))
+    assert gap.beyond_s == 9.0
 
 
 def test_the_page_of_a_run_shows_its_violations_and_needs_nothing_from_elsewhere() -> None:

@@ -1,8 +1,8 @@
 """What a chaos run is about: three nodes as on three hosts, their store, their clocks, their networks.
 
 Each node has an id, a state folder, a manifest file, a wall clock and a way to the store of its own, so that
-none can prove by the kernel that another is dead; `pairs` puts the last two on one host.  The second has no
-cgroups, where that can be arranged.
+none can prove by the kernel that another is dead; `pairs` puts the last two on one host.  On SQLite all share
+one host and its clock.  The second has no cgroups, where that can be arranged.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Member:
         self.proxy.close()
 
     def _own(self) -> dict[str, str]:
-        return {"XDG_STATE_HOME": str(self._host)}
+        return {"XDG_STATE_HOME": str(self._host)} | self._world.store.node_env
 
     def _prefix(self) -> list[str]:
         mount = mounted_at()

@@ -67,6 +67,22 @@ def test_a_node_that_deploys_another_definition_says_so_and_so_does_the_other(an
     assert older.wait("superseded")["jobs"] == ["t.one"]
 
 
+def test_an_older_definition_is_in_force_again_once_no_living_node_holds_the_newer_one(
+    any_fleet: Fleet,
+) -> None:
+    older = start_with(any_fleet, "a.yaml", "one")
+    any_fleet.witness.wait_start("one")
+    any_fleet.file = any_fleet.directory / "b.yaml"
+    any_fleet.write(any_fleet.job("one", "sleep", "0.01"))
+    newer = any_fleet.start()
+    older.wait("superseded")
+    any_fleet.witness.wait_start("one", after=len(any_fleet.witness.starts("one")) + 1)
+    newer.end()
+    starts = len(any_fleet.witness.starts("one"))
+    assert older.wait("deployed")["changed"] == ["t.one"]
+    assert any_fleet.witness.wait_start("one", after=starts).node == older.life
+
+
 def test_a_fire_that_an_older_definition_planned_runs_under_the_new_policy(any_fleet: Fleet) -> None:
     """A second's job that overlaps itself is killed with what it planned; it may not overlap any more."""
     any_fleet.write(any_fleet.job("beat", "sleep", "0", policy={"concurrency": "Allow", "catch_up": "all"}))

@@ -121,3 +121,9 @@ def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we
     assert line.left_out(unable) == unable
     line.take(Chart(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
     assert line.left_out(unable) == {"a.gone"}
+
+
+def test_a_definition_that_is_kept_for_another_living_node_is_not_replaced_by_ours() -> None:
+    jobs = {"a.b": job("b"), "a.c": job("c")}
+    chart = Chart(NOW, "1", 1, {"a.b": at(0, "newer"), "a.c": at(0, "gone")})
+    assert in_force(chart, jobs, {"a.b"}) == {"a.b": "newer", "a.c": jobs["a.c"].revision}

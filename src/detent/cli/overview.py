@@ -259,7 +259,7 @@ def problems(overview: Overview) -> list[str]:
         found.append(_nobody(overview))
     if until := overview.quarantined_until:
         found.append(
-            f"QUARANTINE: the store was restored, replaced or failed over; nothing starts before"
+            f"QUARANTINE: the store was restarted, restored, replaced or failed over; nothing starts before"
             f" {near(until, overview.now)}, when all older claims have expired"
         )
     if overview.alive and overview.late:

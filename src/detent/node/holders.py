@@ -22,6 +22,7 @@ RENEW_S = HOLDS_TTL_S / 3
 LIST_TTL_S = 86_400.0
 REWRITE_S = LIST_TTL_S / 4  # a list is written again this often, while a node holds it
 DIGITS = 16
+ANY = ""  # instead of a revision
 
 Notes = Callable[[str], Awaitable[list[Note]]]  # the notes of the app under a prefix
 
@@ -41,15 +42,17 @@ class Holders:
         self._life = life
         self._lists: dict[str, Mapping[str, str]] = {}  # by digest: a list never changes
 
-    async def held(self, notes: Notes) -> set[str] | None:
-        """The jobs that other living nodes and triggers hold.  None: the list of a node is not there."""
-        names = {note.name.removeprefix(TRIGGERED) for note in await notes(TRIGGERED)}
+    async def held(self, notes: Notes) -> dict[str, set[str]] | None:
+        """The revisions of each job that other living nodes hold, or `ANY` where a trigger holds the job.
+        None: the list of a node is not there."""
+        held = {note.name.removeprefix(TRIGGERED): {ANY} for note in await notes(TRIGGERED)}
         for note in await notes(HOLDS):
             jobs = {} if note.name == HOLDS + self._life else await self._list(note.text, notes)
             if jobs is None:
                 return None
-            names.update(jobs)
-        return names
+            for name, revision in jobs.items():
+                held.setdefault(name, set()).add(revision)
+        return held
 
     async def _list(self, digest: str, notes: Notes) -> Mapping[str, str] | None:
         if digest not in self._lists and (found := await notes(JOBS + digest)):

@@ -102,7 +102,8 @@ class Node(Planning):
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""
-        self.jobs, self._followers, self._adopted = jobs, Followers(jobs.values()), False
+        self.jobs, self._followers = jobs, Followers(jobs.values())
+        self._adopted, self._deploys = False, True
         self._without.clear()
         self._look.ring()
 
@@ -173,7 +174,8 @@ class Node(Planning):
         self._settled.ring()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
-        self._adopted &= grants.era == self.timeline.era  # else it may have forgotten whose jobs these are
+        if grants.era != self.timeline.era:
+            self._adopted, self._deploys = False, True  # it may have forgotten whose jobs these are
         if fresh := [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]:
             self._hold(fresh)
             self.edges.spawn(self._begin(fresh))

@@ -1,7 +1,8 @@
 """How a node plans: it puts its jobs in force beside those of other living nodes, and plans them ahead.
 
 An app's jobs are the union of what its living nodes hold.  Where two nodes hold different definitions of a
-job, the one that was deployed last is in force: the node that holds the older one leaves the job alone.
+job, the one that was deployed last is in force: the node that holds the older one leaves the job alone, until
+no living node holds the newer one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from detent.model import Chart, Fire, Job, Note, Plan
 from detent.node.attempt import is_in_doubt
 from detent.node.calls import Calls
 from detent.node.edges import Edges, Pace
-from detent.node.holders import HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
+from detent.node.holders import ANY, HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
 from detent.node.recollection import Recollection
 from detent.node.timeline import Timeline, in_force
 from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
@@ -32,6 +33,7 @@ class Planning:
         self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
         self.timeline = Timeline(pace.ahead_s)
         self._adopted = False
+        self._deploys = True  # our definitions replace those of other living nodes
         self._store_clock = StoreClock(edges.monotonic)
         self._read_at = 0.0  # when the request for the newest chart was sent
         self._reading = asyncio.Lock()
@@ -71,7 +73,8 @@ class Planning:
             return
         await self._keep_list("look")  # before: what no living node holds is removed
         chart = await self._call("look", store.look, self.app)
-        wanted = in_force(chart, jobs, await self._held_by_others(chart))
+        kept = await self._held_by_others(chart)
+        wanted = in_force(chart, jobs, kept - jobs.keys() if self._deploys else kept)
         before = {name: mark.revision for name, mark in chart.marks.items()}
         if wanted != before:
             chart = await self._call("look", store.adopt, self.app, chart.generation, wanted)
@@ -80,12 +83,23 @@ class Planning:
         self._report_deploy(before, wanted)
         self._take(chart)
         self._adopted = jobs is self.jobs  # else it was reloaded meanwhile, and has to adopt again
+        self._deploys = not self._adopted
 
     async def _held_by_others(self, chart: Chart) -> set[str]:
-        """Of the jobs that we do not hold: those to keep."""
-        strangers = chart.marks.keys() - self.jobs.keys()
-        held = await self._holders.held(self._notes) if strangers else set()
-        return strangers if held is None else strangers & held
+        """Of the jobs that we do not hold as they are in force: those that another living node holds.  A job
+        that we hold otherwise counts only where that node holds it as it is in force."""
+        revisions = {name: mark.revision for name, mark in chart.marks.items()}
+        foreign = {
+            name for name in revisions if name not in self.jobs or self.jobs[name].revision != revisions[name]
+        }
+        held = await self._holders.held(self._notes) if foreign else {}
+        if held is None:
+            return foreign
+        return {
+            name
+            for name in foreign & held.keys()
+            if name not in self.jobs or held[name] & {revisions[name], ANY}
+        }
 
     async def _notes(self, prefix: str) -> list[Note]:
         return await self._call("look", self.edges.store.notes, self.app, prefix)
@@ -110,8 +124,8 @@ class Planning:
         if superseded := sorted(self.timeline.superseded - before):
             self.edges.emit("superseded", app=self.app, node=self.life, jobs=superseded[:NAMES_MAX])
         kept = await self._held_by_others(chart)
-        if in_force(chart, self.jobs, kept).keys() != chart.marks.keys():
-            self._adopted = False  # a job of ours is missing, or one that no living node holds is left
+        if in_force(chart, self.jobs, kept) != {name: mark.revision for name, mark in chart.marks.items()}:
+            self._adopted = False  # a job of ours is missing, or one is in force as no living node holds it
 
     async def _plan_ahead(self) -> None:
         """Plan what is due soonest, as much as one call of the store takes; the rest after the next claim."""
@@ -122,6 +136,7 @@ class Planning:
             if not self._adopted:
                 return await self._adopt()
         if self.timeline.has_lapsed(self.store_now()):
+            self._deploys = True
             return await self._adopt()
         if not (plans := self._plans()):
             return None
@@ -130,7 +145,7 @@ class Planning:
         self.timeline.move(chart.marks)
         self.edges.planned(plans)
         if chart.era != self.timeline.era:
-            self._adopted = False  # the store may have forgotten whose jobs these are
+            self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
             return await self._adopt()
         if chart.generation != self.timeline.generation:
             return await self._read_chart()
@@ -141,7 +156,7 @@ class Planning:
         if self.timeline.era not in ("", chart.era):
             self.edges.emit("new-era", app=self.app, node=self.life)
             self._recollection.doubt()
-            self._adopted = False  # the store may have forgotten whose jobs these are
+            self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
         self.timeline.take(chart, self.jobs)
 
     def _plans(self) -> list[Plan]:

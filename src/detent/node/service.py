@@ -202,7 +202,7 @@ class Service:
             task.cancel()
         await self._processes.close()
         with suppress(DetentError):
-            for name in (NODE, HOLDS):
+            for name in (HOLDS, NODE):  # the other nodes look at the first when they miss the second
                 await self._threads("renew", self._store.note, self._manifest.app, name + self._life.name, "")
         self._store.close()
         self._threads.close()
@@ -315,7 +315,7 @@ class Service:
     def _take_back_notes(self, life: str) -> None:
         """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
         for app in self._store.apps():
-            for name in (NODE + life, HOLDS + life):
+            for name in (HOLDS + life, NODE + life):
                 self._store.note(app, name, "")
 
     async def _beat(self) -> None:

@@ -122,8 +122,8 @@ def jobs_elsewhere(names: Iterable[str], jobs: Mapping[str, Job]) -> set[str]:
 
 
 def in_force(chart: Chart, jobs: Mapping[str, Job], kept: set[str]) -> dict[str, str]:
-    """The revisions that an app has when these are our jobs: ours, what other hosts have, and what is kept
-    because other living nodes hold it."""
+    """The revisions that an app has when these are our jobs: ours, what other hosts have, and what is kept as
+    it is because other living nodes hold it."""
     names = jobs_elsewhere(chart.marks, jobs) | kept
     theirs = {name: chart.marks[name].revision for name in names}
-    return theirs | {name: job.revision for name, job in jobs.items()}
+    return {name: job.revision for name, job in jobs.items()} | theirs
