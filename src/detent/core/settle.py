@@ -22,7 +22,6 @@ from detent.model import Cause, Claim, End, Fire, Outcome, Policy, Report, Retri
 if TYPE_CHECKING:
     from random import Random
 
-    from detent.core.envelope import Refusal
 
 GIVEN_BACK_S = 1.0
 TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told
@@ -60,9 +59,9 @@ def give_back(reason: str, cause: Cause) -> Verdict:
     return Verdict(Outcome("lost", reason, cause), again_in_s=GIVEN_BACK_S, counts=False)
 
 
-def refuse(why: Refusal) -> Verdict:
-    """For a message that may not run."""
-    return Verdict(Outcome("rejected", f"{why.fault}: {why.detail}", "refused"), counts=False)
+def refuse(fault: str, detail: str) -> Verdict:
+    """The verdict on a message that may not run."""
+    return Verdict(Outcome("rejected", f"{fault}: {detail}", "refused"), counts=False)
 
 
 def held_back(claim: Claim, reason: str) -> Verdict:

@@ -296,7 +296,7 @@ class Node(Planning):
     def _refused(self, fire: Fire, why: Refusal) -> Verdict:
         """What becomes of a message that may not run here."""
         if why.fault != "unknown-task":
-            return refuse(why)
+            return refuse(*why)
         if fire.job not in self.unknown:
             self.edges.emit("task-unknown", app=self.app, node=self.life, task=fire.job.partition(".")[2])
         return self.unknown.verdict(fire.job, why, self.edges.monotonic())

@@ -29,7 +29,7 @@ class UnknownTasks:
             again_in_s = min(max(GIVEN_BACK_S, waited_s), AGAIN_MAX_S)
             return give_back(why.detail, "not-here")._replace(again_in_s=again_in_s)
         told = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
-        return refuse(why._replace(detail=told))
+        return refuse(why.fault, told)
 
     def left_out(self, now: float) -> set[str]:
         """The tasks whose messages are not to be claimed for now."""

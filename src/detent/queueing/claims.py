@@ -85,7 +85,7 @@ class Claims:
     def _refused(self, claim: Claim, why: Refusal) -> Verdict:
         """A message of a task that is unknown here waits for a worker that has it."""
         if why.fault != "unknown-task":
-            return refuse(why)
+            return refuse(*why)
         self._unknown.add(claim.fire.job)
         return give_back(why.detail, "not-here")
 
