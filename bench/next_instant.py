@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import peers
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median
 
-from detent.core.schedules import parse_schedule
+from detent.schedules.timetable import parse_schedule
 
 START = datetime(2026, 2, 20, 11, 3, 27, tzinfo=UTC)
 FLOORS = {"cronsim": 5, "croniter": 20}

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from tests.stores.postgres_server import Server, new_server
-from tests.stores.redis_server import RedisServer, server_binary
+from tests.equipment.postgres_server import Server, new_server
+from tests.equipment.redis_server import RedisServer, server_binary
 
 __all__ = ["RedisServer", "Server", "benchmark_binary", "postgres_server", "redis_server", "redis_version"]
 DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=128MB")

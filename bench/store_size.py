@@ -23,8 +23,8 @@ from servers import Server, postgres_server, redis_server
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Fire, Outcome, Plan, Policy, Report, Verdict
 from detent.stores.base import Store
-from detent.stores.postgres import PostgresStore
-from detent.stores.redis import RedisStore
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.redis.store import RedisStore
 
 APP = "bench"
 JOBS_MAX = 500

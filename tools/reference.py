@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from detent import documents, files
 from detent.cli import main, options
-from detent.core import canonical, fields, findings, lanes, plan, settle
-from detent.core.shapes import (
+from detent.events import EVENTS
+from detent.loading import documents, files
+from detent.manifest import canonical, fields, problems
+from detent.manifest.shapes import (
     Arguments,
     Checked,
     Either,
@@ -36,12 +37,14 @@ from detent.core.shapes import (
     Whole,
     Word,
 )
-from detent.core.text import plural
-from detent.events import EVENTS
 from detent.model import CAUSES
-from detent.node import service, telling
-from detent.node.wardenry import children, output
-from detent.runners import call_function, http, secrets
+from detent.node import reporting, service
+from detent.rules import lanes, planning, settling
+from detent.runners import secrets
+from detent.runners.call import function
+from detent.runners.http import request
+from detent.text import plural
+from detent.warden.program import output, warm_children
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(ROOT / "docs" / "reference" / f"{name}.md" for name in ("manifest", "cli", "events"))
@@ -162,21 +165,21 @@ def limits() -> str:
     rows = (
         ("a manifest's file", f"{files.FILE_MAX // mib} MiB"),
         ("mappings and lists within each other", f"{documents.DEPTH_MAX}"),
-        ("problems told at once", f"{findings.PROBLEMS_MAX}"),
-        ("how far ahead fires are planned", f"{plan.AHEAD_S:g} s"),
+        ("problems told at once", f"{problems.PROBLEMS_MAX}"),
+        ("how far ahead fires are planned", f"{planning.AHEAD_S:g} s"),
         ("how late a fire is on time", f"{lanes.LATE_S:g} s"),
-        ("instants of an outage made good under `all`", f"the newest {plan.CATCH_UP_MAX['all']}"),
+        ("instants of an outage made good under `all`", f"the newest {planning.CATCH_UP_MAX['all']}"),
         ("output kept of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
         ("output of a running command that can be followed", f"2 × {output.SEGMENT_MAX // kib} KiB"),
-        ("output that a hook is told", f"the last {settle.TOLD_TAIL_MAX // kib} KiB"),
-        ("output in an event", f"the last {telling.EXCERPT_MAX} bytes"),
-        ("the answer to a request, read", f"{http.BODY_MAX // mib} MiB"),
-        ("what a call returns, kept", f"{call_function.RESULT_MAX:,} characters of JSON"),
-        ("calls of one process, before a fresh one takes its place", f"{children.CALLS_MAX:,}"),
-        ("how long a process for calls is kept without one", f"{children.IDLE_S:g} s"),
+        ("output that a hook is told", f"the last {settling.TOLD_TAIL_MAX // kib} KiB"),
+        ("output in an event", f"the last {reporting.EXCERPT_MAX} bytes"),
+        ("the answer to a request, read", f"{request.BODY_MAX // mib} MiB"),
+        ("what a call returns, kept", f"{function.RESULT_MAX:,} characters of JSON"),
+        ("calls of one process, before a fresh one takes its place", f"{warm_children.CALLS_MAX:,}"),
+        ("how long a process for calls is kept without one", f"{warm_children.IDLE_S:g} s"),
         ("a file with a secret", f"{secrets.FILE_MAX // kib} KiB"),
-        ("one attempt of a hook", f"{plan.HOOK_POLICY.timeout_s:g} s"),
-        ("how long a hook, or a fire by hand, waits to start", f"{plan.UNPLANNED_START_S:,.0f} s"),
+        ("one attempt of a hook", f"{planning.HOOK_POLICY.timeout_s:g} s"),
+        ("how long a hook, or a fire by hand, waits to start", f"{planning.UNPLANNED_START_S:,.0f} s"),
         ("how often history is pruned", f"every {service.PRUNE_S:g} s"),
         ("rows that `-n` asks for", f"{options.COUNT_MAX:,}"),
     )

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from detent.app import Detent
+    from detent.app.app import Detent
+    from detent.app.locks import LockLost, LockTimeout
+    from detent.app.queue.deliveries import ClaimLost
+    from detent.app.queue.handles import ResultTimeout, ResultUnknown, TaskFailed
+    from detent.app.queue.rates import RateLimited
+    from detent.app.queue.sending import PushUnknown
     from detent.errors import BackendError, DetentError, StoreUnavailable, UsageError
-    from detent.locks import LockLost, LockTimeout
-    from detent.queueing.deliveries import ClaimLost
-    from detent.queueing.handles import ResultTimeout, ResultUnknown, TaskFailed
-    from detent.queueing.post import PushUnknown
-    from detent.queueing.rates import RateLimited
-    from detent.runners.call_fire import Fire
+    from detent.runners.call.fire import Fire
 
 __all__ = [
     "BackendError",
@@ -33,18 +33,18 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "BackendError": "errors",
-    "ClaimLost": "queueing.deliveries",
-    "Detent": "app",
+    "ClaimLost": "app.queue.deliveries",
+    "Detent": "app.app",
     "DetentError": "errors",
-    "Fire": "runners.call_fire",
-    "LockLost": "locks",
-    "LockTimeout": "locks",
-    "PushUnknown": "queueing.post",
-    "RateLimited": "queueing.rates",
-    "ResultTimeout": "queueing.handles",
-    "ResultUnknown": "queueing.handles",
+    "Fire": "runners.call.fire",
+    "LockLost": "app.locks",
+    "LockTimeout": "app.locks",
+    "PushUnknown": "app.queue.sending",
+    "RateLimited": "app.queue.rates",
+    "ResultTimeout": "app.queue.handles",
+    "ResultUnknown": "app.queue.handles",
     "StoreUnavailable": "errors",
-    "TaskFailed": "queueing.handles",
+    "TaskFailed": "app.queue.handles",
     "UsageError": "errors",
 }
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.e2e.fleet import PATIENCE_S, wait_for
+from tests.equipment.fleet import PATIENCE_S, wait_for
 
 SOURCES = Path(__file__).parents[2] / "src"
 

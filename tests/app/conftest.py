@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_world import World
-from tests.stores.postgres_server import shared_server
-from tests.stores.redis_server import RedisServer
+from tests.app.app_world import World
+from tests.equipment.postgres_server import shared_server
+from tests.equipment.redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")

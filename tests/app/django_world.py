@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app_world import World
-from tests.stores.postgres_server import Server
+from tests.app.app_world import World
+from tests.equipment.postgres_server import Server
 
 MANAGE = """
 import os

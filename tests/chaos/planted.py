@@ -17,22 +17,23 @@ from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.main import main as detent
-from detent.core import settle as settling
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Claim, End, Grants, Outcome
-from detent.node import attempt, node, processes
-from detent.stores import redis as redis_store
-from detent.stores.redis import RedisStore
-from detent.stores.redis_script import PARTS, Script
+from detent.node import attempt, node
+from detent.rules import settling
+from detent.stores.redis import store as redis_store
+from detent.stores.redis.script import PARTS, Script
+from detent.stores.redis.store import RedisStore
+from detent.warden import client
 
 WARDEN = """
 import sys
 sys.path[:0] = {path!r}
 import os
 import planted_warden
-from wardenry import loop, mourner
+from program import loop, reaper
 planted_warden.PLANTED[{name!r}]()
-mourner.mourn(os.environ["DETENT_NODE"])
+reaper.mourn(os.environ["DETENT_NODE"])
 sys.exit(loop.main(sys.argv[1:]))
 """
 
@@ -122,7 +123,7 @@ def a_claim_is_trusted_from_its_answer() -> None:
 
 
 def a_stopped_warden_is_only_counted_out() -> None:
-    processes.Processes._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
+    client.Processes._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
 
 
 def lost_work_is_told_as_done() -> None:
@@ -143,9 +144,9 @@ def _in_the_warden() -> None:
     """A program of its own, which is written beside the node's manifest."""
     name, file = sys.argv[1], Path(sys.argv[3])
     program = file.with_name("planted-warden.py")
-    path = [str(processes.WARDEN.parent), str(Path(__file__).parent)]
+    path = [str(client.WARDEN.parent), str(Path(__file__).parent)]
     program.write_text(WARDEN.format(path=path, name=name))
-    processes.WARDEN = program
+    client.WARDEN = program
 
 
 _DEATHS = frozenset({"kill node", "kill both", "kill warden", "stop node"})

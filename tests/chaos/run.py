@@ -30,7 +30,7 @@ from tests.chaos.servers import STORES
 from tests.chaos.world import World
 
 from detent.errors import StoreUnavailable
-from detent.stores.opening import open_store
+from detent.stores.registry import open_store
 
 LOOK_S, QUARANTINE_LOOK_S = 0.5, 0.2
 STALL_S = 1.0  # a thread that sleeps for a moment and finds so much gone: the machine was busy

@@ -18,11 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from tests.e2e.wall_clock import WallClock
-from tests.stores.postgres_server import Server, new_server
-from tests.stores.redis_server import RedisServer
+from tests.equipment.postgres_server import Server, new_server
+from tests.equipment.redis_server import RedisServer
+from tests.equipment.wall_clock import WallClock
 
-from detent.node.wardenry import kernel
+from detent.warden.program import kernel
 
 DURABLE = ("fsync=on", "synchronous_commit=on", "max_connections=100")
 OF_A_SERVER = frozenset({"node", "net", "clock", "store", "store-clock", "fleet"})

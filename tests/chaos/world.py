@@ -21,17 +21,17 @@ from typing import Any
 import yaml
 from tests.chaos.jobs import APP, Place, manifest
 from tests.chaos.servers import STORES
-from tests.e2e.fleet import SOURCES, NodeProcess, wait_for
-from tests.e2e.wall_clock import WallClock, build_skew
-from tests.stores.proxy import Proxy
+from tests.equipment.fleet import SOURCES, NodeProcess, wait_for
+from tests.equipment.proxy import Proxy
+from tests.equipment.wall_clock import WallClock, build_skew
 
 from detent.clock import instant
 from detent.model import Query, Row
-from detent.node.processes import sweep
-from detent.node.wardenry import kernel
-from detent.node.wardenry.cgroups import mounted_at
 from detent.stores.base import find_all
-from detent.stores.opening import open_store
+from detent.stores.registry import open_store
+from detent.warden.client import sweep
+from detent.warden.program import kernel
+from detent.warden.program.cgroups import mounted_at
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0

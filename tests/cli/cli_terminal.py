@@ -12,7 +12,7 @@ import subprocess
 import termios
 from pathlib import Path
 
-from cli_world import WAIT_MAX_S, command, environment
+from tests.cli.cli_world import WAIT_MAX_S, command, environment
 
 from detent import clock
 

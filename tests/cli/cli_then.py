@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from detent import clock
-from detent.config import load_manifest
-from detent.core.plan import plan
+from detent.loading.config import load_manifest
 from detent.model import Ask, Claim, Outcome, Report, Verdict
-from detent.stores.sqlite import SqliteStore
+from detent.rules.planning import plan
+from detent.stores.sqlite.store import SqliteStore
 
 
 def yesterday(text: str) -> datetime:

@@ -18,10 +18,10 @@ import pytest
 
 from detent import clock
 from detent.cli.main import main
-from detent.config import load_manifest
-from detent.core.plan import hook_fire, manual_fire
+from detent.loading.config import load_manifest
 from detent.model import Ask, Claim, Fire, Outcome, Report, Verdict
-from detent.stores.sqlite import SqliteStore
+from detent.rules.planning import hook_fire, manual_fire
+from detent.stores.sqlite.store import SqliteStore
 
 SOURCES = Path(__file__).parents[2] / "src"
 WAIT_MAX_S = 60.0

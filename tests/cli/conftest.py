@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_world import Detent, in_process
+from tests.cli.cli_world import Detent, in_process
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_the_program_starts_in_a_path_with_a_space(tmp_path: Path) -> None:
     assert run.stdout.startswith("detent v")
 
 
-@pytest.mark.parametrize("module", ["detent.cli", "detent.cli.main", "detent.cli.version"])
+@pytest.mark.parametrize("module", ["detent.cli", "detent.cli.main", "detent.cli.other.version"])
 def test_ctrl_c_while_the_program_loads_prints_no_traceback(module: str) -> None:
     words = [sys.executable, "-c", INTERRUPT_AN_IMPORT, module]
     run = subprocess.run(words, capture_output=True, text=True)

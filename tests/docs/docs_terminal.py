@@ -26,8 +26,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from docs_pages import ROOT
-from tests.stores.redis_server import free_port, server_binary
+from tests.docs.docs_pages import ROOT
+from tests.equipment.redis_server import free_port, server_binary
 
 WAIT_MAX_S = 60.0  # for a command, or for what is shown to come
 COLUMNS, ROWS = 140, 60

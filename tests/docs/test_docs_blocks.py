@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_likeness import begins_like, is_like
-from docs_pages import PAGES, WRITTEN, Block, Step, blocks_of, faults_of, name_of, steps_of
-from docs_terminal import LOOK_AGAIN_S, Reader, until
+from tests.docs.docs_likeness import begins_like, is_like
+from tests.docs.docs_pages import PAGES, WRITTEN, Block, Step, blocks_of, faults_of, name_of, steps_of
+from tests.docs.docs_terminal import LOOK_AGAIN_S, Reader, until
 
 from detent.cli.main import VERBS, parser_of
-from detent.core.manifest import check_manifest
-from detent.files import PARSERS
+from detent.loading.files import PARSERS
+from detent.manifest.check import check_manifest
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 TRIED = [block for block in BLOCKS if "not run" not in block.said]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from docs_likeness import begins_like, is_like
-from docs_pages import Step, blocks_of, faults_of, steps_of
+from tests.docs.docs_likeness import begins_like, is_like
+from tests.docs.docs_pages import Step, blocks_of, faults_of, steps_of
 
 LIKE = {
     "the same": ("ok: 3 jobs", "ok: 3 jobs\n"),

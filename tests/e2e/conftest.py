@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet import Fleet
-from wall_clock import WallClock, build_skew
+from tests.equipment.fleet import Fleet
+from tests.equipment.wall_clock import WallClock, build_skew
 
-from detent.node.wardenry.cgroups import find_cgroup, mounted_at
+from detent.warden.program.cgroups import find_cgroup, mounted_at
 
 
 @pytest.fixture

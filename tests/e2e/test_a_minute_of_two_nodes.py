@@ -4,7 +4,7 @@ import signal
 import time
 from datetime import timedelta
 
-from fleet import Fleet, NodeProcess, Seen, wait_for
+from tests.equipment.fleet import Fleet, NodeProcess, Seen, wait_for
 
 from detent.clock import instant
 from detent.model import Row

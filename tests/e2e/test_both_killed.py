@@ -9,7 +9,7 @@ import os
 import signal
 
 import pytest
-from fleet import Fleet, alive, wait_for
+from tests.equipment.fleet import Fleet, alive, wait_for
 
 
 @pytest.mark.parametrize("deed", ["sleep", "daemon"])

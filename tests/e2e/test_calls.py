@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fleet import NEVER, Fleet, NodeProcess, wait_for
+from tests.equipment.fleet import NEVER, Fleet, NodeProcess, wait_for
 
 from detent.model import Outcome
-from detent.node.wardenry import kernel, lanes
+from detent.warden.program import host_locks, kernel
 
 AT_ONCE_S = 2.0  # what we promise after kill -9
 MODULE = """
@@ -187,7 +187,7 @@ def test_when_the_warden_dies_its_successor_guards_the_thread(fleet: Fleet) -> N
     for warden in wardens:
         os.kill(warden, signal.SIGKILL)
     lane = str(fleet.lives / "lanes" / "t.job")
-    wait_for(lambda: set(lanes.holders(lane, 1)) - wardens, what="another warden that holds its lane")
+    wait_for(lambda: set(host_locks.holders(lane, 1)) - wardens, what="another warden that holds its lane")
     assert node.process.poll() is None
     node.process.send_signal(signal.SIGSTOP)
     assert ended(node) == -signal.SIGKILL

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from fleet import Fleet, NodeProcess, wait_for
-from wall_clock import WallClock
+from tests.equipment.fleet import Fleet, NodeProcess, wait_for
+from tests.equipment.wall_clock import WallClock
 
 from detent.clock import instant
 from detent.model import Row

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from fleet import NEVER, Fleet
+from tests.equipment.fleet import NEVER, Fleet
 
 TIMEOUT_S = 1
 KILL_AFTER_S = 2

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fleet import Fleet, NodeProcess, wait_for
+from tests.equipment.fleet import Fleet, NodeProcess, wait_for
 
 from detent.model import Query, Row
-from detent.stores.opening import open_store
+from detent.stores.registry import open_store
 
 
 def start(fleet: Fleet, *words: str, **env: str) -> NodeProcess:

@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from fleet import NEVER, Fleet, wait_for
-from small_disk import fill, mounted
+from tests.equipment.fleet import NEVER, Fleet, wait_for
+from tests.equipment.small_disk import fill, mounted
 
 from detent.clock import instant
 from detent.model import Outcome

@@ -5,11 +5,11 @@ import signal
 import time
 from datetime import timedelta
 
-from fleet import NEVER, Fleet, wait_for
+from tests.equipment.fleet import NEVER, Fleet, wait_for
 
 from detent.clock import instant
-from detent.core.outcomes import lane_taken
-from detent.node.wardenry import kernel
+from detent.rules.outcomes import lane_taken
+from detent.warden.program import kernel
 
 GONE_S = 2.0  # what we promise, for all processes of a fire
 CLAIM_S = 6

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from fleet import Fleet
+from tests.equipment.fleet import Fleet
 
 WATCHDOG_S = 3.0
 STUCK_S = 4.0  # less than a store that is locked is given, more than a watchdog waits

@@ -5,10 +5,10 @@ import time
 from datetime import timedelta
 
 import pytest
-from fleet import NEVER, Fleet, wait_for
+from tests.equipment.fleet import NEVER, Fleet, wait_for
 
 from detent.clock import instant
-from detent.core.outcomes import lane_awaited, replaced_by
+from detent.rules.outcomes import lane_awaited, replaced_by
 
 
 def test_replaced_work_is_gone_before_its_heir_starts(either_fleet: Fleet) -> None:

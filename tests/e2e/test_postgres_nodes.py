@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from fleet import Fleet, wait_for
-from tests.stores.postgres_server import shared_server
+from tests.equipment.fleet import Fleet, wait_for
+from tests.equipment.postgres_server import shared_server
 
 from detent.clock import instant
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fleet import Fleet, wait_for
-from tests.stores.redis_server import RedisServer
+from tests.equipment.fleet import Fleet, wait_for
+from tests.equipment.redis_server import RedisServer
 
 from detent.clock import instant
 

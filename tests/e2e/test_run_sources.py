@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from fleet import Fleet, NodeProcess
+from tests.equipment.fleet import Fleet, NodeProcess
 
 
 class ManifestServer(ThreadingHTTPServer):

@@ -8,12 +8,12 @@ import sys
 from contextlib import closing, suppress
 
 import pytest
-from fleet import NEVER, Fleet, NodeProcess, wait_for
+from tests.equipment.fleet import NEVER, Fleet, NodeProcess, wait_for
 
 from detent.clock import instant
-from detent.core.outcomes import WARDEN_DIED
 from detent.errors import StoreUnavailable
-from detent.node.wardenry.cgroups import find_cgroup, mounted_at
+from detent.rules.outcomes import WARDEN_DIED
+from detent.warden.program.cgroups import find_cgroup, mounted_at
 
 TAKEOVER_S = 2.0  # what we promise, after kill -9 on one host
 CLAIM_S = 6

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from fleet import NEVER, Fleet, wait_for
+from tests.equipment.fleet import NEVER, Fleet, wait_for
 
 FIRST, SECOND, THIRD = "s3cret-of-the-environment", "s3cret-of-a-file", "s3cret-of-the-table"
 

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from fleet import NEVER, Fleet, NodeProcess, alive
+from tests.equipment.fleet import NEVER, Fleet, NodeProcess, alive
 
 from detent.model import Outcome
 

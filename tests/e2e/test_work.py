@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from fleet import NEVER, Fleet, wait_for
+from tests.equipment.fleet import NEVER, Fleet, wait_for
 
 from detent.clock import now
-from detent.core.secrets import Secret
-from detent.core.signing import Message, verify
+from detent.manifest.secret_refs import Secret
+from detent.messages.signing import Message, verify
 from detent.model import Outcome
-from detent.node.wardenry.lanes import LANE_FD
+from detent.warden.program.host_locks import LANE_FD
 
 SECRET = "a-secret-that-signs"
 FAILS_TWICE = "echo attempt $DETENT_ATTEMPT; test $DETENT_ATTEMPT -ge 3"

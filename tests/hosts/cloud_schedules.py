@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 from hypothesis import assume
 from hypothesis import strategies as st
-from schedule_texts import DST, SCHEDULES
+from tests.hosts.schedule_texts import DST, SCHEDULES
 
-from detent.core.rings import shifts_of
-from detent.core.schedules import Timetable, parse_schedule
 from detent.errors import UsageError
+from detent.schedules.minutes import shifts_of
+from detent.schedules.timetable import Timetable, parse_schedule
 
 UNRINGABLE = ["*/10 * * * * *", "30 0 2 * * *", "@every 90s", "@reboot"]
 ANY_TIME = st.integers(1_770_000_000, 2_000_000_000)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eventbridge_oracle import parse_cron
-from hosts_world import settings
+from tests.formats.eventbridge_oracle import parse_cron
+from tests.hosts.hosts_world import settings
 
 from detent.hosts.base import Host
-from detent.hosts.eventbridge_schedules import said_part
-from detent.hosts.opening import open_host
+from detent.hosts.eventbridge.schedules import said_part
+from detent.hosts.registry import open_host
 from detent.testing.check_host import HostWorld
 
 FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:detent"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from detent.hosts.base import Host, Settings
-from detent.hosts.opening import open_host
+from detent.hosts.registry import open_host
 from detent.testing.check_host import HostWorld
 
 FOREIGN = """# m h  dom mon dow   command

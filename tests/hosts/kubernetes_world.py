@@ -8,11 +8,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from api_server import Object, Objects, with_defaults
-from hosts_world import settings
+from tests.equipment.api_server import Object, Objects, with_defaults
+from tests.hosts.hosts_world import settings
 
 from detent.hosts.base import Host
-from detent.hosts.opening import open_host
+from detent.hosts.registry import open_host
 from detent.testing.check_host import HostWorld
 
 NAMESPACE = "jobs"

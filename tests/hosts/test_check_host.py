@@ -8,11 +8,13 @@ from pathlib import Path
 from threading import Barrier, Lock, current_thread, main_thread
 
 import pytest
-from hosts_world import cron_file_world, needs_crontab_program, systemd_world, user_crontab_world
+from tests.hosts.hosts_world import cron_file_world, needs_crontab_program, systemd_world, user_crontab_world
 
-from detent.core import reconcile as core_reconcile
-from detent.core.reconcile import Change, Found
-from detent.hosts import base, crontab, crontab_text
+from detent.hosts import base
+from detent.hosts import reconcile as core_reconcile
+from detent.hosts.crontab import host as crontab
+from detent.hosts.crontab import text as crontab_text
+from detent.hosts.reconcile import Change, Found
 from detent.testing import check_host as suite
 from detent.testing.check_host import CHECKS, Check, HostWorld, run_check
 

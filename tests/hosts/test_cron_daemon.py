@@ -12,9 +12,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from cron_daemon import cron_daemon, lacks_cron, until
-from hosts_world import put_private_crontab
-from tests.e2e.wall_clock import WallClock, build_skew
+from tests.equipment.cron_daemon import cron_daemon, lacks_cron, until
+from tests.equipment.wall_clock import WallClock, build_skew
+from tests.hosts.hosts_world import put_private_crontab
 
 pytestmark = [
     pytest.mark.root,

@@ -7,17 +7,17 @@ import pwd
 from pathlib import Path
 
 import pytest
-from hosts_world import FOREIGN, needs_crontab_program, put_private_crontab
-from hosts_world import settings as host_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_texts import PATIENT, SCHEDULES, ZONES
+from tests.hosts.hosts_world import FOREIGN, needs_crontab_program, put_private_crontab
+from tests.hosts.hosts_world import settings as host_settings
+from tests.hosts.schedule_texts import PATIENT, SCHEDULES, ZONES
 
-from detent.core.manifest import check_manifest
-from detent.core.reconcile import pending, reconcile
-from detent.core.spec import specs_of
 from detent.errors import HostError, UsageError
-from detent.hosts.crontab import UserTable, open_host
+from detent.hosts.crontab.host import UserTable, open_host
+from detent.hosts.reconcile import pending, reconcile
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import specs_of
 
 PLACES = st.sampled_from(ZONES)
 pytestmark = [pytest.mark.root, needs_crontab_program]

@@ -8,19 +8,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hosts_world import settings as host_settings
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from schedule_texts import PATHS, PATIENT
-from tests.core.manifests import manifests
+from tests.hosts.hosts_world import settings as host_settings
+from tests.hosts.schedule_texts import PATHS, PATIENT
+from tests.manifest.manifests import manifests
 
-from detent.core.crontab import parse_crontab
-from detent.core.manifest import check_manifest
-from detent.core.reconcile import pending, reconcile
-from detent.core.spec import specs_of
 from detent.errors import UsageError
-from detent.hosts.crontab import open_host
-from detent.hosts.crontab_text import HEADING, find_entries, make_entry, rewrite
+from detent.formats.crontab.convert import parse_crontab
+from detent.hosts.crontab.host import open_host
+from detent.hosts.crontab.text import HEADING, find_entries, make_entry, rewrite
+from detent.hosts.reconcile import pending, reconcile
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import specs_of
 
 RING = "1 2 * * * root detent trigger pay-out.a"
 OTHERS = make_entry("detent-pay-out.a-0", "pay-out.a", "0" * 16, RING).content

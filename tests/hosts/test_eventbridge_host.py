@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge_world import (
+from hypothesis import given
+from hypothesis import settings as settings_
+from hypothesis import strategies as st
+from tests.hosts.eventbridge_world import (
     CREDENTIALS,
     FUNCTION,
     OPTIONS,
@@ -20,19 +23,16 @@ from eventbridge_world import (
     eventbridge_world,
     moto_server,
 )
-from hosts_world import settings
-from hypothesis import given
-from hypothesis import settings as settings_
-from hypothesis import strategies as st
-from schedule_texts import PATIENT
+from tests.hosts.hosts_world import settings
+from tests.hosts.schedule_texts import PATIENT
 
-from detent.core.manifest import check_manifest
-from detent.core.reconcile import Change, Found
-from detent.core.spec import Spec, specs_of
 from detent.errors import HostError, UsageError
-from detent.hosts import eventbridge_schedules
-from detent.hosts.eventbridge_service import Service
-from detent.hosts.opening import open_host
+from detent.hosts.eventbridge import schedules
+from detent.hosts.eventbridge.service import Service
+from detent.hosts.reconcile import Change, Found
+from detent.hosts.registry import open_host
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import Spec, specs_of
 from detent.testing import check_host as suite
 from detent.testing.check_host import CHECKS, Check, run_check
 
@@ -68,10 +68,10 @@ def test_a_planted_fault_is_found(
 ) -> None:
     match fault:
         case "no seal":
-            monkeypatch.setattr(eventbridge_schedules, "seal", lambda *parts: "0" * 12)
+            monkeypatch.setattr(schedules, "seal", lambda *parts: "0" * 12)
         case "a name is cut without a hash":
             cut = lambda job, index, most: f"detent-{job}"[:most]  # noqa: E731
-            monkeypatch.setattr(eventbridge_schedules, "resource_name", cut)
+            monkeypatch.setattr(schedules, "resource_name", cut)
         case "nothing is taken away":
             monkeypatch.setattr(Service, "delete", lambda service, name: None)
     with pytest.raises((AssertionError, HostError)):

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.redis_server import RedisServer
+from tests.equipment.redis_server import RedisServer
 
-from detent.core.manifest import check_manifest
-from detent.core.spec import Spec, specs_of
 from detent.errors import HostError, UsageError
-from detent.hosts.eventbridge import handler
-from detent.hosts.eventbridge_schedules import RANG_AT, make_input
+from detent.hosts.eventbridge.host import handler
+from detent.hosts.eventbridge.schedules import RANG_AT, make_input
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import Spec, specs_of
 from detent.model import Query
-from detent.stores.opening import open_store
+from detent.stores.registry import open_store
 
 PATIENCE_S = 60.0
 

@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from hosts_world import FOREIGN_SYSTEM, look_at
 from tests.cli.cli_world import Detent, environment
+from tests.hosts.hosts_world import FOREIGN_SYSTEM, look_at
 from tests.runners.http_servers import heard, serving
 
 MANIFEST = """

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from api_server import api_server
-from eventbridge_world import CREDENTIALS, FUNCTION, QUEUE, ROLE, Group, eventbridge_world, moto_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kubernetes_world import FOREIGN, IMAGE, Object, add, edit, kubernetes_world
-from schedule_texts import PATIENT
 from tests.cli.cli_world import Detent
+from tests.equipment.api_server import api_server
+from tests.hosts.eventbridge_world import (
+    CREDENTIALS,
+    FUNCTION,
+    QUEUE,
+    ROLE,
+    Group,
+    eventbridge_world,
+    moto_server,
+)
+from tests.hosts.kubernetes_world import FOREIGN, IMAGE, Object, add, edit, kubernetes_world
+from tests.hosts.schedule_texts import PATIENT
 
 from detent.testing import check_host as suite
 from detent.testing.check_host import HostWorld

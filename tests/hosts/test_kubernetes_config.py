@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
-from api_server import TOKEN, api_server
-from kubernetes_world import IMAGE
 from tests.cli.cli_world import Detent
+from tests.equipment.api_server import TOKEN, api_server
+from tests.hosts.kubernetes_world import IMAGE
 from tests.runners.http_servers import answering_tls, make_certificate
 
 from detent.errors import DetentError, HostError, UsageError
-from detent.hosts import kubernetes_config
-from detent.hosts.kubernetes_cluster import Cluster
-from detent.hosts.kubernetes_config import Access, find_access
+from detent.hosts.kubernetes import config
+from detent.hosts.kubernetes.cluster import Cluster
+from detent.hosts.kubernetes.config import Access, find_access
 
 JOBS = "version: 2\napp: shop\nstore: redis://r\njobs: [{name: a, schedule: '@daily', command: 'true'}]\n"
 
@@ -166,7 +166,7 @@ def test_a_cluster_is_known_by_the_name_that_the_kubeconfig_gives_it(tmp_path: P
 
 def test_a_pod_finds_its_own_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(kubernetes_config, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(config, "ACCOUNT", tmp_path)
     make_certificate(tmp_path).with_name("both.pem.crt").rename(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("t0ken\n")
     (tmp_path / "namespace").write_text("shop")

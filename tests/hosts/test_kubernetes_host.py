@@ -11,21 +11,21 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from api_server import Objects, api_server
-from hosts_world import settings
 from hypothesis import example, given
 from hypothesis import settings as settings_
 from hypothesis import strategies as st
-from kubernetes_world import IMAGE, kubernetes_world
-from schedule_texts import PATIENT
+from tests.equipment.api_server import Objects, api_server
+from tests.hosts.hosts_world import settings
+from tests.hosts.kubernetes_world import IMAGE, kubernetes_world
+from tests.hosts.schedule_texts import PATIENT
 
-from detent.core.manifest import check_manifest
-from detent.core.reconcile import pending, reconcile
-from detent.core.spec import Spec, specs_of
 from detent.errors import HostError
-from detent.hosts import kubernetes_objects
-from detent.hosts.kubernetes_cluster import Cluster
-from detent.hosts.opening import open_host
+from detent.hosts.kubernetes import objects as kubernetes_objects
+from detent.hosts.kubernetes.cluster import Cluster
+from detent.hosts.reconcile import pending, reconcile
+from detent.hosts.registry import open_host
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import Spec, specs_of
 from detent.testing import check_host as suite
 from detent.testing.check_host import CHECKS, Check, run_check
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes_world import IMAGE
 from tests.cli.cli_world import SOURCES
+from tests.equipment.redis_server import RedisServer
 from tests.hosts.hosts_world import settings
-from tests.stores.redis_server import RedisServer
+from tests.hosts.kubernetes_world import IMAGE
 
-from detent.core.manifest import check_manifest
-from detent.core.spec import specs_of
-from detent.hosts.opening import open_host
+from detent.hosts.registry import open_host
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import specs_of
 
 PATIENCE_S = 60
 YOUNG_S = 30

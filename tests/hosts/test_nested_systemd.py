@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from cron_daemon import until
-from nested_systemd import DETENT, WORLD, Nested, lacks_nesting, nested_systemd
+from tests.equipment.cron_daemon import until
+from tests.equipment.nested_systemd import DETENT, WORLD, Nested, lacks_nesting, nested_systemd
 
 pytestmark = [
     pytest.mark.root,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_texts import PATIENT
+from tests.hosts.schedule_texts import PATIENT
 
-from detent.core.reconcile import Change, Found, Resource, pending, reconcile, resource_name, seal
+from detent.hosts.reconcile import Change, Found, Resource, pending, reconcile, resource_name, seal
 
 APPS = st.sampled_from(["pay", "pay-out", "p"])
 JOBS = st.sampled_from(["out", "out-1", "a"])

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts_world import settings as host_settings
 from hypothesis import given, settings
-from schedule_texts import PATHS, PATIENT
-from systemd_oracle import needs_systemd_analyze
+from tests.formats.systemd_oracle import needs_systemd_analyze
+from tests.hosts.hosts_world import settings as host_settings
+from tests.hosts.schedule_texts import PATHS, PATIENT
 
-from detent.core.manifest import check_manifest
-from detent.core.reconcile import Resource, pending, reconcile
-from detent.core.spec import specs_of
-from detent.core.systemd_units import parse_unit, split_words
 from detent.errors import UsageError
+from detent.formats.systemd.units import parse_unit, split_words
 from detent.hosts.base import longest_s
-from detent.hosts.systemd import open_host
+from detent.hosts.reconcile import Resource, pending, reconcile
+from detent.hosts.systemd.host import open_host
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import specs_of
 
 JOBS: list[dict[str, Any]] = [
     {"name": "a", "schedules": ["30 2 * * *", "0 0 13 * 5"], "timezone": "Europe/Berlin", "command": "true"},

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warden_world import World
+from tests.warden.warden_world import World
 
-from detent.node.processes import find_cgroup
-from detent.node.wardenry.cgroups import life_directory
+from detent.warden.client import find_cgroup
+from detent.warden.program.cgroups import life_directory
 
 
 @pytest.fixture

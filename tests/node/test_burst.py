@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from detent.node.burst import BITE, GROWTH, Burst
-from detent.node.edges import Edges, Pace
 from detent.node.node import Node
-from detent.stores.memory import MemoryStore
+from detent.node.ports import Edges, Pace
+from detent.stores.memory.store import MemoryStore
 
 
 def test_full_asks_grow_and_the_first_that_is_not_full_ends_it() -> None:

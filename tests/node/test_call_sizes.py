@@ -8,14 +8,14 @@ from random import Random
 from typing import Any
 
 from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
-from detent.node.edges import Edges, Pace
 from detent.node.node import Node
+from detent.node.ports import Edges, Pace
 from detent.node.timeline import FIRES_MAX
 from detent.runners.running import Went
 from detent.stores.base import SENTENCES_MAX
-from detent.stores.memory import MemoryStore
-from detent.testing.sim import START, Every
-from detent.testing.virtual import Process, VirtualLoop
+from detent.stores.memory.store import MemoryStore
+from detent.testing.sim.fleet import START, Every
+from detent.testing.sim.virtual import Process, VirtualLoop
 
 APP, JOBS, WORK_S, RUN_S = "a", 300, 8.0, 12.0
 JOB = Job("", Every(1), Command(("true",)), Policy("Allow"), revision="r")

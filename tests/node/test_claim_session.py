@@ -9,15 +9,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.stores.proxy import Proxy
-from tests.stores.redis_server import RedisServer, open_for
+from tests.equipment.proxy import Proxy
+from tests.equipment.redis_server import RedisServer, open_for
 
 from detent.clock import StoreClock, boottime
-from detent.core.settle import report
 from detent.errors import StoreUnavailable
 from detent.model import Ask, Claim, End, Fire, Outcome, Policy, Query, Report, Verdict
 from detent.node.claim_session import RETRY_S, ClaimSession, RenewalThread
-from detent.runners.base import Lifeline
+from detent.rules.settling import report
+from detent.runners.lifeline import Lifeline
 from detent.stores.base import Store
 
 PATIENCE_S = 20.0

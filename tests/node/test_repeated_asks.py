@@ -7,7 +7,7 @@ from typing import Any
 
 from detent.errors import StoreUnavailable
 from detent.model import Fire, Policy, Query
-from detent.testing.sim import APP, Fleet, Sim
+from detent.testing.sim.fleet import APP, Fleet, Sim
 
 KEY = f"{APP}.skip+1"
 DEAF_S, DUE_S, HEARS_S = 100.0, 115.0, 130.3

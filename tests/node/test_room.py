@@ -15,10 +15,10 @@ from detent import clock
 from detent.clock import instant
 from detent.model import Ask, Claim, Command, Fire, Job, Outcome, Policy
 from detent.node.attempt import Holding
-from detent.node.edges import Edges, Pace
 from detent.node.node import Node
-from detent.stores.memory import MemoryStore
-from detent.testing.sim import Every
+from detent.node.ports import Edges, Pace
+from detent.stores.memory.store import MemoryStore
+from detent.testing.sim.fleet import Every
 
 MANY, PLACES = 50, 4
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from detent.errors import StoreUnavailable
-from detent.node.calls import ERRORS_MAX, Calls
-from detent.node.edges import Edges, Pace
-from detent.stores.memory import MemoryStore
+from detent.node.ports import Edges, Pace
+from detent.node.store_calls import ERRORS_MAX, Calls
+from detent.stores.memory.store import MemoryStore
 
 PACE = Pace(retry_s=1.0, cooldown_s=60.0)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from detent.model import Chart, Command, Job, Mark, Plan
 from detent.node.timeline import FIRES_MAX, PLANS_MAX, Timeline, in_force
-from detent.testing.sim import Every
+from detent.testing.sim.fleet import Every
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 AHEAD_S = 120.0

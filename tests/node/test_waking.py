@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from detent.model import Fire, Policy, Query
-from detent.testing.sim import APP, Fleet, Sim
+from detent.testing.sim.fleet import APP, Fleet, Sim
 
 KEY = f"{APP}.skip+1"
 PUT_S, DELAY_S = 100.0, 20.0

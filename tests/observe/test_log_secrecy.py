@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from detent.core.manifest import Manifest, check_manifest
-from detent.core.masking import Mask
+from detent.manifest.check import Manifest, check_manifest
+from detent.messages.masking import Mask
 from detent.model import Ask, Outcome, Query, Report, Verdict
 from detent.observe.secrecy import discreet, learning, password_of, secrets_of
-from detent.stores.memory import MemoryStore
-from detent.testing.store_checks_world import Asker, fire
+from detent.stores.memory.store import MemoryStore
+from detent.testing.stores.clocks import Asker, fire
 
 
 def manifest(*refs: str, **secrets: str) -> Manifest:

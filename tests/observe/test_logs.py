@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from detent.core.masking import Mask
 from detent.events import EVENTS
+from detent.messages.masking import Mask
 from detent.observe.logs import Style, log_to
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.postgres_server import shared_server
-from tests.stores.redis_server import RedisServer
+from tests.equipment.postgres_server import shared_server
+from tests.equipment.redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")

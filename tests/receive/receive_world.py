@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from tests.e2e.fleet import PATIENCE_S, wait_for
-from tests.stores.redis_server import free_port
+from tests.equipment.fleet import PATIENCE_S, wait_for
+from tests.equipment.redis_server import free_port
 
 from detent import clock
-from detent.core.secrets import Secret
-from detent.core.signing import Message, sign
+from detent.manifest.secret_refs import Secret
+from detent.messages.signing import Message, sign
 from detent.model import Claim, End, Fire, Request
 from detent.receive import Incoming, ReceivedFire, Receiver, Reply
 from detent.receive.fire import identity_of
-from detent.runners.base import Lifeline
-from detent.runners.http import fire_headers, send
+from detent.runners.http.request import fire_headers, send
+from detent.runners.lifeline import Lifeline
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-that-signs"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.e2e.fleet import wait_for
+from tests.equipment.fleet import wait_for
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.receive.messages import Reply
-from detent.receive.receipts import (
+from detent.receive.receipts.base import (
     ANSWER_MAX,
     Arrival,
     Receipts,

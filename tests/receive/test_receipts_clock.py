@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.chaos.servers import STORES, ChaosStore
-from tests.e2e.fleet import wait_for
-from tests.e2e.wall_clock import build_skew
+from tests.equipment.fleet import wait_for
+from tests.equipment.wall_clock import build_skew
 
-from detent.receive.receipts import Arrival, Receipts, Standing, Terms, open_receipts
+from detent.receive.receipts.base import Arrival, Receipts, Standing, Terms, open_receipts
 
 TERMS = Terms(lease_s=15, keep_s=86_400, is_fenced=True)
 BRIEF = TERMS._replace(lease_s=2)

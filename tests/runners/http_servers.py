@@ -14,10 +14,8 @@ import pytest
 
 from detent import clock
 from detent.model import Claim, End, Fire, Request
-from detent.runners.base import Lifeline
-from detent.runners.http import (
-    send,
-)
+from detent.runners.http.request import send
+from detent.runners.lifeline import Lifeline
 
 DUE = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 FIRE = Fire(key="shop.tick@2026-03-01T02:00:00Z", job="shop.tick", due_at=DUE, run_id="0195-id")

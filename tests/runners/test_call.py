@@ -7,8 +7,8 @@ import pytest
 
 from detent import Detent, UsageError
 from detent.model import Call, Claim, Command, Fire, Policy
-from detent.runners.call import call_spec, guard_spec, household_of, setup_of
-from detent.runners.call_store import NodeStore, use
+from detent.runners.call.spec import call_spec, guard_spec, household_of, setup_of
+from detent.runners.call.store import NodeStore, use
 from detent.runners.command import command_env
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)

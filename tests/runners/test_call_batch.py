@@ -15,8 +15,8 @@ import pytest
 
 from detent.clock import instant
 from detent.model import Call, Claim, Fire, Policy
-from detent.node.members import Member, requests
-from detent.runners.call_batch import TAIL_MAX, TIMED_OUT, Batch
+from detent.runners.call.child_batch import TAIL_MAX, TIMED_OUT, Batch
+from detent.worker.batch_message import Member, requests
 
 DONE: list[Any] = []
 
@@ -113,7 +113,7 @@ def fresh() -> Iterator[None]:
     """This process is no child afterwards: in one, apps do not start."""
     DONE.clear()
     yield
-    sys.modules.pop("detent.runners.call_child", None)
+    sys.modules.pop("detent.runners.call.child", None)
 
 
 def test_each_is_answered_in_turn_with_what_it_returned() -> None:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import detent
-from detent.runners.call_fire import fire_of
-from detent.runners.call_function import (
+from detent.runners.call.fire import fire_of
+from detent.runners.call.function import (
     REASON_MAX,
     RESULT_MAX,
     CannotCall,

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from test_call_function import VARIABLES
+from tests.runners.test_call_function import VARIABLES
 
 from detent.model import Call, Isolation
-from detent.runners.call_fire import fire_of
-from detent.runners.call_inside import Ended, Inside, start_all
+from detent.runners.call.fire import fire_of
+from detent.runners.call.in_process import Ended, Inside, start_all
 
 GO = threading.Event()
 

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 
-from detent.runners.call_threads import Act, Threads, threads
+from detent.runners.call.threads import Act, Threads, threads
 
 PATIENCE_S = 60.0
 

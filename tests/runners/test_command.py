@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.core.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.model import Claim, Command, End, Fire, Outcome, Policy
+from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.runners.command import NO_BASE, TAIL_TOLD_MAX, Gone, Paths, command_env, end_of, spec_of
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)

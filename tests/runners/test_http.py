@@ -4,23 +4,18 @@ import socket
 from datetime import UTC, datetime
 
 import pytest
-from http_servers import CLAIM, DUE, FIRE, OK, answering, attempt, fields, trusted
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runners.http_servers import CLAIM, DUE, FIRE, OK, answering, attempt, fields, trusted
 
 from detent import clock
-from detent.core.outcomes import no_secret
-from detent.core.secrets import Secret
-from detent.core.signing import Message, verify
 from detent.errors import UsageError
+from detent.manifest.secret_refs import Secret
+from detent.messages.signing import Message, verify
 from detent.model import Claim, Outcome, Request
 from detent.receive.fire import identity_of
-from detent.runners.http import (
-    fire_headers,
-    job_name,
-    parse_url,
-    send,
-)
+from detent.rules.outcomes import no_secret
+from detent.runners.http.request import fire_headers, job_name, parse_url, send
 
 # What is sent.
 

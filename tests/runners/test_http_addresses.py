@@ -4,14 +4,23 @@ import socket
 from pathlib import Path
 
 import pytest
-from http_servers import CLAIM, OK, Served, answering, answering_tls, attempt, make_certificate, trusted
+from tests.runners.http_servers import (
+    CLAIM,
+    OK,
+    Served,
+    answering,
+    answering_tls,
+    attempt,
+    make_certificate,
+    trusted,
+)
 
-from detent.core.addresses import Reach
 from detent.errors import UsageError
+from detent.messages.addresses import Reach
 from detent.model import End, Outcome, Request
-from detent.runners.http import parse_url, send
-from detent.runners.http_addresses import connect_within
-from detent.runners.http_connection import Address, TlsFailed, Watch, start_tls
+from detent.runners.http.addresses import connect_within
+from detent.runners.http.connection import Address, TlsFailed, Watch, start_tls
+from detent.runners.http.request import parse_url, send
 
 HERE = "127.0.0.1"
 

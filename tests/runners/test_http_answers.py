@@ -4,17 +4,13 @@ import socket
 import threading
 
 import pytest
-from http_servers import DUE, OK, answering, attempt, serving, silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runners.http_servers import DUE, OK, answering, attempt, serving, silent
 
 from detent.model import Outcome, Request
-from detent.runners.base import TAIL_MAX
-from detent.runners.http import (
-    BODY_MAX,
-    again_after_s,
-    judge,
-)
+from detent.runners.http.request import BODY_MAX, again_after_s, judge
+from detent.runners.lifeline import TAIL_MAX
 
 STATUSES = {
     200: Outcome("succeeded"),

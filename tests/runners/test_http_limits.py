@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from http_servers import (
+from tests.runners.http_servers import (
     HOUR_S,
     OK,
     Script,
@@ -23,10 +23,10 @@ from http_servers import (
 )
 
 from detent import clock
-from detent.core.outcomes import CLAIM_EXPIRED, NOT_SENT, replaced_by
 from detent.model import Outcome, Request
-from detent.runners.base import TAIL_MAX, Lifeline
-from detent.runners.http_connection import POLL_S, Address, Interrupted, Watch, connect, reach
+from detent.rules.outcomes import CLAIM_EXPIRED, NOT_SENT, replaced_by
+from detent.runners.http.connection import POLL_S, Address, Interrupted, Watch, connect, reach
+from detent.runners.lifeline import TAIL_MAX, Lifeline
 
 # Limits: the deadline, trust, and being told to stop.
 

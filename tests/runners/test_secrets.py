@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from detent.core.secrets import shown
-from detent.core.text import quote
+from detent.manifest.secret_refs import shown
 from detent.runners.secrets import FILE_MAX, resolve
+from detent.text import quote
 
 
 def keys(

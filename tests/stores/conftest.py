@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.stores.postgres_server import ClockedStore, Server, new_name, shared_schemas, shared_server
+from tests.equipment.postgres_server import ClockedStore, Server, new_name, shared_schemas, shared_server
 
-from detent.stores.postgres import PostgresStore
-from detent.testing.store_checks_world import FakeClock
+from detent.stores.postgres.store import PostgresStore
+from detent.testing.stores.clocks import FakeClock
 
 
 @pytest.fixture

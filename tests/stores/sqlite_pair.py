@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from detent.model import Ask, Claim, Fire, Outcome, Query, Row
 from detent.stores.base import Store
-from detent.stores.memory import MemoryStore
-from detent.stores.sqlite import SqliteStore
-from detent.testing.store_checks_world import FakeClock
+from detent.stores.memory.store import MemoryStore
+from detent.stores.sqlite.store import SqliteStore
+from detent.testing.stores.clocks import FakeClock
 
 
 class Pair(NamedTuple):

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent import model
-from detent.core.breakers import PROBING_S
-from detent.core.lanes import LATE_S
-from detent.core.outcomes import (
+from detent.model import CAUSES, Outcome, Policy, Rate
+from detent.rules.breakers import PROBING_S
+from detent.rules.lanes import LATE_S
+from detent.rules.outcomes import (
     CLAIM_GONE,
     JOB_REMOVED,
     NEWER_INSTANT,
@@ -24,15 +25,15 @@ from detent.core.outcomes import (
     paused,
     replaced_by,
 )
-from detent.core.rates import MARGIN_S, START_S
-from detent.core.trust import STEP_S
-from detent.model import CAUSES, Outcome, Policy, Rate
-from detent.node import members
-from detent.node.wardenry import children, output
-from detent.runners import base as runners_base
-from detent.runners import call_batch
-from detent.stores import base, redis_values, texts
+from detent.rules.rates import MARGIN_S, START_S
+from detent.rules.trust import STEP_S
+from detent.runners import lifeline as runners_base
+from detent.runners.call import child_batch
+from detent.stores import base, encoding
 from detent.stores.causes import outcome_decided_by_store
+from detent.stores.redis import values
+from detent.warden.program import output, warm_children
+from detent.worker import batch_message
 
 KINDS = ("succeeded", "failed", "rejected", "timed-out", "skipped", "replaced", "lost", "missed", "cancelled")
 STORES = Path(base.__file__).parent
@@ -63,12 +64,12 @@ DECIDED = {  # as Lua and SQL write it
 
 @given(OUTCOMES)
 def test_an_outcome_that_python_wrote_is_read_as_it_was(outcome: Outcome) -> None:
-    assert texts.read_outcome(texts.outcome_text(outcome)) == outcome
+    assert encoding.read_outcome(encoding.outcome_text(outcome)) == outcome
 
 
 @pytest.mark.parametrize("text", DECIDED)
 def test_an_outcome_that_lua_or_sql_decided_is_translated(text: str) -> None:
-    assert texts.read_outcome(text) == DECIDED[text]
+    assert encoding.read_outcome(text) == DECIDED[text]
 
 
 @pytest.mark.parametrize("language", ["lua", "sql"])
@@ -86,12 +87,12 @@ def test_a_text_that_nobody_writes_is_kept_as_the_work_s() -> None:
     assert outcome_decided_by_store("failed", "exit 1") == Outcome("failed", "exit 1", "work")
 
 
-@pytest.mark.parametrize("file", ["redis_gates.lua", "postgres_gates.sql"])
+@pytest.mark.parametrize("file", ["gates.lua", "gates.sql"])
 def test_lua_and_sql_know_a_backend_error_by_what_python_writes(file: str) -> None:
     known = re.findall("[\"'](failed backend: )[\"']", (STORES / file).read_text())
     assert known and set(known) == {"failed backend: "}
-    assert texts.outcome_text(Outcome("failed", "refused", "backend")).startswith(known[0])
-    assert not texts.outcome_text(Outcome("failed", "backend: refused")).startswith(known[0])
+    assert encoding.outcome_text(Outcome("failed", "refused", "backend")).startswith(known[0])
+    assert not encoding.outcome_text(Outcome("failed", "backend: refused")).startswith(known[0])
 
 
 def test_every_cause_has_its_meaning() -> None:
@@ -111,20 +112,20 @@ def test_every_cause_has_its_meaning() -> None:
 @pytest.mark.parametrize(
     ("file", "pattern", "value"),
     [
-        ("redis_lanes.lua", r"LATE_S = (\S+)", LATE_S),
-        ("redis_plan.lua", r"RETURN_S = (\S+)", base.RETURN_S),
-        ("redis_world.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
-        ("redis_world.lua", r"local STEP_S = (\S+)", STEP_S),
-        ("redis_world.lua", r"FIRST_TEXT = (\S+)", redis_values.FIRST_TEXT),
-        ("redis_gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = ([^,]+),", START_S),
-        ("redis_gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, ([^,]+),", MARGIN_S),
-        ("redis_gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, [^,]+, ([^,]+),", PROBING_S),
-        ("postgres_claim.sql", r"due \+ (\d+) >= here.wall", LATE_S),
-        ("postgres_claim.sql", r"due < here.wall - (\d+)", LATE_S),
-        ("postgres_grant.sql", r"here.wall - (\d+)", LATE_S),
-        ("postgres_lanes.sql", r"due \+ (\d+) < now", LATE_S),
-        ("postgres_gates.sql", r"'window_s'\)::float8, (\d+)\)", Rate(1).window_s),
-        ("postgres_gates.sql", r"'breaker_cooldown_s'\)::float8, (\d+)\)", Policy().breaker_cooldown_s),
+        ("lanes.lua", r"LATE_S = (\S+)", LATE_S),
+        ("plan.lua", r"RETURN_S = (\S+)", base.RETURN_S),
+        ("world.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
+        ("world.lua", r"local STEP_S = (\S+)", STEP_S),
+        ("world.lua", r"FIRST_TEXT = (\S+)", values.FIRST_TEXT),
+        ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = ([^,]+),", START_S),
+        ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, ([^,]+),", MARGIN_S),
+        ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, [^,]+, ([^,]+),", PROBING_S),
+        ("claim.sql", r"due \+ (\d+) >= here.wall", LATE_S),
+        ("claim.sql", r"due < here.wall - (\d+)", LATE_S),
+        ("grant.sql", r"here.wall - (\d+)", LATE_S),
+        ("lanes.sql", r"due \+ (\d+) < now", LATE_S),
+        ("gates.sql", r"'window_s'\)::float8, (\d+)\)", Rate(1).window_s),
+        ("gates.sql", r"'breaker_cooldown_s'\)::float8, (\d+)\)", Policy().breaker_cooldown_s),
     ],
 )
 def test_a_limit_in_lua_or_sql_is_the_one_in_python(file: str, pattern: str, value: float) -> None:
@@ -133,5 +134,5 @@ def test_a_limit_in_lua_or_sql_is_the_one_in_python(file: str, pattern: str, val
 
 
 def test_the_programs_of_one_attempt_keep_the_same_amount_of_output_and_error() -> None:
-    assert runners_base.TAIL_MAX == output.TAIL_MAX == call_batch.TAIL_MAX
-    assert members.ERROR_MAX == children.ERROR_MAX
+    assert runners_base.TAIL_MAX == output.TAIL_MAX == child_batch.TAIL_MAX
+    assert batch_message.ERROR_MAX == warm_children.ERROR_MAX

@@ -11,9 +11,9 @@ import pytest
 
 from detent.model import Ask, Cause, Chart, Claim, Fire, Grants, Mark, Outcome, Plan, Report, Verdict
 from detent.stores.base import Store
-from detent.stores.entry import Entry
-from detent.stores.memory import MemoryStore
-from detent.stores.sqlite import SqliteStore
+from detent.stores.memory.store import MemoryStore
+from detent.stores.record import Entry
+from detent.stores.sqlite.store import SqliteStore
 from detent.testing.check_store import CHECKS, Check, FakeClock, NotOffered, World, check_store, run_check
 
 

@@ -8,22 +8,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.stores.postgres_server import (
-    ClockedStore,
-    Session,
-    held,
-    schema_of,
-    shared_server,
-    wait_until,
-)
-from tests.stores.redis_server import RedisServer
+from tests.equipment.postgres_server import ClockedStore, Session, held, schema_of, shared_server, wait_until
+from tests.equipment.redis_server import RedisServer
 
-from detent.core.outcomes import lane_taken
 from detent.model import Ask, Report
+from detent.rules.outcomes import lane_taken
 from detent.stores.base import Store
-from detent.stores.postgres_values import ask_json
-from detent.stores.redis import RedisStore
-from detent.testing.store_checks_world import DONE, Asker, FakeClock, finish, fire, sentences
+from detent.stores.postgres.values import ask_json
+from detent.stores.redis.store import RedisStore
+from detent.testing.stores.clocks import DONE, Asker, FakeClock, finish, fire, sentences
 
 MONTH_S = 31 * 86_400.0
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
-from tests.stores.postgres_server import Server, server_user, wait_until
-from tests.stores.power import PowerDisk, power_disk
-from tests.stores.redis_server import RedisServer
+from tests.equipment.postgres_server import Server, server_user, wait_until
+from tests.equipment.power import PowerDisk, power_disk
+from tests.equipment.redis_server import RedisServer
 
 from detent.model import Ask, Query
 from detent.stores.base import Store
-from detent.stores.opening import open_store
-from detent.testing.store_checks_world import fire
+from detent.stores.registry import open_store
+from detent.testing.stores.clocks import fire
 
 ACKNOWLEDGED = 300  # lines, after which the power is cut, in the middle of what comes next
 
@@ -100,7 +100,7 @@ def test_what_was_acknowledged_outlives_a_power_cut(kind: str, disk: PowerDisk) 
 
 
 def _write_until_the_power_is_cut(machine: Machine, disk: PowerDisk, witness: Path) -> list[Told]:
-    words = [sys.executable, "-m", "tests.stores.power_writer", machine.url]
+    words = [sys.executable, "-m", "tests.equipment.power_writer", machine.url]
     writer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert writer.stdout is not None
     with writer:

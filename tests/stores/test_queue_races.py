@@ -8,16 +8,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.stores import postgres_server
+from tests.equipment import postgres_server
+from tests.equipment.redis_server import RedisServer, open_for
 from tests.stores.queue_races import QUEUES, claim_on, probe
-from tests.stores.redis_server import RedisServer, open_for
 
-from detent.core.rates import rate_text
 from detent.model import Ask, Outcome, Policy, Rate, Report, Verdict
+from detent.rules.rates import rate_text
 from detent.stores.base import RATE
-from detent.stores.sqlite import SqliteStore
-from detent.testing.races import Opener, run_race
-from detent.testing.store_checks_world import fire
+from detent.stores.sqlite.store import SqliteStore
+from detent.testing.stores.clocks import fire
+from detent.testing.stores.races import Opener, run_race
 
 CLAIMERS = 16
 LIMIT = Rate(10, 1.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from detent.stores.sqlite import SqliteStore
-from detent.testing.races import (
+from detent.stores.sqlite.store import SqliteStore
+from detent.testing.stores.races import (
     Launch,
     Opener,
     judge_launches,

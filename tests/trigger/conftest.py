@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("e2e", "stores", "runners")]
-
-from fleet import Witness
-from redis_server import RedisServer
-from trigger_world import Host, this_minute
-from wall_clock import WallClock, build_skew
+from tests.equipment.fleet import Witness
+from tests.equipment.redis_server import RedisServer
+from tests.equipment.wall_clock import WallClock, build_skew
+from tests.trigger.trigger_world import Host, this_minute
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from detent.core.outcomes import NEWER_INSTANT, contended, lane_taken, no_secret, paused, replaced_by
 from detent.model import Outcome
-from detent.trigger.ending import CONTENDED, EXHAUSTED, INTERNAL, OK, REJECTED, code_of
+from detent.rules.outcomes import NEWER_INSTANT, contended, lane_taken, no_secret, paused, replaced_by
+from detent.trigger.exit_codes import CONTENDED, EXHAUSTED, INTERNAL, OK, REJECTED, code_of
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 if __name__ == "__main__":
-    sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("e2e", "stores", "runners")]
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from redis_server import RedisServer
-from trigger_world import App, Asked, Host, Rung, Said
-from wall_clock import WallClock, build_skew
+from tests.equipment.redis_server import RedisServer
+from tests.equipment.wall_clock import WallClock, build_skew
+from tests.trigger.trigger_world import App, Asked, Host, Rung, Said
 
 OFFSETS_S = (0.0, 2.0, 5.0)  # when the crontabs ring, after the instant
 HANDLER_S = 0.05

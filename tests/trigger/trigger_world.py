@@ -19,11 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fleet import PATIENCE_S, SOURCES, NodeProcess, wait_for
+from tests.equipment.fleet import PATIENCE_S, SOURCES, NodeProcess, wait_for
 
 from detent.model import Query, Row
 from detent.stores.base import find_all
-from detent.stores.opening import open_store
+from detent.stores.registry import open_store
 
 MINUTELY = "* * * * *"
 

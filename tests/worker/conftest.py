@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.postgres_server import shared_server
-from tests.stores.redis_server import RedisServer
-from worker_world import Works
+from tests.equipment.postgres_server import shared_server
+from tests.equipment.redis_server import RedisServer
+from tests.worker.worker_world import Works
 
 
 @pytest.fixture(scope="session")

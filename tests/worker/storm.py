@@ -20,15 +20,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
+from tests.equipment.fleet import NodeProcess, wait_for
+from tests.equipment.postgres_server import shared_server
+from tests.equipment.redis_server import RedisServer
+from tests.worker.worker_world import Seen, Works
 
-from tests.e2e.fleet import NodeProcess, wait_for
-from tests.stores.postgres_server import shared_server
-from tests.stores.redis_server import RedisServer
-from worker_world import Seen, Works
-
+from detent.app.queue.handles import Handle
 from detent.model import Row
-from detent.queueing.handles import Handle
 
 RUNS_MAX = 6  # of `stormy`: its retries, and one more
 PUSH = 5000

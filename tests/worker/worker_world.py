@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.e2e.fleet import PATIENCE_S, SOURCES, NodeProcess, alive, wait_for
+from tests.equipment.fleet import PATIENCE_S, SOURCES, NodeProcess, alive, wait_for
 
 from detent import Detent
+from detent.app.queue.handles import Handle
 from detent.model import Query, Row
-from detent.queueing.handles import Handle
 
 HERE = Path(__file__).parent
 PAGE = 12_000

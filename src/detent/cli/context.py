@@ -10,17 +10,17 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detent import sources
 from detent.cli.tables import say
-from detent.config import find_manifest, named_store, store_options, store_url
-from detent.core.canonical import without_password
-from detent.core.manifest import Manifest
-from detent.core.text import quote
 from detent.errors import UsageError
-from detent.foreign_files import CrontabPath
-from detent.sources import find_place
+from detent.loading import sources
+from detent.loading.config import find_manifest, named_store, store_options, store_url
+from detent.loading.foreign import CrontabPath
+from detent.loading.sources import find_place
+from detent.manifest.canonical import without_password
+from detent.manifest.check import Manifest
 from detent.stores.base import Store
-from detent.stores.opening import open_store
+from detent.stores.registry import open_store
+from detent.text import quote
 
 _SQLITE = "sqlite:///"
 

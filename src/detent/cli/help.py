@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from detent.cli.main import VERBS, overview, parser_of
-from detent.core.text import did_you_mean, quote
 from detent.errors import UsageError
+from detent.text import did_you_mean, quote
 
 EXAMPLE = "detent help run"
 

@@ -98,7 +98,7 @@ def _run_trigger(words: list[str]) -> int | None:
     import gc
 
     gc.disable()
-    from detent.cli.trigger import run
+    from detent.cli.run.trigger import run
 
     return run(words)
 
@@ -110,7 +110,7 @@ def _leave_at_once(code: int) -> None:
 
 
 def _run(words: list[str]) -> int:
-    from detent.core.text import did_you_mean, quote
+    from detent.text import did_you_mean, quote
 
     if not words:
         print(overview(), file=sys.stderr)
@@ -146,7 +146,7 @@ def parse(verb: str, words: list[str]) -> argparse.Namespace:
 
 
 def _advice(word: str, parser: argparse.ArgumentParser) -> str:
-    from detent.core.text import did_you_mean
+    from detent.text import did_you_mean
 
     options = [name for action in parser._actions for name in action.option_strings]
     if word.startswith("-"):
@@ -174,7 +174,12 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 def _module(verb: str) -> ModuleType:
     from importlib import import_module
 
-    return import_module(f"detent.cli.{verb}")
+    return import_module(f"detent.cli.{_group(verb)}.{verb}")
+
+
+def _group(verb: str) -> str:
+    """The package of a verb: the first word of its heading."""
+    return next(title.split()[0].lower() for title, verbs in GROUPS.items() if verb in verbs)
 
 
 def _sentence(meaning: str) -> str:
@@ -182,8 +187,8 @@ def _sentence(meaning: str) -> str:
 
 
 def _worded(error: Exception) -> str:
-    from detent.core.findings import ManifestError
     from detent.errors import DetentError
+    from detent.manifest.problems import ManifestError
 
     if isinstance(error, ManifestError):  # each of its lines names the file
         return str(error)

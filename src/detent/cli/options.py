@@ -7,9 +7,9 @@ from argparse import ArgumentTypeError
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from detent.core.schedules import parse_instant
-from detent.core.text import quote
 from detent.errors import UsageError
+from detent.schedules.timetable import parse_instant
+from detent.text import quote
 
 COUNT_MAX = 10_000  # rows
 KEEP_MAX = 1_000_000  # fires of a job, as in a manifest

@@ -30,15 +30,15 @@ from tempfile import mkstemp
 from typing import Any, NamedTuple, Protocol
 
 from detent import clock
-from detent.core.adoption import Identity, Stranger
-from detent.core.lanes import HOST_EARLY_S
-from detent.core.plan import HOOK_POLICY
-from detent.core.reconcile import Change, Found, Resource
-from detent.core.spec import Spec
-from detent.core.text import quote
-from detent.core.trust import AFTER_TIMEOUT_S, lane_wait_s
 from detent.errors import HostError, UsageError
+from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.reconcile import Change, Found, Resource
+from detent.manifest.spec import Spec
 from detent.model import Command, Policy
+from detent.rules.lanes import HOST_EARLY_S
+from detent.rules.planning import HOOK_POLICY
+from detent.rules.trust import AFTER_TIMEOUT_S, lane_wait_s
+from detent.text import quote
 
 SPEC_DIR = Path("/etc/detent/jobs")  # where a trigger looks unless it is told otherwise
 HISTORY = "history.jsonl"

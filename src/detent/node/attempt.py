@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from random import Random
 
-from detent.core.settle import give_back, held_back, settle
-from detent.core.trust import renew_s, trusted_by
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
+from detent.rules.settling import give_back, held_back, settle
+from detent.rules.trust import renew_s, trusted_by
 from detent.runners.running import Running, Starter, Went
 
 

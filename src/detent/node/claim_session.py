@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from detent.clock import StoreClock, boottime
-from detent.core.trust import renew_s, trusted_by
 from detent.errors import DetentError, StoreUnavailable
 from detent.model import Ask, Claim, Grants, Outcome, Report, Verdict
+from detent.rules.trust import renew_s, trusted_by
 from detent.stores.base import Store, app_of
 
 RETRY_S = 0.5  # between two reports of an end, or two renewals, while the store is away

@@ -13,21 +13,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from detent.core.after import Followers
-from detent.core.envelope import Refusal
-from detent.core.outcomes import HOOK_REMOVED
-from detent.core.settle import admit, give_back, refuse, report
 from detent.errors import StoreUnavailable
+from detent.messages.envelope import Refusal
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
 from detent.node.attempt import Holding, is_in_doubt, is_sentenced, judge, start, under, without_work, work_of
 from detent.node.burst import Burst
-from detent.node.edges import Bell, Edges, Pace
-from detent.node.planning import RING_READ_S, Planning
-from detent.node.sharing import Share, loads_of
-from detent.node.telling import Telling, fields_of
-from detent.node.unknown_tasks import UnknownTasks
+from detent.node.fairness import Share, loads_of
+from detent.node.planner import RING_READ_S, Planning
+from detent.node.ports import Bell, Edges, Pace
+from detent.node.reporting import Telling, fields_of
+from detent.rules.chains import Followers
+from detent.rules.outcomes import HOOK_REMOVED
+from detent.rules.settling import admit, give_back, refuse, report
 from detent.runners.running import Went
 from detent.stores.base import NODE, SENTENCES_MAX, is_hook
+from detent.worker.unknown_tasks import UnknownTasks
 
 TURN = 100  # attempts that are begun before others get their turn
 

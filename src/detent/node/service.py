@@ -23,22 +23,22 @@ from random import Random
 from typing import Any, NamedTuple
 
 from detent import __version__, clock
-from detent.core.fingerprint import fingerprint
-from detent.core.manifest import Manifest, jobs_on
-from detent.core.rates import with_levels
-from detent.core.secrets import secret_variables
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
+from detent.manifest.check import Manifest, jobs_on
+from detent.manifest.secret_refs import secret_variables
 from detent.model import Job, Plan, Push, Request
-from detent.node.boot import jobs_at_boot, put_boot_fires, read_boot_id
-from detent.node.desk import Desk
-from detent.node.edges import Edges, Pace, Threads
-from detent.node.lives import Graveyard, Life, make_lanes
+from detent.node.at_reboot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.node import Node
-from detent.node.processes import Processes, find_cgroup, sweep
-from detent.node.starter import Runners, Surroundings
-from detent.runners.call_store import NodeStore
+from detent.node.ports import Edges, Pace, Threads
+from detent.node.runners import Runners, Surroundings
+from detent.rules.fingerprint import fingerprint
+from detent.rules.rates import with_levels
+from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
+from detent.warden.client import Processes, find_cgroup, sweep
+from detent.warden.lives import Graveyard, Life, make_lanes
+from detent.worker.inbox import Desk
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 
-from detent.core.plan import plan
 from detent.model import Chart, Job, Mark, Plan
+from detent.rules.planning import plan
 
 LEFT_OUT_MAX = 1000  # named in an ask; beyond it, fires of other nodes' jobs are claimed and given back
 PLANS_MAX = 500  # in one call of the store

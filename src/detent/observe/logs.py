@@ -17,7 +17,7 @@ from detent import clock
 from detent.events import EVENTS, Emit
 
 if TYPE_CHECKING:
-    from detent.core.masking import Mask
+    from detent.messages.masking import Mask
 
 
 class Sink(Protocol):
@@ -99,7 +99,7 @@ def _word(style: Style, mask: Mask | None, event: str, at: float, fields: dict[s
     line = word(event, at, fields)
     if not _may_tell(line) and not (mask and mask.knows(line)):
         return line
-    from detent.core.masking import Mask  # late: few lines need it, and a trigger's none
+    from detent.messages.masking import Mask  # late: few lines need it, and a trigger's none
 
     return word(event, at, (mask or Mask()).fields(fields))
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from detent.core.manifest import Manifest
-from detent.core.masking import Mask
-from detent.core.secrets import Secret
+from detent.manifest.check import Manifest
+from detent.manifest.secret_refs import Secret
+from detent.messages.masking import Mask
 from detent.model import Ask, Fire, Grants, Push, Report, Request, Verdict
 from detent.runners.secrets import resolve
 from detent.stores.base import Store

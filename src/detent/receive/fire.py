@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from detent import clock
-from detent.core.plan import key_of
-from detent.core.signing import Identity
-from detent.core.text import quote
+from detent.messages.signing import Identity
 from detent.receive.messages import BadFire
+from detent.rules.planning import key_of
+from detent.text import quote
 
 KEY_MAX = 500  # characters: of a key and of a run id, which are kept
 UNIX_MAX = 253_402_300_799  # the last second that a datetime can name

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
 from detent import clock
-from detent.core.secrets import Secret
-from detent.core.signing import Identity, Message, SignatureMismatch, verify
+from detent.manifest.secret_refs import Secret
+from detent.messages.signing import Identity, Message, SignatureMismatch, verify
 from detent.receive.messages import Incoming, NoSecret
 from detent.runners.secrets import resolve
 

@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from detent.core.manifest import ManifestError, canonical_text, check_manifest
-from detent.core.text import quote
 from detent.errors import UsageError
+from detent.manifest.check import ManifestError, canonical_text, check_manifest
 from detent.receive.fire import ReceivedFire
+from detent.text import quote
 
 Function = Callable[..., Any]
 

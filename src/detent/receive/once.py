@@ -32,7 +32,7 @@ from detent.receive.messages import (
     reject,
     reply_of,
 )
-from detent.receive.receipts import Arrival, Receipts, Standing, Terms, keep_answer, recall
+from detent.receive.receipts.base import Arrival, Receipts, Standing, Terms, keep_answer, recall
 from detent.receive.renewals import Renewals
 
 TRIES = 2  # to record what is done

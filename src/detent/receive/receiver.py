@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from detent.core.fields import LIMITS
-from detent.core.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, fingerprint
-from detent.core.text import did_you_mean, quote
 from detent.errors import SignatureError, UsageError
+from detent.manifest.fields import LIMITS
+from detent.messages.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, fingerprint
 from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
 from detent.receive.fire import ReceivedFire, identity_of, read_fire
 from detent.receive.gate import Gate
@@ -34,7 +33,8 @@ from detent.receive.messages import (
     refuse,
 )
 from detent.receive.once import Once, run
-from detent.receive.receipts import Terms, open_receipts
+from detent.receive.receipts.base import Terms, open_receipts
+from detent.text import did_you_mean, quote
 
 if TYPE_CHECKING:
     from detent.receive.asgi import AsgiApp

@@ -6,7 +6,7 @@ import logging
 import threading
 
 from detent.errors import DetentError
-from detent.receive.receipts import Arrival, Receipts, Terms
+from detent.receive.receipts.base import Arrival, Receipts, Terms
 
 SHARE = 3  # renewals in the time of one lease: two may fail
 

@@ -12,9 +12,9 @@ import signal
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
-from detent.core.outcomes import CLAIM_EXPIRED, timed_out
-from detent.core.plan import rfc3339
 from detent.model import Claim, Command, End, Outcome
+from detent.rules.outcomes import CLAIM_EXPIRED, timed_out
+from detent.rules.planning import rfc3339
 
 OURS = "DETENT_"
 TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page

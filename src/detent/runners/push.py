@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from detent.core.messages import Stamp, Task, Wish, message
-from detent.core.outcomes import no_secret
-from detent.core.secrets import Secret, shown
 from detent.errors import UsageError
+from detent.manifest.secret_refs import Secret, shown
+from detent.messages.message import Stamp, Task, Wish, message
 from detent.model import Call, Claim, End, Outcome, Policy, Push
+from detent.rules.outcomes import no_secret
 
 
 def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:

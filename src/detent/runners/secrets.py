@@ -12,8 +12,8 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, assert_never
 
-from detent.core.secrets import File, Nowhere, Secret, Variable, locate, shown, unfit
-from detent.core.text import quote
+from detent.manifest.secret_refs import File, Nowhere, Secret, Variable, locate, shown, unfit
+from detent.text import quote
 
 SECRET_MIN = 8  # bytes: shorter ones are refused
 SECRET_ADVISED = 16  # bytes: `doctor` warns about shorter ones

@@ -8,7 +8,7 @@ Rules of every store, by its own clock; `detent.testing.check_store` checks them
 2. A fire has at most one live claim; a lane has no more live claims to run than its width.
 3. A fire that is due and may not run is granted too, with a sentence.  Such a claim takes no lane
    and makes no attempt; the sentence stays with the fire until a node has settled it.
-   `core.lanes` decides; it is pure, and the same for every store.
+   `rules.lanes` decides; it is pure, and the same for every store.
 4. Only the newest claim of a fire renews or finishes it.  An expired one renews nothing.  `finish`
    answers with the verdict that stands, also when repeated.
 5. Every call may be repeated, and may arrive late, after its caller has given it up.  Asks are
@@ -19,8 +19,8 @@ Rules of every store, by its own clock; `detent.testing.check_store` checks them
    the clock was set back, and nothing is granted until every claim of the old era may have expired.
 7. An ask is granted its sentences for expired claims first, then what is due queue by queue in the order
    in which it names them, by instant.  A queue with a rate (`RATE`) grants no more in any window than it
-   says, and a fire behind a circuit breaker (`BREAKER`) is put off while that is open: `core.rates`,
-   `core.breakers`.
+   says, and a fire behind a circuit breaker (`BREAKER`) is put off while that is open: `rules.rates`,
+   `rules.breakers`.
 8. Durations go in, instants come out: no store compares its clock with a node's.  A claim expires by
    a clock that no step of the wall clock moves; a retry that waits moves with such a step.
 

@@ -6,7 +6,8 @@ only module that looks into such a text.  It goes when the decisions move into o
 
 from __future__ import annotations
 
-from detent.core.outcomes import (
+from detent.model import Kind, Outcome
+from detent.rules.outcomes import (
     CLAIM_GONE,
     JOB_REMOVED,
     NEWER_INSTANT,
@@ -17,7 +18,6 @@ from detent.core.outcomes import (
     paused,
     replaced_by,
 )
-from detent.model import Kind, Outcome
 
 _SAME = {("missed", NEWER_INSTANT.reason): NEWER_INSTANT, ("cancelled", JOB_REMOVED.reason): JOB_REMOVED}
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detent.rehearsal import FakeClock, Fired
+from detent.app.dry_run import FakeClock, Fired
 
 __all__ = ["FakeClock", "Fired", "app_in_memory"]
 
 if TYPE_CHECKING:
-    from detent.app import Detent
+    from detent.app.app import Detent
 
 
 def app_in_memory(name: str = "test", clock: FakeClock | None = None) -> Detent:
     """An app whose store is in memory, and whose time is the clock's."""
-    from detent.app import Detent
-    from detent.stores.memory import MemoryStore
+    from detent.app.app import Detent
+    from detent.stores.memory.store import MemoryStore
 
     clock = clock or FakeClock()
     return Detent(name, store=MemoryStore(clock.wall, clock.monotonic), clock=clock)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from threading import Thread
 from typing import Any, NamedTuple
 
-from detent.core.manifest import check_manifest
-from detent.core.reconcile import Change, pending, reconcile
-from detent.core.spec import specs_of
 from detent.errors import UsageError
 from detent.hosts.base import Host
+from detent.hosts.reconcile import Change, pending, reconcile
+from detent.manifest.check import check_manifest
+from detent.manifest.spec import specs_of
 
 ODD = "a'b\"c`d$HOME${X}%s%n#\\;|&\n* * * * * root touch /x\r\n[Timer]\x1b[31m\x7fé"
 LONG = "x" + "-long" * 12

@@ -13,18 +13,18 @@ from types import FunctionType, ModuleType
 
 from detent.errors import UsageError
 from detent.stores.base import Store
-from detent.testing import (
-    store_checks_backlog,
-    store_checks_bookkeeping,
-    store_checks_claiming,
-    store_checks_counting,
-    store_checks_finding,
-    store_checks_finishing,
-    store_checks_lanes,
-    store_checks_planning,
-    store_checks_queues,
+from detent.testing.stores import (
+    backlog,
+    bookkeeping,
+    claiming,
+    counting,
+    finding,
+    finishing,
+    lanes,
+    planning,
+    queues,
 )
-from detent.testing.store_checks_world import Check, FakeClock, NotOffered, World
+from detent.testing.stores.clocks import Check, FakeClock, NotOffered, World
 
 __all__ = ["CHECKS", "Check", "FakeClock", "NotOffered", "World", "check_store", "run_check"]
 
@@ -84,13 +84,13 @@ def _checks_of(module: ModuleType) -> list[Check]:
 
 
 CHECKS: tuple[Check, ...] = (
-    *_checks_of(store_checks_planning),
-    *_checks_of(store_checks_claiming),
-    *_checks_of(store_checks_lanes),
-    *_checks_of(store_checks_backlog),
-    *_checks_of(store_checks_finishing),
-    *_checks_of(store_checks_queues),
-    *_checks_of(store_checks_counting),
-    *_checks_of(store_checks_bookkeeping),
-    *_checks_of(store_checks_finding),
+    *_checks_of(planning),
+    *_checks_of(claiming),
+    *_checks_of(lanes),
+    *_checks_of(backlog),
+    *_checks_of(finishing),
+    *_checks_of(queues),
+    *_checks_of(counting),
+    *_checks_of(bookkeeping),
+    *_checks_of(finding),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from detent.app import Detent
+    from detent.app.app import Detent
     from detent.testing import FakeClock
 
 

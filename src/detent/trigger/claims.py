@@ -6,21 +6,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from detent.clock import StoreClock
-from detent.core.outcomes import HOOK_REMOVED
-from detent.core.plan import HOOK_POLICY
-from detent.core.settle import admit, give_back, held_back, report, settle
-from detent.core.trust import trigger_ttl_s
 from detent.errors import StoreUnavailable
 from detent.events import Emit
 from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
 from detent.node.claim_session import ClaimSession
-from detent.node.telling import Telling, fields_of
+from detent.node.reporting import Telling, fields_of
+from detent.rules.outcomes import HOOK_REMOVED
+from detent.rules.planning import HOOK_POLICY
+from detent.rules.settling import admit, give_back, held_back, report, settle
+from detent.rules.trust import trigger_ttl_s
 from detent.runners.running import LaneHeld, TooLate
 from detent.stores.base import Store, app_of, is_hook
-from detent.trigger.ending import is_contention
+from detent.trigger.exit_codes import is_contention
 from detent.trigger.presence import Presence
-from detent.trigger.signals import Signals
 from detent.trigger.work import Works, signalled
+from detent.warden.signals import Signals
 
 if TYPE_CHECKING:
     from random import Random

@@ -1,9 +1,10 @@
 """A trigger's presence on its host: its life, the locks of its job's lane, and those that died before it.
 
-- The folder of a job, below the lock directory, has a lock for each life of a trigger (`node/lives.py`): the
-  kernel frees it when trigger and warden are gone, so a dead one is known at once, what it left is ended,
+- The folder of a job, below the lock directory, has a lock for each life of a trigger (`warden/lives.py`):
+  the kernel frees it when trigger and warden are gone, so a dead one is known at once, what it left is ended,
   and its claim is over before it expires.
-- The lane's locks are beside them (`node/wardenry/lanes.py`): work holds one until its last process is gone.
+- The lane's locks are beside them (`warden/program/host_locks.py`): work holds one until its last process
+  is gone.
 - Where nothing can be written (a container with a read-only disk), there is no such proof: a claim in a
   store that hosts share expires all the same.
 """
@@ -13,9 +14,9 @@ from __future__ import annotations
 import os
 import signal
 
-from detent.node.lives import SUFFIX, Graveyard, Life, lane_path
-from detent.node.wardenry import kernel
-from detent.node.wardenry.lanes import who_has_open
+from detent.warden.lives import SUFFIX, Graveyard, Life, lane_path
+from detent.warden.program import kernel
+from detent.warden.program.host_locks import who_has_open
 
 SWEEP_S = 5.0  # how long it may take to end what a dead life left
 
@@ -87,6 +88,6 @@ class Presence:
 
 
 def _sweep(life: str) -> bool:
-    from detent.node.wardenry.sweep import sweep  # late: most have nobody to bury
+    from detent.warden.program.sweep import sweep  # late: most have nobody to bury
 
     return sweep(life, SWEEP_S)

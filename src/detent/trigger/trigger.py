@@ -17,15 +17,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.core.lanes import HOST_EARLY_S, LATE_S
-from detent.core.plan import fire_at, key_of, plan, rfc3339
-from detent.core.trust import lane_wait_s
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
+from detent.rules.lanes import HOST_EARLY_S, LATE_S
+from detent.rules.planning import fire_at, key_of, plan, rfc3339
+from detent.rules.trust import lane_wait_s
 from detent.stores.base import TRIGGERED, Store, app_of
 from detent.trigger.claims import Claims, own_queue
-from detent.trigger.ending import CONTENDED, OK, SIGNALLED, code_of
-from detent.trigger.ring import awaited, newest
+from detent.trigger.exit_codes import CONTENDED, OK, SIGNALLED, code_of
+from detent.trigger.instant import awaited, newest
 
 ADOPT_MAX = 20  # others may adopt their jobs at the same moment
 FIRST_S = 60.0  # a job that is new is fired for the instant for which it was rung just now

@@ -11,22 +11,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from detent.core.trust import trusted_by
 from detent.events import Emit
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.claim_session import RenewalThread
-from detent.runners.base import Lifeline
+from detent.rules.trust import trusted_by
+from detent.runners.lifeline import Lifeline
 from detent.runners.running import LaneHeld
 from detent.stores.base import Store
 from detent.trigger.presence import Presence
-from detent.trigger.signals import Signals
+from detent.warden.signals import Signals
 
 if TYPE_CHECKING:
-    from detent.core.secrets import Secret
-    from detent.runners.call import CallSpec
-    from detent.runners.call_store import NodeStore
+    from detent.manifest.secret_refs import Secret
+    from detent.runners.call.spec import CallSpec
+    from detent.runners.call.store import NodeStore
     from detent.runners.command import Spec
-    from detent.trigger.warden import Running, Warden
+    from detent.warden.blocking_client import Running, Warden
 
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
@@ -120,7 +120,7 @@ class Works:
     def _warden_up(self) -> Warden:
         """It is forked when it is first needed, by a process that has no other thread."""
         if self._warden is None:
-            from detent.trigger.warden import Warden
+            from detent.warden.blocking_client import Warden
 
             if self._renewal:
                 self._renewal.join()
@@ -137,7 +137,7 @@ class Works:
         return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
-        from detent.runners.call import PROGRAM, call_spec, household_of, setup_of
+        from detent.runners.call.spec import PROGRAM, call_spec, household_of, setup_of
         from detent.runners.command import command_env
 
         like = NOTHING._replace(env=call.env, user=call.user)
@@ -150,10 +150,10 @@ class Works:
     # Requests.
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> End:
-        from detent.runners.http import send
+        from detent.runners.http.request import send
 
         if claim.fire.origin == "hook":
-            from detent.core.webhooks import hook_request
+            from detent.manifest.webhooks import hook_request
 
             request = hook_request(request, claim.fire)
         secrets = self._secrets(request.secret_refs, claim)
@@ -164,7 +164,7 @@ class Works:
             return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline)
 
     def _secrets(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
-        from detent.node.telling import fields_of
+        from detent.node.reporting import fields_of
         from detent.runners.secrets import resolve
 
         found = resolve(refs, self._around.secrets, self._around.env)
@@ -181,7 +181,7 @@ class Works:
     @contextmanager
     def _lane_taken(self, claim: Claim) -> Iterator[None]:
         """The lock that a command would inherit; with our end it is free."""
-        from detent.node.wardenry.lanes import NO_LANE, holders, let_go, take
+        from detent.warden.program.host_locks import NO_LANE, holders, let_go, take
 
         path, places = self._presence.lane(claim.fire.lane), claim.fire.policy.max_running
         fd = take(path, places) if path else NO_LANE

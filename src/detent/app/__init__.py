@@ -1,0 +1,1 @@
+"""The API for apps in Python: `Detent`, its decorators, locks and tests."""

@@ -1,0 +1,159 @@
+"""A node as a whole process, as `detent run` and `Detent.run` start it: its log, its store, its service."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from detent.errors import UsageError
+from detent.events import Emit
+from detent.loading.config import nodes_directory, store_of_calls
+from detent.manifest.check import Manifest
+from detent.manifest.problems import worded
+from detent.messages.ad_hoc import Allowed
+from detent.messages.masking import Mask
+from detent.messages.message import Task
+from detent.node.service import Service, Serving, Setting, reach
+from detent.observe.logs import Style, log_later, word_of
+from detent.observe.secrecy import discreet, learning, password_of
+from detent.observe.unblocking import Unblocking
+from detent.runners.call.store import use
+from detent.stores.registry import open_store, promise_of
+from detent.text import did_you_mean, listed, quote
+from detent.worker.inbox import Desk
+
+LAST_LINES_S = 2.0  # so long is a reader given at the end
+GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
+
+
+class Order(NamedTuple):
+    """What a node is to run."""
+
+    name: str  # of the place where its jobs come from, as messages name it
+    load: Callable[[], Manifest]  # called again when it is told to reload
+    env: Mapping[str, str]
+    files: tuple[Path, ...] = ()  # when one of them changes, the jobs are loaded again
+    store: str | None = None  # a URL that wins over the manifest's
+    queues: tuple[str, ...] = ("default",)
+    waits: bool = True  # for a store that is away when the node starts
+    serving: Serving | None = None  # the messages of an app's tasks
+    warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
+    hint: str = ""  # for a person at a terminal, once the node has started
+
+
+class App(Protocol):
+    """An app in code, as far as it has tasks."""
+
+    name: str
+
+    def manifest(self) -> Manifest: ...
+
+    def tasks(self) -> Mapping[str, Task]: ...
+
+    def allowed(self) -> Mapping[str, Allowed]: ...
+
+    def desk(self) -> Desk: ...
+
+
+def with_tasks(order: Order, app: App) -> Order:
+    """The same, and the messages of the app's tasks, if it has any.  Where no queues are named, it is the
+    default one and those of the messages."""
+    tasks, allowed = app.tasks(), app.allowed()
+    own = ["default", *(task.queue for task in tasks.values()), *allowed]
+    serving = Serving(app.desk()) if tasks or allowed else None
+    return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
+
+
+def check_queues(queues: Sequence[str], app: App) -> None:
+    """Refuse a queue that no task and no job uses: its name may be misspelt, and the right one not served."""
+    known = {job.queue for job in app.manifest().jobs} | {*app.allowed()}
+    for task in app.tasks().values():
+        known |= {task.queue, *task.queues}
+    for queue in queues:
+        if queue not in known:
+            near = did_you_mean(queue, known) or f"; it has {listed(sorted(known), 'and')}"
+            raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
+
+
+def run(order: Order, style: Style) -> int:
+    """Run it until a signal ends it; the exit code."""
+    log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
+    try:
+        mask = Mask(password_of(order.store or ""))
+        mask.learn(order.serving.desk.secrets if order.serving else ())
+        load = learning(order.load, mask, order.env)
+        emit = log_later(log.write, style, mask=mask)
+
+        def emit_with_hint(event: str, **fields: Any) -> None:
+            emit(event, **fields)
+            if event == "started" and order.hint and style != "json":
+                log.write(lambda: order.hint)
+
+        return _run(order._replace(load=load), emit_with_hint, mask)
+    finally:
+        use(None)
+        log.close(LAST_LINES_S)
+
+
+def _run(order: Order, emit: Emit, mask: Mask) -> int:
+    manifest, env = order.load(), order.env
+    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+    for warning in found:  # before the store is opened: one may be about it
+        emit("manifest-warning", app=manifest.app, error=warning)
+    store = store_of_calls(manifest, order.store, env)
+    use(store)
+    url = store.url
+    setting = Setting(
+        load=order.load,
+        files=order.files,
+        store=discreet(open_store(url, **store.options), mask),
+        directory=nodes_directory(url, env),
+        env=env,
+        emit=emit,
+        queues=order.queues,
+        waits=order.waits,
+        serving=order.serving,
+        store_of_calls=store,
+    )
+    if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
+        tell_weakness(url, manifest, emit)
+        reach(setting, manifest.app)
+    else:  # it tells itself, once it is there
+        reach(setting, manifest.app)
+        tell_weakness(url, manifest, emit)
+
+    _spare_what_stays()
+
+    async def serve() -> int:
+        return await Service(setting, manifest).run()
+
+    return asyncio.run(serve())
+
+
+def tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
+    """Say what a store may forget or, where `store.require` is `full`, refuse it."""
+    weak = [one for one in promise_of(url, manifest.store.wait_replicas) if one.state != "ok"]
+    told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)
+    if weak and manifest.store.require == "full":
+        raise UsageError(f"the store is too weak for `store.require: full`: {told}")
+    if weak:
+        emit("store-weak", app=manifest.app, error=told)
+
+
+def _spare_what_stays() -> None:
+    """Jobs are loaded once, and may be a hundred thousand: no search for garbage has to go through them.
+    Nor is it worth one after every few fires, of which few leave any."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_LEAST)
+
+
+def style_of(output: str, env: Mapping[str, str]) -> Style:
+    """Lines for people on a terminal, JSON elsewhere and where that is asked for."""
+    if output == "json" or not sys.stderr.isatty():
+        return "json"
+    return "plain" if env.get("NO_COLOR") else "coloured"

@@ -1,0 +1,207 @@
+"""What would fire at an instant, run here and now: for tests of an app's jobs.
+
+- The functions are called in the caller's own thread, whatever their isolation; hooks are not called.
+- Time is a fake clock's: an attempt that is due again after a while follows at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+from random import Random
+from typing import Any, NamedTuple
+
+from detent.clock import StoreClock, instant
+from detent.errors import UsageError
+from detent.manifest.check import Manifest
+from detent.messages.message import Task
+from detent.model import Ask, Call, Cause, Claim, Command, End, Job, Kind, Push
+from detent.node.claim_session import ClaimSession
+from detent.rules.chains import Followers
+from detent.rules.planning import fire_at
+from detent.rules.settling import report, settle
+from detent.runners.call.fire import fire_of
+from detent.runners.call.function import UNKEPT, CannotCall, bind, exit_status, failure_of, find, returned
+from detent.runners.call.spec import SUCCEEDED, keeps_result, outcome_of, previous_success
+from detent.runners.command import command_env
+from detent.schedules.timetable import parse_instant
+from detent.stores.memory.store import MemoryStore
+
+FIRES_MAX = 10_000  # of one rehearsal
+FIRST = "2026-01-01T00:00:00Z"  # where a fake clock begins, unless it is told
+LIFE = "rehearsal.0"
+_NOTHING = Command(words=())
+Moment = str | datetime
+
+
+class FakeClock:
+    """A clock that moves only when it is told to, its wall time apart from its monotonic time."""
+
+    def __init__(self, at: Moment = FIRST) -> None:
+        self._wall, self._monotonic = moment(at).timestamp(), 1000.0
+
+    def now(self) -> datetime:
+        return instant(self._wall)
+
+    def wall(self) -> float:
+        return self._wall
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Time passes."""
+        if seconds < 0:
+            raise UsageError(f"time does not pass backwards: use step({seconds:g}) to set the clock back")
+        self._wall += seconds
+        self._monotonic += seconds
+
+    def step(self, seconds: float) -> None:
+        """Somebody sets the wall clock, forwards or back: no time passes."""
+        self._wall += seconds
+
+    def set(self, at: Moment) -> None:
+        """To that instant: time passes until then or, where it is over, the clock is set back."""
+        seconds = moment(at).timestamp() - self._wall
+        self.advance(seconds) if seconds >= 0 else self.step(seconds)
+
+
+class Fired(NamedTuple):
+    """How a fire ended."""
+
+    job: str
+    due_at: datetime
+    outcome: Kind
+    reason: str
+    cause: Cause
+    attempts: int
+    result: Any = None  # what the function returned, as it is kept
+    error: BaseException | None = None  # what its last attempt raised
+
+
+class Rehearsal:
+    def __init__(self, manifest: Manifest, clock: FakeClock | None = None) -> None:
+        self._manifest, self._clock = manifest, clock or FakeClock()
+        self._followers = Followers(manifest.jobs)
+
+    def fire_due(self, at: Moment, since: Moment | None = None) -> list[Fired]:
+        until = moment(at)
+        after = until - timedelta(seconds=1) if since is None else moment(since)
+        due = sorted(islice(self._due(after, until), FIRES_MAX + 1), key=lambda one: (one[0], one[1].name))
+        if len(due) > FIRES_MAX:
+            raise UsageError(f"more than {FIRES_MAX:,} fires are due in that time: choose less")
+        self._clock.set(due[0][0] if due else until)
+        fired = [one for due_at, job in due for one in self._fire_all(job, due_at)]
+        self._clock.advance(max(0.0, until.timestamp() - self._clock.wall()))
+        return fired
+
+    def _due(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, Job]]:
+        return ((at, job) for job in self._manifest.jobs for at in job.schedule.between(after, until))
+
+    def _fire_all(self, job: Job, due_at: datetime) -> Iterator[Fired]:
+        """It, and the jobs that come after it."""
+        fired = self._fire(job, due_at)
+        yield fired
+        if fired.outcome == "succeeded":
+            for follower in self._followers.of(job.name):
+                yield from self._fire_all(follower, self._clock.now())
+
+    def _fire(self, job: Job, due_at: datetime) -> Fired:
+        """Attempt after attempt, as a node would have it settled."""
+        self._clock.advance(max(0.0, due_at.timestamp() - self._clock.wall()))
+        store = MemoryStore(self._clock.wall, self._clock.monotonic)
+        fire = fire_at(job, due_at)._replace(origin="manual", start_by=None)  # late or not, it is rehearsed
+        store.put([fire])
+        ask = Ask(self._manifest.app, LIFE, number=0, queues=(job.queue,))
+        session = ClaimSession(store, ask, StoreClock(self._clock.monotonic))
+        while True:
+            (claim,) = session.claim().grants.claims
+            if not isinstance(job.work, Call):
+                raise UsageError(f"{job.name} is no function: only those are rehearsed")
+            end, error = attempt(job.work, claim)
+            verdict = settle(end, claim, Random(0))
+            session.finish(report(claim, verdict, end, self._clock.now())._replace(follow=()))
+            if verdict.again_in_s is None:
+                result = json.loads(end.result) if end.result else None
+                name = job.name.partition(".")[2]
+                kind, reason, cause, _ = verdict.outcome
+                return Fired(name, due_at, kind, reason, cause, claim.attempt, result, error)
+            self._clock.advance(verdict.again_in_s)
+
+
+def rehearsed(job: Job, tasks: Mapping[str, Task]) -> Job:
+    """Of a job whose work is a message, what a worker makes of that."""
+    if not isinstance(job.work, Push) or job.work.task not in tasks:
+        return job
+    return job._replace(work=tasks[job.work.task].call._replace(args=job.work.args))
+
+
+def moment(at: Moment) -> datetime:
+    """An instant that was given as text or as an aware datetime."""
+    if isinstance(at, str):
+        return parse_instant(at, "time")
+    if at.tzinfo is None:
+        raise UsageError(f"{at.isoformat()} has no time zone: give one, like UTC")
+    return at
+
+
+def attempt(call: Call, claim: Claim) -> tuple[End, BaseException | None]:
+    """Call it here; how it ended, and what it raised."""
+    try:
+        value = _call(call, claim)
+    except SystemExit as error:
+        status, _ = exit_status(error)
+        return End(outcome_of(status, ""), status), error if status else None
+    except Exception as error:
+        status, reason = failure_of(error)
+        return End(outcome_of(status, reason), status), error
+    text, why_not = returned(value)
+    if why_not and keeps_result(claim):
+        return End(outcome_of(UNKEPT, why_not), UNKEPT), None
+    return End(SUCCEEDED, 0, result=text), None
+
+
+def _call(call: Call, claim: Claim) -> object:
+    try:
+        function = find(call.function)
+    except CannotCall as error:
+        raise UsageError(str(error)) from error
+    variables = command_env({}, claim, _NOTHING)
+    args, named = bind(function, json.loads(call.args), lambda: fire_of(variables, previous_success(claim)))
+    value = function(*args, **named)
+    return _awaited(value) if hasattr(value, "__await__") else value
+
+
+def _awaited(value: Any) -> object:
+    """On a loop of its own; where this thread has one that runs, in another thread."""
+
+    async def main() -> object:
+        return await value
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    return _in_another_thread(lambda: asyncio.run(main()))
+
+
+def _in_another_thread(call: Callable[[], object]) -> object:
+    ended: list[tuple[object, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            ended.append((call(), None))
+        except BaseException as error:
+            ended.append((None, error))
+
+    thread = threading.Thread(target=run, name="detent-rehearsal")
+    thread.start()
+    thread.join()
+    (value, error) = ended[0]
+    if error:
+        raise error
+    return value

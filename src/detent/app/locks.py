@@ -1,0 +1,331 @@
+"""Locks for an app's own critical sections: `with app.lock("name") as held:`, or `async with`.
+
+1. A lock is a fire: put with a key and on a queue of its own, claimed by who put it, in the lane of the
+   lock's name, which is one fire wide.  So whoever waits asks for its own fire until its lane is free.
+2. It is renewed in a thread while it is held.  A holder that dies frees it when its claim expires,
+   `ttl_seconds` later at most.  One that cannot renew it is told so while nobody else can have it yet.
+3. Its fence grows with every claim of the app: whoever is written to can refuse a smaller one.
+4. Who waits renews nothing: its fire is good for a while, and then it puts another.  What the dead left is
+   settled by who comes after them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import os
+import re
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from detent import clock
+from detent.clock import StoreClock
+from detent.errors import DetentError, StoreUnavailable, UsageError
+from detent.model import Ask, Claim, End, Fire, Grants, Outcome, Policy, Query, Verdict
+from detent.node.claim_session import ClaimSession, RenewalThread
+from detent.rules.planning import run_id
+from detent.rules.settling import report
+from detent.rules.trust import CLAIM_MIN_S, trusted_by
+from detent.runners.call.function import failure_of
+from detent.runners.call.spec import SUCCEEDED, outcome_of
+from detent.runners.lifeline import Lifeline
+from detent.stores.base import Store
+from detent.text import quote
+from detent.warden.lives import instance_name
+
+if TYPE_CHECKING:
+    from detent.app.app import Detent
+
+TTL_MAX_S = 86_400.0
+GOOD_S, SPARE_S = 60.0, 5.0  # so long one fire waits; and so long before, another takes its place
+LOOK_S = 0.5  # between two asks, should the store's bell be lost
+RELEASE_S = 5.0  # how long a release is tried while the store is away
+TIDY_EVERY, TIDY_MAX = 100, 50
+ALLOWED = "letters, digits and _ . : -, a letter or digit first, 100 characters at most"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+
+T = TypeVar("T")
+log = logging.getLogger("detent")
+
+
+class LockTimeout(DetentError, TimeoutError):
+    """Somebody else has the lock, for longer than we wait."""
+
+
+class LockLost(DetentError):
+    """The lock could not be kept: another may have it by now."""
+
+
+class Terms(NamedTuple):
+    """How a lock is held and waited for."""
+
+    ttl_s: float
+    timeout_s: float | None
+    on_loss: Callable[[], object] | None
+
+
+class Held(Lifeline):
+    """A lock that this process holds."""
+
+    def __init__(self, name: str, claim: Claim, sent: float, on_loss: Callable[[], object]) -> None:
+        super().__init__(trusted_by(sent, claim.ttl_s))
+        self.name, self.fence = name, claim.fence
+        self._on_loss, self._over = on_loss, threading.Event()
+        threading.Thread(target=self._watch, name=f"detent-lock-{name}", daemon=True).start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Was there a moment at which another process may have had it?"""
+        return self.ended(clock.boottime()) is not None
+
+    def check(self) -> None:
+        """Raise `LockLost` where it is lost: before what must not be done twice."""
+        if self.is_lost:
+            raise LockLost(f"the lock {quote(self.name)} could not be kept: another may have it")
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        """The store says that the claim is no longer ours."""
+        super().stop(why, kill_after_s)
+        self._over.set()
+
+    def end(self) -> None:
+        """Stop watching: the lock is released."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        """Call `on_loss` when trust ends.  This thread does not wait for the store: that may be away."""
+        while not self._over.wait(max(0.0, self.trusted_by - clock.boottime())) and not self.is_lost:
+            pass
+        if self.is_lost:
+            self._on_loss()
+
+
+class Lock:
+    """Made by `Detent.lock`; each is entered once at a time."""
+
+    def __init__(self, app: Detent, name: str, terms: Terms) -> None:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"bad lock {quote(name)}: a lock's name has {ALLOWED}")
+        if not CLAIM_MIN_S <= terms.ttl_s <= TTL_MAX_S:
+            raise UsageError(
+                f"bad ttl_seconds {terms.ttl_s:g} of the lock {quote(name)}: allowed are"
+                f" {CLAIM_MIN_S:g} to {TTL_MAX_S:,.0f}"
+            )
+        self._app, self._name, self._terms = app, name, terms
+        self._entered: _Entered | None = None
+
+    def __enter__(self) -> Held:
+        self._refuse_twice()
+        self._entered = _enter(self._app, self._name, self._terms, _Wish())
+        return self._entered.held
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        entered, self._entered = self._entered, None
+        assert entered is not None
+        entered.leave(error)
+        if error is None:
+            entered.held.check()
+
+    async def __aenter__(self) -> Held:
+        self._refuse_twice()
+        loop, wish = asyncio.get_running_loop(), _Wish(asyncio.get_running_loop())
+        entering = in_thread(loop, partial(_enter, self._app, self._name, self._terms, wish))
+        try:
+            self._entered = await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            wish.given_up.set()
+            entering.add_done_callback(_leave_at_once)
+            raise
+        return self._entered.held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.shield(
+            in_thread(asyncio.get_running_loop(), partial(self.__exit__, kind, error, trace))
+        )
+
+    def _refuse_twice(self) -> None:
+        if self._entered:
+            raise UsageError(
+                f"the lock {quote(self._name)} is entered already: call app.lock() for each `with`"
+            )
+
+
+def in_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> asyncio.Future[T]:
+    """In one of its own: those of an executor are few, and all of them may wait for the same lock."""
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_it: Callable[[], None]) -> None:
+        if not future.done():
+            set_it()
+
+    def run() -> None:
+        try:
+            done = partial(future.set_result, call())
+        except BaseException as error:
+            done = partial(future.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, done)
+
+    threading.Thread(target=run, name="detent-lock", daemon=True).start()
+    return future
+
+
+def _leave_at_once(entering: asyncio.Future[_Entered]) -> None:
+    """Whoever wanted it has gone."""
+    if not entering.cancelled() and entering.exception() is None:
+        threading.Thread(target=entering.result().leave, name="detent-lock", daemon=True).start()
+
+
+class _Wish:
+    """Somebody who waits, on this loop if on any."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop, self.given_up = loop, threading.Event()
+
+    def tell(self, on_loss: Callable[[], object] | None) -> None:
+        if on_loss and self._loop:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_call, on_loss)
+        elif on_loss:
+            _call(on_loss)
+
+
+_TASKS: set[asyncio.Future[object]] = set()  # a loop keeps its tasks only weakly
+
+
+def _call(on_loss: Callable[[], object]) -> None:
+    try:
+        made = on_loss()
+        if inspect.isawaitable(made):
+            task = asyncio.ensure_future(made)
+            _TASKS.add(task)
+            task.add_done_callback(_TASKS.discard)
+    except Exception:
+        log.exception("the on_loss of a lock failed")
+
+
+# One that is entered.
+
+
+class _Entered:
+    def __init__(self, session: ClaimSession, claim: Claim, held: Held) -> None:
+        self._session, self._claim, self.held = session, claim, held
+        self._pid, self._began = os.getpid(), clock.monotonic()
+        self._renewal = RenewalThread(session.store, claim, held)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        if os.getpid() != self._pid:
+            return  # in a fork: it is its parent's
+        self._renewal.close()
+        self.held.end()
+        outcome = outcome_of(*failure_of(error)) if error else SUCCEEDED
+        took_s = clock.monotonic() - self._began
+        told = report(self._claim, Verdict(outcome), End(outcome, took_s=took_s), self._claim.expires_at)
+        try:
+            self._session.finish(told, min(self.held.trusted_by, clock.boottime() + RELEASE_S))
+        except StoreUnavailable as away:
+            name, ttl_s = self.held.name, self._claim.ttl_s
+            log.warning("the lock %s was not released, and is free in %g s: %s", name, ttl_s, away)
+
+
+def _enter(app: Detent, name: str, terms: Terms, wish: _Wish) -> _Entered:
+    """Wait for it."""
+    asker = _asker_of(app)
+    granted = asker.wait(name, terms, wish.given_up)
+    if granted is None:
+        waited = f"it was waited for {terms.timeout_s or 0:g} s"
+        raise LockTimeout(f"the lock {quote(name)} of {app.name} is held by another: {waited}")
+    claim, sent = granted
+    return _Entered(asker.session, claim, Held(name, claim, sent, partial(wish.tell, terms.on_loss)))
+
+
+class _Asker:
+    """This process, as a store knows those who ask."""
+
+    def __init__(self, app: str, store: Store) -> None:
+        self.store, self._app, self._waits = store, app, 0
+        ask = Ask(app, instance_name(socket.gethostname(), "lock"), number=0, hooks=0)
+        self.session = ClaimSession(store, ask, StoreClock())
+
+    def wait(self, name: str, terms: Terms, given_up: threading.Event) -> tuple[Claim, float] | None:
+        """The claim, and when it was asked for; None: nobody wants it any longer."""
+        until = math.inf if terms.timeout_s is None else clock.boottime() + terms.timeout_s
+        fire, good_until = self._put(name, terms.ttl_s)
+        self._waits += 1
+        left_by_others = self._left_by_others(fire) if self._waits % TIDY_EVERY == 1 else ()
+        while True:
+            ask = self.session.ask._replace(queues=(fire.queue, *left_by_others))
+            grants, sent, _ = self.session.claim(ask)
+            own = self._settle(grants, fire)
+            if own and not own.sentence:
+                return own, sent
+            if own or clock.boottime() >= good_until:
+                self.store.cancel(fire.key, "another fire waits in its place")
+                fire, good_until = self._put(name, terms.ttl_s)
+            if own and own.sentence and own.sentence.kind == "missed":
+                continue  # the store's clock was set, and we know it now
+            left_s = until - clock.boottime()
+            if left_s <= 0 or given_up.is_set():
+                self.store.cancel(fire.key, "its caller stopped waiting")
+                return None
+            left_by_others = left_by_others or self._left_by_others(fire)
+            self.store.wait(self._app, min(left_s, LOOK_S))
+
+    def _put(self, name: str, ttl_s: float) -> tuple[Fire, float]:
+        """A fire of our own, and until when it may wait."""
+        if self.session.clock.age_s > GOOD_S:
+            self.session.clock.learn(self.store.look(self._app).now)
+        good_until = clock.boottime() + GOOD_S - SPARE_S
+        now, token = self.session.clock.now(), secrets.token_hex(8)
+        job = f"{self._app}.lock-{name}"
+        key = f"{job}#{token}"
+        fire = Fire(
+            key=key,
+            job=job,
+            due_at=now,
+            run_id=run_id(now, key),
+            queue=f"lock/{token}",
+            lane=job,
+            start_by=now + timedelta(seconds=GOOD_S),
+            policy=Policy(concurrency="Queue", claim_s=ttl_s),
+            origin="push",
+        )
+        self.store.put([fire])
+        return fire, good_until
+
+    def _settle(self, grants: Grants, fire: Fire) -> Claim | None:
+        """Ours; what may not run is settled as its sentence says."""
+        for claim in grants.claims:
+            if claim.sentence:
+                verdict, end = Verdict(claim.sentence), End(claim.sentence)
+                self.store.finish([report(claim, verdict, end, grants.now)])
+        return next((claim for claim in grants.claims if claim.fire.key == fire.key), None)
+
+    def _left_by_others(self, fire: Fire) -> tuple[str, ...]:
+        """Queues of fires that can only be settled: claims, which are expired or not granted, and those whose
+        waiting is over."""
+        claimed = self.store.find(Query(job=fire.job, state="claimed", limit=TIDY_MAX))
+        pending = self.store.find(Query(job=fire.job, state="pending", limit=TIDY_MAX))
+        late = [row for row in pending if row.fire.start_by and row.fire.start_by < fire.due_at]
+        return tuple(row.fire.queue for row in (*claimed, *late) if row.fire.key != fire.key)
+
+
+_ASKERS: dict[tuple[int, str, int], _Asker] = {}
+
+
+def _asker_of(app: Detent) -> _Asker:
+    key = (os.getpid(), app.name, id(store := app.open_store()))
+    return _ASKERS.setdefault(key, _Asker(app.name, store))

@@ -1,0 +1,40 @@
+"""A circuit breaker by its name: what the store knows of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from detent.model import Policy
+from detent.rules.breakers import Circuit, circuit_of, state_of
+from detent.stores.base import BREAKER
+
+if TYPE_CHECKING:
+    from detent.app.app import Detent
+
+
+class Breaker:
+    """Made by `Detent.breaker`."""
+
+    def __init__(self, app: Detent, name: str) -> None:
+        self._app, self.name = app, name
+
+    def state(self) -> Literal["closed", "open", "half-open"]:
+        """Open: what goes through it is put off; half-open: one message may probe."""
+        return state_of(self._circuit(), self._cooldown_s(), self._app.post.now().timestamp())
+
+    def errors(self) -> int:
+        """Backend errors in a row."""
+        return self._circuit().errors
+
+    def reset(self) -> None:
+        """Close it, and forget the errors."""
+        self._app.open_store().note(self._app.name, BREAKER + self.name, "")
+
+    def _circuit(self) -> Circuit:
+        notes = self._app.open_store().notes(self._app.name, BREAKER + self.name)
+        return circuit_of(next((note.text for note in notes if note.name == BREAKER + self.name), ""))
+
+    def _cooldown_s(self) -> float:
+        """The tasks that go through it say so; where they differ, the longest."""
+        policies = [task.policy for task in self._app.tasks().values() if task.policy.breaker == self.name]
+        return max((policy.breaker_cooldown_s for policy in policies), default=Policy().breaker_cooldown_s)

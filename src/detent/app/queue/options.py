@@ -1,0 +1,290 @@
+"""What can be said of a task, and of one push of it: the words, what is allowed, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from detent.app.declarations import Spot
+from detent.errors import UsageError
+from detent.manifest.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
+from detent.manifest.problems import Findings
+from detent.manifest.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, Text, Whole, Word
+from detent.messages.message import WITH_RESULT, Task, Wish, check_links, task_policy
+from detent.model import Call, Isolation, OnLost, Policy, Retries
+from detent.rules.rates import LEVELS
+from detent.rules.trust import CLAIM_MIN_S
+from detent.text import listed, quote, show
+
+Priority = Literal["high", "normal", "low"]
+RETRIES_MAX = 1000
+UNIQUE_S = Wish().unique_s
+
+
+class TaskOptions(TypedDict, total=False):
+    """What can be said of a task."""
+
+    name: str  # by default the function's, with hyphens
+    queue: str
+    also_from: Sequence[str]  # further queues that it may be pushed to
+    max_retries: int  # runs are one more
+    backoff: float | tuple[float, float]  # seconds between runs: always the same, or doubled up to the second
+    jitter: float  # by this fraction the wait is shorter or longer, at random
+    timeout_seconds: float
+    claim_seconds: float
+    on_lost: OnLost  # a worker that died: as max_retries says, or one more run even where failures have none
+    expires_seconds: float  # not begun so long after it was due, a message is given up
+    single: str | bool  # messages of one name never run at once; True: by the task's own
+    on_contention: Literal["requeue", "fail"]
+    breaker: str
+    breaker_threshold: int
+    breaker_cooldown_seconds: float
+    keep_result: bool
+    result_ttl: float  # seconds for which a kept result outlives node.keep_fires
+    isolation: Isolation
+
+
+class PushOptions(TypedDict, total=False):
+    """What can be said of one push."""
+
+    delay: float
+    at: datetime
+    priority: Priority
+    unique: str | int
+    unique_for: float
+    expires: float
+    rate_key: str
+    queue: str
+    then: Message | Sequence[Message]
+    catch: Message | Sequence[Message]
+    finally_: Message | Sequence[Message]
+    connection: Any
+
+
+class Message(NamedTuple):
+    """A message to be, for the links of another: `then=audit.message(7)`."""
+
+    app: str
+    link: Mapping[str, Any]
+
+
+class Pushed(NamedTuple):
+    """What one push is to be like."""
+
+    wish: Wish = Wish()
+    at: datetime | None = None
+    connection: Any = None  # the user's own, of PostgreSQL
+
+
+# The words.
+
+
+class _Backoff(NamedTuple):
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        pair = (value, value) if isinstance(value, int | float) else value
+        if isinstance(pair, tuple | list) and len(pair) == 2:
+            low, high = (Number(0, DAY_S).check(one, path, findings) for one in pair)
+            if BAD in (low, high) or low <= high:
+                return (low, high)
+            findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
+            return BAD
+        told = show(tuple(value)) if isinstance(value, list) else show(value)
+        findings.problem(path, f"{told} is not a number of seconds, nor a pair (least, most) of them")
+        return BAD
+
+
+class _Single(NamedTuple):
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        return value if isinstance(value, bool) else _label("a name").check(value, path, findings)
+
+
+class _Instant(NamedTuple):
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        if isinstance(value, datetime) and value.tzinfo:
+            return value
+        kind = "has no time zone" if isinstance(value, datetime) else f"is of type {type(value).__name__}"
+        findings.problem(path, f"it {kind}: give an aware datetime, like datetime.now(UTC)")
+        return BAD
+
+
+class _Unique(NamedTuple):
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        text = str(value) if type(value) is int else value
+        return _label("a text or a whole number").check(text, path, findings)
+
+
+class _Messages(NamedTuple):
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        those = [value] if isinstance(value, Message) else value
+        if isinstance(those, tuple | list) and all(isinstance(one, Message) for one in those):
+            return tuple(those)
+        findings.problem(path, f"{show(value)} is not what `task.message(…)` makes, nor a list of such")
+        return BAD
+
+
+class _Connection(NamedTuple):
+    def check(self, value: Any, path: str, findings: Findings) -> Any:
+        if value is not None:
+            return value
+        findings.problem(
+            path,
+            "it is None, and the message would not be part of your transaction: give a connection, or leave "
+            "the option out",
+        )
+        return BAD
+
+
+def _label(allowed: str) -> Shape:
+    rule = "without blanks, ~ and control characters, 200 long at most"
+    return Text(high=200, low=1, pattern=r"[^\s~\x00-\x1f\x7f]+", allowed=f"{allowed} {rule}", expands=False)
+
+
+_SECONDS = Number(0, YEAR_S)
+_QUEUES = ListOf(name_shape(), low=0, high=100, noun="queue")
+_TASK: dict[str, Shape] = {
+    "name": name_shape(),
+    "queue": name_shape(),
+    "also_from": _QUEUES,
+    "max_retries": Whole(0, RETRIES_MAX),
+    "backoff": _Backoff(),
+    "jitter": Number(0, 1),
+    "timeout_seconds": Number(0, 7 * DAY_S),
+    "claim_seconds": Number(CLAIM_MIN_S, DAY_S),
+    "on_lost": Word(("skip", "rerun")),
+    "expires_seconds": _SECONDS,
+    "single": _Single(),
+    "on_contention": Word(("requeue", "fail")),
+    "breaker": _label("a name"),
+    "breaker_threshold": Whole(1, 1_000_000),
+    "breaker_cooldown_seconds": Number(0.001, YEAR_S),
+    "keep_result": Flag(),
+    "result_ttl": _SECONDS,
+    "isolation": Word(("process", "thread", "loop")),
+}
+_PUSH: dict[str, Shape] = {
+    "delay": _SECONDS,
+    "at": _Instant(),
+    "priority": Word(LEVELS),
+    "unique": _Unique(),
+    "unique_for": Number(0.001, YEAR_S),
+    "expires": Number(0.001, YEAR_S),
+    "rate_key": _label("a text"),
+    "queue": name_shape(),
+    "then": _Messages(),
+    "catch": _Messages(),
+    "finally_": _Messages(),
+    "connection": _Connection(),
+}
+TASK = Record(Field(name, shape) for name, shape in _TASK.items())
+RUNS = Record(Field(name, _TASK[name]) for name in ("max_retries", "timeout_seconds"))
+PUSH = Record(Field(name, shape) for name, shape in _PUSH.items())
+
+
+def checked(record: Record, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options, clean; or all that is wrong with them, each with where it was said."""
+    findings = Findings({}, None)
+    lists = {name: [*value] if type(value) is tuple else value for name, value in options.items()}
+    clean: dict[str, Any] = record.check(lists, "", findings)
+    try:
+        findings.raise_problems()
+    except UsageError as error:
+        problems = getattr(error, "problems", ())
+        told = [
+            f"{where}: {one.path}: {one.message.replace('unknown field', 'unknown option')}"
+            for one in problems
+        ]
+        raise UsageError("\n".join(told)) from None
+    return clean
+
+
+# What is made of them.
+
+
+def task_of(name: str, path: str, options: Mapping[str, Any], spot: Spot) -> Task:
+    """The task; `path` is where its function is found."""
+    single = options.get("single", "")
+    if not single and "on_contention" in options:
+        raise UsageError(
+            f"{spot}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
+        )
+    if "result_ttl" in options and not options.get("keep_result"):
+        raise UsageError(
+            f"{spot}: task {quote(name)}: result_ttl says for how long a result is kept: add keep_result=True"
+        )
+    return Task(
+        name=name,
+        call=Call(function=path, isolation=options.get("isolation", "process")),
+        queue=options.get("queue", "default"),
+        queues=frozenset(options.get("also_from", ())),
+        policy=_policy_of(options, bool(single)),
+        lane=name if single is True else single or "",
+        expires_s=options.get("expires_seconds", 0.0),
+    )
+
+
+def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
+    least, most = options.get("backoff", BACKOFF_S)
+    said = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
+    return task_policy(
+        options.get("max_retries", 0),
+        Retries(min_s=least, max_s=most, jitter=options.get("jitter", 0.0)),
+        options.get("on_contention", "requeue") if is_single else "",
+        timeout_s=options.get("timeout_seconds", 0.0),
+        claim_s=options.get("claim_seconds", Policy().claim_s),
+        breaker=options.get("breaker", ""),
+        breaker_threshold=options.get("breaker_threshold", Policy().breaker_threshold),
+        breaker_cooldown_s=options.get("breaker_cooldown_seconds", Policy().breaker_cooldown_s),
+        drop_result=not options.get("keep_result", False),
+        result_s=options.get("result_ttl", Policy().result_s),
+        **said,
+    )
+
+
+def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> Pushed:
+    """What a push with these options is like."""
+    given = checked(PUSH, options, where)
+    if "delay" in given and "at" in given:
+        raise UsageError(f"{where}: delay and at are both given: leave one out")
+    if "unique_for" in given and "unique" not in given:
+        raise UsageError(f"{where}: unique_for says for how long unique= counts, which is not given")
+    queue = given.get("queue", "")
+    if queue and queue not in (task.queue, *task.queues):
+        allowed = listed(sorted({task.queue, *task.queues}))
+        raise UsageError(
+            f"{where}: queue: {quote(queue)} is not {allowed}; what else it may come from, also_from= says"
+        )
+    wish = Wish(
+        queue=queue,
+        priority=given.get("priority", "normal"),
+        delay_s=given.get("delay", 0.0),
+        unique=given.get("unique", ""),
+        unique_s=given.get("unique_for", UNIQUE_S),
+        expires_s=given.get("expires", 0.0),
+        rate_key=given.get("rate_key", ""),
+        links=_links_of(app, task, given, where),
+    )
+    return Pushed(wish, given.get("at"), given.get("connection"))
+
+
+def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    links: dict[str, Any] = {}
+    for word in ("then", "catch", "finally_"):
+        messages = given.get(word, ())
+        for one in messages:
+            if one.app != app:
+                raise UsageError(
+                    f"{where}: {word}: a task of {quote(one.app)} cannot follow one of {quote(app)}"
+                )
+            if WITH_RESULT in one.link and task.policy.drop_result:
+                raise UsageError(
+                    f"{where}: {word}: the result that is to be passed on is not kept: declare the task with "
+                    "keep_result=True"
+                )
+        if messages:
+            links[word.rstrip("_")] = [dict(one.link) for one in messages]
+    try:
+        check_links(links)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    return links

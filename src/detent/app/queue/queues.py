@@ -1,0 +1,283 @@
+"""A queue by its name: its rate, what is on it, its dead letters, and its messages for those who drive it by
+hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+from detent import clock
+from detent.app.queue import rates
+from detent.app.queue.ad_hoc import Runs, Sent, push_generic
+from detent.app.queue.arguments import caller
+from detent.app.queue.deliveries import Delivery
+from detent.app.queue.handles import Handle, State, state_of
+from detent.app.queue.options import checked
+from detent.errors import UsageError
+from detent.manifest.fields import DAY_S, name_shape
+from detent.manifest.shapes import Field, Number, Record, Whole
+from detent.messages.ad_hoc import CALL, COMMAND, REQUEST
+from detent.messages.envelope import Letter, Refusal, open_envelope
+from detent.messages.message import Stamp, Wish, message, rules_of
+from detent.messages.strict_json import decode
+from detent.model import DEAD, Cause, Fire, Query, Rate, Row, Size, Usage
+from detent.rules.rates import base_of, charged_as, level_of, rate_of, rate_text, with_levels
+from detent.rules.trust import CLAIM_MIN_S
+from detent.stores.base import RATE, find_all
+from detent.text import quote
+
+if TYPE_CHECKING:
+    from detent.app.app import Detent
+
+PAGE = 1_000
+CLAIM_MAX = 10_000
+TTL_S = 30.0
+LOOK_S = 1.0  # between two asks, should the store's bell be lost
+_CLAIM = Record((
+    Field("n", Whole(1, CLAIM_MAX)),
+    Field("ttl_seconds", Number(CLAIM_MIN_S, DAY_S)),
+    Field("wait_seconds", Number(0, DAY_S)),
+))  # fmt: skip
+_NAME = Record((Field("queue", name_shape()),))
+
+
+class Queued(NamedTuple):
+    """A message on a queue."""
+
+    key: str
+    task: str
+    args: Any  # None: it cannot be read
+    state: State
+    reason: str  # why it ended so, or its last attempt
+    cause: Cause | None
+    attempts: int
+    priority: str
+    run_at: datetime | None
+    over_at: datetime | None
+
+
+class Queue:
+    """Made by `Detent.queue`."""
+
+    def __init__(self, app: Detent, name: str) -> None:
+        checked(_NAME, {"queue": name}, caller().removesuffix(": "))
+        self._app, self.name = app, name
+        self._levels = with_levels([name])
+        self._said: dict[str, Any] = {}  # of the newest claim by hand: most say the same again
+
+    # Work that a message describes itself, where `Detent.allow` allows it.
+
+    def push_command(self, words: str | Sequence[str], **runs: Unpack[Runs]) -> Handle[Any]:
+        """A text for the shell, or a list of words without one."""
+        work = {"command": words} if isinstance(words, str) else {"words": [*words]}
+        return push_generic(self._app, self.name, COMMAND, work, runs)
+
+    def push_call(self, function: str, *args: Any, **runs: Unpack[Runs]) -> Handle[Any]:
+        """A function, as package.module:function."""
+        return push_generic(self._app, self.name, CALL, {"function": function, "args": [*args]}, runs)
+
+    def push_request(self, url: str, method: str = "POST", **sent: Unpack[Sent]) -> Handle[Any]:
+        """An HTTP request, not signed."""
+        work = {
+            "url": url,
+            "method": method,
+            "body": sent.pop("body", ""),
+            "headers": sent.pop("headers", {}),
+        }
+        return push_generic(self._app, self.name, REQUEST, work, sent)
+
+    # Its rate.
+
+    def limit(self, most: int, *, per: float = 60.0, smooth: bool = False, by_key: bool = False) -> None:
+        """In any window of `per` seconds no more attempts begin than `most`; `smooth`: evenly spaced;
+        `by_key`: for each `rate_key` by itself.  It holds until `unlimit`, for all who serve the queue."""
+        rate = rates.rate_of(self.name, most=most, per=per, smooth=smooth, by_key=by_key)
+        self._note(rate_text(rate))
+
+    def unlimit(self) -> None:
+        self._note("")
+
+    def rate(self) -> Rate | None:
+        """None: it has no limit."""
+        notes = self._app.open_store().notes(self._app.name, RATE + self.name)
+        return next((rate_of(note.text) for note in notes if note.name == RATE + self.name), None)
+
+    def usage(self, key: str = "") -> Usage:
+        """How far its rate is used up; where that is by key, of this one."""
+        rate = self.rate()
+        if rate is None:
+            return Usage(0, 0.0)
+        return self._app.open_store().charge(self._app.name, charged_as(self.name, rate, key), rate, 0)
+
+    def reset(self, key: str = "") -> None:
+        """Forget what was counted."""
+        rate = self.rate()
+        name = charged_as(self.name, rate, key) if rate else self.name
+        self._app.open_store().reset(self._app.name, name)
+
+    def _note(self, text: str) -> None:
+        self._app.open_store().note(self._app.name, RATE + self.name, text)
+
+    # What is on it.
+
+    def size(self) -> Size:
+        """Its messages, counted."""
+        found = self._app.open_store().count(self._app.name, self._levels).values()
+        return Size(*map(sum, zip(*found, strict=True))) if found else Size()
+
+    def peek(self, n: int = 10) -> list[Queued]:
+        """The next messages, in the order in which they will be granted; none is claimed."""
+        rows = [row for level in self._levels for row in self._find(n, queues=(level,), upcoming=True)]
+        now = self._app.post.asked_now().timestamp()
+        places = {name: place for place, name in enumerate(self._levels)}
+
+        def turn(row: Row) -> tuple[float, int, float, str]:
+            run_at = row.run_at.timestamp() if row.run_at else 0.0
+            return run_at if run_at > now else 0.0, places[row.fire.queue], run_at, row.fire.key
+
+        return self._listed(sorted(rows, key=turn)[:n])
+
+    def dead(self, limit: int = 50) -> list[Queued]:
+        """Messages that are over and failed, the newest first, each with its last error."""
+        return self._listed(self._find(limit, state="over", kinds=DEAD))
+
+    def purge(self, *, dead: bool = False, pending: bool = False) -> int:
+        """Forget its dead letters; cancel what waits.  Says how many."""
+        if not dead and not pending:
+            raise UsageError(f"{caller()}say what of {quote(self.name)} to purge: dead=True, pending=True")
+        store, gone = self._app.open_store(), 0
+        for rows in self._pages(state="pending") if pending else ():
+            gone += sum(store.cancel(row.fire.key, "purged") for row in rows)
+        for rows in self._pages(state="over", kinds=DEAD) if dead else ():
+            gone += store.forget([row.fire.key for row in rows])
+        return gone
+
+    def _pages(self, **query: Any) -> Iterator[list[Row]]:
+        """Until what is found is gone, or does not go."""
+        before: list[Row] = []
+        while (rows := self._find(PAGE, **query)) and rows != before:
+            yield rows
+            before = rows
+
+    def _find(self, limit: int, **query: Any) -> list[Row]:
+        asked = Query(self._app.name, origins=("push",), queues=self._levels, limit=limit)._replace(**query)
+        return find_all(self._app.open_store(), asked)
+
+    def _listed(self, rows: Sequence[Row]) -> list[Queued]:
+        now = self._app.post.asked_now()
+        return [_queued(row, now) for row in rows]
+
+    # Again.
+
+    def retry(self, *keys: str) -> list[Handle[Any]]:
+        """Dead letters once more, as new messages of what their tasks are now.  Called again for a key, it
+        makes no second one."""
+        store = self._app.open_store()
+        olds = [old for key in keys if (old := self._dead_row(key))]
+        fires = [self._again(old.fire) for old in olds]
+        fresh = store.put(fires)
+        renamed = [old.fire.key for old, new in zip(olds, fires, strict=True) if old.fire.key != new.key]
+        store.forget(renamed)
+        tasks = self._app.tasks()
+        keeps = [not tasks[fire.job.partition(".")[2]].policy.drop_result for fire in fires]
+        made = zip(fires, fresh, keeps, strict=True)
+        return [Handle(self._app, fire.key, is_new, keep) for fire, is_new, keep in made]
+
+    def _dead_row(self, key: str) -> Row | None:
+        """None: it was retried before, and is forgotten."""
+        rows = self._app.open_store().find(Query(key=key, limit=1))
+        if not rows:
+            if self._app.open_store().find(Query(key=_next_key(key), limit=1)):
+                return None
+            raise UsageError(f"there is no message {quote(key)}; `dead` lists those that can be retried")
+        row, fire = rows[0], rows[0].fire
+        if fire.origin != "push" or base_of(fire.queue) != self.name:
+            raise UsageError(f"{quote(key)} is no message of the queue {quote(self.name)}")
+        if row.state != "over" or row.outcome is None or row.outcome.kind not in DEAD:
+            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.post.asked_now())}")
+        return row
+
+    def _again(self, fire: Fire) -> Fire:
+        """What is altered or forged must not come to a new seal by this."""
+        tasks, secrets = self._app.tasks(), self._app.post.secrets()
+        letter = open_envelope(fire, rules_of(tasks, secrets))
+        if isinstance(letter, Refusal):
+            raise UsageError(f"{quote(fire.key)} cannot be retried: {letter.fault}: {letter.detail}")
+        token = _next_key(fire.key).partition("#")[2]
+        unique = fire.key.partition("#")[2] if fire.policy.unique_s else ""
+        stamp = Stamp(self._app.name, self._app.post.now(), token, letter.depth)
+        return message(tasks[letter.task], letter.args, _wish_of(fire, letter, unique), stamp, secrets)
+
+    # By hand.
+
+    def claim(
+        self,
+        n: int = 1,
+        *,
+        ttl_seconds: float = TTL_S,
+        wait_seconds: float = 0.0,
+        done: Sequence[Delivery] = (),
+    ) -> list[Delivery]:
+        """At most `n` messages that are due, each ours for `ttl_seconds` unless it is renewed.  Waits for a
+        first one for `wait_seconds`.  Those that are `done` are acknowledged in the same call of the store;
+        one that another has by then `is_lost`."""
+        said = {"n": n, "ttl_seconds": ttl_seconds, "wait_seconds": wait_seconds}
+        if said != self._said:
+            self._said = checked(_CLAIM, said, caller().removesuffix(": "))
+        store, until = self._app.open_store(), clock.monotonic() + wait_seconds
+        if not isinstance(done, (list, tuple)) or any(not isinstance(one, Delivery) for one in done):
+            raise UsageError(f"{caller()}bad done {done!r:.80}: allowed is a list of what `claim` gave")
+        reports = [delivery.done_report() for delivery in done]
+        while True:
+            taken = self._app.claims.take(self._levels, n, ttl_seconds, reports)
+            for delivery, stands in zip(done, taken.verdicts, strict=False):
+                delivery.answered("acked", stands)
+            reports = []
+            left_s = until - clock.monotonic()
+            if taken.granted or left_s <= 0:
+                return [Delivery(self._app.claims, store, granted) for granted in taken.granted]
+            store.wait(self._app.name, max(0.001, min(left_s, taken.next_in_s, LOOK_S)))
+
+
+def _next_key(key: str) -> str:
+    """That of the message that comes in its place: always the same."""
+    base, _, count = key.rpartition("~")
+    return f"{base}~{int(count) + 1}" if base and count.isdigit() else f"{key}~1"
+
+
+def _wish_of(fire: Fire, letter: Letter, unique: str) -> Wish:
+    return Wish(
+        queue=base_of(fire.queue),
+        priority=level_of(fire.queue),
+        unique=unique,
+        unique_s=fire.policy.unique_s,
+        expires_s=(fire.start_by - fire.due_at) / timedelta(seconds=1) if fire.start_by else 0.0,
+        rate_key=fire.policy.rate_key,
+        links=letter.links,
+    )
+
+
+def _queued(row: Row, now: datetime) -> Queued:
+    task, args = _asked(row.fire)
+    return Queued(
+        key=row.fire.key,
+        task=task,
+        args=args,
+        state=state_of(row, now),
+        reason=row.outcome.reason if row.outcome else "",
+        cause=row.outcome.cause if row.outcome else None,
+        attempts=row.attempt,
+        priority=level_of(row.fire.queue),
+        run_at=row.run_at,
+        over_at=row.over_at,
+    )
+
+
+def _asked(fire: Fire) -> tuple[str, Any]:
+    """As it says of itself: it may be forged."""
+    try:
+        said = decode(fire.payload)
+        return str(said["task"]), said["args"]
+    except (ValueError, TypeError, KeyError):
+        return fire.job.partition(".")[2], None

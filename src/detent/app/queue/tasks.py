@@ -1,0 +1,158 @@
+"""A task: a function that messages can ask for, and what can be done with it besides calling it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from weakref import WeakValueDictionary
+
+from detent.app import nested
+from detent.app.declarations import Spot, check_function, check_isolation, name_of, path_of
+from detent.app.queue.arguments import Parameters, caller
+from detent.app.queue.options import TASK, Message, Pushed, PushOptions, checked, pushed_of, task_of
+from detent.errors import UsageError
+from detent.messages.envelope import PAYLOAD_MAX
+from detent.messages.message import WITH_RESULT, Task, link
+from detent.runners.call.function import RESULT_MAX
+from detent.text import quote
+
+if TYPE_CHECKING:
+    from detent.app.app import Detent
+    from detent.app.queue.handles import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")  # what a call of the function gives
+T = TypeVar("T")  # what the task returns: of an async function, what it gives once it was awaited
+Item = Sequence[Any] | Mapping[str, Any]
+
+
+class Push(Generic[P, T]):
+    """Pushes messages of one task, all in the same way."""
+
+    def __init__(self, owner: TaskFunction[P, Any, T], pushed: Pushed) -> None:
+        self._owner, self._pushed = owner, pushed
+
+    def push(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Put a message with these arguments on the queue."""
+        return self._send([self._owner.parameters.text(args, kwargs)])[0]
+
+    def push_many(self, items: Iterable[Item]) -> list[Handle[T]]:
+        """A message for each item, a tuple of positions or a mapping of names, in one call of the store."""
+        return self._send([*map(self._owner.parameters.item_text, items)])
+
+    async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """As `push`, for async code."""
+        return (await self._asend([self._owner.parameters.text(args, kwargs)]))[0]
+
+    async def apush_many(self, items: Iterable[Item]) -> list[Handle[T]]:
+        """As `push_many`, for async code."""
+        return await self._asend([*map(self._owner.parameters.item_text, items)])
+
+    def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
+        """One to be put when another is over: `then=audit.message(7)`."""
+        return self._linked(self._owner.parameters.text(args, kwargs))
+
+    def message_with_result(self, *more: Any) -> Message:
+        """The same, and its first argument is what the other returned; `more` are those after it."""
+        text, task = self._owner.parameters.text((None, *more), {}, later=1), self._owner.task
+        if len(text) > PAYLOAD_MAX - 2 * RESULT_MAX:
+            raise UsageError(
+                f"{caller()}task {quote(task.name)}: its arguments leave no room for the result of another: "
+                "keep large data elsewhere and send its name"
+            )
+        made = self._linked(text)
+        return made._replace(link={**made.link, WITH_RESULT: True})
+
+    def _linked(self, text: str) -> Message:
+        pushed, task = self._pushed, self._owner.task
+        for word, is_said in (
+            ("delay", pushed.wish.delay_s),
+            ("at", pushed.at),
+            ("connection", pushed.connection is not None),
+        ):
+            if is_said:
+                raise UsageError(
+                    f"{caller()}task {quote(task.name)}: {word} is not for what follows from another"
+                )
+        return Message(self._owner.app.name, link(task.name, text, pushed.wish))
+
+    def _send(self, texts: list[str]) -> list[Handle[T]]:
+        return self._owner.app.post.push(self._owner.task, texts, self._pushed)
+
+    async def _asend(self, texts: list[str]) -> list[Handle[T]]:
+        return await self._owner.app.post.apush(self._owner.task, texts, self._pushed)
+
+
+class TaskFunction(Push[P, T], Generic[P, R, T]):
+    """What `@app.task` makes of a function: called, it is the function."""
+
+    def __init__(self, app: Detent, function: Callable[P, R], task: Task, spot: Spot) -> None:
+        functools.update_wrapper(self, function)
+        super().__init__(self, Pushed())
+        self.app, self.task, self.spot = app, task, spot
+        self.task_function = function
+        self.asks_for_process = False  # by `isolation="process"`, and not by default
+
+    @functools.cached_property
+    def parameters(self) -> Parameters:
+        return Parameters(self.task.name, self.task_function)
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.task_function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.app.name}.{self.task.name} at {self.spot}>"
+
+    def __reduce__(self) -> str:
+        """As a function is, by its name: for who pickles what names it."""
+        return str(self.task_function.__qualname__)
+
+    def options(self, **options: Unpack[PushOptions]) -> Push[P, T]:
+        """How the messages are to be pushed: later, sooner than others, once only, followed by others."""
+        where = f"{caller()}task {quote(self.task.name)}"
+        return Push(self, pushed_of(self.app.name, self.task, options, where))
+
+
+class Declare(Protocol):
+    """A decorator that makes tasks."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> TaskFunction[P, Coroutine[Any, Any, T], T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> TaskFunction[P, T, T]: ...
+
+
+def declare_task(
+    app: Detent, function: Callable[P, R], options: Mapping[str, Any], spot: Spot
+) -> TaskFunction[P, R, Any]:
+    """The task that a decorator makes of a function."""
+    if not callable(function):
+        raise UsageError(f"{spot}: @app.task is for functions, and {function!r} is none")
+    name = options.get("name") or name_of(function, spot, "task")
+    given = checked(TASK, {**options, "name": name}, f"{spot}: task {quote(str(name))}")
+    check_function(function, name, spot)
+    path = path_of(function)
+    if not path:
+        path = nested.keep(app.name, f"task-{name}", function)
+        given.setdefault("isolation", "thread")
+    check_isolation(function, (name, path, given.get("isolation", "process")), spot)
+    task = task_of(name, path, given, spot)
+    call = task.call._replace(is_async=inspect.iscoroutinefunction(function))
+    made: TaskFunction[P, R, Any] = TaskFunction(app, function, task._replace(call=call), spot)
+    made.asks_for_process = options.get("isolation") == "process"
+    declared[id(function)] = made
+    return made
+
+
+declared = WeakValueDictionary[
+    int, TaskFunction[..., Any, Any]
+]()  # by their functions, as a worker finds those

@@ -1,0 +1,74 @@
+"""`detent fire`: a fire of a job now, by hand.
+
+It is recorded only if a node is alive to run it.  With `--wait`, its output is ours, and so is its exit
+code: that of a command, 128 + n for one that a signal ended, and 1 where there is none to pass on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+
+from detent import clock
+from detent.cli.context import Context, add_context, open_manifest_context
+from detent.cli.follow import Watch
+from detent.cli.json_records import fire_record
+from detent.cli.look.heartbeats import living
+from detent.cli.lookup import fetch, find_job, job_of
+from detent.cli.tables import say, write_json
+from detent.errors import UsageError
+from detent.model import Call, Command, Job, Row
+from detent.rules.planning import manual_fire
+from detent.stores.base import Store
+from detent.text import quote
+
+EXAMPLE = "detent fire backup --wait"
+TOKEN_BYTES = 4
+EXIT_MAX = 255
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="a job of the manifest: job, or app.job")
+    parser.add_argument("--wait", action="store_true", help="print its output, and exit with its exit code")
+    add_context(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    manifest, context = open_manifest_context(given)
+    job = job_of(manifest, find_job(manifest, given.job))
+    store, for_program = _served(context, job), given.output == "json"
+    fire = manual_fire(job, clock.now().replace(microsecond=0), secrets.token_hex(TOKEN_BYTES))
+    store.put([fire])
+    if not for_program:
+        say(fire.key) if given.wait else print(fire.key)
+    row = fetch(store, fire.key)
+    if given.wait:
+        row = Watch(store, quiet=for_program).follow(row)
+    if for_program:
+        write_json(fire_record(row, with_output=given.wait))
+    return exit_code(row, job) if given.wait else 0
+
+
+def _served(context: Context, job: Job) -> Store:
+    """The store, where a node is alive that would run the job."""
+    nodes = living(context.store, context.app) if context.store else []
+    if not context.store or not nodes:
+        raise UsageError(
+            f"no node of {context.app} is alive, so {job.name} was not fired: start `detent run`"
+        )
+    if not any(job.queue in node.queues for node in nodes):
+        queue = f"`detent run --queues {job.queue}`"
+        raise UsageError(
+            f"no living node serves the queue {quote(job.queue)}, so {job.name} was not fired: start {queue}"
+        )
+    return context.store
+
+
+def exit_code(row: Row, job: Job) -> int:
+    """How a program that did the fire's work itself would have ended."""
+    if row.outcome and row.outcome.kind == "succeeded":
+        return 0
+    status = row.attempts[-1].status if row.attempts and isinstance(job.work, Command | Call) else None
+    if status and status < 0:
+        return 128 - status
+    return status if status and status <= EXIT_MAX else 1

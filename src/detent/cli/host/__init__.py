@@ -1,0 +1,1 @@
+"""Verbs for host schedulers."""

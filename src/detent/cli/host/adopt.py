@@ -1,0 +1,114 @@
+"""`detent adopt`: take over entries of a host that do already what jobs of the manifest do.
+
+- An entry is taken over if it triggers the job, or if its command is the job's to the letter; the foreign
+  one goes (a backup is kept), and ours takes its place.
+- One that fires at other times, as another user or under restrictions has diverged, and so has what bears a
+  name that we need and says something else: nothing is changed, unless forced.
+- One that would get root's rights because nobody named a user is never taken over.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from detent.cli.host.apply import tell_done
+from detent.cli.host.host_state import (
+    Standing,
+    add_host,
+    change_record,
+    read_standings,
+    record_done,
+    shown,
+    shown_text,
+)
+from detent.cli.tables import say, write_json
+from detent.hosts.adoption import Match, match
+from detent.hosts.reconcile import Change, pending
+from detent.text import listed
+
+EXAMPLE = "detent adopt -f detent.yaml --host crontab --cron-file system.crontab --spec-dir specs --force"
+DIVERGED, NOTHING_FOUND = 6, 7
+BRING_INTO_LINE = "bring the manifest into line, or take over what differs with --force"
+NOT_THE_SAME = "it bears the name that ours needs, and says something else"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add_host(parser)
+    parser.add_argument(
+        "--force", action="store_true", help="also replace entries that differ from the manifest"
+    )
+
+
+def main(given: argparse.Namespace) -> int:
+    told: list[dict[str, Any]] = []
+    codes, refusals = list[int](), list[str]()
+    for standing in read_standings(given):
+        matches = match(standing.specs, standing.host.strangers(), standing.host.identity)
+        in_the_way = [change for change in standing.changes if change.state == "foreign"]
+        code = _judge(matches, in_the_way, given.force)
+        changes = [] if code else _take_over(given, standing, matches)
+        codes.append(code)
+        refusals += [one.refusal for one in matches if one.refusal]
+        told += [_record(one, changes) for one in matches]
+        told += [_way_record(one, changes) for one in in_the_way]
+        if given.output != "json":
+            _tell(standing, matches, in_the_way)
+            tell_done(changes)
+    if given.output == "json":
+        write_json(told)
+    if DIVERGED in codes:
+        say(f"nothing was changed: {'; '.join(refusals) or BRING_INTO_LINE}")
+        return DIVERGED
+    return min(codes)
+
+
+def _judge(matches: list[Match], in_the_way: list[Change], force: bool) -> int:
+    if not matches and not in_the_way:
+        return NOTHING_FOUND
+    differs = bool(in_the_way) or any(one.differences for one in matches)
+    is_refused = any(one.refusal for one in matches)
+    return DIVERGED if is_refused or (differs and not force) else 0
+
+
+def _take_over(given: argparse.Namespace, standing: Standing, matches: list[Match]) -> list[Change]:
+    """What these jobs need is written, and the strangers go with the same step."""
+    changes = pending(standing.changes)
+    jobs = {one.spec.name for one in matches} | {one.job for one in changes if one.state == "foreign"}
+    mine = [change for change in changes if change.job in jobs and change.state != "surplus"]
+    taken = [one._replace(state="edited") if one.state == "foreign" else one for one in mine]
+    standing.host.change(taken, list(dict.fromkeys(one.stranger for one in matches)))
+    record_done(given, "adopt", standing.host.where, taken)
+    return taken
+
+
+def _record(one: Match, changes: list[Change]) -> dict[str, Any]:
+    return {
+        "job": one.spec.name,
+        "entry": one.stranger.name,
+        "content": shown_text(one.stranger.content),
+        "differences": list(one.differences),
+        "changes": [change_record(change) for change in changes if change.job == one.spec.name],
+    }
+
+
+def _way_record(one: Change, changes: list[Change]) -> dict[str, Any]:
+    return {
+        "job": one.job,
+        "entry": one.name,
+        "content": shown(one.before),
+        "differences": [NOT_THE_SAME],
+        "changes": [change_record(change) for change in changes if change.name == one.name],
+    }
+
+
+def _tell(standing: Standing, matches: list[Match], in_the_way: list[Change]) -> None:
+    where = standing.host.where
+    if not matches and not in_the_way:
+        say(f"{where}: nothing there does what a job of {standing.manifest.app} does")
+    for one in matches:
+        place = f"{one.stranger.name} of {where}: {shown_text(one.stranger.content)}"
+        but = f", but {listed(one.differences, 'and')}" if one.differences else ""
+        print(f"{place}\n  is {one.spec.name}{but}")
+    for change in in_the_way:
+        print(f"{change.name}: {NOT_THE_SAME}")

@@ -1,0 +1,63 @@
+"""`detent plan`: what `detent apply` would change on a host, as a diff."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from difflib import unified_diff
+
+from detent.cli.formatting import coloured
+from detent.cli.host.host_state import Standing, add_host, change_record, read_standings, shown
+from detent.cli.tables import say, write_json
+from detent.hosts.reconcile import Change, pending
+
+EXAMPLE = "detent plan -f detent.yaml --host systemd"
+_COLOURS = {"+": "green", "-": "red", " ": "dim"}
+_HEADS = {
+    "missing": "is not there yet",
+    "outdated": "is of an older manifest",
+    "edited": "was edited by hand",
+    "surplus": "is not in the manifest any more",
+    "foreign": "was not written by detent: it is in the way",
+}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add_host(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    told = []
+    for standing in read_standings(given):
+        changes = pending(standing.changes)
+        if given.output == "json":
+            told += [change_record(change) for change in changes]
+        else:
+            for change in changes:
+                print("\n".join(_lines(change)))
+            print(_summary(standing, changes))
+            if changes:
+                for warning in standing.warnings():
+                    say(f"warning: {warning}")
+    if given.output == "json":
+        write_json(told)
+    return 0
+
+
+def _lines(change: Change) -> Iterator[str]:
+    """A heading, and the diff."""
+    yield f"{change.name} {_HEADS[change.state]}"
+    if change.kind == "spec" and change.state in ("missing", "surplus"):
+        return  # the job as its manifest has it
+    before = (shown(change.before) or "").splitlines()
+    after = (shown(change.after) or "").splitlines()
+    for line in list(unified_diff(before, after, n=1, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            yield coloured(f"  {line}", _COLOURS[line[0]])
+
+
+def _summary(standing: Standing, changes: list[Change]) -> str:
+    counts = Counter(change.action for change in changes)
+    counted = ", ".join(f"{counts[action]} to {action}" for action in counts)
+    return f"{standing.host.where}: {counted or 'nothing to do'}"

@@ -1,0 +1,213 @@
+"""`detent doctor`: what of the promise this host, its store and its manifest carry, row by row.
+
+A row is ok, weak (the promise has a hole that its consequence names) or bad (something will not work, or
+others can do harm).  It exits with 1 where something is bad, with `--strict` where something is weak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from detent import clock
+from detent.cli.context import Context, add_context, read_manifest, with_store
+from detent.cli.formatting import coloured, wrapped
+from detent.cli.look.doctor_access import access_rows, secret_rows
+from detent.cli.look.doctor_files import directory_mode, manifest_modes, room, same_disk, store_modes
+from detent.cli.look.doctor_host import clock_offset, host_rows
+from detent.cli.look.heartbeats import Heartbeat, living
+from detent.cli.tables import plain, write_json
+from detent.errors import DetentError, UsageError
+from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
+from detent.loading.files import STDIN
+from detent.loading.foreign import files_behind, read_source
+from detent.loading.sources import find_place
+from detent.manifest.canonical import without_password
+from detent.manifest.check import Manifest
+from detent.manifest.lint.work import lint_secrets
+from detent.manifest.rules import AWAY_S
+from detent.model import Call, Command, Job, Request
+from detent.rules.fingerprint import fingerprint
+from detent.rules.trust import time_away_s
+from detent.stores.base import Diagnosis, Store
+from detent.stores.registry import promise_of, upkeep_of
+from detent.text import listed, plural, quote
+
+EXAMPLE = "detent doctor"
+SHOWN_MAX = 5  # names in a row
+STATES = {"ok": "green", "weak": "yellow", "bad": "red"}
+SQLITE = "sqlite:///"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument("--strict", action="store_true", help="treat weak rows as errors: exit 1")
+
+
+def main(given: argparse.Namespace) -> int:
+    rows = list(_examine(given))
+    if given.output == "json":
+        write_json([row._asdict() for row in rows])
+    else:
+        _write(rows)
+    refused = ("weak", "bad") if given.strict else ("bad",)
+    return 1 if any(row.state in refused for row in rows) else 0
+
+
+# The screen.
+
+
+def _write(rows: list[Diagnosis]) -> None:
+    width = max(len(row.what) for row in rows)
+    indent = " " * (width + 8)
+    for row in rows:
+        head = f"{row.state:<4}  {row.what:<{width}}  "
+        told = wrapped(plain(row.found), first=head, indent=indent)
+        print(coloured(told[:4], STATES[row.state]) + told[4:])
+        if row.consequence:
+            print(wrapped(plain(row.consequence), first=indent, indent=indent))
+        if row.advice:
+            print(wrapped(plain(row.advice), first=f"{indent}→ ", indent=f"{indent}  "))
+    counts = [f"{sum(row.state == state for row in rows)} {state}" for state in STATES]
+    print(", ".join(counts))
+
+
+# The rows.
+
+
+def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
+    env = dict(os.environ)
+    manifest, about = _read_manifest(given.file, given.secret_ref)
+    yield from about
+    context = with_store(manifest, given.store)
+    store_rows = list(_store(context))
+    yield from store_rows
+    yield from promise_of(context.url, manifest.store.wait_replicas if manifest else 0)
+    yield from upkeep_of(context.url)
+    yield from access_rows(context.url)
+    yield from _disks(context.url, nodes_directory(context.url, env))
+    yield from host_rows()
+    yield from _machine_file(env.get("DETENT_CONFIG") or MACHINE_FILE, env)
+    if manifest:
+        yield from _jobs(manifest.jobs)
+        refs = [ref for job in manifest.jobs if isinstance(job.work, Request) for ref in job.work.secret_refs]
+        yield from secret_rows(refs, manifest.secrets)
+    if context.store and manifest and all(row.state != "bad" for row in store_rows):
+        nodes = living(context.store, manifest.app)
+        yield _nodes(nodes, manifest)
+        yield from _guests(nodes)
+
+
+def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest | None, list[Diagnosis]]:
+    """The manifest, where there is a sound one, and what is to be told of its file."""
+    try:
+        file = find_place(named)
+    except UsageError:
+        return None, []
+    try:
+        manifest = read_manifest(file, secret_ref)
+    except UsageError as error:
+        found = plain(str(error).splitlines()[0])
+        advice = "`detent validate` tells all that is wrong with it"
+        return None, [Diagnosis("manifest", "bad", found, "no node can start with it", advice)]
+    if not isinstance(file, Path) or file == STDIN:  # it has no mode
+        return manifest, []
+    has_secrets = any(lint_secrets(read_source(file, dict(os.environ)).document))
+    rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in files_behind(file)]
+    return manifest, list(chain.from_iterable(rows))
+
+
+def _machine_file(named: str, env: dict[str, str]) -> Iterator[Diagnosis]:
+    file = Path(named)
+    if file.is_file():
+        secrets = load_machine(env).secrets.values()
+        has_secrets = any(not text.startswith(("env:", "file:")) for text in secrets)
+        yield from manifest_modes("machine file", file, has_secrets=has_secrets)
+
+
+def _store(context: Context) -> Iterator[Diagnosis]:
+    shown = without_password(context.url)
+    if context.store is None:
+        yield Diagnosis("store", "ok", f"{shown} is not there yet: `detent run` creates it")
+        return
+    try:
+        yield from _answers(context.store, context.app, shown)
+    except DetentError as error:
+        consequence = "nothing can be claimed: nothing is launched"
+        yield Diagnosis("store", "bad", str(error), consequence)
+
+
+def _answers(store: Store, app: str, shown: str) -> Iterator[Diagnosis]:
+    sent, began = clock.now(), clock.monotonic()
+    now = store.look(app).now
+    took_s = clock.monotonic() - began
+    yield Diagnosis("store", "ok", f"{shown} answers in {took_s * 1000:.0f} ms")
+    yield clock_offset((sent - now).total_seconds() + took_s / 2)
+
+
+def _disks(url: str, outputs: Path) -> Iterator[Diagnosis]:
+    if outputs.exists():
+        yield directory_mode("state directory", outputs.absolute())
+    if url.startswith(SQLITE):
+        file = Path(url.removeprefix(SQLITE))
+        yield room("disk space", file.parent)
+        yield from store_modes(file)
+        if same_disk(file.parent, outputs):
+            return
+    yield room("output space", outputs)
+
+
+def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:
+    bound = [job.name for job in jobs if isinstance(job.work, Call) and job.work.isolation != "process"]
+    if bound:
+        consequence = "nobody can end them alone: one that hangs keeps its lane, and ends with its node"
+        advice = "use `isolation: process`, the default, where you can"
+        yield Diagnosis("in-process calls", "weak", _named(bound), consequence, advice)
+    brief = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < AWAY_S]
+    if brief:
+        consequence = f"a store that is away for less than {AWAY_S} s already ends their work"
+        yield Diagnosis("claims", "weak", _named(brief), consequence, "write `claim_seconds: 30`, or more")
+    else:
+        yield Diagnosis("claims", "ok", f"a store that is away for {AWAY_S} s ends no work")
+
+
+def _kill_after_s(job: Job) -> float:
+    return job.work.kill_after_s if isinstance(job.work, Command | Call) else 0.0
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return ", ".join(names[:SHOWN_MAX]) + more
+
+
+# Nodes.
+
+
+def _nodes(nodes: list[Heartbeat], manifest: Manifest) -> Diagnosis:
+    if not nodes:
+        consequence = "nothing is launched before a node runs"
+        return Diagnosis("nodes", "weak", "no node is alive", consequence, "start one: `detent run`")
+    hosts = sorted({quote(node.host) for node in nodes})
+    found = f"{plural(len(nodes), 'node')} on {listed(hosts, 'and')}"
+    own = fingerprint((job.name, job.revision) for job in manifest.jobs)
+    if any(node.fingerprint not in ("", own) for node in nodes):
+        found += ", not all with the jobs of this manifest"
+        consequence = "each node runs its own jobs; of a job with two definitions, the newest deploy runs"
+        advice = "deploy the same manifest to all nodes, unless you mean it; see `detent nodes`"
+        return Diagnosis("nodes", "weak", found, consequence, advice)
+    if len({node.version for node in nodes}) > 1:
+        consequence = "that is fine while you upgrade"
+        advice = "upgrade the rest; `detent nodes` tells which"
+        return Diagnosis("nodes", "weak", f"{found}, of more than one version", consequence, advice)
+    return Diagnosis("nodes", "ok", f"{found}, with the jobs of this manifest")
+
+
+def _guests(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
+    if guests := [node.life for node in nodes if node.is_guest]:
+        found = f"{_named(guests)} run within other programs"
+        consequence = "nobody can end their work: what loses its claim and does not end goes on"
+        advice = "let `detent run -f module:app` run what must never run twice at once"
+        yield Diagnosis("embedded nodes", "weak", found, consequence, advice)

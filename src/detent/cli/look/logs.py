@@ -1,0 +1,49 @@
+"""`detent logs`: what a fire wrote.  stdout has its output, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from detent.cli.context import add_context, need_store, open_context
+from detent.cli.follow import Watch, find_output
+from detent.cli.formatting import iso
+from detent.cli.json_records import fire_record
+from detent.cli.lookup import find_fire
+from detent.cli.tables import write_json
+from detent.model import Row
+from detent.stores.base import Store
+
+EXAMPLE = "detent logs backup --follow"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    meant = "a fire's key or run id, the beginning of one, or a job (its newest fire)"
+    parser.add_argument("fire", metavar="FIRE", help=meant)
+    parser.add_argument("--follow", action="store_true", help="keep printing until the fire ends")
+    add_context(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    context = open_context(given)
+    store, row = need_store(context), find_fire(context, given.fire)
+    for_program = given.output == "json"
+    watch = Watch(store, quiet=for_program)
+    if given.follow:
+        row = watch.follow(row)
+    else:
+        watch.look(row)
+    if for_program:
+        record = fire_record(row, with_output=True)
+        write_json(record | {"running": _running(store, row)})
+    return 0
+
+
+def _running(store: Store, row: Row) -> dict[str, Any] | None:
+    """The attempt that is not over yet, with its output so far."""
+    if row.state != "claimed":
+        return None
+    segments = find_output(store, row)
+    output = b"".join(segments.read()).decode("utf-8", "replace") if segments else None
+    started_at = iso(row.claimed_at)
+    return {"attempt": row.attempt, "node": row.node, "started_at": started_at, "output": output}

@@ -1,0 +1,112 @@
+"""`detent next`: when jobs are due, on their own clocks and in UTC, with what a change of offset does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
+from heapq import merge
+from itertools import islice
+from typing import Any, NamedTuple
+
+from detent import clock
+from detent.cli.act.pauses import Pause, pauses_beside
+from detent.cli.context import add_file, read_manifest
+from detent.cli.formatting import iso, relative
+from detent.cli.lookup import find_job, job_of
+from detent.cli.options import count, instant
+from detent.cli.tables import is_terminal, say, write_json, write_table
+from detent.manifest.check import Manifest
+from detent.model import Job
+from detent.schedules.timetable import fires_at_boot, notes_for
+from detent.text import listed
+
+EXAMPLE = "detent next backup -n 5 --from 2026-10-24T00:00Z"
+
+_JUST_BEFORE = timedelta(microseconds=1)
+
+
+class Coming(NamedTuple):
+    """An instant of a job."""
+
+    due_at: datetime
+    job: str
+    timezone: str
+    note: str
+    paused: bool
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: all jobs)")
+    parser.add_argument(
+        "-n", type=count, default=10, dest="count", metavar="N", help="how many to show (default: 10)"
+    )
+    parser.add_argument(
+        "--from", type=instant, dest="since", metavar="TIME", help="start at this time (default: now)"
+    )
+    add_file(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    manifest, now = read_manifest(given.file, given.secret_ref), clock.now()
+    jobs = manifest.jobs if given.job is None else (job_of(manifest, find_job(manifest, given.job)),)
+    since = now if given.since is None else given.since - _JUST_BEFORE
+    pauses = pauses_beside(manifest)
+    instants = (_instants(manifest, job, since, pauses) for job in jobs)
+    coming = list(islice(merge(*instants), given.count))
+    if given.output == "json":
+        write_json([_record(one) for one in coming])
+        return 0
+    if coming:
+        _write(coming, now)
+    at_boot = [job.name.partition("/")[0] for job in jobs if fires_at_boot(job.schedule, since)]
+    if at_boot:
+        say(f"at boot, when a node first starts: {listed(at_boot, 'and')}")
+    for job in jobs:
+        if job.after:
+            say(f"after {listed(job.after)} succeeded: {job.name.partition('/')[0]}")
+    if not coming and not at_boot and not any(job.after for job in jobs):
+        say("nothing is due any more")
+    return 0
+
+
+def _instants(manifest: Manifest, job: Job, since: datetime, pauses: Mapping[str, Pause]) -> Iterator[Coming]:
+    name = job.name.partition("/")[0]
+    timezone = json.loads(manifest.canonical[name])["timezone"]
+    pause = pauses.get(find_job(manifest, job.name))
+    while (due_at := job.schedule.after(since)) is not None:
+        paused = pause is not None and pause.holds_at(due_at)
+        notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
+        yield Coming(due_at, name, timezone, "; ".join(note for note in notes if note), paused)
+        since = due_at
+
+
+def _record(one: Coming) -> dict[str, Any]:
+    app, _, job = one.job.partition(".")
+    local = _local(one).isoformat()
+    about = {"due_at": iso(one.due_at), "local": local, "timezone": one.timezone, "note": one.note}
+    return {"app": app, "job": job, **about, "paused": one.paused}
+
+
+def _write(coming: list[Coming], now: datetime) -> None:
+    heads = ("due", "utc", "in", "job", "note")
+    write_table(heads, (_row(one, now) for one in coming))
+
+
+def _row(one: Coming, now: datetime) -> tuple[str, ...]:
+    local = f"{_local(one):%a %Y-%m-%d %H:%M:%S} {one.timezone}"
+    ahead = relative(one.due_at, now) if is_terminal() else ""
+    return local, iso(one.due_at) or "", ahead, one.job, one.note
+
+
+def _local(one: Coming) -> datetime:
+    return one.due_at.astimezone(_zone(one.timezone))
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)

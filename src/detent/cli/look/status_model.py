@@ -1,0 +1,353 @@
+"""What `detent status` tells: gathered from the store and the manifest, and summed up in one sentence.
+
+- A fire is late if it has not started `late_after_seconds` after it was due, or 5 seconds where a job does
+  not say.  A message, and a fire that waits for its lane, is late after a minute.  An instant that no node
+  has planned is late, too.
+- A queue is unserved if something waits on it and no living node serves it.
+- A job is failing if it failed within a day, and has not succeeded since.
+- The store is asked to write a note: only that shows whether it accepts writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from detent.cli.act.pauses import Pause, find_pauses, pause_record
+from detent.cli.context import Context
+from detent.cli.formatting import iso, near, relative
+from detent.cli.json_records import fire_record
+from detent.cli.look.nodes import Listed, find_nodes, node_record, remarks
+from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
+from detent.errors import StoreUnavailable
+from detent.manifest.check import Manifest
+from detent.model import Chart, Job, Kind, Mark, Query, Row, Size
+from detent.rules.lanes import LATE_S
+from detent.rules.rates import base_of
+from detent.stores.base import Store, app_of, find_all, probe
+from detent.stores.record import place_of
+from detent.text import listed, plural
+
+LATELY = timedelta(days=1)
+OVERDUE_S = 5.0  # a node starts what is due within a second
+LOOK_MAX = 2_000  # failures of the last day, and messages that wait, that are looked at
+QUEUES_MAX = 100  # of which the oldest message is looked at
+BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
+
+
+class Coming(NamedTuple):
+    """The next instant of a job."""
+
+    due_at: datetime
+    job: str
+    paused: bool
+
+
+class Failure(NamedTuple):
+    """How a job failed lately."""
+
+    last: Row
+    times: int
+    well_at: datetime | None  # when it succeeded since
+
+
+class Late(NamedTuple):
+    """What is due of a job and has not started."""
+
+    job: str
+    due_at: datetime  # the oldest
+    why: str
+    times: int = 1
+
+
+class Unserved(NamedTuple):
+    """A queue on which something waits, and which no living node serves."""
+
+    app: str
+    queue: str
+    waiting: int
+
+
+class Overview(NamedTuple):
+    now: datetime
+    app: str
+    running: Sequence[Row] = ()
+    coming: Sequence[Coming] = ()
+    failures: Sequence[Failure] = ()
+    late: Sequence[Late] = ()
+    retrying: Sequence[Row] = ()
+    pauses: Sequence[Pause] = ()
+    unserved: Sequence[Unserved] = ()
+    nodes: Sequence[Listed] = ()
+    quarantined_until: datetime | None = None
+    refusal: str = ""  # why the store accepts no writes
+    has_store: bool = True
+
+    @property
+    def alive(self) -> list[Listed]:
+        return [node for node in self.nodes if not node.is_dead]
+
+    @property
+    def failing(self) -> list[Failure]:
+        return [failure for failure in self.failures if failure.well_at is None]
+
+
+def look(context: Context, now: datetime) -> Overview:
+    """`now` is only for where there is no store: its own clock says what is late."""
+    overview = Overview(now, context.app, has_store=context.store is not None)
+    pauses: Sequence[Pause] = ()
+    if store := context.store:
+        charts = {app: store.look(app) for app in apps_of(context)}
+        now = max((chart.now for chart in charts.values()), default=now)
+        pauses = [pause for app in charts for pause in find_pauses(store, app).values()]
+        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, charts))
+        overview = _with_store(overview, store, charts)
+        overview = _with_fires(overview, context, store, charts)
+    return overview._replace(coming=sorted(_coming(context, now, {pause.job: pause for pause in pauses})))
+
+
+# What there is.
+
+
+def _with_store(overview: Overview, store: Store, charts: Mapping[str, Chart]) -> Overview:
+    ends = [chart.quarantined_until for chart in charts.values() if chart.quarantined_until]
+    refusal = ""
+    for app in [*charts][:1]:
+        try:
+            probe(store, app)
+        except StoreUnavailable as error:
+            refusal = str(error)
+    return overview._replace(quarantined_until=max(ends, default=None), refusal=refusal)
+
+
+def _with_fires(overview: Overview, context: Context, store: Store, charts: Mapping[str, Chart]) -> Overview:
+    now, query = overview.now, Query(app=context.app, limit=SCAN_MAX)
+    waiting = query._replace(state="pending", until=now)
+    running = find_all(store, query._replace(state="claimed", origins=NOT_HOOKS))
+    planned = find_all(store, waiting._replace(origins=("schedule", "manual")))
+    messages = find_all(store, waiting._replace(origins=("push",), limit=LOOK_MAX))
+    lately = query._replace(state="over", origins=NOT_HOOKS, since=now - LATELY, until=now, limit=LOOK_MAX)
+    sizes = {app: _sizes(store, app) for app in charts}
+    late = [*_late(planned, running, overview.alive, now), *_late_messages(store, sizes, overview.alive, now)]
+    if context.manifest:
+        late += _unplanned(context.manifest, charts[context.app], now)
+    known = {*known_jobs(context)}
+    return overview._replace(
+        running=sorted(running, key=lambda row: row.claimed_at or now),
+        retrying=[row for row in (*planned, *messages) if row.attempt],
+        late=_by_job(late),
+        unserved=_unserved(sizes, planned, overview),
+        failures=_failures(store, lately, known),
+        pauses=[pause for pause in overview.pauses if pause.job in known],
+    )
+
+
+def _sizes(store: Store, app: str) -> dict[str, Size]:
+    """The queues of the app; those with a slash belong to one lock or trigger, which serves them itself."""
+    return {queue: size for queue, size in store.count(app).items() if "/" not in queue}
+
+
+def _late(planned: list[Row], running: list[Row], nodes: Sequence[Listed], now: datetime) -> Iterator[Late]:
+    holders = {row.fire.lane: row.fire.key for row in running if row.fire.lane}
+    for row in planned:
+        fire, holder = row.fire, holders.get(row.fire.lane, "")
+        is_nominal = fire.origin == "schedule" and not row.attempt
+        due_at = fire.due_at if is_nominal else row.run_at or fire.due_at
+        usual_s = LATE_S if holder and fire.policy.concurrency == "Queue" else OVERDUE_S
+        if "/" not in fire.queue and _is_late(due_at, fire.policy.late_after_s or usual_s, now):
+            why = f"waits for {holder}" if holder else ""
+            yield Late(fire.job, due_at, _why(fire.queue, nodes) or why)
+
+
+def _late_messages(
+    store: Store, sizes: Mapping[str, Mapping[str, Size]], nodes: Sequence[Listed], now: datetime
+) -> Iterator[Late]:
+    """The oldest message of each queue tells enough: thousands may wait behind it."""
+    queues = [(app, queue, size) for app, some in sizes.items() for queue, size in some.items()]
+    for app, queue, size in [one for one in queues if one[2].pending][:QUEUES_MAX]:
+        for row in store.find(Query(app=app, queues=(queue,), origins=("push",), upcoming=True, limit=1)):
+            due_at = row.run_at or row.fire.due_at
+            if _is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
+                why = f"{plural(size.pending, 'message')} of queue {queue} wait"
+                yield Late(row.fire.job, due_at, _why(queue, nodes) or why)
+
+
+def _why(queue: str, nodes: Sequence[Listed]) -> str:
+    if nodes and base_of(queue) not in _served(nodes):
+        return f"no living node serves its queue {base_of(queue)}"
+    return ""
+
+
+def _served(nodes: Sequence[Listed]) -> set[str]:
+    return {queue for node in nodes for queue in node.heartbeat.queues}
+
+
+def _unserved(
+    sizes: Mapping[str, Mapping[str, Size]], planned: list[Row], overview: Overview
+) -> list[Unserved]:
+    waiting: Counter[tuple[str, str]] = Counter()
+    for app, queues in sizes.items():
+        for queue, size in queues.items():
+            waiting[app, base_of(queue)] += size.pending + size.delayed
+    for row in planned:
+        if "/" not in row.fire.queue:
+            waiting[app_of(row.fire.job), row.fire.queue] += 1
+    return [
+        Unserved(app, queue, count)
+        for (app, queue), count in sorted(waiting.items())
+        if count and queue not in _served([node for node in overview.alive if node.app == app])
+    ]
+
+
+def _unplanned(manifest: Manifest, chart: Chart, now: datetime) -> Iterator[Late]:
+    """Instants that nobody has put on record although they are due."""
+    for job in manifest.jobs:
+        mark: Mark | None = chart.marks.get(find_job(manifest, job.name))
+        due_at = job.schedule.after(mark.at) if mark else None
+        if due_at and _is_late(due_at, job.policy.late_after_s or OVERDUE_S, now):
+            yield Late(job.name, due_at, "no node has planned it")
+
+
+def _by_job(late: list[Late]) -> list[Late]:
+    """One for each job, the oldest first."""
+    found: dict[str, Late] = {}
+    for one in sorted(late, key=lambda one: one.due_at):
+        known = found.get(one.job)
+        found[one.job] = known._replace(times=known.times + 1) if known else one
+    return [*found.values()]
+
+
+def _is_late(due_at: datetime, after_s: float, now: datetime) -> bool:
+    return due_at + timedelta(seconds=after_s) < now
+
+
+def _failures(store: Store, lately: Query, known: set[str]) -> list[Failure]:
+    """One for each job, the newest first; a job that was removed needs nobody's attention."""
+    found: dict[str, Failure] = {}
+    for row in store.find(lately._replace(kinds=BAD)):
+        if row.fire.job in known:
+            failure = found.get(row.fire.job) or Failure(row, 0, _success_after(store, row, lately))
+            found[row.fire.job] = failure._replace(times=failure.times + row.fire.instants)
+    return [*found.values()]
+
+
+def _success_after(store: Store, row: Row, lately: Query) -> datetime | None:
+    query = lately._replace(job=row.fire.job, kinds=("succeeded",), since=row.fire.due_at, limit=1)
+    newer = [one for one in store.find(query) if place_of(one.fire) > place_of(row.fire)]
+    return newer[0].over_at if newer else None
+
+
+def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterator[Coming]:
+    jobs: tuple[Job, ...] = context.manifest.jobs if context.manifest else ()
+    for job in jobs:
+        if due_at := job.schedule.after(now):
+            pause = pauses.get(find_job(context.manifest, job.name)) if context.manifest else None
+            yield Coming(due_at, job.name, pause is not None and pause.holds_at(due_at))
+
+
+# In one sentence.
+
+
+def problems(overview: Overview) -> list[str]:
+    """What is wrong, what matters most first."""
+    found = []
+    if overview.refusal:
+        found.append(f"THE STORE ACCEPTS NO WRITES: {overview.refusal}")
+    if not overview.alive:
+        found.append(_nobody(overview))
+    if until := overview.quarantined_until:
+        found.append(
+            f"QUARANTINE: the store was restarted, restored, replaced or failed over; nothing starts before"
+            f" {near(until, overview.now)}, when all older claims have expired"
+        )
+    if overview.alive and overview.late:
+        found.append(_some(len(overview.late), f"{overview.late[0].job} is late", "jobs are late"))
+    if overview.alive and overview.unserved:
+        found.append(_unserved_words(overview.unserved))
+    if failing := overview.failing:
+        one = _failing(failing[0].last, overview.now)
+        found.append(_some(len(failing), one, "jobs failed and have not succeeded since"))
+    return found + remarks(overview.nodes)
+
+
+def headline(overview: Overview) -> str:
+    if found := problems(overview):
+        return "; ".join(found)
+    told = [
+        f"{plural(len(overview.alive), 'node')} alive",
+        f"{len(overview.running)} running" if overview.running else "",
+        f"{plural(len(overview.pauses), 'job')} paused" if overview.pauses else "",
+        f"next {relative(overview.coming[0].due_at, overview.now)}" if overview.coming else "",
+    ]
+    return f"all well: {', '.join(word for word in told if word)}"
+
+
+def _nobody(overview: Overview) -> str:
+    start = "start `detent run`"
+    if not overview.has_store:
+        return f"nothing has run yet, and no node is alive: {start}"
+    if late := overview.late:
+        due = _some(len(late), f"{late[0].job} is due", "jobs are due")
+        return f"NO NODE IS ALIVE, and {due}: {start}"
+    return "NO NODE IS ALIVE: nothing runs before you start `detent run`"
+
+
+def _unserved_words(unserved: Sequence[Unserved]) -> str:
+    names = [one.queue for one in unserved]
+    queues = f"queue {names[0]}" if len(names) == 1 else f"queues {listed(names[:5], 'and')}"
+    return (
+        f"no living node serves the {queues}: start `detent run --queues {','.join(names[:5])}`, or a worker"
+    )
+
+
+def _some(count: int, one: str, many: str) -> str:
+    return one if count == 1 else f"{count} {many}"
+
+
+def _failing(row: Row, now: datetime) -> str:
+    kind = row.outcome.kind if row.outcome else "failed"
+    told = f"was {kind}" if kind in ("rejected", "lost", "missed") else kind.replace("-", " ")
+    return f"{row.fire.job} {told} {relative(row.over_at or now, now)}"
+
+
+# For programs.
+
+
+def overview_record(overview: Overview) -> dict[str, Any]:
+    return {
+        "well": not problems(overview),
+        "headline": headline(overview),
+        "problems": problems(overview),
+        "time": iso(overview.now),
+        "running": [_running_record(row) for row in overview.running],
+        "next": [
+            _named(one.job) | {"due_at": iso(one.due_at), "paused": one.paused} for one in overview.coming
+        ],
+        "failed": [_failure_record(failure) for failure in overview.failures],
+        "late": [_late_record(one) for one in overview.late],
+        "retrying": [fire_record(row) | {"again_at": iso(row.run_at)} for row in overview.retrying],
+        "paused": [pause_record(pause) for pause in overview.pauses],
+        "nodes": [node_record(node) for node in overview.nodes],
+        "unserved": [one._asdict() for one in overview.unserved],
+        "quarantined_until": iso(overview.quarantined_until),
+        "store_error": overview.refusal or None,
+    }
+
+
+def _named(name: str) -> dict[str, Any]:
+    app, _, job = name.partition(".")
+    return {"app": app, "job": job}
+
+
+def _running_record(row: Row) -> dict[str, Any]:
+    return fire_record(row) | {"attempt": row.attempt, "started_at": iso(row.claimed_at)}
+
+
+def _late_record(one: Late) -> dict[str, Any]:
+    return _named(one.job) | {"due_at": iso(one.due_at), "times": one.times, "reason": one.why or None}
+
+
+def _failure_record(failure: Failure) -> dict[str, Any]:
+    return fire_record(failure.last) | {"times": failure.times, "succeeded_at": iso(failure.well_at)}

@@ -1,0 +1,73 @@
+"""`detent completion`: a script that completes verbs, options, files and job names in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from detent.cli.main import VERBS, parser_of
+from detent.cli.tables import write_json
+from detent.errors import UsageError
+from detent.loading.config import find_manifest, load_manifest
+
+EXAMPLE = "detent completion bash"
+HINT = """add to your shell's start-up file:
+  bash: eval "$(detent completion bash)"
+  zsh:  eval "$(detent completion zsh)"    (after compinit)
+  fish: detent completion fish | source"""
+SHELLS = ("bash", "zsh", "fish")
+JOBS = {"JOB", "FIRE"}  # arguments that take a job name
+FILES = {"FILE", "PLACE", "PATH"}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = f"{parser.description}\n\n{HINT}"
+    about = "the shell; `jobs` prints the job names that the scripts complete"
+    parser.add_argument("shell", choices=(*SHELLS, "jobs"), help=about)
+
+
+def main(given: argparse.Namespace) -> int:
+    if given.shell != "jobs":
+        import shtab
+
+        print(shtab.complete(_program(), given.shell))
+    elif given.output == "json":
+        write_json(_jobs())
+    else:
+        for name in _jobs():
+            print(name)
+    return 0
+
+
+def _jobs() -> list[str]:
+    """Return the job names; none if the manifest is missing or broken, as the user is typing a command."""
+    try:
+        manifest = load_manifest(find_manifest(), dict(os.environ))
+    except UsageError:
+        return []
+    return [name.partition(".")[2] for name in manifest.canonical]
+
+
+def _program() -> argparse.ArgumentParser:
+    """Return one parser for all verbs."""
+    program = argparse.ArgumentParser(prog="detent")
+    program.add_argument("--version", action="store_true")
+    verbs = program.add_subparsers()
+    for verb, about in VERBS.items():
+        parser = parser_of(verb)
+        for action in parser._actions:
+            _mark(action)
+        verbs.add_parser(verb, parents=[parser], add_help=False, help=about)
+    return program
+
+
+def _mark(action: argparse.Action) -> None:
+    """Tell shtab what an argument takes, by its name in the help."""
+    import shtab
+
+    takes = {*str(action.metavar).split("|")}
+    if takes & JOBS:
+        action.complete = shtab.cmd("detent completion jobs 2>/dev/null")  # type: ignore[attr-defined]
+    elif takes & FILES:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -1,0 +1,21 @@
+"""`detent schema`: the JSON Schema of a version of the manifest."""
+
+from __future__ import annotations
+
+import argparse
+
+from detent.cli.tables import write_json
+from detent.manifest.json_schema import schema
+
+EXAMPLE = "detent schema --version 2 > detent.schema.json"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version", type=int, choices=(1, 2), default=2, help="the version of the manifest (default: 2)"
+    )
+
+
+def main(given: argparse.Namespace) -> int:
+    write_json(schema(given.version))
+    return 0

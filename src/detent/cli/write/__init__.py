@@ -1,0 +1,1 @@
+"""Verbs that write and check manifests."""

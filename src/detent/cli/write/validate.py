@@ -1,0 +1,195 @@
+"""`detent validate`: all that is wrong with a manifest, at once, and what its author may not have meant.
+
+Problems come from the manifest's checker; warnings from it, from `manifest.lint.job` (the calendar) and from
+`cli.checks` (this host).  A warning is no problem, unless `--strict` says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from detent import clock
+from detent.cli.context import add_file
+from detent.cli.formatting import coloured, wrapped
+from detent.cli.look.describe import canonical
+from detent.cli.tables import say, write_json
+from detent.cli.write.validate_checks import Host, check_job
+from detent.errors import UsageError
+from detent.loading.config import check_source, load_machine
+from detent.loading.foreign import Source
+from detent.loading.sources import Place, find_place, places_of, read_manifests, read_source
+from detent.manifest.check import Manifest
+from detent.manifest.lint.dst import CODE
+from detent.manifest.lint.job import Subject, lint_job
+from detent.manifest.lint.work import lint_text
+from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, line_of, worded
+from detent.text import plural
+
+EXAMPLE = "detent validate -f detent.yaml"
+WARNING = "warning: "
+JOBS_CHECKED_MAX = 1000  # when a node starts, which must not take long
+WARNINGS_LOGGED_MAX = 20
+_SINGULAR = {"schedules/0": "schedule"}  # a single schedule may be written this way
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add_file(parser)
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors: exit 1")
+
+
+def main(given: argparse.Namespace) -> int:
+    if given.output == "json":
+        return _answer_program(given)
+    whole = find_place(given.file)
+    codes = [_check(place, given) for place in places_of(whole)]
+    if len(codes) > 1 and not any(codes):
+        read_manifests(whole, dict(os.environ))  # what is wrong between the files, as they are no problem
+    return max(codes)
+
+
+def _check(place: Place, given: argparse.Namespace) -> int:
+    """Tell all of one file."""
+    try:
+        manifest, warnings = _read(place, given.secret_ref)
+    except ManifestError as error:
+        say(f"{error}\n{plural(len(error.problems), 'problem')}")
+        return 1
+    for warning in warnings[:PROBLEMS_MAX]:
+        _tell(warning, place)
+    if len(warnings) > PROBLEMS_MAX:
+        print(f"… and {plural(len(warnings) - PROBLEMS_MAX, 'more warning')}")
+    refused = bool(warnings) and given.strict
+    told = f", {plural(len(warnings), 'warning')}" if warnings else ""
+    verdict = coloured("not ok", "red") if refused else coloured("ok", "green")
+    print(f"{verdict}: {place}: app {manifest.app}, {_jobs(manifest)}{told}")
+    return 1 if refused else 0
+
+
+def _tell(warning: Problem, file: Place) -> None:
+    told = wrapped(f"{worded(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
+    print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
+    if warning.advice:
+        print(wrapped(warning.advice, first="  → ", indent="    "))
+
+
+def _jobs(manifest: Manifest) -> str:
+    disabled = f" ({len(manifest.disabled)} disabled)" if manifest.disabled else ""
+    return plural(len(manifest.canonical), "job") + disabled
+
+
+def _answer_program(given: argparse.Namespace) -> int:
+    records: list[dict[str, Any]] = []
+    try:
+        whole = find_place(given.file)
+        for place in places_of(whole):
+            records += _records(place, given.secret_ref)
+        if not any(record["level"] == "error" for record in records):
+            read_manifests(whole, dict(os.environ), given.secret_ref)
+    except ManifestError as error:
+        records += [_record("error", error.file, problem) for problem in error.problems]
+    except UsageError as error:
+        records.append(_record("error", given.file or "", Problem(path="", message=str(error))))
+    write_json(records)
+    return 1 if any(record["level"] == "error" or given.strict for record in records) else 0
+
+
+def _records(place: Place, secret_ref: str) -> list[dict[str, Any]]:
+    try:
+        _, warnings = _read(place, secret_ref)
+    except ManifestError as error:
+        return [_record("error", error.file, problem) for problem in error.problems]
+    return [_record("warning", str(place), warning) for warning in warnings]
+
+
+def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
+    place = {"line": problem.line or None, "column": problem.column or None}
+    about = {"code": problem.code or None, "advice": problem.advice or None}
+    told = {"path": problem.path, "message": problem.message}
+    return {"level": level, "file": file or None, **place, **told, **about}
+
+
+# Warnings.
+
+
+def find_warnings(place: Place, manifest: Manifest) -> list[str]:
+    """The warnings that a node logs when it starts.  Of a large manifest, only those of the checker: the
+    others are found by reading all of it again."""
+    if len(manifest.canonical) > JOBS_CHECKED_MAX:
+        return [worded(warning, str(place)) for warning in manifest.warnings]
+    found = [(one, warning) for one in places_of(place) for warning in _read(one, "")[1]]
+    lines = [
+        worded(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
+        for one, warning in found[:WARNINGS_LOGGED_MAX]
+    ]
+    more = len(found) - len(lines)
+    return [*lines, f"{plural(more, 'more warning')}: `detent validate` lists them"] if more > 0 else lines
+
+
+def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
+    """A manifest, and the warnings of it in the order of its file."""
+    env = dict(os.environ)
+    try:
+        source = read_source(place, env, secret_ref)
+    except ManifestError as error:
+        raise ManifestError(error.problems, error.file or str(place)) from None
+    manifest = check_source(source, str(place), env, load_machine(env))
+    placed = [_locate(source, i, one) for i, one in _doubts(manifest) if not _is_dst_chosen(source, i, one)]
+    placed += [_with_line(source, one) for one in lint_text(source.document)]
+    return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
+
+
+def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
+    """What is doubtful about the jobs that are enabled, with the number of the job."""
+    jobs = {job.name: job for job in manifest.jobs}
+    host, now = Host(dict(os.environ), manifest.secrets), clock.now()
+    for i, name in enumerate(manifest.canonical):
+        if job := jobs.get(name):
+            subject = Subject(name, canonical(manifest, name), manifest.version, now)
+            yield from ((i, problem) for problem in lint_job(subject))
+            yield from ((i, problem) for problem in check_job(job, host))
+
+
+# Places in the file.
+
+
+def _locate(source: Source, job: int, problem: Problem) -> Problem:
+    """The problem of a job with its path in the file: in the job itself, or in the defaults.  The checker no
+    longer knows whether `schedule` or `schedules` was written, so the file's own text is asked."""
+    paths = [problem.path, _SINGULAR.get(problem.path, problem.path)]
+    known = (
+        f"{owner}/{path}"
+        for owner in (f"jobs/{job}", "defaults")
+        for path in paths
+        if _is_written(source.document, f"{owner}/{path}")
+    )
+    return _with_line(source, problem._replace(path=next(known, f"jobs/{job}/{paths[0]}")))
+
+
+def _with_line(source: Source, problem: Problem) -> Problem:
+    """The problem with the line of its path."""
+    return problem._replace(line=line_of(problem.path, source.lines))
+
+
+def _is_dst_chosen(source: Source, job: int, problem: Problem) -> bool:
+    """Does the manifest already say what a change of offset does?"""
+    owners = (source.document["jobs"][job], source.document.get("defaults"))
+    return problem.code == CODE and any("dst" in _sub(owner, "policy") for owner in owners)
+
+
+def _is_written(value: Any, path: str) -> bool:
+    for part in path.split("/"):
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+        else:
+            return False
+    return True
+
+
+def _sub(fields: Any, name: str) -> dict[str, Any]:
+    inner = fields.get(name) if isinstance(fields, dict) else None
+    return inner if isinstance(inner, dict) else {}

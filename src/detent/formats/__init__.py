@@ -1,0 +1,1 @@
+"""The formats of other schedulers: `convert.py` reads them, `render.py` writes them. Pure."""

@@ -1,0 +1,97 @@
+"""When a host must ring if each ring costs something, a pod or an invocation: as seldom as it can.  Pure.
+
+- Such a host reads a schedule on the schedule's own wall clocks, and is right but for the hours around a
+  change of offset.  For those there is a second ring, in UTC: at the very instants that the schedule has
+  there within 28 years, told as minutes, hours, days and months; it may ring a little too often.
+- Where a gap swallows midnight, or clocks are changed by a part of an hour, the whole day after it is
+  doubtful: hosts that walk from midnight to midnight, and by whole hours, lose their way there.
+- What follows every hour of every day is told in UTC, where nothing ever changes.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from math import gcd
+from typing import NamedTuple
+
+from detent.schedules.cronfields import Field
+from detent.schedules.minutes import HOUR_S, MINUTE_S, minutes_of_period, shift_minutes, shifts_of
+from detent.schedules.wallclock import WallClock
+from detent.schedules.zones import Window
+
+DAY_S = 86_400
+EVERY_HOUR = (1 << 24) - 1
+EVERY_DAY = (2 << 31) - 2
+EVERY_MONTH = (2 << 12) - 2
+EVERY_WEEKDAY = (1 << 7) - 1
+
+
+class Times(NamedTuple):
+    """Times in UTC, as the bits of fields: all that fit each of them."""
+
+    minutes: int
+    hours: int = EVERY_HOUR
+    days: int = EVERY_DAY
+    months: int = EVERY_MONTH
+
+
+def every_hour(clock: WallClock) -> Times | None:
+    """The times of a schedule that knows neither hours nor days; None: it does."""
+    fields = clock.pattern.fields
+    wide = (fields.hour, EVERY_HOUR), (fields.month, EVERY_MONTH)
+    if not all(field.is_open and field.mask == mask for field, mask in wide) or not is_daily(clock):
+        return None
+    return Times(shift_minutes(fields.minute.mask, clock.zone.name, "UTC"))
+
+
+def is_daily(clock: WallClock) -> bool:
+    """Does it name every day of its months?"""
+    fields = clock.pattern.fields
+    return is_whole(fields.day_of_month, EVERY_DAY) and is_whole(fields.day_of_week, EVERY_WEEKDAY)
+
+
+def is_whole(field: Field, mask: int) -> bool:
+    """Does the field leave its days to the other one?"""
+    return field.is_open and field.mask == mask
+
+
+def around_changes(clock: WallClock) -> Times | None:
+    """The times of the schedule's instants near changes of its zone; None: there are none."""
+    minutes = hours = days = months = 0
+    for at in _instants_near_changes(clock):
+        shown = datetime.fromtimestamp(at, UTC)
+        minutes |= 1 << shown.minute
+        hours |= 1 << shown.hour
+        days |= 1 << shown.day
+        months |= 1 << shown.month
+    return Times(minutes, hours, days, months) if minutes else None
+
+
+def _instants_near_changes(clock: WallClock) -> Iterator[int]:
+    for change_at, size_s in shifts_of(clock.zone.name):
+        reach_s = max(size_s, HOUR_S)
+        is_odd = size_s % HOUR_S != 0 or _swallows_midnight(clock.zone.window(change_at))
+        until = change_at + (DAY_S if is_odd else reach_s)
+        at = clock.next(change_at - reach_s - 1)
+        while at is not None and at <= until:
+            yield at
+            at = clock.next(at)
+
+
+def _swallows_midnight(window: Window) -> bool:
+    """Is there a midnight in the gap before this window?"""
+    last = window.start + window.offset - 1
+    return last >= window.high and last // DAY_S != (window.high - 1) // DAY_S
+
+
+def of_period(period_s: int) -> Times:
+    """Of the multiples of a period since 1970: exact where it divides a day into hours, or an hour."""
+    if period_s % HOUR_S == 0:
+        step = gcd(period_s // HOUR_S, 24)
+        return Times(1, sum(1 << hour for hour in range(0, 24, step)))
+    return Times(minutes_of_period(period_s))
+
+
+def of_instant(at: int) -> Times:
+    """Of a single instant, every year."""
+    shown = datetime.fromtimestamp(at, UTC)
+    return Times(1 << at // MINUTE_S % 60, 1 << shown.hour, 1 << shown.day, 1 << shown.month)

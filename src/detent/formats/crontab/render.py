@@ -1,0 +1,80 @@
+"""A schedule as the five fields of a crontab: they name every minute with an instant, sometimes more.  Pure.
+
+- Read on the same wall clocks, the fields are the schedule's own: Vixie's rules about days and about
+  changes of offset are ours.  Minutes get no `*` where the hour has none: cron would take the line for one
+  that follows real time, and ring for nothing that fell into a gap.
+- In another zone, or where each of two equal times counts (`dst: twice`): those minutes of every hour.
+- `@every` counts from 1970 in UTC: the minutes of the hour that its instants can have.
+- `L`, `W` and `#` become the days that they may mean.
+- Seconds are refused.
+"""
+
+from datetime import UTC, datetime
+
+from detent.errors import UsageError
+from detent.schedules.minutes import (
+    AT_BOOT,
+    check_whole_minutes,
+    closed_field,
+    is_same_clock,
+    is_second_time,
+    minutes_of_period,
+    minutes_on,
+    open_field,
+    shift_minutes,
+    shifts_of,
+    short_field,
+    wider_days,
+    wider_weekdays,
+)
+from detent.schedules.timetable import AtBoot, Every, Instants, Once
+from detent.schedules.wallclock import WallClock
+from detent.schedules.zones import open_zone
+
+
+def cron_fields(instants: Instants, zone: str) -> str:
+    """The fields for a cron on the clocks of this zone; what it cannot ring for is raised."""
+    match instants:
+        case WallClock():
+            return _wall_fields(instants, zone)
+        case Every():
+            check_whole_minutes(instants.period_s)
+            return _every_hour(shift_minutes(minutes_of_period(instants.period_s), "UTC", zone))
+        case Once():
+            return _once_fields(instants, zone)
+        case AtBoot():
+            raise UsageError(AT_BOOT)
+    raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+
+
+def _wall_fields(clock: WallClock, zone: str) -> str:
+    fields = clock.pattern.fields
+    check_whole_minutes(0, fields.second.mask)
+    follows = fields.hour.is_open
+    is_twice = clock.rule == "twice" and not follows and shifts_of(zone)
+    if is_twice or not is_same_clock(clock.zone.name, zone):
+        return _every_hour(minutes_on(clock, zone))
+    day = open_field if fields.day_of_month.is_open else closed_field
+    weekday = open_field if fields.day_of_week.is_open else closed_field
+    return " ".join(
+        (
+            short_field(fields.minute.mask, 0, 59) if follows else closed_field(fields.minute.mask, 0, 59),
+            (open_field if follows else closed_field)(fields.hour.mask, 0, 23),
+            day(wider_days(fields.day_of_month), 1, 31),
+            short_field(fields.month.mask, 1, 12),
+            weekday(wider_weekdays(fields.day_of_week), 0, 6),
+        )
+    )
+
+
+def _every_hour(minutes: int) -> str:
+    return f"{short_field(minutes, 0, 59)} * * * *"
+
+
+def _once_fields(once: Once, zone: str) -> str:
+    """The date and the time, every year: the trigger knows which.  Cron never rings twice at a fixed time:
+    the second of two equal ones is found by ringing every hour."""
+    check_whole_minutes(once.at)
+    local = datetime.fromtimestamp(once.at + open_zone(zone).window(once.at).offset, UTC)
+    hour = "*" if is_second_time(once, zone) else local.hour
+    return f"{local.minute} {hour} {local.day} {local.month} *"

@@ -1,0 +1,118 @@
+"""A schedule as expressions of EventBridge Scheduler: they ring at every instant, not much oftener.  Pure.
+
+- `cron(minute hour day month weekday year)`: weekdays are 1 to 7 from Sunday on, and one of the two day
+  fields is `?`.  Where either of them may match, there are two schedules; where both must, the one that
+  names fewer days stands for both.
+- It leaves out what falls into a gap, and rings once in a fold: there is a second schedule for the hours
+  around a change.
+- `rate()` counts from when the schedule was created, and `@every` from 1970: so that is a `cron()` too.
+- `L` as a date and `#` are said as they are; the other days that move become the days that they may mean.
+- Seconds are refused: it rings once a minute at most.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from detent.errors import UsageError
+from detent.formats.cloud_schedules import (
+    EVERY_DAY,
+    EVERY_WEEKDAY,
+    Times,
+    around_changes,
+    every_hour,
+    is_whole,
+    of_period,
+)
+from detent.schedules.cronfields import Field
+from detent.schedules.minutes import AT_BOOT, bits, check_whole_minutes, runs, wider_days, wider_weekdays
+from detent.schedules.timetable import AtBoot, Every, Instants, Once
+from detent.schedules.wallclock import WallClock
+
+EXPRESSION_MAX = 256  # characters
+ANY = "?"
+
+
+class Ring(NamedTuple):
+    """When a schedule rings."""
+
+    expression: str
+    timezone: str = "UTC"
+
+
+def schedule_rings(instants: Instants) -> list[Ring]:
+    """The schedules for one of ours; what they cannot ring for is raised."""
+    match instants:
+        case WallClock():
+            found = list(_wall_rings(instants))
+        case Every():
+            check_whole_minutes(instants.period_s)
+            found = [_plain(of_period(instants.period_s))]
+        case Once():
+            check_whole_minutes(instants.at)
+            found = [Ring(f"at({datetime.fromtimestamp(instants.at, UTC):%Y-%m-%dT%H:%M:%S})")]
+        case AtBoot():
+            raise UsageError(AT_BOOT)
+        case _:
+            raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+    if any(len(ring.expression) > EXPRESSION_MAX for ring in found):
+        raise UsageError(f"it has more than {EXPRESSION_MAX} characters there; divide it into several")
+    return found
+
+
+def _wall_rings(clock: WallClock) -> Iterator[Ring]:
+    fields = clock.pattern.fields
+    check_whole_minutes(0, fields.second.mask)
+    if times := every_hour(clock):
+        yield _plain(times)
+        return
+    time = f"{_values(fields.minute.mask, 0, 59)} {_values(fields.hour.mask, 0, 23)}"
+    month = _values(fields.month.mask, 1, 12)
+    for day, weekday in _days(fields.day_of_month, fields.day_of_week):
+        yield Ring(f"cron({time} {day} {month} {weekday} *)", clock.zone.name)
+    if times := around_changes(clock):
+        yield _plain(times)
+
+
+def _days(days: Field, weekdays: Field) -> Iterator[tuple[str, str]]:
+    """The two day fields of each schedule."""
+    by_date, by_weekday = (_date(days), ANY), (ANY, _weekday(weekdays))
+    if not days.is_open and not weekdays.is_open:
+        yield by_date
+        yield by_weekday
+    elif is_whole(weekdays, EVERY_WEEKDAY):
+        yield by_date
+    elif is_whole(days, EVERY_DAY):
+        yield by_weekday
+    else:
+        dates = wider_days(days).bit_count() / 31
+        yield by_date if dates <= wider_weekdays(weekdays).bit_count() / 7 else by_weekday
+
+
+def _date(field: Field) -> str:
+    if not field.mask and [special.kind for special in field.specials] == ["last"]:
+        return "L"
+    return _values(wider_days(field), 1, 31)
+
+
+def _weekday(field: Field) -> str:
+    if not field.mask and len(field.specials) == 1 and field.specials[0].kind == "nth":
+        return f"{field.specials[0].day + 1}#{field.specials[0].nth}"
+    return _values(wider_weekdays(field) << 1, 1, 7)
+
+
+def _plain(times: Times) -> Ring:
+    time = f"{_values(times.minutes, 0, 59)} {_values(times.hours, 0, 23)}"
+    return Ring(f"cron({time} {_values(times.days, 1, 31)} {_values(times.months, 1, 12)} ? *)")
+
+
+def _values(mask: int, low: int, high: int) -> str:
+    """The values of a mask; `0/5` runs on to the end of the field."""
+    values = bits(mask)
+    if len(values) == high - low + 1:
+        return "*"
+    steps = {after - before for before, after in pairwise(values)}
+    if len(values) > 2 and len(steps) == 1 and (step := steps.pop()) > 1 and values[-1] + step > high:
+        return f"{values[0]}/{step}"
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs(values))

@@ -1,0 +1,299 @@
+"""Kubernetes' CronJobs as a version 2 manifest.
+
+- Documents of one file: CronJobs of batch/v1 and batch/v1beta1, lists of them; others are told.
+- A schedule is read as its controller reads it: five fields or a shortcut, both day fields restricted means
+  either also after a step; without `timeZone` it is the controller's zone, which is mostly UTC.
+- `concurrencyPolicy` is `Allow` where nothing is said, and a missed start is caught up once, as `latest`.
+- A pod that fails is tried again six times, from 10 s apart to six minutes.
+- A change of offset follows our rule, not the controller's, which loses a time that falls into the gap.
+- The app is the namespace, if there is one and the same.
+- What the cluster itself writes into an object (status, uid, managedFields) means nothing here.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Any, NamedTuple
+
+from detent.errors import UsageError
+from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
+from detent.formats.kubernetes.pods import pod_fields, tell_rest
+from detent.manifest.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S, YEAR_S
+from detent.manifest.problems import ManifestError, Problem, escaped, line_of
+from detent.schedules.timetable import parse_schedule
+from detent.text import quote, show
+
+API_VERSIONS = ("batch/v1", "batch/v1beta1")
+POLICIES = ("Allow", "Forbid", "Replace")
+POD = "spec/jobTemplate/spec/template/spec"
+LISTS = ("command", "args", "env", "envFrom")
+BACKOFF_LIMIT = 6
+BACKOFF_S = (10, 360)
+TAG_MAX, TAGS_MAX = 63, 32
+KEPT = "history is kept by `node.keep_fires` (a job) and `node.keep_days`, for the whole node"
+SPEC_ADVICE = {"successfulJobsHistoryLimit": KEPT, "failedJobsHistoryLimit": KEPT}
+SPEC_READ = ("schedule", "timeZone", "suspend", "concurrencyPolicy", "startingDeadlineSeconds", "jobTemplate")
+JOB_ADVICE = {
+    "ttlSecondsAfterFinished": KEPT,
+    "parallelism": "a fire runs its command once; start the others in the command",
+    "completions": "a fire runs its command once; repeat it in the command",
+    "podFailurePolicy": "name the exit codes worth another attempt in `policy.retries.on_exit_codes`",
+}
+JOB_READ = ("backoffLimit", "activeDeadlineSeconds", "template")
+NOT_SAID = {
+    "parallelism": 1,
+    "completions": 1,
+    "completionMode": "NonIndexed",
+    "podReplacementPolicy": "Failed",
+}
+UNTOLD_ANNOTATIONS = ("kubectl.kubernetes.io/", "deployment.kubernetes.io/")
+
+_GO_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_GO_UNITS_S = {"h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class Found(NamedTuple):
+    """A CronJob, and its path in the file: 0, or 1/items/2."""
+
+    path: str
+    content: dict[str, Any]
+
+
+def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int], name: str = APP) -> Converted:
+    """The CronJobs of a file.  The paths of `lines` start with the number of the document.  The app is named
+    after their namespace or, where they name none or several, as the caller says."""
+    reader = _Reader(lines)
+    found = [one for i, document in enumerate(documents) for one in reader.find(document, str(i))]
+    namespaces = {_text(_sub(one.content, "metadata").get("namespace")) for one in found} - {""}
+    jobs = [reader.job(one) for one in found]
+    if not found:
+        reader.problem("", "", "there is no CronJob (batch/v1) in this file")
+    if reader.problems:
+        raise ManifestError(reader.problems)
+    app = namespaces.pop() if len(namespaces) == 1 else name
+    if slug(app, NAME_MAX) != app:
+        app = name
+    return Converted(
+        document={"version": 2, "app": app, "jobs": jobs},
+        warnings=tuple(sorted(reader.warnings, key=lambda warning: warning.line)),
+        lines={f"jobs/{i}": line_of(one.path, lines) for i, one in enumerate(found)},
+        sources=tuple(_source(one) for one in found),
+    )
+
+
+def _source(found: Found) -> str:
+    metadata = _sub(found.content, "metadata")
+    namespace = metadata.get("namespace")
+    return f"CronJob {_text(metadata.get('name'))}" + (f" in {_text(namespace)}" if namespace else "")
+
+
+class _Reader:
+    """Reads the objects of one file."""
+
+    def __init__(self, lines: Mapping[str, int]) -> None:
+        self._lines = lines
+        self._names: set[str] = set()
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def problem(self, path: str, inner: str, message: str) -> None:
+        line = line_of(f"{path}/{inner}" if inner else path, self._lines)
+        self.problems.append(Problem(path=inner, message=message, line=line))
+
+    def warning(self, path: str, inner: str, message: str) -> None:
+        line = line_of(f"{path}/{inner}" if inner else path, self._lines)
+        self.warnings.append(Problem(path=inner, message=message, line=line, code=FOREIGN))
+
+    def find(self, document: Any, path: str) -> Iterator[Found]:
+        """The CronJobs in a document."""
+        if document is None:
+            return
+        if not isinstance(document, dict) or not {"apiVersion", "kind"} <= set(document):
+            self.problem(path, "", f"{show(document)} is not an object with apiVersion and kind")
+        elif str(document["kind"]) in ("List", "CronJobList"):
+            items = document.get("items")
+            for i, item in enumerate(items if isinstance(items, list) else ()):
+                yield from self.find(item, f"{path}/items/{i}")
+        elif document["kind"] == "CronJob" and document["apiVersion"] in API_VERSIONS:
+            yield Found(path, document)
+        elif document["kind"] == "CronJob":
+            self.problem(
+                path, "apiVersion", f"{show(document['apiVersion'])} is not batch/v1 or batch/v1beta1"
+            )
+        else:
+            name = _text(_sub(document, "metadata").get("name"))
+            self.warning(path, "kind", f"{_text(document['kind'])} {name}: it is no CronJob; it is left out")
+
+    def job(self, found: Found) -> dict[str, Any]:
+        return _CronJob(found, self).job(self._names)
+
+
+class _CronJob:
+    """One CronJob on its way to a job."""
+
+    def __init__(self, found: Found, reader: _Reader) -> None:
+        self._path, self._content = found
+        self._reader = reader
+        self._metadata = _sub(found.content, "metadata")
+        self._spec = _sub(found.content, "spec")
+        self._job_spec = _sub(self._spec, "jobTemplate", "spec")
+
+    def _warn(self, path: str, message: str) -> None:
+        self._reader.warning(self._path, path, message)
+
+    def _refuse(self, path: str, message: str) -> None:
+        self._reader.problem(self._path, path, message)
+
+    def job(self, names: set[str]) -> dict[str, Any]:
+        job: dict[str, Any] = {"name": self._name(names), **self._when()}
+        pod = _sub(self._job_spec, "template", "spec")
+        if self._has_containers(pod):
+            job.update(pod_fields(pod, POD, self._warn))
+        if self._spec.get("suspend") is True:
+            job["enabled"] = False
+        if tags := self._tags():
+            job["tags"] = tags
+        job["policy"] = self._policy(pod)
+        self._tell_rest()
+        return job
+
+    def _has_containers(self, pod: dict[str, Any]) -> bool:
+        """Are there containers, and lists where there must be?"""
+        containers = pod.get("containers")
+        if not isinstance(containers, list) or not containers or not isinstance(containers[0], dict):
+            self._refuse(f"{POD}/containers", "there is no list of containers")
+            return False
+        held = {f"containers/0/{key}": containers[0].get(key) for key in LISTS}
+        held["initContainers"] = pod.get("initContainers")
+        wrong = [key for key, value in held.items() if not isinstance(value, list | NoneType)]
+        for key in wrong:
+            self._refuse(f"{POD}/{key}", f"{show(held[key])} is not a list")
+        return not wrong
+
+    def _name(self, names: set[str]) -> str:
+        given = _text(self._metadata.get("name") or self._metadata.get("generateName"))
+        if not given:
+            self._refuse("metadata/name", "it is missing")
+        made = unique(slug(given if given[:1].isalpha() else f"job-{given}", NAME_MAX), names)
+        if made != given:
+            self._warn("metadata/name", f"{quote(given)} is called {made} here: names are unique and plain")
+        return made
+
+    def _tags(self) -> list[str]:
+        labels = _sub(self._metadata, "labels")
+        return [escaped(f"{key}={_text(value)}"[:TAG_MAX]) for key, value in labels.items()][:TAGS_MAX]
+
+    # When.
+
+    def _when(self) -> dict[str, Any]:
+        text = _text(self._spec.get("schedule")).strip()
+        zone = _text(self._spec.get("timeZone"))
+        prefix = re.match(r"(?:CRON_)?TZ=(\S*)\s+", text)
+        if prefix:
+            text, zone = text[prefix.end() :], zone or prefix[1]
+        if not zone:
+            told = "without it the schedule is in the controller's time zone; UTC is assumed"
+            self._warn("spec/timeZone", told)
+        try:
+            schedule = _schedule(text)
+            parse_schedule(schedule, timezone=zone or "UTC")
+        except UsageError as error:
+            self._refuse("spec/timeZone" if "bad timezone" in str(error) else "spec/schedule", str(error))
+            return {}
+        return {"schedule": schedule} | ({"timezone": zone} if zone not in ("", "UTC") else {})
+
+    # How.
+
+    def _policy(self, pod: dict[str, Any]) -> dict[str, Any]:
+        policy: dict[str, Any] = {"concurrency": self._concurrency()}
+        timeout_s = self._timeout(pod)
+        if timeout_s:
+            policy["timeout_seconds"] = timeout_s
+        attempts = self._attempts()
+        if attempts > 1:
+            low_s, high_s = BACKOFF_S
+            policy["retries"] = {"max_attempts": attempts, "min_seconds": low_s, "max_seconds": high_s}
+        deadline_s = self._number(self._spec, "spec", "startingDeadlineSeconds")
+        if deadline_s is not None:
+            policy["start_deadline_seconds"] = min(max(deadline_s, 1), YEAR_S)
+        return policy
+
+    def _concurrency(self) -> str:
+        given = self._spec.get("concurrencyPolicy") or "Allow"
+        if given not in POLICIES:
+            self._refuse("spec/concurrencyPolicy", f"{show(given)} is not {', '.join(POLICIES)}")
+        return str(given)
+
+    def _timeout(self, pod: dict[str, Any]) -> int:
+        """A pod's deadline is that of an attempt; a job's is for all its attempts together."""
+        place = "spec/jobTemplate/spec"
+        of_pod = self._number(pod, f"{place}/template/spec", "activeDeadlineSeconds")
+        of_job = self._number(self._job_spec, place, "activeDeadlineSeconds")
+        given = min((limit for limit in (of_pod, of_job) if limit), default=0)
+        if of_job and self._attempts() > 1:
+            told = "it limits all attempts together; `timeout_seconds` limits each one"
+            self._warn(f"{place}/activeDeadlineSeconds", told)
+        if given > TIMEOUT_MAX_S:
+            self._warn(f"{place}/activeDeadlineSeconds", "a timeout is 7 days at most; the job has none")
+            return 0
+        return given
+
+    def _attempts(self) -> int:
+        limit = self._number(self._job_spec, "spec/jobTemplate/spec", "backoffLimit")
+        return min((BACKOFF_LIMIT if limit is None else limit) + 1, ATTEMPTS_MAX)
+
+    def _number(self, holder: dict[str, Any], path: str, key: str) -> int | None:
+        value = holder.get(key)
+        if value is None:
+            return None
+        if type(value) is int and value >= 0:
+            return value
+        self._refuse(f"{path}/{key}", f"{show(value)} is not a whole number of 0 or more")
+        return None
+
+    # What has no equivalent.
+
+    def _tell_rest(self) -> None:
+        tell_rest(self._spec, SPEC_READ, SPEC_ADVICE, lambda key, told: self._warn(f"spec/{key}", told))
+        job_spec = {key: value for key, value in self._job_spec.items() if NOT_SAID.get(key) != value}
+        place = "spec/jobTemplate/spec"
+        tell_rest(job_spec, JOB_READ, JOB_ADVICE, lambda key, told: self._warn(f"{place}/{key}", told))
+        notes = [key for key in _sub(self._metadata, "annotations") if not key.startswith(UNTOLD_ANNOTATIONS)]
+        if notes:
+            self._warn("metadata/annotations", f"{', '.join(notes)}: nobody reads them here")
+
+
+def _schedule(text: str) -> str:
+    """The schedule in our words; what the controller would not take is raised as a `UsageError`."""
+    if text.lower().startswith("@every"):
+        return f"@every {_every(text)}"
+    parse_schedule(text, version=1)
+    words = text.split()
+    if len(words) == 5 and all(words[at] not in ("*", "?") for at in (2, 4)):
+        # Here `*/2` is a restriction like any other; with us a field that starts with * is none.
+        words[2] = re.sub(r"(^|,)\*/(?!1(?:,|$))", r"\g<1>1-31/", words[2])
+        words[4] = re.sub(r"(^|,)\*/(?!1(?:,|$))", r"\g<1>0-6/", words[4])
+    return " ".join(words)
+
+
+def _every(text: str) -> str:
+    given = text[len("@every") :].strip()
+    amounts = _GO_AMOUNT.findall(given)
+    if not amounts or "".join(number + unit for number, unit in amounts) != given:
+        raise UsageError(f"bad schedule {quote(text)}: write @every and a duration such as 1h30m")
+    total_s = max(1, math.floor(sum(float(number) * _GO_UNITS_S[unit] for number, unit in amounts)))
+    hours, minutes = total_s // 3_600, total_s % 3_600 // 60
+    parts = ((hours, "h"), (minutes, "m"), (total_s % 60, "s"))
+    return "".join(f"{amount}{unit}" for amount, unit in parts if amount)
+
+
+def _sub(holder: Any, *keys: str) -> dict[str, Any]:
+    """A mapping within an object; empty where there is none."""
+    for key in keys:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    return holder if isinstance(holder, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else show(value)

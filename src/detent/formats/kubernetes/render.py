@@ -1,0 +1,88 @@
+"""A schedule as schedules of CronJobs: they ring at every instant, as seldom as they can.  Pure.
+
+- The controller reads five fields as robfig/cron does: weekdays 0 to 6, no `L`, `W` or `#`; both day fields
+  restricted means either, also after a step (`*/2` is a restriction there, and none with us).
+- It leaves out what falls into a gap, and rings twice in a fold, or loses its way in a zone that changes by
+  half an hour or at midnight: there is a second CronJob for the hours around a change.
+- `@every` is said in UTC: the controller would count from when the CronJob was created.
+- `L`, `W` and `#` become the days that they may mean.  Seconds are refused.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from detent.errors import UsageError
+from detent.formats.cloud_schedules import Times, around_changes, every_hour, of_instant, of_period
+from detent.schedules.minutes import (
+    AT_BOOT,
+    check_whole_minutes,
+    closed_field,
+    open_field,
+    short_field,
+    wider_days,
+    wider_weekdays,
+)
+from detent.schedules.timetable import AtBoot, Every, Instants, Once
+from detent.schedules.wallclock import WallClock
+
+
+class Ring(NamedTuple):
+    """When a CronJob rings."""
+
+    schedule: str
+    timezone: str = "Etc/UTC"
+
+
+def cronjob_rings(instants: Instants) -> list[Ring]:
+    """The CronJobs for a schedule; what they cannot ring for is raised."""
+    match instants:
+        case WallClock():
+            return list(_wall_rings(instants))
+        case Every():
+            check_whole_minutes(instants.period_s)
+            return [_plain(of_period(instants.period_s))]
+        case Once():
+            check_whole_minutes(instants.at)
+            return [_plain(of_instant(instants.at))]
+        case AtBoot():
+            raise UsageError(AT_BOOT)
+    raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+
+
+def _wall_rings(clock: WallClock) -> Iterator[Ring]:
+    check_whole_minutes(0, clock.pattern.fields.second.mask)
+    if times := every_hour(clock):
+        yield _plain(times)
+        return
+    yield Ring(_fields(clock), "Etc/UTC" if clock.zone.name == "UTC" else clock.zone.name)
+    if times := around_changes(clock):
+        yield _plain(times)
+
+
+def _fields(clock: WallClock) -> str:
+    fields = clock.pattern.fields
+    day = open_field if fields.day_of_month.is_open else closed_field
+    weekday = open_field if fields.day_of_week.is_open else closed_field
+    return " ".join(
+        (
+            short_field(fields.minute.mask, 0, 59),
+            short_field(fields.hour.mask, 0, 23),
+            day(wider_days(fields.day_of_month), 1, 31),
+            short_field(fields.month.mask, 1, 12),
+            weekday(wider_weekdays(fields.day_of_week), 0, 6),
+        )
+    )
+
+
+def _plain(times: Times) -> Ring:
+    return Ring(
+        " ".join(
+            (
+                short_field(times.minutes, 0, 59),
+                short_field(times.hours, 0, 23),
+                short_field(times.days, 1, 31),
+                short_field(times.months, 1, 12),
+                "*",
+            )
+        )
+    )

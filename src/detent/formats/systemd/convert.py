@@ -1,0 +1,281 @@
+"""systemd's timers, with the services that they start, as a version 2 manifest.
+
+- A timer is a job, named as its unit.  `OnCalendar=` becomes cron expressions (`formats.systemd.schedules`),
+  `OnBootSec=` and its like become `@reboot`, `OnUnitActiveSec=` and its like become `@every`.
+- `Persistent=true` is `catch_up: latest`; without it a missed time stays missed: `skip`.
+- Times that one job cannot hold together (other zones, other years) are jobs of their own.
+- A timer is never dropped: what cannot be said makes a job that is disabled, and a warning that says why.
+"""
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from detent.errors import UsageError
+from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
+from detent.formats.systemd.calendar import parse_calendar
+from detent.formats.systemd.schedules import NEVER_ASKED, Span, spans_of
+from detent.formats.systemd.service import TRUE, Work, missing_work, work_of
+from detent.formats.systemd.units import Entry, Unit, as_text, expand, parse_span, parse_unit
+from detent.manifest.problems import ManifestError, Problem
+from detent.text import listed, quote
+
+AT_BOOT = ("OnBootSec", "OnStartupSec", "OnActiveSec")
+REPEATED = ("OnUnitActiveSec", "OnUnitInactiveSec")
+TOLD = {
+    *AT_BOOT,
+    *REPEATED,
+    "OnCalendar",
+    "Persistent",
+    "Unit",
+    "Description",
+    "Documentation",
+    "DefaultDependencies",
+}
+TOLD |= {"AccuracySec", "RemainAfterElapse"}  # we fire to the second, and keep what has fired
+SPAN_MAX_S = 1_000 * 366 * 86_400  # what is longer, nobody waits for
+ADVICE = {
+    "RandomizedDelaySec": "the job fires at its instants exactly; write H for a field to spread jobs",
+    "RandomizedOffsetSec": "the job fires at its instants exactly; write H for a field to spread jobs",
+    "FixedRandomDelay": "the job fires at its instants exactly; H for a field is a fixed spread",
+    "WakeSystem": "a machine that sleeps is not woken; the fire is caught up by `catch_up`",
+    "OnClockChange": "a change of the clock fires nothing",
+    "OnTimezoneChange": "a change of the time zone fires nothing",
+}
+
+
+def convert_systemd(texts: Mapping[str, str], zone: str, app: str = APP) -> Converted:
+    """The timers among these unit files, in the machine's zone.  A file is known by its name, such as
+    backup.timer or, for what is laid over it, backup.timer.d/nightly.conf."""
+    units = _parsed(texts)
+    timers = [unit for unit in units.values() if unit.name.endswith(".timer")]
+    if not timers:
+        found = f"; there is {listed(sorted(units), 'and')}" if units else ""
+        raise ManifestError([Problem("", f"there is no .timer among these units{found}")])
+    jobs: list[dict[str, Any]] = []
+    warnings: list[Problem] = []
+    sources: list[str] = []
+    names: set[str] = set()
+    left = set(units)
+    for unit in timers:
+        timer = _Timer(unit, units, zone)
+        made = timer.jobs()
+        jobs += [{**job, "name": unique(job["name"], names)} for job in made]
+        sources += [timer.source] * len(made)
+        warnings += timer.warnings
+        left -= {unit.name, timer.service}
+    for name in sorted(left):
+        warnings.append(Problem(name, "no timer among these units starts it; it is not converted"))
+    return Converted(
+        document={"version": 2, "app": app, "jobs": jobs},
+        warnings=tuple(warning._replace(code=FOREIGN) for warning in warnings),
+        sources=tuple(sources),
+    )
+
+
+def _parsed(texts: Mapping[str, str]) -> dict[str, Unit]:
+    problems, units = [], {}
+    for name, text in texts.items():
+        try:
+            units[name] = parse_unit(name, text)
+        except UsageError as error:
+            problems.append(Problem("", str(error)))
+    if problems:
+        raise ManifestError(problems)
+    return _with_drop_ins(units)
+
+
+def _with_drop_ins(units: Mapping[str, Unit]) -> dict[str, Unit]:
+    """What stands in backup.service.d/nice.conf is as if it stood at the end of backup.service."""
+    whole = {name: unit for name, unit in units.items() if "/" not in name}
+    for name in sorted(set(units) - set(whole)):
+        base = name.partition(".d/")[0]
+        if base in whole:
+            entries = (*whole[base].entries, *units[name].entries)
+            whole[base] = Unit(base, entries)
+    return whole
+
+
+def services_of(timer: Unit) -> list[str]:
+    """The service that a timer starts, and the files that may hold it."""
+    name = expand(timer.text("Timer", "Unit"), timer.name) or f"{timer.stem}.service"
+    prefix, at, _ = name.partition("@")
+    return [name, f"{prefix}@.service"] if at else [name]
+
+
+class _Timer:
+    """One timer on its way to a job."""
+
+    def __init__(self, unit: Unit, units: Mapping[str, Unit], zone: str) -> None:
+        self._unit = unit
+        self._units = units
+        self._zone = zone
+        self.service = ""  # the file in which its service was found
+        self.warnings: list[Problem] = []
+
+    @property
+    def source(self) -> str:
+        return f"{self._unit.name}, {self.service}" if self.service else self._unit.name
+
+    def _warn(self, entry: Entry, message: str) -> None:
+        self.warnings.append(Problem(entry.place, f"{entry.key}={entry.value}: {message}"))
+
+    def jobs(self) -> list[dict[str, Any]]:
+        spans = self._spans()
+        work = self._work()
+        self._tell_rest()
+        self.warnings = sorted(self.warnings, key=_line) + sorted(work.warnings, key=_line)
+        enabled = [span for span in spans if not span.fault]
+        if len(enabled) > 1:
+            told = f"it became {len(enabled)} jobs, which may run at the same time"
+            self.warnings.append(
+                Problem(self._unit.name, f"{told}; other zones or years need jobs of their own")
+            )
+        return [self._job(span, deepcopy(work)) for span in spans]
+
+    def _job(self, span: Span, work: Work) -> dict[str, Any]:
+        stem = self._unit.stem
+        job: dict[str, Any] = {"name": slug(stem if stem[:1].isalpha() else f"job-{stem}", NAME_MAX)}
+        own = as_text(expand(self._unit.text("Unit", "Description"), self._unit.name))
+        if description := own or work.fields.get("description"):
+            job["description"] = description
+        job.update(_times(span))
+        job.update((key, value) for key, value in work.fields.items() if key not in ("policy", "description"))
+        if span.fault:
+            job["enabled"] = False
+        is_kept = self._unit.text("Timer", "Persistent").lower() in TRUE
+        return {**job, "policy": {**work.fields["policy"], "catch_up": "latest" if is_kept else "skip"}}
+
+    # When.
+
+    def _spans(self) -> list[Span]:
+        spans = [span for entry in self._unit.given("Timer", "OnCalendar") for span in self._calendar(entry)]
+        for entry in self._unit.given("Timer", *AT_BOOT):
+            spans += self._at_boot(entry)
+        for entry in self._unit.given("Timer", *REPEATED):
+            spans += self._repeated(entry)
+        if not spans:
+            why = "it says no time that can be converted; the job is disabled until it has a schedule"
+            self.warnings.append(Problem(self._unit.name, why))
+            spans = [Span(schedules=(NEVER_ASKED,), timezone=self._zone, fault=why)]
+        return _gathered(spans)
+
+    def _calendar(self, entry: Entry) -> list[Span]:
+        try:
+            spans = spans_of(parse_calendar(entry.value), self._zone)
+        except UsageError as error:
+            self._warn(entry, f"{error}; it is left out")
+            return []
+        for fault in dict.fromkeys(span.fault for span in spans if span.fault):
+            self._warn(entry, f"{fault}; its job is disabled")
+        return spans
+
+    def _at_boot(self, entry: Entry) -> list[Span]:
+        delay_s = self._seconds(entry)
+        if delay_s is None:
+            return []
+        if delay_s:
+            told = f"it fires when the node first starts after a boot, not {entry.value} later"
+            self._warn(entry, f"{told}; sleep in the command where that matters")
+        return [Span(schedules=("@reboot",), timezone=self._zone)]
+
+    def _repeated(self, entry: Entry) -> list[Span]:
+        period_s = self._seconds(entry)
+        if not period_s:
+            return []
+        whole_s = max(1, math.ceil(period_s))
+        since = "the service was started" if entry.key == REPEATED[0] else "it had ended"
+        self._warn(entry, f"@every counts from the epoch, on every machine alike, not from when {since}")
+        if whole_s != period_s:
+            self._warn(entry, f"a period is of whole seconds: {whole_s} s")
+        return [Span(schedules=(f"@every {_written(whole_s)}",), timezone=self._zone)]
+
+    def _seconds(self, entry: Entry) -> float | None:
+        try:
+            seconds = parse_span(entry.value)
+        except UsageError as error:
+            self._warn(entry, f"{error}; it is left out")
+            return None
+        if seconds is None or seconds > SPAN_MAX_S:
+            self._warn(entry, "it never fires; it is left out")
+            return None
+        return seconds
+
+    # What.
+
+    def _work(self) -> Work:
+        name, *files = services_of(self._unit)
+        asked = self._unit.last("Timer", "Unit")
+        place = asked.place if asked else self._unit.name
+        if name.partition("@")[2] == ".service":
+            return missing_work(place, f"{name} is a template; give the timer of an instance")
+        if not name.endswith(".service"):
+            return missing_work(place, f"it starts {name}, and only a service can be a job")
+        for file in (name, *files):
+            if file in self._units:
+                self.service = file
+                return self._found(self._units[file]._replace(name=name))
+        return missing_work(place, f"{name} is not among these files")
+
+    def _found(self, service: Unit) -> Work:
+        if not service.given("Service", "ExecStart"):
+            return missing_work(service.name, "it has no ExecStart")
+        try:
+            work = work_of(service)
+        except UsageError as error:
+            return missing_work(service.name, str(error))
+        described = as_text(expand(service.text("Unit", "Description"), service.name))
+        return work._replace(fields={**work.fields, "description": described})
+
+    def _tell_rest(self) -> None:
+        for entry in self._unit.entries:
+            if entry.section not in ("Unit", "Timer") or entry.key in TOLD or not entry.value:
+                continue
+            if entry.value.lower() in ("0", "no", "false", "off"):
+                continue
+            if entry.section == "Unit" and entry.key.startswith(("Condition", "Assert")):
+                self._warn(entry, "it is not tested; let the command test it")
+            elif entry.section == "Unit":
+                self._warn(entry, "no other unit is started or waited for")
+            else:
+                self._warn(entry, ADVICE.get(entry.key, f"{quote(entry.key)} has no equivalent"))
+
+
+def _line(problem: Problem) -> tuple[str, int]:
+    file, _, line = problem.path.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (problem.path, 0)
+
+
+def _times(span: Span) -> dict[str, Any]:
+    times: dict[str, Any] = {}
+    if span.at:
+        times["at"] = span.at
+    elif len(span.schedules) == 1:
+        times["schedule"] = span.schedules[0]
+    else:
+        times["schedules"] = list(span.schedules)
+    times.update(
+        (key, value) for key, value in (("starts_at", span.starts_at), ("ends_at", span.ends_at)) if value
+    )
+    if span.timezone != "UTC" and not span.at:
+        times["timezone"] = span.timezone
+    if "@reboot" in span.schedules:
+        times["run_on"] = "every"
+    return times
+
+
+def _gathered(spans: list[Span]) -> list[Span]:
+    """What one job can hold is one: the same zone, the same years, enabled or not."""
+    groups: dict[Span, list[str]] = {}
+    for span in spans:
+        groups.setdefault(span._replace(schedules=()), []).extend(span.schedules)
+    return [span._replace(schedules=tuple(dict.fromkeys(texts))) for span, texts in groups.items()]
+
+
+def _written(period_s: int) -> str:
+    """`1h30m` from seconds."""
+    hours, rest_s = divmod(period_s, 3_600)
+    minutes, seconds = divmod(rest_s, 60)
+    parts = ((hours, "h"), (minutes, "m"), (seconds, "s"))
+    return "".join(f"{amount}{unit}" for amount, unit in parts if amount)

@@ -1,0 +1,248 @@
+"""crontab: a line for each schedule, in a user's crontab, in `/etc/cron.d`, or in a system's crontab.
+
+- A user's crontab goes through the `crontab` program, which checks it before it takes it.  Files with the
+  user column are written atomically, and keep their mode and owner.
+- The line rings; what it says goes to the system's log, so that cron has nothing to mail.
+- cron reads the clocks of its machine: a schedule in another zone rings in those minutes of every hour.
+- What was there before is kept under the state directory before it is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from detent.errors import HostError, UsageError
+from detent.formats.crontab.convert import Form, parse_crontab
+from detent.formats.crontab.jobs import SHELL
+from detent.formats.crontab.render import cron_fields
+from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.base import (
+    Option,
+    Settings,
+    back_up,
+    lock_file,
+    render_times,
+    surroundings_warnings,
+    triggered_job,
+    write_atomically,
+)
+from detent.hosts.crontab.text import find_entries, make_entry, rewrite
+from detent.hosts.reconcile import Change, Found, Resource, resource_name
+from detent.hosts.spec_folder import KIND as SPEC
+from detent.hosts.spec_folder import SpecFolder, spec_resources
+from detent.manifest.spec import Spec
+from detent.text import quote
+
+OPTIONS = (
+    Option("system", "use /etc/cron.d/detent-APP instead of a user's crontab", finds=True),
+    Option(
+        "cron-file", "use this crontab, which has a user column, such as /etc/crontab", "FILE", finds=True
+    ),
+    Option("run-as", "the owner of the crontab, or the user in its user column", "USER", finds=True),
+    Option("host-timezone", "the time zone of cron (default: this machine's)", "ZONE"),
+)
+CRON_D = Path("/etc/cron.d")
+LOGGER = "/usr/bin/logger"
+PROGRAM_S = 30.0
+LINE_MAX = 990  # bytes: Debian's cron takes commands of 999, and cuts longer ones in silence
+
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
+
+
+def open_host(settings: Settings) -> CrontabHost:
+    user = settings.option("run_as")
+    if user and not _USER.fullmatch(user):
+        raise UsageError(f"--run-as {quote(user)} is not the name of a user")
+    file = settings.option("cron_file")
+    if file and settings.options.get("system"):
+        raise UsageError("--system and --cron-file are two places: name one of them")
+    if settings.options.get("system"):
+        file = str(CRON_D / f"detent-{settings.app}")
+    table: Table = FileTable(Path(file)) if file else UserTable(user)
+    return CrontabHost(settings, table, (user or "root") if file else "")
+
+
+class Table(Protocol):
+    """One crontab."""
+
+    where: str
+    label: str  # as a part of a file's name
+    form: Form
+    owner: str  # the user of a line that names none
+
+    def read(self) -> str: ...
+
+    def write(self, text: str) -> None: ...
+
+
+class CrontabHost:
+    """One crontab, and the folder of specs beside it."""
+
+    name = "crontab"
+
+    def __init__(self, settings: Settings, table: Table, user: str) -> None:
+        self.where = table.where
+        is_implied = bool(user) and not settings.option("run_as")
+        self.identity = Identity(user or table.owner, table.owner, is_implied)
+        self._settings = settings
+        self._table = table
+        self._user = user  # in the column for it; "": there is none
+        self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
+        self._zone = settings.option("host_timezone", settings.timezone)
+        self._private: dict[str, bool] = {}
+
+    def lock(self) -> AbstractContextManager[None]:
+        return lock_file(self._settings.state_dir / "hosts" / f"{self._table.label}.lock")
+
+    def render(self, specs: Sequence[Spec]) -> list[Resource]:
+        self._private = {spec.name: spec.is_private for spec in specs}
+        return [*spec_resources(specs), *render_times(self.name, specs, self._entry)]
+
+    def _entry(self, spec: Spec, index: int) -> list[Resource]:
+        fields = cron_fields(spec.times[index].instants, self._zone)
+        name = resource_name(spec.name, index)
+        ring = shlex.join(self._settings.ring(spec.name))
+        if not ring.isprintable() or "\\" in ring:
+            raise UsageError(f"{quote(ring)} cannot stand in a crontab: no backslash, no control characters")
+        logged = f"{ring} 2>&1 | {LOGGER} -t detent-{spec.name}"
+        column = f"{self._user} " if self._user else ""
+        made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escape_percent(logged)}")
+        if len(made.content.encode()) > LINE_MAX:
+            raise UsageError(f"its line has more than {LINE_MAX} bytes, and cron cuts it: use shorter paths")
+        return [made]
+
+    def find(self) -> list[Found]:
+        entries = [entry.found for entry in find_entries(self._table.read())]
+        return [*self._specs.find({entry.job for entry in entries}), *entries]
+
+    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+        """New specs first, then the crontab, then the specs that nobody rings for any more."""
+        specs = [change for change in changes if change.kind == SPEC]
+        self._specs.change([change for change in specs if change.action != "delete"], self._private)
+        before = self._table.read()
+        entries = [change for change in changes if change.kind != SPEC]
+        after = rewrite(before, entries, [int(stranger.place) for stranger in retire])
+        if after != before:
+            if before:
+                folder = self._settings.state_dir / "hosts" / "backups"
+                back_up(folder, self._table.label, before.encode("utf-8", "surrogateescape"))
+            self._table.write(after)
+        self._specs.change([change for change in specs if change.action == "delete"], self._private)
+
+    def strangers(self) -> list[Stranger]:
+        text = self._table.read()
+        ours = {entry.at for entry in find_entries(text)}
+        entries = parse_crontab(text, self._table.form).entries
+        return [
+            Stranger(
+                name=f"line {entry.line}",
+                place=str(entry.line - 1),
+                content=entry.text,
+                schedules=(entry.schedule,),
+                timezone=entry.variables.get("CRON_TZ", self._zone),
+                command=entry.command if entry.stdin is None else "",
+                shell=entry.variables.get("SHELL") or SHELL,
+                user=entry.user,
+                job=triggered_job(entry.command),
+            )
+            for entry in entries
+            if entry.line - 1 not in ours
+        ]
+
+    def warnings(self, specs: Sequence[Spec]) -> list[str]:
+        return list(surroundings_warnings(specs, "cron"))
+
+
+def escape_percent(command: str) -> str:
+    """cron would end the command at a bare percent sign."""
+    return command.replace("%", "\\%")
+
+
+class UserTable:
+    """A user's crontab, by way of the `crontab` program."""
+
+    form: Form = "user"
+
+    def __init__(self, user: str = "") -> None:
+        self._user = user
+        self.owner = user or pwd.getpwuid(os.geteuid()).pw_name
+        self.where = f"the crontab of {self.owner}"
+        self.label = f"crontab-{self.owner}"
+
+    def read(self) -> str:
+        done = self._run("-l")
+        if done.returncode and b"no crontab for" not in done.stderr:
+            raise HostError(f"cannot read {self.where}: {_said(done)}")
+        return "" if done.returncode else done.stdout.decode("utf-8", "surrogateescape")
+
+    def write(self, text: str) -> None:
+        content = text.encode("utf-8", "surrogateescape")
+        done = self._run("-", given=content) if content else self._run("-r")
+        if done.returncode:
+            raise HostError(
+                f"{self.where} is as it was: the crontab program refused the new one: {_said(done)}"
+            )
+        if self.read() != text:
+            raise HostError(
+                f"{self.where} was changed by somebody else at the same time: look, and apply again"
+            )
+
+    def _run(self, word: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        program = shutil.which("crontab")
+        if program is None:
+            raise HostError(
+                "there is no `crontab` program here: install cron, or use --system or --cron-file"
+            )
+        words = [program, *(["-u", self._user] if self._user else []), word]
+        try:
+            return subprocess.run(words, input=given, capture_output=True, timeout=PROGRAM_S, env=_PLAIN)
+        except subprocess.TimeoutExpired:
+            raise HostError(f"`{shlex.join(words)}` did not end within {PROGRAM_S:g} s") from None
+
+
+_PLAIN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}  # its answers are read
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    text = (done.stderr or done.stdout).decode("utf-8", "replace")
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip()) or f"exit {done.returncode}"
+
+
+class FileTable:
+    """A crontab in a file, with a column for the user."""
+
+    form: Form = "system"
+    owner = "root"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.where = str(path)
+        self.label = f"cron-file-{path.name}"
+
+    def read(self) -> str:
+        try:
+            return self._path.read_bytes().decode("utf-8", "surrogateescape")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise HostError(f"cannot read {self._path}: {(error.strerror or str(error)).lower()}") from None
+
+    def write(self, text: str) -> None:
+        """A file that nothing is left in goes."""
+        try:
+            if text:
+                write_atomically(self._path, text.encode("utf-8", "surrogateescape"), 0o644)
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            told = (error.strerror or str(error)).lower()
+            raise HostError(f"cannot write {self._path}: {told}; `sudo detent apply` may") from None

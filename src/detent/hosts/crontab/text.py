@@ -1,0 +1,98 @@
+"""The text of a crontab with lines of ours in it: found by their marks, written without touching the rest.
+
+- A line of ours ends in a comment for the shell: its name, its job's revision, a seal over the line.  So one
+  line is one resource: it can be moved, edited or put out of force by hand, and is still known.
+- New lines go to the top, where no variable of somebody else's is in force.  One that stands below a
+  variable that changes what it does counts as edited.
+- Everything that is not ours is kept byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from detent.hosts.reconcile import Change, Found, Resource, seal
+
+HEADING = "# Lines that end in a detent mark are written by `detent apply`: change the manifest instead."
+KIND = "entry"
+MEANINGFUL = ("CRON_TZ", "HOME", "SHELL")  # and XDG_*, DETENT_*: they change what a line of ours does
+
+_MARK = re.compile(r"(.*) # (detent-([a-z0-9-]+\.[a-z0-9-]+)-[0-9]+) ([0-9a-f]{16}) ([0-9a-f]{12})\s*")
+_VARIABLE = re.compile(r"""\s*(["']?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=.*""")
+
+
+class Entry(NamedTuple):
+    """A line of ours, and what is in force where it stands."""
+
+    at: int  # the number of its line, from 0
+    found: Found
+    is_below_variables: bool = False
+
+
+def make_entry(name: str, job: str, revision: str, line: str) -> Resource:
+    """A line with its mark."""
+    content = f"{line} # {name} {revision} {seal(line, name, revision)}"
+    return Resource(name, job, revision, content, KIND)
+
+
+def find_entries(text: str) -> list[Entry]:
+    """Every line of ours."""
+    entries: list[Entry] = []
+    variables: dict[str, str] = {}
+    for index, line in enumerate(text.split("\n")):
+        mark = _MARK.fullmatch(line)
+        if mark:
+            entries.append(_entry(index, line, mark, [*variables.values()]))
+        elif (variable := _VARIABLE.fullmatch(line)) and _is_meaningful(variable[2]):
+            variables[variable[2]] = line.strip()
+    return entries
+
+
+def _entry(index: int, line: str, mark: re.Match[str], variables: list[str]) -> Entry:
+    found = Found(
+        name=mark[2],
+        content="\n".join([*variables, line]),
+        job=mark[3],
+        revision=mark[4],
+        intact=not variables and line == line.rstrip() and seal(mark[1], mark[2], mark[4]) == mark[5],
+        place=str(index),
+        kind=KIND,
+    )
+    return Entry(index, found, bool(variables))
+
+
+def _is_meaningful(name: str) -> bool:
+    return name in MEANINGFUL or name.startswith(("XDG_", "DETENT_"))
+
+
+def rewrite(text: str, changes: Sequence[Change], retired: Collection[int] = ()) -> str:
+    """The text after the changes; `retired` are the numbers of foreign lines that go."""
+    there = {str(entry.at): entry for entry in find_entries(text)}
+    lines: list[str | None] = list(text.split("\n"))
+    fresh: list[str] = []
+    for index in retired:
+        lines[index] = None
+    for change in changes:
+        entry = there.get(change.before.place) if change.before else None
+        if entry and (change.action == "delete" or (change.action == "update" and entry.is_below_variables)):
+            lines[entry.at] = None
+        elif entry and change.action == "update" and change.after:
+            lines[entry.at] = change.after.content
+        if change.after and (change.action == "create" or (entry and lines[entry.at] is None)):
+            fresh.append(change.after.content)
+    return _joined([line for line in lines if line is not None], fresh)
+
+
+def _joined(lines: list[str], fresh: list[str]) -> str:
+    """New lines stand below the heading and the lines of ours that are at the top already; the heading
+    goes with the last line of ours."""
+    rest = [line for line in lines if line != HEADING]
+    top = next((i for i, line in enumerate(rest) if not _MARK.fullmatch(line)), len(rest))
+    whole = [*rest[:top], *fresh, *rest[top:]]
+    if any(_MARK.fullmatch(line) for line in whole):
+        whole.insert(0, HEADING)
+    if fresh and whole[-1] in fresh:
+        whole.append("")  # every line of a crontab ends in a newline, the last one too
+    return "\n".join(whole)

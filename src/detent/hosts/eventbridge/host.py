@@ -1,0 +1,171 @@
+"""EventBridge Scheduler: a schedule for each ring, in one group, which calls a Lambda function with the spec.
+
+- The function's handler is `detent.hosts.eventbridge.host:handler` (in AWS's form,
+  `detent.hosts.eventbridge.host.handler`); it runs the trigger.
+- The service has no versions: two who apply from two machines at once may overwrite each other, with the
+  same content; on one machine they wait for each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from detent.errors import UsageError
+from detent.formats.eventbridge.render import schedule_rings
+from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.base import Option, Settings, back_up, lock_file, triggered_job
+from detent.hosts.eventbridge.lambda_function import handler
+from detent.hosts.eventbridge.schedules import Schedule, Target, dump, make_schedule, read_schedule, said_part
+from detent.hosts.eventbridge.service import Service
+from detent.hosts.reconcile import PREFIX, Change, Found, Resource
+from detent.hosts.shared_store import Store, check_fleet, rings_of, user_warnings
+from detent.manifest.spec import Spec
+from detent.messages.strict_json import decode
+from detent.text import quote
+
+__all__ = ["OPTIONS", "EventBridgeHost", "handler", "open_host"]
+
+OPTIONS = (
+    Option("group", "the schedule group (default: default)", "NAME", finds=True),
+    Option("target-arn", "the Lambda function that contains detent and the jobs' code", "ARN"),
+    Option("role-arn", "the role that may call it", "ARN"),
+    Option("dead-letter-arn", "the queue for events that could not be delivered", "ARN"),
+    Option("lambda-store", "take the store from DETENT_STORE in the function's environment"),
+    Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", finds=True),
+)
+ADVICE = "set DETENT_STORE in the function's own environment, and say --lambda-store"
+
+_NAME = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
+_ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S{1,1024}")
+_RATE = re.compile(r"rate\(([0-9]+) (minute|hour|day)s?\)")
+_CRON = re.compile(r"cron\((\S+) (\S+) (\S+) (\S+) (\S+) \*\)")
+_RATE_UNITS = {"minute": (1, "m"), "hour": (1, "h"), "day": (24, "h")}
+
+
+def open_host(settings: Settings) -> EventBridgeHost:
+    group = settings.option("group", "default")
+    if not _NAME.fullmatch(group):
+        raise UsageError(f"--group {quote(group)} is no name of a group: letters, digits, _ . -, at most 64")
+    for option in ("target_arn", "role_arn", "dead_letter_arn"):
+        said = settings.option(option)
+        if said and not _ARN.fullmatch(said):
+            raise UsageError(
+                f"--{option.replace('_', '-')} {quote(said)} is no ARN: arn:aws:service:region:account:…"
+            )
+    return EventBridgeHost(settings, group)
+
+
+class EventBridgeHost:
+    """One group of schedules."""
+
+    name = "eventbridge"
+
+    def __init__(self, settings: Settings, group: str) -> None:
+        self._settings = settings
+        self._group = group
+        self._service = Service(group, settings.option("endpoint_url"))
+        self.where = f"the group {group} of EventBridge Scheduler"
+        self.identity = Identity(_role(settings.option("role_arn")))
+
+    def lock(self) -> AbstractContextManager[None]:
+        return lock_file(self._settings.state_dir / "hosts" / f"eventbridge-{self._group}.lock")
+
+    def render(self, specs: Sequence[Spec]) -> list[Resource]:
+        target = self._target()
+        check_fleet(self.name, specs, Store(target.has_store, ADVICE))
+        return [
+            make_schedule(spec, index, ring, target)
+            for spec, rings in rings_of(self.name, specs, schedule_rings)
+            for index, ring in enumerate(rings)
+        ]
+
+    def _target(self) -> Target:
+        said = self._settings
+        for option, what in (("target_arn", "Lambda function"), ("role_arn", "role")):
+            if not said.option(option):
+                name = option.replace("_", "-")
+                raise UsageError(f"which {what} shall the schedules use? name it with --{name} ARN")
+        return Target(
+            arn=said.option("target_arn"),
+            role_arn=said.option("role_arn"),
+            dead_letter_arn=said.option("dead_letter_arn"),
+            has_store=bool(said.options.get("lambda_store")),
+        )
+
+    def find(self) -> list[Found]:
+        return [read_schedule(one) for one in self._service.list(PREFIX)]
+
+    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+        for change in changes:
+            if change.action == "create" and change.after:
+                self._service.create(change.after.content)
+            elif change.action == "update" and change.after and change.before:
+                self._back_up(change.name, change.before.content)
+                self._service.update(change.after.content)
+            elif change.action == "delete":
+                self._service.delete(change.name)
+        written = {change.name for change in changes}
+        for stranger in retire:
+            if stranger.place not in written:  # else it bore our name, and is ours by now
+                self._back_up(stranger.place, stranger.content)
+                self._service.delete(stranger.place)
+
+    def _back_up(self, name: str, content: str) -> None:
+        folder = self._settings.state_dir / "hosts" / "backups"
+        back_up(folder, f"eventbridge-{self._group}-{name}", content.encode())
+
+    def strangers(self) -> list[Stranger]:
+        found = [said_part(one) for one in self._service.list()]
+        return [_stranger(one) for one in found if not read_schedule(one).job]
+
+    def warnings(self, specs: Sequence[Spec]) -> list[str]:
+        told = list(user_warnings(specs, self.name))
+        if not self._settings.option("dead_letter_arn"):
+            told.append("what cannot be handed over is lost in silence: name a queue with --dead-letter-arn")
+        for variable in sorted({variable for spec in specs for variable in spec.variables}):
+            told.append(f"the function needs the variable {variable}, for a secret")
+        return told
+
+
+# Schedules of others.
+
+
+def _stranger(said: Schedule) -> Stranger:
+    told = str(said.get("Target", {}).get("Input", ""))
+    return Stranger(
+        name=said["Name"],
+        place=said["Name"],
+        content=dump(said),
+        schedules=tuple(our_words(said.get("ScheduleExpression", ""))),
+        timezone=said.get("ScheduleExpressionTimezone") or "UTC",
+        user=_role(said.get("Target", {}).get("RoleArn", "")),
+        job=_rung_job(told) or triggered_job(told),
+    )
+
+
+def _role(arn: str) -> str:
+    return f"the role {arn}"
+
+
+def _rung_job(told: str) -> str:
+    """The job that an input is for, if it is one for our function."""
+    try:
+        document: Any = decode(told)
+        return str(document["detent"]["job"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def our_words(expression: str) -> list[str]:
+    """An expression of theirs in our grammar; none: it cannot be said in it.  Their Sunday is 1."""
+    if rate := _RATE.fullmatch(expression):
+        factor, unit = _RATE_UNITS[rate[2]]
+        return [f"@every {int(rate[1]) * factor}{unit}"]
+    if cron := _CRON.fullmatch(expression):
+        minute, hour, day, month, weekday = cron.groups()
+        ours = re.sub(r"(?<![/#\d])\d", lambda digit: str(int(digit[0]) - 1), weekday)
+        return [f"{minute} {hour} {day} {month} {ours}"]
+    return []

@@ -1,0 +1,87 @@
+"""The API of EventBridge Scheduler, by way of boto3: the schedules of one group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from detent.errors import HostError, UsageError
+from detent.hosts.eventbridge.schedules import Schedule
+
+ATTEMPTS = 4  # of a call that was throttled
+
+
+class Service:
+    """One group of schedules."""
+
+    def __init__(self, group: str, endpoint_url: str) -> None:
+        self._group = group
+        self._endpoint_url = endpoint_url
+        self._opened: Any = None
+
+    @property
+    def _client(self) -> Any:
+        if self._opened is None:
+            with _told():
+                self._opened = _open_client(self._endpoint_url)
+        return self._opened
+
+    def list(self, prefix: str = "") -> list[Schedule]:
+        """Each with all that is known of it."""
+        asked = {"GroupName": self._group, **({"NamePrefix": prefix} if prefix else {})}
+        with _told():
+            pages = self._client.get_paginator("list_schedules").paginate(**asked)
+            names = [one["Name"] for page in pages for one in page["Schedules"]]
+            return [self._client.get_schedule(GroupName=self._group, Name=name) for name in names]
+
+    def create(self, content: str) -> None:
+        with _told():
+            self._client.create_schedule(GroupName=self._group, **json.loads(content))
+
+    def update(self, content: str) -> None:
+        """What is not said is reset to its default."""
+        with _told():
+            self._client.update_schedule(GroupName=self._group, **json.loads(content))
+
+    def delete(self, name: str) -> None:
+        """One that is gone already is gone."""
+        with _told(), suppress(self._client.exceptions.ResourceNotFoundException):
+            self._client.delete_schedule(GroupName=self._group, Name=name)
+
+
+def _open_client(endpoint_url: str) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise UsageError("--host eventbridge needs boto3: pip install 'detent[aws]'") from None
+    retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    return boto3.client("scheduler", endpoint_url=endpoint_url or None, config=Config(retries=retries))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the service refuses is told in its words."""
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise UsageError("--host eventbridge needs boto3: pip install 'detent[aws]'") from None
+    try:
+        yield
+    except ClientError as error:
+        raise HostError(f"EventBridge refused: {error}; {_advice(error.response)}") from None
+    except BotoCoreError as error:
+        raise HostError(f"EventBridge cannot be asked: {error}") from None
+
+
+def _advice(answer: Any) -> str:
+    match answer.get("Error", {}).get("Code", ""):
+        case "ResourceNotFoundException":
+            return "apply again; a group is made with `aws scheduler create-schedule-group --name NAME`"
+        case "ConflictException":
+            return "somebody else wrote it at the same time: look, and apply again"
+        case "AccessDeniedException" | "UnrecognizedClientException" | "ExpiredTokenException":
+            return "ask for the rights that docs/howto/use-eventbridge.md lists"
+    return "nothing more was changed"

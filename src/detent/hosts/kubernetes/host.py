@@ -1,0 +1,246 @@
+"""Kubernetes: a CronJob for each ring and a ConfigMap for each spec, in one namespace of a cluster.
+
+- Objects are applied by the server (`detent` is their field manager), so that other tools see whose they are.
+- What is changed is named with the version that was seen: two who apply from two machines do not overwrite
+  each other; on one machine they wait for each other.
+- A Secret is referred to, never written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from detent.errors import HostError, UsageError
+from detent.formats.kubernetes.render import cronjob_rings
+from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.base import Option, Settings, back_up, lock_file
+from detent.hosts.kubernetes.objects import (
+    CONFIGMAP,
+    CRONJOB,
+    MANAGER,
+    Object,
+    Pod,
+    account_name,
+    dump,
+    load,
+    make_configmap,
+    make_cronjob,
+    name_of,
+    own_entries,
+    read_object,
+    resource_of,
+)
+from detent.hosts.reconcile import PREFIX, Change, Found, Resource
+from detent.hosts.shared_store import Store, check_fleet, rings_of, user_warnings
+from detent.manifest.spec import Spec
+from detent.text import quote
+
+if TYPE_CHECKING:
+    from detent.hosts.kubernetes.cluster import Cluster
+
+OPTIONS = (
+    Option("image", "the image that contains detent and the jobs' programs", "IMAGE"),
+    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME", finds=True),
+    Option(
+        "kubeconfig",
+        "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, the pod's)",
+        "FILE",
+        finds=True,
+    ),
+    Option("context", "the context of the kubeconfig (default: its current one)", "NAME", finds=True),
+    Option("store-secret", "the Secret that holds the store's URL (KEY: url)", "NAME[:KEY]"),
+    Option("secret", "the Secret with the variables of the jobs' secrets (default: detent-APP)", "NAME"),
+    Option("service-account", "the account of the pods (default: none is mounted)", "NAME"),
+    Option("cpu", "the CPU of each pod, such as 100m", "AMOUNT"),
+    Option("memory", "the memory of each pod, such as 128Mi", "AMOUNT"),
+    Option("render", "print the objects and change nothing", only="apply"),
+)
+ADVICE = "keep its URL in a Secret, and name that with --store-secret"
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_CPU = re.compile(r"[1-9][0-9]*m?")
+_MEMORY = re.compile(r"([1-9][0-9]*)([KMGT]i)")
+_UNITS = ("Ki", "Mi", "Gi", "Ti")
+
+
+def open_host(settings: Settings) -> KubernetesHost:
+    for option, form in (("namespace", _LABEL), ("secret", _SUBDOMAIN), ("service_account", _SUBDOMAIN)):
+        said = settings.option(option)
+        if said and not form.fullmatch(said):
+            name = option.replace("_", "-")
+            raise UsageError(
+                f"--{name} {quote(said)} is no name that Kubernetes takes: small letters, digits, -"
+            )
+    return KubernetesHost(settings)
+
+
+class KubernetesHost:
+    """One namespace of a cluster; with `--render`, of none."""
+
+    name = "kubernetes"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._live: dict[str, Object] = {}
+        self._namespace = settings.option("namespace", "default")
+        self._cluster: Cluster | None = None
+        self._server = ""
+        if not settings.options.get("render"):
+            self._cluster, self._server = self._reach()
+        self.where = f"the namespace {self._namespace} of {self._server}"
+        self.identity = Identity(account_name(settings.option("service_account")))
+
+    def _reach(self) -> tuple[Cluster, str]:
+        from detent.hosts.kubernetes.cluster import Cluster  # late: the client is slow to load
+        from detent.hosts.kubernetes.config import find_access
+
+        said = self._settings
+        access = find_access(said.option("kubeconfig"), said.option("context"), said.env)
+        self._namespace = said.option("namespace", access.namespace)
+        return Cluster(access, self._namespace), access.server
+
+    @property
+    def _api(self) -> Cluster:
+        if self._cluster is None:
+            raise UsageError("--render is for `detent apply`: it prints the objects, and asks no cluster")
+        return self._cluster
+
+    def lock(self) -> AbstractContextManager[None]:
+        place = re.sub(r"[^A-Za-z0-9.]+", "-", f"{urlsplit(self._server).netloc}-{self._namespace}")
+        return lock_file(self._settings.state_dir / "hosts" / f"kubernetes-{place}.lock")
+
+    # What should be there.
+
+    def render(self, specs: Sequence[Spec]) -> list[Resource]:
+        pod = self._pod()
+        check_fleet(self.name, specs, Store(pod.store_secret is not None, ADVICE))
+        made: list[Resource] = []
+        for spec, rings in rings_of(self.name, specs, cronjob_rings):
+            objects = [make_cronjob(spec, index, ring, pod) for index, ring in enumerate(rings)]
+            made += [resource_of(one, spec) for one in (make_configmap(spec, pod), *objects)]
+        return made
+
+    def _pod(self) -> Pod:
+        said = self._settings
+        image = said.option("image")
+        if not image:
+            raise UsageError("which image has detent and the work of the jobs in it? name it with --image")
+        if not image.isprintable() or " " in image:
+            raise UsageError(f"--image {quote(image)} is not the name of an image")
+        return Pod(
+            image=image,
+            namespace=self._namespace,
+            program=said.detent,
+            store_secret=_secret_key(said.option("store_secret")),
+            secret=said.option("secret", f"detent-{said.app}".rstrip("-")),
+            service_account=said.option("service_account"),
+            resources=_resources(said.option("cpu"), said.option("memory")),
+        )
+
+    # What is there.
+
+    def find(self) -> list[Found]:
+        self._live = {name_of(one): one for kind in (CONFIGMAP, CRONJOB) for one in self._api.list(kind)}
+        found = [read_object(one) for one in self._live.values()]
+        return [one for one in found if one.job or one.name.partition("/")[2].startswith(PREFIX)]
+
+    def strangers(self) -> list[Stranger]:
+        from detent.hosts.kubernetes.unmanaged import find_strangers  # late: few adopt
+
+        return find_strangers(self._api.list(CRONJOB))
+
+    def warnings(self, specs: Sequence[Spec]) -> list[str]:
+        secret = self._pod().secret
+        told = list(user_warnings(specs, self.name))
+        for variable in sorted({variable for spec in specs for variable in spec.variables}):
+            told.append(f"pods wait until the Secret {secret} is there and has the key {variable}")
+        return told
+
+    # Changes.
+
+    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+        """Specs first, then what rings for them; what goes, goes the other way round."""
+        fresh = [change for change in changes if change.action in ("create", "update")]
+        gone = [change for change in changes if change.action == "delete"]
+        for change in sorted(fresh, key=lambda change: change.kind == CRONJOB):
+            self._apply(change)
+        written = {change.name for change in fresh}
+        for stranger in retire:
+            if stranger.name not in written:  # it bore our name, and is ours by now
+                self._retire(stranger)
+        for change in sorted(gone, key=lambda change: change.kind != CRONJOB):
+            self._api.delete(self._live[change.name])
+
+    def _apply(self, change: Change) -> None:
+        assert change.after is not None
+        wanted = load(change.after.content)
+        before = self._live.get(change.name) if change.action == "update" else None
+        if before is None:
+            self._live[change.name] = self._api.apply(wanted)
+            return
+        if before["metadata"].get("deletionTimestamp"):
+            raise HostError(f"{change.name} is still being deleted by the cluster: apply again in a moment")
+        self._back_up(before)
+        after = self._api.apply(wanted, before["metadata"]["resourceVersion"])
+        if read_object(after).content != change.after.content:
+            after = self._api.replace(_without_others(after, wanted))
+        self._live[change.name] = after
+
+    def _retire(self, stranger: Stranger) -> None:
+        for one in self._api.list(CRONJOB):
+            if one["metadata"]["name"] == stranger.place:
+                self._back_up(one)
+                self._api.delete(one)
+
+    def _back_up(self, live: Object) -> None:
+        label = f"kubernetes-{self._namespace}-{name_of(live).replace('/', '-')}"
+        back_up(self._settings.state_dir / "hosts" / "backups", label, dump(live).encode())
+
+
+def _without_others(live: Object, wanted: Object) -> Object:
+    """What others added goes, and with it their claim to have a say in it; the status is not ours."""
+    entries = live["metadata"].get("managedFields", [])
+    others = [one for one in own_entries(entries) if (one["manager"], one["operation"]) != (MANAGER, "Apply")]
+    kept = [one for one in entries if one not in others]
+    metadata = {**live["metadata"], "managedFields": kept}
+    return {**wanted, "metadata": metadata}
+
+
+def _secret_key(said: str) -> tuple[str, str] | None:
+    if not said:
+        return None
+    name, _, key = said.partition(":")
+    if not _SUBDOMAIN.fullmatch(name) or (key and not _KEY.fullmatch(key)):
+        raise UsageError(f"--store-secret {quote(said)} is not NAME or NAME:KEY of a Secret")
+    return name, key or "url"
+
+
+def _resources(cpu: str, memory: str) -> Object | None:
+    """Amounts as a cluster writes them, so that they compare.  Memory is limited to what was asked for."""
+    if cpu and not _CPU.fullmatch(cpu):
+        raise UsageError(
+            f"--cpu {quote(cpu)} is not a number of cores or of thousandths of one, such as 1 or 100m"
+        )
+    if memory and not _MEMORY.fullmatch(memory):
+        raise UsageError(f"--memory {quote(memory)} is not a number of Ki, Mi, Gi or Ti, such as 128Mi")
+    asked = {**({"cpu": _cpu(cpu)} if cpu else {}), **({"memory": _memory(memory)} if memory else {})}
+    limits = {"limits": {"memory": asked["memory"]}} if memory else {}
+    return {"requests": asked, **limits} if asked else None
+
+
+def _cpu(said: str) -> str:
+    whole = said.removesuffix("000m")
+    return whole if whole != said and whole else said
+
+
+def _memory(said: str) -> str:
+    amount, unit = int(said[:-2]), said[-2:]
+    while amount % 1024 == 0 and unit != _UNITS[-1]:
+        amount, unit = amount // 1024, _UNITS[_UNITS.index(unit) + 1]
+    return f"{amount}{unit}"

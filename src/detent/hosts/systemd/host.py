@@ -1,0 +1,179 @@
+"""systemd: a timer and a service for each schedule, in the folder of the system's units or of a user's.
+
+- A timer is enabled by its link in `timers.target.wants`; one that lost it, or was stopped, has drifted.
+- Where systemd runs and reads the folder, it is told at once; elsewhere the units wait for the next boot.
+- Drop-ins (`systemctl edit`) are their author's: they are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from detent.errors import HostError, UsageError
+from detent.formats.systemd.render import calendar_events
+from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.base import (
+    Option,
+    Settings,
+    back_up,
+    lock_file,
+    render_times,
+    surroundings_warnings,
+    write_atomically,
+)
+from detent.hosts.reconcile import PREFIX, Change, Found, Resource, resource_name
+from detent.hosts.spec_folder import KIND as SPEC
+from detent.hosts.spec_folder import SpecFolder, spec_resources
+from detent.hosts.systemd.systemctl import Control
+from detent.hosts.systemd.units import Ring, make_service, make_timer, read_unit
+from detent.hosts.systemd.unmanaged import find_strangers, services_beside
+from detent.manifest.spec import Spec
+
+OPTIONS = (
+    Option(
+        "unit-dir",
+        "the directory of the units (default: /etc/systemd/system, or the user's)",
+        "DIR",
+        finds=True,
+    ),
+    Option("user", "use the systemd of the current user", finds=True),
+    Option("run-as", "the user that the triggers run as (default: root)", "USER"),
+)
+SYSTEM_UNITS = Path("/etc/systemd/system")
+WANTS = "timers.target.wants"
+NAME_MAX = 200  # systemd takes 255, with the suffix
+
+
+def open_host(settings: Settings) -> SystemdHost:
+    is_user = bool(settings.options.get("user"))
+    if is_user and settings.option("run_as"):
+        raise UsageError("--run-as is for the system's units: with --user the triggers run as that user")
+    return SystemdHost(settings, is_user)
+
+
+class SystemdHost:
+    """The units in one folder, and the folder of specs beside them."""
+
+    name = "systemd"
+
+    def __init__(self, settings: Settings, is_user: bool) -> None:
+        usual = _user_units(settings) if is_user else SYSTEM_UNITS
+        self._units = Path(settings.option("unit_dir", str(usual))).absolute()
+        self.where = str(self._units)
+        self._settings = settings
+        self._is_user = is_user
+        owner, run_as = "the user" if is_user else "root", settings.option("run_as")
+        self.identity = Identity(run_as or owner, owner, not is_user and not run_as)
+        self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
+        self._control = Control(is_user, is_read=self._units == usual)
+        self._private: dict[str, bool] = {}
+
+    def lock(self) -> AbstractContextManager[None]:
+        label = str(self._units).strip("/").replace("/", "-")
+        return lock_file(self._settings.state_dir / "hosts" / f"systemd-{label}.lock")
+
+    def render(self, specs: Sequence[Spec]) -> list[Resource]:
+        self._private = {spec.name: spec.is_private for spec in specs}
+        return [*spec_resources(specs), *render_times(self.name, specs, self._pair)]
+
+    def _pair(self, spec: Spec, index: int) -> list[Resource]:
+        events = calendar_events(spec.times[index].instants)
+        name = resource_name(spec.name, index, NAME_MAX)
+        ring = Ring(self._settings.ring(spec.name), self._is_user, self._settings.option("run_as"))
+        return [make_service(name, spec, ring), make_timer(name, spec, index, events)]
+
+    def find(self) -> list[Found]:
+        names = sorted(path.name for path in self._files() if path.name.startswith(PREFIX))
+        active = self._control.is_active([name for name in names if name.endswith(".timer")])
+        units = [read_unit(name, self._read(name), list(self._notes(name, active))) for name in names]
+        return [*self._specs.find({unit.job for unit in units if unit.job}), *units]
+
+    def _files(self) -> list[Path]:
+        try:
+            found = [path for path in self._units.iterdir() if path.suffix in (".timer", ".service")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [path for path in found if path.is_file() and not path.name.startswith(".")]
+
+    def _read(self, name: str) -> str:
+        return (self._units / name).read_bytes().decode("utf-8", "surrogateescape")
+
+    def _notes(self, name: str, active: dict[str, bool]) -> Iterator[str]:
+        if name.endswith(".timer") and not self._link(name).is_symlink():
+            yield "it is not enabled"
+        if not active.get(name, True):
+            yield "it is not active"
+
+    def _link(self, timer: str) -> Path:
+        return self._units / WANTS / timer
+
+    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+        """What goes is stopped first; what is new rings only when all of it is there."""
+        specs = [change for change in changes if change.kind == SPEC]
+        units = [change for change in changes if change.kind != SPEC]
+        gone = [change.name for change in units if change.action == "delete"]
+        fresh = [change for change in units if change.action in ("create", "update")]
+        self._specs.change([change for change in specs if change.action != "delete"], self._private)
+        try:
+            self._control.stop([name for name in gone if name.endswith(".timer")])
+            self._remove(gone)
+            self._retire(retire)
+            self._write(fresh)
+        except OSError as error:
+            told = (error.strerror or str(error)).lower()
+            raise HostError(f"cannot write {error.filename or self._units}: {told}; sudo may") from None
+        if units or retire:
+            self._control.reload()
+            self._control.start([change.name for change in fresh if change.kind == "timer"])
+        self._specs.change([change for change in specs if change.action == "delete"], self._private)
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.after:
+                if change.before:
+                    self._back_up(change.name)
+                write_atomically(self._units / change.name, change.after.content.encode(), 0o644)
+        for change in changes:
+            if change.kind == "timer" and not self._link(change.name).is_symlink():
+                self._link(change.name).parent.mkdir(exist_ok=True)
+                self._link(change.name).symlink_to(self._units / change.name)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._link(name).unlink(missing_ok=True)
+            (self._units / name).unlink(missing_ok=True)
+        wants = self._units / WANTS
+        if names and wants.is_dir() and not any(wants.iterdir()):
+            wants.rmdir()
+
+    def _retire(self, strangers: Sequence[Stranger]) -> None:
+        self._control.stop([stranger.place for stranger in strangers])
+        for stranger in strangers:
+            names = [stranger.place, *services_beside(stranger.place, self._texts())]
+            for name in names:
+                self._back_up(name)
+            self._remove(names)
+
+    def _back_up(self, name: str) -> None:
+        if (self._units / name).exists():
+            content = (self._units / name).read_bytes()
+            back_up(self._settings.state_dir / "hosts" / "backups", name, content)
+
+    def _texts(self) -> dict[str, str]:
+        return {path.name: self._read(path.name) for path in self._files()}
+
+    def strangers(self) -> list[Stranger]:
+        ours = {unit.name for unit in self.find() if unit.job}
+        return find_strangers(self._texts(), ours, self._settings.timezone)
+
+    def warnings(self, specs: Sequence[Spec]) -> list[str]:
+        advice = self._control.advice()
+        return [*surroundings_warnings(specs, "systemd"), *([advice] if advice else [])]
+
+
+def _user_units(settings: Settings) -> Path:
+    said = settings.env.get("XDG_CONFIG_HOME", "")
+    home = Path(said) if said.startswith("/") else Path("~/.config").expanduser()
+    return home / "systemd" / "user"

@@ -1,0 +1,1 @@
+"""Reads configuration, manifests and foreign files from disk or a URL."""

@@ -1,0 +1,286 @@
+"""Text in YAML, TOML or JSON as a plain document, with the lines of its paths.
+
+- All three give the same document: mappings with text keys, lists, texts, numbers, booleans, None.
+- A key given twice, a syntax error, a nesting that nobody writes by hand: a problem with its line.
+- YAML: a plain word is a number, a boolean or null only where versions 1.1 and 1.2 agree that it is.
+  `on`, `yes`, `010`, `1:30`, `1e5` and dates stay the text that was written; tags and `<<` are refused.
+- YAML aliases stand for a limited number of values, and for no deeper nesting than is allowed without them.
+- Lines are looked for only when there is something to tell: most documents are right.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from detent.loading.line_numbers import scan_json, scan_toml
+from detent.manifest.problems import ManifestError, Problem
+from detent.nesting import DEPTH_MAX, TOO_DEEP, is_too_deep
+from detent.text import quote
+
+ALIASED_MAX = 100_000  # values that all aliases of a YAML text stand for
+DIGITS_MAX = 4000  # Python reads no longer whole numbers
+TOO_LONG = "a number has too many digits"
+STR_TAG = "tag:yaml.org,2002:str"
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)\.[0-9]+([eE][-+][0-9]+)?")
+_PLAIN: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
+class Lines(Mapping[str, int]):
+    """From path to line, found when first asked for."""
+
+    def __init__(self, find: Callable[[], dict[str, int]]) -> None:
+        self._find = find
+        self._found: dict[str, int] | None = None
+
+    def _all(self) -> dict[str, int]:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    def __getitem__(self, path: str) -> int:
+        return self._all()[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+def refusal(message: str, line: int = 0, column: int = 0) -> ManifestError:
+    return ManifestError([Problem(path="", message=message, line=line, column=column)])
+
+
+# JSON.
+
+
+class _Twice(Exception):
+    """An object of a JSON text has a key twice."""
+
+
+def parse_json(text: str) -> tuple[Any, Lines]:
+    import json
+
+    if is_too_deep(text):
+        raise refusal(TOO_DEEP)
+    try:
+        document = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise refusal(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
+    except _Twice:
+        raise ManifestError([_twice(path, line) for path, line in scan_json(text).twice]) from None
+    except ValueError:
+        raise refusal(TOO_LONG) from None
+    return document, Lines(lambda: scan_json(text).lines)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise _Twice
+    return fields
+
+
+def _twice(path: str, line: int, column: int = 0) -> Problem:
+    return Problem(path=path, message="it is given twice; keep one", line=line, column=column)
+
+
+# TOML.
+
+
+def parse_toml(text: str) -> tuple[Any, Lines]:
+    import tomllib
+
+    try:
+        document = _without_dates(tomllib.loads(text), DEPTH_MAX)
+    except tomllib.TOMLDecodeError as error:
+        raise _toml_refusal(str(error), text) from None
+    except RecursionError:
+        raise refusal(TOO_DEEP) from None
+    except ValueError:
+        raise refusal(TOO_LONG) from None
+    return document, Lines(lambda: scan_toml(text).lines)
+
+
+def _toml_refusal(message: str, text: str) -> ManifestError:
+    place = _TOML_PLACE.fullmatch(message)
+    if place is None:
+        return refusal(f"this is not TOML: {message}")
+    twice = " (is a key or a table given twice?)" if re.search("overwrite|twice|mutate", place[1]) else ""
+    line = int(place[2]) if place[2] else text.count("\n") + 1
+    return refusal(f"this is not TOML: {place[1]}{twice}", line, int(place[3] or 0))
+
+
+def _without_dates(value: Any, left: int) -> Any:
+    """TOML has dates of its own; the others have texts.  At most `left` levels are read."""
+    if isinstance(value, dict | list) and not left:
+        raise refusal(TOO_DEEP)
+    if isinstance(value, dict):
+        return {name: _without_dates(item, left - 1) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_dates(item, left - 1) for item in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# YAML.
+
+
+def parse_yaml(text: str) -> tuple[Any, Lines]:
+    return _Yaml(text).read(), Lines(lambda: _yaml_lines(text))
+
+
+def _yaml_lines(text: str) -> dict[str, int]:
+    reader = _Yaml(text)
+    reader.lines = {}
+    reader.read()
+    return reader.lines
+
+
+class _Anchored(NamedTuple):
+    """What an anchor names."""
+
+    value: Any
+    size: int  # values in it, itself included
+    height: int  # of its mappings and lists within each other
+
+
+class _Yaml:
+    """Builds a document from the events of a YAML text: its depth is bounded before anything recurses."""
+
+    def __init__(self, text: str) -> None:
+        import yaml
+
+        self._yaml = yaml
+        self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        self._anchors: dict[str, _Anchored] = {}
+        self._size, self._aliased = 0, 0  # values so far, and those of them that aliases stand for
+        self._bottom = DEPTH_MAX  # the smallest number of levels that was left within the value that is read
+        self._problems: list[Problem] = []
+        self.lines: dict[str, int] | None = None  # a mapping: to be filled
+
+    def read(self) -> Any:
+        try:
+            document = self._document()
+        except self._yaml.YAMLError as error:
+            raise _yaml_refusal(error) from None
+        if self._problems:
+            raise ManifestError(self._problems)
+        return document
+
+    def _document(self) -> Any:
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), self._yaml.StreamEndEvent):
+            return None
+        document = self._value(next(self._events), "", DEPTH_MAX)
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, self._yaml.StreamEndEvent):
+            self._refuse("", "a file holds one document; a second one starts here", after)
+        return document
+
+    def _value(self, event: Any, path: str, left: int) -> Any:
+        if isinstance(event, self._yaml.AliasEvent):
+            return self._alias(event, path, left)
+        self._check_tag(event, path)
+        size, bottom = self._size, self._bottom
+        self._size, self._bottom = size + 1, left
+        if isinstance(event, self._yaml.ScalarEvent):
+            value = self._scalar(event, path)
+        elif not left:
+            raise refusal(TOO_DEEP, *_mark(event))
+        else:
+            self._bottom = left - 1
+            is_sequence = isinstance(event, self._yaml.SequenceStartEvent)
+            value = self._sequence(path, left - 1) if is_sequence else self._mapping(path, left - 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _Anchored(value, self._size - size, left - self._bottom)
+        self._bottom = min(bottom, self._bottom)
+        return value
+
+    def _sequence(self, path: str, left: int) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), self._yaml.SequenceEndEvent):
+            inner = f"{path}/{len(items)}" if path else str(len(items))
+            self._note(inner, event)
+            items.append(self._value(event, inner, left))
+        return items
+
+    def _mapping(self, path: str, left: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
+            key = self._key(event, path, left)
+            inner = f"{path}/{key}" if path else key
+            if key in fields:
+                self._problems.append(_twice(inner, *_mark(event)))
+            self._note(inner, event)
+            fields[key] = self._value(next(self._events), inner, left)
+        return fields
+
+    def _key(self, event: Any, path: str, left: int) -> str:
+        """A key is the text that was written: `on`, `1` and `2026-01-01` are, too."""
+        if not isinstance(event, self._yaml.ScalarEvent):
+            self._refuse(path, "a key is a plain text", event)
+            self._value(event, path, left)
+            return ""
+        key = str(event.value)
+        if key == "<<" and event.implicit[0]:
+            self._refuse(path, "`<<` is not supported; what jobs share goes into `defaults`", event)
+        return key
+
+    def _scalar(self, event: Any, path: str) -> Any:
+        text = event.value
+        if event.tag == STR_TAG or not event.implicit[0]:
+            return text
+        if text in _PLAIN:
+            return _PLAIN[text]
+        if _INTEGER.fullmatch(text):
+            if len(text) > DIGITS_MAX:
+                self._refuse(path, TOO_LONG, event)
+                return None
+            return int(text)
+        return float(text) if _FLOAT.fullmatch(text) else text
+
+    def _alias(self, event: Any, path: str, left: int) -> Any:
+        found = self._anchors.get(event.anchor)
+        if found is None:
+            self._refuse(path, f"*{event.anchor} names nothing that was complete before it", event)
+            return None
+        if found.height > left:
+            raise refusal(TOO_DEEP, *_mark(event))
+        self._aliased += found.size
+        if self._aliased > ALIASED_MAX:
+            message = f"aliases stand for more than {ALIASED_MAX:,} values in all: use fewer, or `defaults`"
+            raise refusal(message, *_mark(event))
+        self._size, self._bottom = self._size + found.size, min(self._bottom, left - found.height)
+        return found.value
+
+    def _check_tag(self, event: Any, path: str) -> None:
+        if event.tag not in (None, "!", STR_TAG):
+            self._refuse(path, f"the tag {quote(event.tag)} is not supported; write the plain value", event)
+
+    def _refuse(self, path: str, message: str, event: Any) -> None:
+        line, column = _mark(event)
+        self._problems.append(Problem(path=path, message=message, line=line, column=column))
+
+    def _note(self, path: str, event: Any) -> None:
+        if self.lines is not None:
+            self.lines.setdefault(path, event.start_mark.line + 1)
+
+
+def _mark(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _yaml_refusal(error: Any) -> ManifestError:
+    mark = getattr(error, "problem_mark", None)
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).split("\n")[0]
+    context = getattr(error, "context", None)
+    message = f"this is not YAML: {context + ': ' if context else ''}{reason}"
+    return refusal(message, mark.line + 1, mark.column + 1) if mark else refusal(message)

@@ -1,0 +1,1 @@
+"""The manifest: its fields, checks, canonical form and JSON Schema. Pure."""

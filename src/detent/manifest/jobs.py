@@ -1,0 +1,210 @@
+"""Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detent.errors import UsageError
+from detent.manifest.canonical import revision
+from detent.manifest.fields import LATE_AFTER_S, SHELL, TIMES
+from detent.manifest.problems import Findings
+from detent.manifest.rules import hooks_of
+from detent.manifest.shapes import BAD
+from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
+from detent.schedules.timetable import Timetable, combine, never, once, parse_schedule, patterns_of
+from detent.schedules.zones import open_zone
+from detent.text import quote
+
+NO_HOOKS: Mapping[str, Work] = {}
+
+Fields = Mapping[str, Any]
+
+
+class JobMaker:
+    """Makes the jobs of one manifest."""
+
+    def __init__(self, app: str, version: int, grace_s: float, findings: Findings) -> None:
+        self._app = app
+        self._version = version
+        self._grace_s = grace_s
+        self._findings = findings
+        self._schedules: dict[tuple[str, str, str, str], Timetable] = {}
+        self._zones: dict[str, str] = {}  # what is wrong with a zone; nothing: an empty text
+        self._policies: dict[Policy, Policy] = {}
+        self._tags: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def make(self, job: Fields, schedule: Timetable) -> Job:
+        """The job of a canonical one."""
+        work, shell = _work(job), job.get("shell", SHELL)
+        hooks = {name: _hook(hook, work, shell) for name, hook in hooks_of(job)} or NO_HOOKS
+        policy = _policy(job, tuple(hooks), self._grace_s)
+        tags = tuple(job.get("tags", ()))
+        return Job(
+            name=f"{self._app}.{job['name']}",
+            schedule=schedule,
+            work=work,
+            policy=self._policies.setdefault(policy, policy),
+            queue=job.get("queue", "default"),
+            revision=revision(job),
+            hooks=hooks,
+            description=job.get("description", ""),
+            tags=self._tags.setdefault(tags, tags),
+            after=tuple(f"{self._app}.{other}" for other in job.get("after", ())),
+        )
+
+    def schedule(self, job: Fields, path: str) -> Timetable | None:
+        """When a merged job fires, judged as far as it can be although other fields are wrong; None
+        where the findings know why there is no schedule."""
+        zone = self._zone(job.get("timezone", "UTC"), path)
+        times: list[tuple[str, Any]] = []
+        if "schedule" in job:
+            times.append((f"{path}/schedule", job["schedule"]))
+        if type(job.get("schedules")) is list:
+            times += [(f"{path}/schedules/{i}", text) for i, text in enumerate(job["schedules"])]
+        parts = [self._parse(job, zone, at, text) for at, text in times if text is not BAD]
+        if "at" in job and job["at"] is not BAD:
+            parts.append(once(job["at"]))
+        if not parts and "after" in job and not any(name in job for name in TIMES):
+            return never()
+        whole = [part for part in parts if part is not None]
+        return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
+
+    def _zone(self, name: Any, path: str) -> str:
+        """The zone if there is one of this name; UTC, to judge the rest by, where it was refused."""
+        if name is BAD:
+            return "UTC"
+        if name not in self._zones:
+            try:
+                open_zone(name)
+                self._zones[name] = ""
+            except UsageError as error:
+                self._zones[name] = str(error)
+        if self._zones[name]:
+            self._findings.problem(f"{path}/timezone", self._zones[name])
+            return "UTC"
+        return str(name)
+
+    def _bounded(self, parts: list[Timetable], job: Fields, path: str) -> Timetable | None:
+        starts_at, ends_at = job.get("starts_at"), job.get("ends_at")
+        if BAD in (starts_at, ends_at):
+            return None
+        if len(parts) == 1 and not starts_at and not ends_at:
+            return parts[0]
+        try:
+            return combine(parts, starts_at=starts_at, ends_at=ends_at)
+        except UsageError as error:
+            self._findings.problem(f"{path}/ends_at" if ends_at else f"{path}/starts_at", str(error))
+            return None
+
+    def _parse(self, job: Fields, zone: str, path: str, text: str) -> Timetable | None:
+        policy = job.get("policy", {})
+        rule = policy.get("dst", "vixie") if type(policy) is dict else "vixie"
+        dst = "vixie" if rule is BAD else rule
+        seed = f"{self._app}.{job.get('name')}" if "h" in text.lower() else ""
+        key = (text, zone, dst, seed)
+        if key in self._schedules:
+            return self._schedules[key]
+        try:
+            made = parse_schedule(text, timezone=zone, dst=dst, version=self._version, seed=seed)
+        except UsageError as error:
+            self._findings.problem(path, str(error))
+            return None
+        self._warn_of_days(made, text, path)
+        return self._schedules.setdefault(key, made)
+
+    def _warn_of_days(self, schedule: Timetable, text: str, path: str) -> None:
+        """Where other crons fire on either day field, and Vixie's rule asks for both."""
+        for pattern in patterns_of(schedule):
+            days = (pattern.fields.day_of_month, pattern.fields.day_of_week)
+            stepped = [field for field in days if field.text.startswith("*/")]
+            if stepped and any(not field.is_open for field in days):
+                self._findings.warning(
+                    path,
+                    f"in {quote(text)} both day fields must match, as {stepped[0].text} starts with *;"
+                    " some crons fire when either does",
+                    "both-days",
+                )
+
+
+def _work(job: Fields) -> Work:
+    if "request" in job:
+        request = job["request"]
+        return Request(
+            url=request["url"],
+            method=request["method"],
+            headers=tuple(request["headers"].items()),
+            body=request["body"],
+            secret_refs=tuple(job["auth"]["secret_refs"]),
+            scheme=job["auth"].get("scheme", "cron"),
+        )
+    if "call" in job:
+        return Call(
+            function=job["call"],
+            args=json.dumps(job.get("args", [])),
+            isolation=job.get("isolation", "process"),
+            work_dir=job.get("work_dir", ""),
+            env=tuple(job.get("env", {}).items()),
+            user=job.get("user", ""),
+            kill_after_s=float(job.get("kill_after_seconds", 10)),
+        )
+    if "enqueue" in job:
+        asked = job["enqueue"]
+        return Push(
+            task=asked["task"],
+            args=json.dumps(asked.get("args", [])),
+            queue=asked.get("queue", "default"),
+            priority=asked.get("priority", "normal"),
+            expires_s=float(asked.get("expires_seconds", 0)),
+            secret_refs=tuple(job["auth"]["secret_refs"]),
+        )
+    return Command(
+        words=_words(job["command"], job.get("shell", SHELL)),
+        work_dir=job.get("work_dir", ""),
+        env=tuple(job.get("env", {}).items()),
+        user=job.get("user", ""),
+        kill_after_s=float(job.get("kill_after_seconds", 10)),
+        children=job.get("children", "end"),
+    )
+
+
+def _words(command: str | list[str], shell: Sequence[str]) -> tuple[str, ...]:
+    return (*shell, command) if isinstance(command, str) else tuple(command)
+
+
+def _hook(hook: Any, work: Work, shell: Sequence[str]) -> Work:
+    """A hook runs where, with what and as whom its job's command or call runs."""
+    if type(hook) is str and hook.startswith(("http://", "https://")):
+        return Request(url=hook)
+    if type(hook) is dict:
+        return Request(hook["url"], headers=tuple(hook.get("headers", {}).items()), body=hook.get("body", ""))
+    if isinstance(work, Command | Call):
+        return Command(_words(hook, shell), work_dir=work.work_dir, env=work.env, user=work.user)
+    return Command(_words(hook, shell))
+
+
+def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:
+    policy = job["policy"]
+    return Policy(
+        concurrency=policy["concurrency"],
+        max_running=policy.get("max_running", 1),
+        timeout_s=float(policy["timeout_seconds"]),
+        retries=_retries(policy["retries"]),
+        catch_up=policy.get("catch_up", "latest"),
+        start_deadline_s=float(policy.get("start_deadline_seconds", 0)),
+        on_lost=policy.get("on_lost", "skip"),
+        claim_s=float(policy.get("claim_seconds", 30)),
+        grace_s=grace_s,
+        late_after_s=float(job.get("late_after_seconds", LATE_AFTER_S)) if "on_late" in job else 0.0,
+        hooks=hooks,
+    )
+
+
+def _retries(retries: Fields) -> Retries:
+    return Retries(
+        max_attempts=retries["max_attempts"],
+        min_s=float(retries["min_seconds"]),
+        max_s=float(retries["max_seconds"]),
+        jitter=float(retries.get("jitter", 0)),
+        on_status=tuple(retries.get("on_status", ())),
+        on_exit_codes=tuple(retries.get("on_exit_codes", ())),
+    )

@@ -1,0 +1,1 @@
+"""Warnings of `validate`: manifests that are correct but probably not meant. Pure."""

@@ -1,0 +1,70 @@
+"""The lint of changes of offset: which times of a schedule a wall clock skips or shows twice.  Pure.
+
+- Only times that the expression fixes are told; one whose hour starts with `*` follows real time.
+- An author who has written `policy.dst` has chosen: whoever knows the file leaves this lint out then.
+- The words say what `schedules.wallclock` does under the job's rule, for the changes of the coming year.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from detent.manifest.problems import Problem
+from detent.schedules.cron import Pattern
+from detent.schedules.timetable import floor
+from detent.schedules.wallclock import Dst
+from detent.schedules.zones import LAST_S, Window, Zone
+from detent.text import quote
+
+CODE = "dst-change"
+AHEAD = timedelta(days=366)
+_IN_GAP = {"vixie": "fires at {} instead", "twice": "fires at {} instead", "skip": "does not fire that day"}
+_IN_FOLD = {"vixie": "fires the first time only", "skip": "fires the first time only", "twice": "fires twice"}
+
+
+class Span:
+    """What is looked at: a zone, and from when until when."""
+
+    def __init__(self, zone: Zone, since: datetime, until: datetime | None = None) -> None:
+        end = min(since + AHEAD, until) if until else since + AHEAD
+        self.zone, self.since, self.until = zone, floor(since), min(floor(end), LAST_S)
+
+    def changes(self) -> Iterator[Window]:
+        """The windows that begin within the span."""
+        at = self.zone.window(self.since).until
+        while at < self.until:
+            window = self.zone.window(at)
+            yield window
+            at = window.until
+
+
+def lint_dst(text: str, pattern: Pattern, path: str, rule: Dst, span: Span) -> Problem | None:
+    """What changes of offset do to a schedule."""
+    if rule == "utc" or pattern.fields.hour.is_open:
+        return None
+    met = [told for window in span.changes() if (told := _meeting(pattern, window, rule))]
+    if not met:
+        return None
+    message = f"{quote(text)} meets a change of the clock in {span.zone.name}: {'; '.join(met)}"
+    advice = "move it to another hour; or write policy.dst (vixie, skip, twice or utc), and it is your choice"
+    return Problem(path, message, code=CODE, advice=advice)
+
+
+def _meeting(pattern: Pattern, window: Window, rule: Dst) -> str:
+    """What the change at the window's start does; nothing: an empty text."""
+    before, after = window.high, window.start + window.offset
+    low, high = min(before, after), max(before, after)
+    local = pattern.at_or_after(low)
+    if local is None or local >= high:
+        return ""
+    if before < after:
+        return f"{_shown(local)} does not exist, it {_IN_GAP[rule].format(_time(after))}"
+    return f"{_shown(local)} happens twice, it {_IN_FOLD[rule]}"
+
+
+def _shown(local: int) -> str:
+    return f"on {datetime.fromtimestamp(local, UTC):%Y-%m-%d} {_time(local)}"
+
+
+def _time(local: int) -> str:
+    shown = datetime.fromtimestamp(local, UTC)
+    return f"{shown:%H:%M:%S}" if shown.second else f"{shown:%H:%M}"

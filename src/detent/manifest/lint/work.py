@@ -1,0 +1,109 @@
+"""Lints of what a job does, and of what a manifest's own text says: secrets and `$$`.  Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from detent.manifest.fields import HOOKS
+from detent.manifest.problems import Problem
+from detent.text import quote
+
+_HOST = re.compile(r"http://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
+_PRIVATE = re.compile(r"127\.|10\.|192\.168\.|172\.(1[6-9]|2[0-9]|3[01])\.|\[(::1|f[cde])|0\.0\.0\.0")
+_NEAR = (".localhost", ".local", ".internal", ".lan", ".test", ".svc")  # names that no public host has
+_DOUBLE_DOLLAR = re.compile(r"(?<!\$)\$\$(?![${])")  # neither $${ nor $$$$
+_TAKES_TEXT = re.compile("-[A-Za-z]*[ce]")  # the option after which a shell, Python or Perl takes a command
+_BACKGROUND = re.compile(r"(?<![&>\\])&\s*$")
+
+
+def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is doubtful about a canonical job's work."""
+    if "request" in job:
+        yield from _request(job)
+    if isinstance(job.get("command"), str):
+        yield from _shell(job["command"], job)
+    if "shell" in job and not _TAKES_TEXT.fullmatch(job["shell"][-1]):
+        message = "the command follows these words: without -c, a shell takes it for the name of a script"
+        yield Problem("shell", message, code="shell-without-c", advice="end the list with -c")
+    yield from _unused_retries(job)
+
+
+def _request(job: Mapping[str, Any]) -> Iterator[Problem]:
+    match = _HOST.match(job["request"]["url"])
+    if match and job["auth"]["secret_refs"] and not is_near(match[1]):
+        message = f"the signature goes to {quote(match[1])} over plain http: whoever is on the way can use it"
+        yield Problem("request/url", message, code="signed-over-http", advice="use https://")
+
+
+def is_near(host: str) -> bool:
+    """Is it this machine, a private network, or a name that only such a network knows?"""
+    name = host.lower()
+    is_bare = "." not in name and not name.startswith("[")
+    return is_bare or name.endswith(_NEAR) or _PRIVATE.match(name) is not None
+
+
+def _shell(command: str, job: Mapping[str, Any]) -> Iterator[Problem]:
+    if _BACKGROUND.search(command) and job.get("children", "end") == "end":
+        message = "it ends with &: the shell is done at once, and what it left in the background is ended"
+        advice = "leave the & away; for a program that is to go on by itself write `children: leave`"
+        yield Problem("command", message, code="background", advice=advice)
+    if "\\%" in command:
+        message = r"it has \% in it, as a crontab needs it; here a % is a plain character"
+        yield Problem("command", message, code="crontab-percent", advice=r"write % without the backslash")
+
+
+def _unused_retries(job: Mapping[str, Any]) -> Iterator[Problem]:
+    retries = job["policy"]["retries"]
+    name = "on_status" if "request" in job else "on_exit_codes"
+    if retries["max_attempts"] == 1 and retries.get(name):
+        message = f"`{name}` does nothing: with max_attempts 1 there is no other attempt"
+        path = f"policy/retries/{name}"
+        yield Problem(path, message, code="no-retry", advice="write `max_attempts: 3`, or more")
+
+
+# The manifest's own text, before `${VAR}` is replaced.
+
+
+def lint_text(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is doubtful about the text of a manifest; paths are those of the document."""
+    yield from lint_secrets(document)
+    jobs = document.get("jobs")
+    owners = [(f"jobs/{i}", job) for i, job in enumerate(jobs if isinstance(jobs, list) else ())]
+    for path, owner in (*owners, ("defaults", document.get("defaults"))):
+        for name in ("command", *HOOKS):
+            yield from _dollars(owner.get(name) if isinstance(owner, dict) else None, f"{path}/{name}")
+
+
+def _dollars(command: Any, path: str) -> Iterator[Problem]:
+    """`$$` in what a shell runs.  Its author may have meant the shell's process id."""
+    if isinstance(command, str) and _DOUBLE_DOLLAR.search(command):
+        message = "$$ in a manifest is one dollar sign: the shell gets $, and not its process id"
+        advice = "write $$$$ for the process id of the shell, and a single $ for a variable"
+        yield Problem(path, message, code="double-dollar", advice=advice)
+    for i, hook in enumerate(command if isinstance(command, list) and path.partition("/on_")[1] else ()):
+        yield from _dollars(hook if isinstance(hook, str) else None, f"{path}/{i}")
+
+
+def lint_secrets(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Secrets in the text of a manifest.  What a `${VAR}` brings in does not stand in it."""
+    table = document.get("secrets")
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if isinstance(value, str) and not value.startswith(("env:", "file:")) and "${" not in value:
+            yield _plain(f"secrets/{name}")
+    jobs = document.get("jobs")
+    for i, job in enumerate(jobs if isinstance(jobs, list) else ()):
+        yield from _plain_references(job, f"jobs/{i}")
+    yield from _plain_references(document.get("defaults"), "defaults")
+
+
+def _plain_references(job: Any, path: str) -> Iterator[Problem]:
+    auth = job.get("auth") if isinstance(job, dict) else None
+    references = auth.get("secret_refs") if isinstance(auth, dict) else None
+    for i, reference in enumerate(references if isinstance(references, list) else ()):
+        if isinstance(reference, str) and reference.startswith("raw:") and "${" not in reference:
+            yield _plain(f"{path}/auth/secret_refs/{i}")
+
+
+def _plain(path: str) -> Problem:
+    message = "the secret stands here in plain text: whoever may read this file can sign as you"
+    return Problem(path, message, code="plain-secret", advice="use env:NAME or file:/path")

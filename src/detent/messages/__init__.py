@@ -1,0 +1,1 @@
+"""Messages and envelopes: what is sent, signed and masked. Pure."""

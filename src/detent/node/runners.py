@@ -1,0 +1,216 @@
+"""Starts the work of an attempt with the runner for its kind: commands and calls by the warden, requests
+and the calls that ask for it in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, assert_never
+
+from detent import clock
+from detent.events import Emit
+from detent.manifest.secret_refs import Secret
+from detent.manifest.webhooks import hook_request
+from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
+from detent.node.ports import Threads
+from detent.node.reporting import fields_of
+from detent.runners.call.spec import (
+    PROGRAM,
+    CallSpec,
+    Household,
+    call_spec,
+    guard_spec,
+    household_of,
+    setup_of,
+)
+from detent.runners.call.store import NodeStore
+from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
+from detent.runners.http.request import send
+from detent.runners.lifeline import Lifeline
+from detent.runners.running import Running, Went
+from detent.runners.secrets import resolve
+from detent.warden.client import Processes
+from detent.warden.lives import forget_output, lane_path, output_path
+
+if TYPE_CHECKING:
+    from detent.messages.addresses import Reach
+    from detent.worker.batches import Batches
+    from detent.worker.in_process import House
+    from detent.worker.in_process_queue import Few
+
+NOTHING = Command(words=())
+
+
+class Surroundings(NamedTuple):
+    """What work gets from its node."""
+
+    env: Mapping[str, str]
+    secrets: Mapping[str, str]  # the manifest's and the operator's table
+    hidden: Collection[str]  # variables that hold secrets: no command sees them
+    outputs: str  # the folder for the output of what runs
+    lanes: str  # the folder for the locks of this host's lanes
+    processes: int = 1000  # for the calls of one kind of surroundings, at most
+    at_once: int = 16  # async messages in one of them
+    most: int = 32  # messages at once in the node itself
+    store: NodeStore | None = None  # that calls push to and lock in
+
+
+class Sent:
+    """A request under way in a thread."""
+
+    def __init__(self, gone: asyncio.Future[Went], lifeline: Lifeline) -> None:
+        self.gone, self._lifeline = gone, lifeline
+
+    def extend(self, trusted_by: float) -> None:
+        self._lifeline.extend(trusted_by)
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
+        self._lifeline.stop(why)
+
+
+class Runners:
+    def __init__(self, processes: Processes, threads: Threads, around: Surroundings, emit: Emit) -> None:
+        self._processes, self._threads, self._emit = processes, threads, emit
+        self._around = around
+        self._households: dict[tuple[object, ...], Household] = {}
+        self._bases: dict[bool, Base] = {}  # for our own user's commands, and for others'
+
+    @property
+    def around(self) -> Surroundings:
+        return self._around
+
+    @around.setter
+    def around(self, around: Surroundings) -> None:
+        """Other ones from now on: what runs goes on, what is kept warm for the old ones ends."""
+        self._around = around
+        self._households.clear()
+        self._bases.clear()
+        self._processes.dissolve_households()
+
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
+        match work:
+            case Command():
+                return self._spawn(work, claim, trusted_by)
+            case Request():
+                return self._send(work, claim, trusted_by)
+            case Call():
+                return self._call(work, claim, trusted_by)
+            case Push():
+                return self._push(work, claim, trusted_by)
+        assert_never(work)
+
+    def _push(self, work: Push, claim: Claim, trusted_by: float) -> Running:
+        """Nothing runs here: what it puts is put when it is settled."""
+        from detent.runners.push import push
+
+        found = self._resolve(work.secret_refs, claim)
+        gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        gone.set_result(push(work, claim, found))
+        return Sent(gone, Lifeline(trusted_by))
+
+    def _resolve(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
+        found = resolve(refs, self.around.secrets, self.around.env)
+        for warning in found.warnings:
+            self._emit("secret-unresolved", **fields_of(claim), reason=warning)
+        return found.secrets
+
+    def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
+        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
+        paths = Paths(path, lane_path(self.around.lanes, claim.fire.lane))
+        spec = spec_of(claim, command, told_env(claim, command), paths)
+        return self._begin(spec._replace(base=self._base(command)), trusted_by)
+
+    def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
+        running = self._processes.begin(spec, trusted_by)
+        running.gone.add_done_callback(partial(_forget_output, spec.output_path))
+        return running
+
+    def _base(self, command: Command) -> Base:
+        is_other = bool(command.user)
+        if is_other not in self._bases:
+            env = steady_env(self.around.env, self.around.hidden, is_other=is_other)
+            self._bases[is_other] = Base("another's" if is_other else "ours", env)
+        return self._bases[is_other]
+
+    def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
+        is_light = claim.fire.origin == "push" and not claim.fire.lane
+        if is_light and call.isolation == "process":
+            return self.batches.add(call, claim, self._household(call, claim), trusted_by)
+        lane = lane_path(self.around.lanes, claim.fire.lane)
+        if call.isolation != "process":
+            guarded = self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
+            if is_light:
+                self._few.add(guarded)
+            return guarded
+        household = self._household(call, claim)
+        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
+        made = call_spec(claim, call, household, command_env({}, claim, NOTHING))
+        return self._begin(made._replace(output_path=path, lane=lane), trusted_by)
+
+    @functools.cached_property
+    def batches(self) -> Batches:
+        from detent.worker.batches import Batches  # late: only workers have messages
+
+        return Batches(self._processes, self.around.at_once, self.around.processes)
+
+    @functools.cached_property
+    def _few(self) -> Few:
+        from detent.worker.in_process_queue import Few
+
+        return Few(self.around.most, self.batches.pacing)
+
+    def recall(self) -> None:
+        """Messages that are not begun are not to be any more."""
+        self.batches.recall_all()
+        self._few.recall()
+
+    @functools.cached_property
+    def _house(self) -> House:
+        from detent.worker.in_process import House  # late: few have such calls
+
+        return House(self._processes)
+
+    def _household(self, call: Call, claim: Claim) -> Household:
+        key = (call.work_dir, call.env, call.user)
+        known = self._households.get(key)
+        if known is None:
+            like = NOTHING._replace(env=call.env, user=call.user)
+            env = command_env(self.around.env, claim, like, self.around.hidden)
+            household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+            setup = setup_of(self.around.store, call.user) if self.around.store else ""
+            known = household._replace(most=self.around.processes, setup=setup)
+            self._households[key] = known
+        return known
+
+    def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
+        lifeline = Lifeline(trusted_by)
+        if claim.fire.origin == "hook":
+            request = hook_request(request, claim.fire)
+        sending = self._threads("request", self._exchange, request, claim, lifeline)
+        return Sent(asyncio.ensure_future(sending), lifeline)
+
+    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> Went:
+        if lifeline.ended(clock.boottime()):
+            return None
+        secrets = self._resolve(request.secret_refs, claim)
+        timeout_s, reach = claim.fire.policy.timeout_s, _reach(request)
+        return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline, reach=reach)
+
+
+def _reach(request: Request) -> Reach | None:
+    """Where a request that a message describes may lead; `*` is every public host."""
+    if request.hosts is None:
+        return None
+    from detent.messages.addresses import Reach
+
+    return Reach(tuple(host for host in request.hosts if host != "*"))
+
+
+def _forget_output(path: str, gone: asyncio.Future[Went]) -> None:
+    """There is a file only where something was written; of work that was lost that is not known."""
+    went = gone.result()
+    if isinstance(went, End) and (went.tail or went.outcome.kind == "lost"):
+        forget_output(path)

@@ -1,0 +1,1 @@
+"""Receipts: which fires an app has received, in its own store."""

@@ -1,0 +1,75 @@
+"""Receipts in Redis or Valkey: every call is one script (`redis.lua`).
+
+The keys of an app lie in one slot of a cluster, below `{detent:<app>}:receive:`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from detent.errors import StoreMismatch
+from detent.receive.receipts.base import Arrival, Standing, Terms
+from detent.receive.receipts.clock import ClockMemory, Reading
+from detent.stores.redis.health import refusal
+from detent.stores.redis.link import Link
+from detent.stores.redis.script import Script
+
+
+class RedisReceipts:
+    def __init__(self, url: str) -> None:
+        self._link, self._is_met = Link(url, 0), False
+        self._memories: defaultdict[str, ClockMemory] = defaultdict(ClockMemory)  # by place
+
+    def begin(self, arrival: Arrival, terms: Terms) -> Standing:
+        if not self._is_met:
+            self._meet(arrival)
+        given = (str(arrival.fence), "1" if terms.is_fenced else "", str(terms.lease_s), str(terms.keep_s))
+        kind, value = self._run("begin", arrival, *given)
+        match kind:
+            case b"handled":
+                return Standing("handled", answer=value.decode())
+            case b"stale":
+                return Standing("stale", newest=int(value))
+            case b"running":
+                return Standing("running", left_s=float(value))
+        return Standing("ours")
+
+    def renew(self, arrivals: Sequence[Arrival], terms: Terms) -> None:
+        for one in arrivals:
+            self._run("renew", one, str(terms.lease_s))
+
+    def finish(self, arrival: Arrival, answer: str, terms: Terms) -> None:
+        self._run("finish", arrival, answer, str(terms.keep_s))
+
+    def release(self, arrival: Arrival) -> None:
+        self._run("release", arrival)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _meet(self, arrival: Arrival) -> None:
+        """A server that evicts keys when it is full would forget what was handled."""
+        if why := refusal(self._link.call(_place(arrival), "INFO")):
+            raise StoreMismatch(f"{self._link.where} {why}")
+        self._is_met = True
+
+    def _run(self, verb: str, arrival: Arrival, *given: str) -> tuple[bytes, bytes]:
+        place = _place(arrival)
+        memory, asked_at = self._memories[place].recall()
+        words = (verb, arrival.job, arrival.key, arrival.owner, *map(str, memory), *given)
+        era, mono, kind, value = self._link.run(_script(), place, words, is_write=True)
+        self._memories[place].learn(Reading(era.decode(), float(mono)), asked_at)
+        return kind, value
+
+
+def _place(arrival: Arrival) -> str:
+    return f"{{detent:{arrival.app}}}:receive"
+
+
+@cache
+def _script() -> Script:
+    text = (files("detent.receive.receipts") / "redis.lua").read_text(encoding="utf-8")
+    return Script(f"local function answer()\n{text}\nend", is_kept=False)

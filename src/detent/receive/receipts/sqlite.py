@@ -1,0 +1,147 @@
+"""Receipts in a SQLite file, for the processes of one host.
+
+- Two tables of our own; the file may hold others.  A new file is for its owner only.
+- A connection lives for one transaction: no thread, fork or replaced file can spoil it.
+- A lease is measured by the clock of this boot, which nobody sets; with the next boot it is over.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
+
+from detent import clock
+from detent.errors import StoreMismatch, StoreUnavailable
+from detent.receive.receipts.base import PRUNE_EVERY, PRUNE_MAX, Arrival, Standing, Terms
+from detent.stores.sqlite.clocks import boot_id
+from detent.stores.sqlite.file import refuse_network_disk
+from detent.text import quote
+
+BUSY_S = 5.0
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS detent_receive_receipts (job TEXT, key TEXT, owner TEXT NOT NULL,"
+    " boot TEXT NOT NULL, until REAL NOT NULL, answer TEXT, forget_at REAL NOT NULL,"
+    " PRIMARY KEY (job, key)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS detent_receive_fences (job TEXT PRIMARY KEY, newest INTEGER NOT NULL,"
+    " seen_at REAL)",
+    "CREATE INDEX IF NOT EXISTS detent_receive_old ON detent_receive_receipts (forget_at)",
+)
+_HAS_TIMES = "SELECT 1 FROM pragma_table_info('detent_receive_fences') WHERE name = 'seen_at'"
+_ADD_TIMES = "ALTER TABLE detent_receive_fences ADD COLUMN seen_at REAL"  # to a file of an earlier version
+_FENCE = (
+    "INSERT INTO detent_receive_fences VALUES (?, ?, ?) ON CONFLICT (job) DO UPDATE"
+    " SET newest = max(newest, excluded.newest), seen_at = excluded.seen_at"
+)
+_NEWEST = "SELECT newest FROM detent_receive_fences WHERE job = ?"
+_FIND = "SELECT answer, boot, until FROM detent_receive_receipts WHERE job = ? AND key = ?"
+_TAKE = "INSERT OR REPLACE INTO detent_receive_receipts VALUES (?, ?, ?, ?, ?, NULL, ?)"
+_OURS = "WHERE job = ? AND key = ? AND owner = ? AND answer IS NULL"
+_RENEW = f"UPDATE detent_receive_receipts SET until = ? {_OURS}"
+_FINISH = f"UPDATE detent_receive_receipts SET answer = ?, forget_at = ? {_OURS}"
+_RELEASE = f"DELETE FROM detent_receive_receipts {_OURS}"
+_PRUNE = (
+    "DELETE FROM detent_receive_receipts WHERE (job, key) IN"
+    " (SELECT job, key FROM detent_receive_receipts WHERE forget_at < ?"
+    " AND (answer IS NOT NULL OR boot <> ? OR until < ?) LIMIT ?)"
+)
+_PRUNE_FENCES = "DELETE FROM detent_receive_fences WHERE seen_at < ?"
+
+
+class SqliteReceipts:
+    def __init__(self, path: str) -> None:
+        self._path, self._boot, self._begun = Path(path).absolute(), boot_id(), count()
+        self._is_made = False
+
+    def begin(self, arrival: Arrival, terms: Terms) -> Standing:
+        with self._transaction() as db:
+            if next(self._begun) % PRUNE_EVERY == 0:
+                db.execute(_PRUNE, (clock.wall(), self._boot, clock.boottime(), PRUNE_MAX))
+                db.execute(_PRUNE_FENCES, (clock.wall() - terms.keep_s,))
+            standing = self._judge(db, arrival, terms)
+            if standing.kind == "ours":
+                lease = (arrival.owner, self._boot, clock.boottime() + terms.lease_s)
+                db.execute(_TAKE, (_job(arrival), arrival.key, *lease, clock.wall() + terms.keep_s))
+            return standing
+
+    def _judge(self, db: sqlite3.Connection, arrival: Arrival, terms: Terms) -> Standing:
+        db.execute(_FENCE, (_job(arrival), arrival.fence, clock.wall()))
+        (newest,) = db.execute(_NEWEST, (_job(arrival),)).fetchone()
+        answer, boot, until = db.execute(_FIND, (_job(arrival), arrival.key)).fetchone() or (None, "", 0.0)
+        if answer is not None:
+            return Standing("handled", answer=answer)
+        if terms.is_fenced and arrival.fence < newest:
+            return Standing("stale", newest=newest)
+        left_s = until - clock.boottime() if boot == self._boot else 0.0
+        return Standing("running", left_s=left_s) if left_s > 0 else Standing("ours")
+
+    def renew(self, arrivals: Sequence[Arrival], terms: Terms) -> None:
+        with self._transaction() as db:
+            until = clock.boottime() + terms.lease_s
+            db.executemany(_RENEW, [(until, *_identity(one)) for one in arrivals])
+
+    def finish(self, arrival: Arrival, answer: str, terms: Terms) -> None:
+        with self._transaction() as db:
+            db.execute(_FINISH, (answer, clock.wall() + terms.keep_s, *_identity(arrival)))
+
+    def release(self, arrival: Arrival) -> None:
+        with self._transaction() as db:
+            db.execute(_RELEASE, _identity(arrival))
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _prepare_file(self) -> None:
+        if not self._path.parent.is_dir():
+            raise StoreUnavailable(
+                f"there is no folder {quote(str(self._path.parent))} for receipts: make it"
+            )
+        refuse_network_disk(self._path.parent)
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise StoreUnavailable(
+                f"cannot create {quote(str(self._path))} for receipts: {error.strerror}; "
+                "let the user of this process write to its folder"
+            ) from error
+
+    def _make(self, db: sqlite3.Connection) -> None:
+        for statement in TABLES:
+            db.execute(statement)
+        if not db.execute(_HAS_TIMES).fetchone():
+            db.execute(_ADD_TIMES)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            if not self._is_made:
+                self._prepare_file()
+            with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as db:
+                db.execute("BEGIN IMMEDIATE")
+                if not self._is_made:
+                    self._make(db)
+                yield db
+                db.execute("COMMIT")
+                self._is_made = True
+        except sqlite3.OperationalError as error:
+            self._is_made = False  # the file may have been replaced by one without our tables
+            raise StoreUnavailable(
+                f"the receipts in {quote(str(self._path))} cannot be used: {error}"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise StoreMismatch(
+                f"{quote(str(self._path))} is no SQLite file for receipts: {error}"
+            ) from error
+
+
+def _job(arrival: Arrival) -> str:
+    return f"{arrival.app}.{arrival.job}"
+
+
+def _identity(arrival: Arrival) -> tuple[str, str, str]:
+    return _job(arrival), arrival.key, arrival.owner

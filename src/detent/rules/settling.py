@@ -1,0 +1,132 @@
+"""What becomes of a fire after an attempt, and what follows from it?  Pure.
+
+| outcome of the attempt | another attempt, while there are any left |
+| --- | --- |
+| failed, by exit code | if `on_exit_codes` names it, or names none |
+| failed otherwise, timed-out | yes |
+| rejected | if `on_status` names its status |
+| lost | under `on_lost: rerun` |
+| any other | no |
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from detent.model import Cause, Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+from detent.rules.lanes import LATE_S
+from detent.rules.outcomes import is_contended
+from detent.rules.planning import hook_fire
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+GIVEN_BACK_S = 1.0
+TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told
+_HOOKS = {
+    "succeeded": "on_success",
+    "failed": "on_failure",
+    "rejected": "on_failure",
+    "timed-out": "on_failure",
+    "lost": "on_failure",
+    "missed": "on_failure",
+    "skipped": "on_skip",
+}
+
+
+def admit(claim: Claim, rng: Random) -> Verdict | None:
+    """None: run it.  A verdict: settle it without running."""
+    sentence = claim.sentence
+    if sentence is None:
+        return None
+    if sentence.kind == "lost" and not is_contended(sentence):
+        return settle(End(sentence), claim, rng)
+    return Verdict(sentence)
+
+
+def settle(end: End, claim: Claim, rng: Random) -> Verdict:
+    """A lost attempt is one like any other: policy says whether another may follow."""
+    policy = claim.fire.policy
+    if _is_worth_another(end, policy) and claim.attempt < _attempts_max(end, policy):
+        return Verdict(end.outcome, again_in_s=_wait_s(end, claim.attempt, policy.retries, rng))
+    return Verdict(end.outcome)
+
+
+def give_back(reason: str, cause: Cause) -> Verdict:
+    """For a claim whose work was never started."""
+    return Verdict(Outcome("lost", reason, cause), again_in_s=GIVEN_BACK_S, counts=False)
+
+
+def refuse(fault: str, detail: str) -> Verdict:
+    """The verdict on a message that may not run."""
+    return Verdict(Outcome("rejected", f"{fault}: {detail}", "refused"), counts=False)
+
+
+def held_back(claim: Claim, reason: str) -> Verdict:
+    """For a claim whose lane is still held on its host by processes that the store knows nothing of:
+    nothing was started.  What would wait for its lane waits; the rest is skipped."""
+    granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
+    is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
+    if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:
+        return give_back(reason, "lane")
+    return Verdict(Outcome("skipped", reason, "lane"), counts=False)
+
+
+def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
+    """What to tell the store, with the hooks that follow if this is the end of the fire."""
+    policy, follow = claim.fire.policy, () if verdict.again_in_s is not None else end.follow
+    if policy.hooks and verdict.again_in_s is None:
+        follow = _follow(claim, verdict.outcome, end, now) + follow
+    result = "" if policy.drop_result else end.result
+    return Report(claim, verdict, end.status, end.took_s, end.tail, follow, result)
+
+
+def backoff_s(attempt: int, retries: Retries, rng: Random) -> float:
+    wait_s = min(retries.min_s * 2.0 ** min(attempt - 1, 60), retries.max_s)
+    return wait_s * (1 + rng.uniform(-retries.jitter, retries.jitter)) if retries.jitter else wait_s
+
+
+def _attempts_max(end: End, policy: Policy) -> int:
+    """`rerun` is worth one more attempt even where failures are not repeated."""
+    most = policy.retries.max_attempts
+    return max(most, 2) if end.outcome.kind == "lost" and policy.on_lost == "rerun" else most
+
+
+def _is_worth_another(end: End, policy: Policy) -> bool:
+    match end.outcome.kind:
+        case "failed":
+            codes = policy.retries.on_exit_codes
+            return not codes or end.status is None or end.status in codes
+        case "timed-out":
+            return True
+        case "rejected":
+            return end.status in policy.retries.on_status
+        case "lost":
+            return policy.on_lost == "rerun"
+        case _:
+            return False
+
+
+def _wait_s(end: End, attempt: int, retries: Retries, rng: Random) -> float:
+    wait_s = backoff_s(attempt, retries, rng)
+    return wait_s if end.again_after_s is None else min(max(wait_s, end.again_after_s), retries.max_s)
+
+
+def _follow(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fire, ...]:
+    fire, event = claim.fire, _HOOKS.get(outcome.kind, "")
+    if fire.origin == "hook" or not event:
+        return ()
+    told: dict[str, object] = {
+        "outcome": outcome.kind,
+        "reason": outcome.reason,
+        "cause": outcome.cause,
+        "attempts": claim.attempt,
+        "exit_code": end.status,
+        "duration_ms": round(end.took_s * 1000),
+        "output_tail": end.tail[-TOLD_TAIL_MAX:].decode("utf-8", "replace"),
+        "instants": fire.instants,
+    }
+    names = [name for name in fire.policy.hooks if name.partition(".")[0] == event]
+    return tuple(hook_fire(fire, name, now, told) for name in names)

@@ -1,0 +1,1 @@
+"""Python calls: in a warm child process or in the node itself."""

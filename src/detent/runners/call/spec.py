@@ -1,0 +1,124 @@
+"""Pure: what a call is started with, by the warden's children or in the node itself.
+
+- Calls of the same surroundings (directory, environment, user) can share a child: these are a household.
+  Its environment is a command's, less what is told of one fire.
+- What is told of the fire goes with the call: the function finds the `DETENT_*` variables of a command in
+  its environment, and what they say in a `detent.Fire` if it asks for one.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from detent.model import Call, Cause, Claim, Outcome
+from detent.runners.call.function import BACKEND_DOWN, UNKEPT
+from detent.runners.call.store import NodeStore
+
+TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
+LIFE = "DETENT_NODE"
+SUCCEEDED = Outcome("succeeded")
+PROGRAM = f"{__file__.rpartition('/')[0]}/child_main.py"  # of a warm child
+
+
+class Household(NamedTuple):
+    """Surroundings that calls share."""
+
+    name: str
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    work_dir: str = ""
+    user: str = ""
+    most: int = 1000  # children
+    setup: str = ""  # the first line that each of them is sent
+
+
+class CallSpec(NamedTuple):
+    """A call as a child is to carry it out, for one claim."""
+
+    id: str
+    household: Household
+    request: str  # as the child reads it
+    tags: tuple[str, ...]
+    ttl_s: float
+    timeout_s: float = 0.0  # 0: none
+    kill_after_s: float = 10.0
+    output_path: str = ""  # "": only the tail is kept
+    lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
+    places: int = 1
+    messages: int = 0  # that it consists of, if of any
+
+
+class GuardSpec(NamedTuple):
+    """A call that runs in the node itself: what the warden has to know of it, for one claim."""
+
+    id: str
+    ttl_s: float
+    lane: str = ""
+    places: int = 1
+    timeout_s: float = 0.0
+    kill_after_s: float = 0.0  # nobody can ask it to end
+
+
+def household_of(call: Call, words: tuple[str, ...], env: Mapping[str, str], life: str) -> Household:
+    """`env` is what a command of these surroundings would get."""
+    steady = {name: value for name, value in env.items() if not name.startswith("DETENT_")} | {LIFE: life}
+    told = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
+    from hashlib import sha256
+
+    name = sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return Household(name, words, steady, call.work_dir, call.user)
+
+
+def setup_of(store: NodeStore, user: str) -> str:
+    """What a child is told of its node's store; "": nothing, it finds the same by itself."""
+    if user and store.is_declared:
+        return ""
+    return json.dumps({"store": store.withheld() if user else store})
+
+
+def call_spec(claim: Claim, call: Call, household: Household, variables: Mapping[str, str]) -> CallSpec:
+    """`variables` are what a command would be told of the fire."""
+    id = attempt_id(claim)
+    about = {
+        "id": id,
+        "function": call.function,
+        "env": variables,
+        "previous_success": previous_success(claim),
+        "keeps": keeps_result(claim),
+    }
+    return CallSpec(
+        id=id,
+        household=household,
+        request=f'{json.dumps(about)[:-1]}, "args": {call.args}}}',
+        tags=tuple(f"{name}={variables[name]}" for name in TAGS),
+        ttl_s=claim.ttl_s,
+        timeout_s=claim.fire.policy.timeout_s,
+        kill_after_s=call.kill_after_s,
+        places=claim.fire.policy.max_running,
+    )
+
+
+def guard_spec(claim: Claim, lane: str) -> GuardSpec:
+    return GuardSpec(attempt_id(claim), claim.ttl_s, lane, claim.fire.policy.max_running)
+
+
+def previous_success(claim: Claim) -> float | None:
+    """When the job last succeeded, in Unix seconds; None: that is not known."""
+    return claim.previous_success_at.timestamp() if claim.previous_success_at else None
+
+
+def keeps_result(claim: Claim) -> bool:
+    """Whether the caller asked for the result: then an attempt fails if it cannot be kept."""
+    return claim.fire.origin == "push" and not claim.fire.policy.drop_result
+
+
+def outcome_of(status: int, error: str) -> Outcome:
+    """What the exit status of a function and its error mean for the attempt."""
+    if error:
+        cause: Cause = "backend" if status == BACKEND_DOWN else "work"
+        return Outcome("rejected" if status == UNKEPT else "failed", error, cause)
+    return SUCCEEDED if status == 0 else Outcome("failed", f"exit {status}")
+
+
+def attempt_id(claim: Claim) -> str:
+    return f"{claim.fire.run_id}.{claim.attempt}.{claim.fence}"

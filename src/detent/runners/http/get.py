@@ -1,0 +1,69 @@
+"""Fetches one document by a signed GET: whole, within its limits, or not at all.
+
+The rules are those of a fire's request: one request, no redirect, no proxy, a hard deadline, and no secret
+in what is said of a failure.
+"""
+
+from __future__ import annotations
+
+import http.client
+
+from detent import clock
+from detent.errors import UsageError
+from detent.manifest.secret_refs import Secret
+from detent.messages.signing import Message, sign
+from detent.runners.http.connection import HttpRequest, Interrupted, Watch, get_response, read_body
+from detent.runners.http.request import Endpoint, explain, open_socket, parse_url
+from detent.runners.lifeline import Lifeline
+from detent.text import plural
+
+
+def fetch(url: str, secret: Secret | None, *, timeout_s: float, size_max: int) -> bytes:
+    """What this URL answers with status 200; else a `UsageError` says why not."""
+    endpoint = parse_url(url)
+    watch = Watch(Lifeline(float("inf")), timeout_s)
+    try:
+        return _exchange(endpoint, secret, watch, size_max)
+    except Interrupted as interrupted:
+        raise UsageError(f"{endpoint.place} took too long: {interrupted.outcome.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise UsageError(explain(error, endpoint.place)) from None
+
+
+def _exchange(endpoint: Endpoint, secret: Secret | None, watch: Watch, size_max: int) -> bytes:
+    with open_socket(endpoint, watch) as sock, get_response(sock, _compose(endpoint, secret)) as response:
+        _check_status(response.status, endpoint)
+        return _read(response, endpoint, size_max)
+
+
+def _compose(endpoint: Endpoint, secret: Secret | None) -> HttpRequest:
+    signature = sign(Message("GET", endpoint.target), secret, clock.now()) if secret else ""
+    headers = [
+        ("Host", endpoint.authority),
+        ("User-Agent", "detent"),
+        ("Accept", "application/json"),
+        ("Accept-Encoding", "identity"),
+        ("Authorization", endpoint.credentials),
+        ("X-Cron-Signature", signature),
+        ("Connection", "close"),
+    ]
+    return HttpRequest("GET", endpoint.target, [pair for pair in headers if pair[1]])
+
+
+def _check_status(status: int, endpoint: Endpoint) -> None:
+    if status == 200:
+        return
+    advice = {401: ": give the right secret with --secret-ref", 404: ": there is nothing at this path"}
+    told = advice.get(status, "")
+    if 300 <= status < 400:
+        told = ": redirects are not followed; name the address that it leads to"
+    raise UsageError(f"{endpoint.place} answered with status {status}{told}")
+
+
+def _read(response: http.client.HTTPResponse, endpoint: Endpoint, size_max: int) -> bytes:
+    content = b""
+    for piece in read_body(response):
+        content += piece
+        if len(content) > size_max:
+            raise UsageError(f"{endpoint.place} answered with more than {plural(size_max, 'byte')}")
+    return content

@@ -1,0 +1,377 @@
+"""Carries out one attempt of a request: sign, send, judge the answer.
+
+- One attempt is one request: redirects are not followed, environment proxies are not used, nothing is
+  sent again.  Path and query leave exactly as they were given; only what no request line can carry is
+  percent-encoded.
+- The deadline is hard and covers everything, from the look-up of the name to the last byte of the answer.
+- Where the URL is somebody else's, `reach` says where it may lead; see `http_addresses`.
+- Signed afresh, after connecting, with the first secret.  Our headers win over the manifest's.
+- How it ended is a value; nothing is raised.  Neither a secret nor the URL's user name and password
+  appears in it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from detent import clock
+from detent.errors import UsageError
+from detent.manifest.secret_refs import Secret, shown
+from detent.messages.signing import Identity, Message, sign, sign_webhook
+from detent.model import Claim, End, Outcome, Request
+from detent.rules.outcomes import NOT_SENT, no_secret
+from detent.runners.http.connection import (
+    HttpRequest,
+    Interrupted,
+    TlsFailed,
+    Watch,
+    WatchedSocket,
+    connect,
+    get_response,
+    read_body,
+    start_tls,
+)
+from detent.runners.lifeline import TAIL_MAX, Lifeline
+from detent.text import quote
+
+if TYPE_CHECKING:
+    from detent.messages.addresses import Reach
+
+BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
+LABEL_MAX = 63  # characters between two dots of a host's name
+
+_URL = re.compile(r"(https?)://([^/?#\\\x00-\x20\x7f]+)((?:[/?][^#]*)?)(?:#.*)?", re.IGNORECASE | re.DOTALL)
+_AUTHORITY = re.compile(r"(?:.*@)?(\[[0-9a-f:.]+\]|[^\[\]:@]+)(?::([0-9]{0,5}))?", re.IGNORECASE)
+_UNSENDABLE = re.compile(r"[^\x21-\x7e]")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_FRAMING = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
+
+
+class Endpoint(NamedTuple):
+    """What a URL says, taken apart."""
+
+    secure: bool
+    host: str
+    port: int
+    target: str  # path and query, as sent
+    credentials: str = ""  # the value of Authorization that user name and password stand for
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.place})"
+
+    @property
+    def place(self) -> str:
+        """Host and port, for messages."""
+        return f"{self._bracketed}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """The value of Host."""
+        return self._bracketed if self.port == (443 if self.secure else 80) else self.place
+
+    @property
+    def _bracketed(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+class _Answer:
+    """What is known of the answer so far, also when the attempt is interrupted."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.again_after_s: float | None = None
+        self.body = bytearray()  # the last of it
+
+
+def send(
+    request: Request,
+    claim: Claim,
+    *,
+    secrets: Sequence[Secret],
+    timeout_s: float,
+    lifeline: Lifeline,
+    reach: Reach | None = None,
+) -> End:
+    """Make one attempt, in at most `timeout_s` (0: as long as the lifeline lets it), and say how it ended."""
+    began = clock.boottime()
+    answer = _Answer()
+    watch = Watch(lifeline, timeout_s)
+    outcome = _attempt(_Sending(request, claim, tuple(secrets), reach), watch, answer)
+    return End(
+        outcome,
+        status=answer.status,
+        took_s=clock.boottime() - began,
+        tail=bytes(answer.body),
+        again_after_s=answer.again_after_s,
+    )
+
+
+class _Sending(NamedTuple):
+    request: Request
+    claim: Claim
+    secrets: tuple[Secret, ...]
+    reach: Reach | None  # None: anywhere
+
+
+def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
+    request = sending.request
+    if request.secret_refs and not sending.secrets:
+        return no_secret(", ".join(map(shown, request.secret_refs)))
+    try:
+        endpoint = parse_url(request.url)
+        return _exchange(sending, endpoint, watch, answer)
+    except UsageError as error:
+        return Outcome("failed", str(error))
+    except Interrupted as interrupted:
+        has_claim = interrupted.outcome.cause != "claim-lost"
+        return interrupted.outcome if has_claim or watch.sent else NOT_SENT
+    except (OSError, http.client.HTTPException) as error:
+        return Outcome("failed", explain(error, endpoint.place))
+
+
+def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answer) -> Outcome:
+    with open_socket(endpoint, watch, sending.reach) as sock:
+        request = compose(sending.request, sending.claim, endpoint, sending.secrets)
+        with get_response(sock, request) as response:
+            answer.status = response.status
+            retry_after, date = response.getheader("retry-after", ""), response.getheader("date", "")
+            answer.again_after_s = again_after_s(retry_after, date, clock.now())
+            _read(response, answer.body)
+            return judge(response.status)
+
+
+def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:
+    """Connect to the endpoint, with TLS where its URL says so."""
+    sock = _connect(endpoint, reach, watch)
+    return start_tls(sock, endpoint.host) if endpoint.secure else sock
+
+
+def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> WatchedSocket:
+    if reach is None:
+        return connect(endpoint.host, endpoint.port, watch)
+    from detent.runners.http.addresses import connect_within  # late: most URLs are the operator's own
+
+    return connect_within(reach, endpoint.host, endpoint.port, watch)
+
+
+# What is sent.
+
+
+def parse_url(url: str) -> Endpoint:
+    """Take a URL apart; a `UsageError` says what is wrong with it."""
+    shape = _URL.fullmatch(url)
+    authority = _AUTHORITY.fullmatch(shape[2]) if shape else None
+    if not shape or not authority:
+        raise UsageError(f"bad url {_shown(url)}: it must be http:// or https:// with a host")
+    secure = shape[1].lower() == "https"
+    port = int(authority[2] or (443 if secure else 80))
+    if not 1 <= port <= 65535:
+        raise UsageError(f"bad url {_shown(url)}: port {port} is not in 1–65535")
+    return Endpoint(
+        secure=secure,
+        host=_ascii_host(authority[1].strip("[]"), url),
+        port=port,
+        target=_target(shape[3]),
+        credentials=_credentials(shape[2].rpartition("@")[0]),
+    )
+
+
+def _shown(url: str) -> str:
+    return quote(re.sub(r"//[^/?#]*@", "//", url))
+
+
+def _ascii_host(host: str, url: str) -> str:
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        name = ""
+    if not all(1 <= len(label) <= LABEL_MAX for label in name.removesuffix(".").split(".")):
+        raise UsageError(f"bad url {_shown(url)}: the host is no valid name")
+    return name
+
+
+def _target(given: str) -> str:
+    rooted = given if given.startswith("/") else "/" + given
+    return _UNSENDABLE.sub(lambda found: _percent(found[0].encode("utf-8", "surrogatepass")), rooted)
+
+
+def _percent(octets: bytes) -> str:
+    return "".join(f"%{octet:02X}" for octet in octets)
+
+
+def _credentials(userinfo: str) -> str:
+    from urllib.parse import unquote_to_bytes
+
+    if not userinfo:
+        return ""
+    name, _, password = userinfo.partition(":")
+    pair = unquote_to_bytes(name) + b":" + unquote_to_bytes(password)
+    return "Basic " + b64encode(pair).decode("ascii")
+
+
+def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequence[Secret]) -> HttpRequest:
+    """Return the request as it is sent, signed now."""
+    now = clock.now()
+    body = request.body.encode("utf-8", "surrogatepass")
+    method = _token("method", request.method.upper())
+    message = Message(method, endpoint.target, body, _identity(claim))
+    signature = _signature(request, claim, message, secrets, now)
+    headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
+    headers += _connection_headers(headers, endpoint)
+    if body or method in ("POST", "PUT", "PATCH"):
+        headers.append(("Content-Length", str(len(body))))
+    return HttpRequest(method, endpoint.target, headers, body)
+
+
+def _signature(
+    request: Request, claim: Claim, message: Message, secrets: Sequence[Secret], now: datetime
+) -> str:
+    if not secrets:
+        return ""
+    if request.scheme == "standard-webhooks":
+        return sign_webhook(claim.fire.run_id, message.body, secrets[0], now)
+    return sign(message, secrets[0], now)
+
+
+def _identity(claim: Claim) -> Identity:
+    """What the signature covers of the headers, as `fire_headers` writes them."""
+    return Identity(
+        _one_line(claim.fire.key), _one_line(claim.fire.run_id), str(claim.attempt), str(claim.fence)
+    )
+
+
+def job_name(full: str) -> str:
+    """The job's own name, without the app before it and the host behind it."""
+    return full.partition(".")[2].partition("/")[0] or full
+
+
+def fire_headers(
+    request: Request, claim: Claim, name: str, started_at: datetime, signature: str
+) -> list[tuple[str, str]]:
+    """The headers that tell of the fire, and those of the manifest that do not stand against them."""
+    previous = claim.previous_success_at
+    is_webhook = request.scheme == "standard-webhooks"
+    told = [
+        ("X-Cron-Signature", "" if is_webhook else signature),
+        ("webhook-id", claim.fire.run_id if is_webhook else ""),
+        ("webhook-timestamp", _unix(started_at) if is_webhook else ""),
+        ("webhook-signature", signature if is_webhook else ""),
+        ("X-Cron-Run-Id", claim.fire.run_id),
+        ("X-Cron-Schedule-Name", name),
+        ("X-Cron-Fire-Time", _unix(claim.fire.due_at)),
+        ("X-Cron-Fire-Time-Actual", _unix(started_at)),
+        ("X-Cron-Attempt", str(claim.attempt)),
+        ("X-Cron-Previous-Success-Time", _unix(previous) if previous else ""),
+        ("X-Cron-Fence", str(claim.fence)),
+        ("Idempotency-Key", claim.fire.key),
+    ]
+    given = [(_token("header name", name), value) for name, value in request.headers if not _is_ours(name)]
+    if is_webhook:
+        given = [pair for pair in given if not pair[0].lower().startswith("webhook-")]
+    return [(name, _one_line(value)) for name, value in [*[pair for pair in told if pair[1]], *given]]
+
+
+def _is_ours(name: str) -> bool:
+    # Many servers cannot tell `_` from `-` in a name: both reach the app as HTTP_X_CRON_….
+    plain = name.strip().lower().replace("_", "-")
+    return plain.startswith("x-cron-") or plain == "idempotency-key" or plain in _FRAMING
+
+
+def _token(what: str, text: str) -> str:
+    if not _TOKEN.fullmatch(text):
+        raise UsageError(f"bad {what} {quote(text)}: allowed are letters, digits and -")
+    return text
+
+
+def _one_line(value: str) -> str:
+    return _CONTROL.sub(" ", value).strip()
+
+
+def _unix(instant: datetime) -> str:
+    return str(int(instant.timestamp()))
+
+
+def _connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> list[tuple[str, str]]:
+    names = {name.lower() for name, _ in given}
+    ours = [
+        ("Host", endpoint.authority),
+        ("User-Agent", "detent"),
+        ("Accept-Encoding", "identity"),
+        ("Authorization", endpoint.credentials),
+    ]
+    return [pair for pair in ours if pair[1] and pair[0].lower() not in names] + [("Connection", "close")]
+
+
+# What comes back.
+
+
+def _read(response: http.client.HTTPResponse, body: bytearray) -> None:
+    """Keep the last bytes of the body as they arrive, so that an interrupted attempt keeps them too."""
+    total = 0
+    for piece in read_body(response):
+        total += len(piece)
+        body += piece
+        del body[:-TAIL_MAX]
+        if total >= BODY_MAX:
+            return
+
+
+def judge(status: int) -> Outcome:
+    """The outcome that a status stands for."""
+    if 200 <= status < 300:
+        return Outcome("succeeded")
+    if 300 <= status < 400:
+        return Outcome("failed", f"HTTP {status}: redirects are not followed")
+    return Outcome("rejected" if 400 <= status < 500 else "failed", f"HTTP {status}")
+
+
+def again_after_s(asked: str, said_at: str, now: datetime) -> float | None:
+    """The wait that Retry-After asks for; a date counts from the server's own, where it gave one."""
+    if not asked:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}", asked.strip()):
+        return float(asked)
+    wanted_at = _http_date(asked)
+    if wanted_at is None:
+        return None
+    return max(0.0, (wanted_at - (_http_date(said_at) or now)).total_seconds())
+
+
+def _http_date(text: str) -> datetime | None:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        parsed = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return parsed if parsed.tzinfo else None
+
+
+def explain(error: Exception, place: str) -> str:
+    """What went wrong between us and that place, in words."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    match error:
+        case ConnectionRefusedError():
+            return f"connection refused by {place}"
+        case socket.gaierror():
+            return f"no address found for {place}: {said}"
+        case TlsFailed():
+            return f"no TLS with {place}: {error}"
+        case http.client.RemoteDisconnected():
+            return f"{place} closed the connection without an answer"
+        case http.client.IncompleteRead():
+            return f"the answer of {place} broke off"
+        case http.client.BadStatusLine() | http.client.UnknownProtocol():  # their text is the server's
+            return f"{place} did not answer in HTTP (no status line)"
+        case ConnectionError():
+            return f"the connection to {place} broke: {said}"
+        case OSError():
+            return f"cannot reach {place}: {said}"
+    return f"{place} did not answer in HTTP ({said})"

@@ -1,0 +1,102 @@
+"""The days of a year that a cron expression's day fields name, as one integer: bit 0 is 1 January.
+
+- There are only 14 kinds of year: seven weekdays for 1 January, leap or not.  So each expression needs
+  at most 14 integers, and `L`, `LW`, `W`, `#` cost nothing when an instant is looked for.
+- Day of month and day of week both restricted: either matches.  Where one is open, both must match.
+- `31W` is the weekday nearest to the 31st within its month; a month without a 31st has none.
+- Days are numbered from 1970-01-01, which is 0 and was a Thursday; weekday 0 is Sunday.
+"""
+
+from datetime import date
+from functools import lru_cache
+from typing import NamedTuple, assert_never
+
+from detent.schedules.cronfields import Field, Special
+
+KINDS = 14
+YEAR_MAX = 9999
+EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+WEEKS = sum(1 << 7 * week for week in range(5))  # copies seven bits into the five weeks of a month
+SATURDAY = 6
+
+
+class DayRule(NamedTuple):
+    """The three fields that choose a day."""
+
+    day_of_month: Field
+    month: Field
+    day_of_week: Field
+
+
+class Year(NamedTuple):
+    """Where a year lies among the days, and its kind."""
+
+    first: int
+    until: int
+    kind: int
+
+
+@lru_cache(maxsize=1024)
+def find_year(number: int) -> Year:
+    first = date(number, 1, 1).toordinal() - EPOCH_ORDINAL
+    length = 365 + is_leap(number)
+    return Year(first, first + length, (first + 4) % 7 * 2 + is_leap(number))
+
+
+def is_leap(number: int) -> bool:
+    return number % 4 == 0 and (number % 100 != 0 or number % 400 == 0)
+
+
+@lru_cache(maxsize=4096)
+def days_of_year(rule: DayRule, kind: int) -> int:
+    """The days that the rule names in a year of this kind."""
+    weekday, leap = divmod(kind, 2)
+    days = start = 0
+    for month, common_length in enumerate(MONTH_LENGTHS, 1):
+        length = common_length + (leap if month == 2 else 0)
+        if rule.month.mask >> month & 1:
+            days |= days_of_month(rule, (weekday + start) % 7, length) << start
+        start += length
+    return days
+
+
+def days_of_month(rule: DayRule, weekday: int, length: int) -> int:
+    """The days that the rule names in a month that starts on this weekday; bit 0 is the 1st."""
+    by_date = rule.day_of_month.mask >> 1
+    week = rule.day_of_week.mask
+    by_weekday = ((week | week << 7) >> weekday & 0b1111111) * WEEKS
+    for special in rule.day_of_month.specials:
+        by_date |= day_of_special(special, weekday, length)
+    for special in rule.day_of_week.specials:
+        by_weekday |= day_of_special(special, weekday, length)
+    either = not (rule.day_of_month.is_open or rule.day_of_week.is_open)
+    days = by_date | by_weekday if either else by_date & by_weekday
+    return days & (1 << length) - 1
+
+
+def day_of_special(special: Special, weekday: int, length: int) -> int:
+    """The one day that a special names in such a month, or 0 where there is none."""
+    match special.kind:
+        case "last":
+            return 1 << length - 1
+        case "last-weekday":
+            return 1 << nearest_weekday(length - 1, weekday, length)
+        case "nearest-weekday":
+            return 1 << nearest_weekday(special.day - 1, weekday, length) if special.day <= length else 0
+        case "nth":
+            return 1 << (special.day - weekday) % 7 + 7 * (special.nth - 1)
+        case "last-of":
+            return 1 << length - 1 - (weekday + length - 1 - special.day) % 7
+    assert_never(special.kind)
+
+
+def nearest_weekday(index: int, weekday: int, length: int) -> int:
+    """The nearest day from Monday to Friday to this one, in the same month."""
+    match (weekday + index) % 7:
+        case 6:
+            return index - 1 if index else 2
+        case 0:
+            return index + 1 if index + 1 < length else index - 2
+        case _:
+            return index

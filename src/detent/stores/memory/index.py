@@ -1,0 +1,105 @@
+"""Where the store in memory keeps its entries, under what they are found, its graces and its bell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from detent.model import DEAD, Fire, Size
+from detent.stores.base import app_of
+from detent.stores.record import Entry
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.open: dict[str, Entry] = {}  # those not over
+        self.lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
+        self.jobs: dict[str, dict[str, Entry]] = {}  # the open scheduled ones of a job
+
+    def add(self, entry: Entry) -> None:
+        fire = entry.fire
+        self.entries[fire.key] = self.open[fire.key] = entry
+        if fire.lane:
+            self.lanes.setdefault(fire.lane, {})[fire.key] = entry
+        if fire.origin == "schedule":
+            self.jobs.setdefault(fire.job, {})[fire.key] = entry
+
+    def close(self, entry: Entry) -> None:
+        """It is over."""
+        key = entry.fire.key
+        del self.open[key]
+        self.lanes.get(entry.fire.lane, {}).pop(key, None)
+        self.jobs.get(entry.fire.job, {}).pop(key, None)
+
+    def remove(self, entry: Entry) -> None:
+        if entry.fire.key in self.open:
+            self.close(entry)
+        del self.entries[entry.fire.key]
+
+    def drop_late_hooks(self, fire: Fire) -> None:
+        """It started, or is over: whoever was to be told that it is late need not be."""
+        for hook in fire.policy.hooks:
+            entry = self.open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
+            if entry and entry.state == "pending":
+                self.remove(entry)
+
+    def count(self, app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
+        """The messages of each queue."""
+        found: dict[str, Size] = {}
+        for entry in self.entries.values():
+            fire, word = entry.fire, _word_of(entry, now)
+            if (
+                word
+                and fire.origin == "push"
+                and app_of(fire.job) == app
+                and fire.queue in (queues or (fire.queue,))
+            ):
+                size = found.get(fire.queue, Size())
+                found[fire.queue] = size._replace(**{word: getattr(size, word) + 1})
+        return found
+
+
+def _word_of(entry: Entry, now: float) -> str:
+    """As which of a queue's messages it counts; "": as none."""
+    if entry.state == "over":
+        return "dead" if entry.outcome and entry.outcome.kind in DEAD else ""
+    if entry.state == "claimed":
+        return "running"
+    return "pending" if entry.run_at <= now else "delayed"
+
+
+class Graces:
+    """Places of lanes that are kept for a while after their fire is over."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self.all_ends: dict[str, list[float]] = {}  # lane -> when its places are free
+
+    def keep(self, lane: str, seconds: float) -> None:
+        self.all_ends[lane] = [*self.ends(lane), self._monotonic() + seconds]
+
+    def ends(self, lane: str) -> list[float]:
+        return [until for until in self.all_ends.get(lane, ()) if until > self._monotonic()]
+
+    def waits(self) -> list[float]:
+        return [until - self._monotonic() for ends in self.all_ends.values() for until in ends]
+
+
+class Rings:
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self.lock = threading.Condition(threading.RLock())
+        self._tell = tell
+        self._count, self._heard = 0, -1  # how often it rang, and up to where that was heard
+
+    def ring(self) -> None:
+        self._count += 1
+        self.lock.notify_all()
+        self._tell()
+
+    def wait(self, seconds: float) -> bool:
+        with self.lock:
+            seen = self._count if self._heard < 0 else self._heard
+            rang = self.lock.wait_for(lambda: self._count != seen, seconds)
+            self._heard = self._count
+            return rang

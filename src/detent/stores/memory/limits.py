@@ -1,0 +1,81 @@
+"""Rates and circuit breakers of the store in memory: who may begin now, and what that is charged to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from detent.model import Fire, Outcome, Rate, Usage
+from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
+from detent.rules.rates import base_of, charged_as, rate_of, span_s, usage
+from detent.stores.base import BREAKER, RATE, app_of
+from detent.stores.memory.notes import Notes
+
+
+class Gates:
+    def __init__(self, notes: Notes, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._notes, self._wall, self._monotonic = notes, wall, monotonic
+        self._charges: dict[tuple[str, str], list[float]] = {}
+
+    # Rates.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int) -> Usage:
+        now = self._monotonic()
+        since = now - max(span_s(rate), 3600.0)  # another rate may look back further
+        live = [at for at in self._charges.get((app, name), ()) if at > since]
+        found = usage(live, rate, now)
+        if count and not found.free_in_s:
+            live.append(now)
+            found = found._replace(used=found.used + 1)
+        self._charges[app, name] = live
+        return found
+
+    def reset(self, app: str, name: str) -> None:
+        self._charges.pop((app, name), None)
+
+    def closed_s(self, app: str, queue: str) -> float:
+        """How long no fire of this queue may begin."""
+        rate = self._rate(app, queue)
+        if rate is None or rate.by_key:
+            return 0.0
+        return self.charge(app, base_of(queue), rate, 0).free_in_s
+
+    def _rate(self, app: str, queue: str) -> Rate | None:
+        text = self._notes.read(app, RATE + base_of(queue))
+        return rate_of(text) if text else None
+
+    # What one fire has to pass.
+
+    def wait_s(self, fire: Fire, is_live: Callable[[str, int], bool]) -> float:
+        """How long to put it off; 0: it may begin.  `is_live`: is there a live claim of that
+        key and fence?"""
+        app, rate = app_of(fire.job), self._rate(app_of(fire.job), fire.queue)
+        waits = 0.0
+        if rate and rate.by_key:
+            waits = self.charge(app, charged_as(fire.queue, rate, fire.policy.rate_key), rate, 0).free_in_s
+        if fire.policy.breaker:
+            circuit = self._circuit(fire)
+            lives = is_live(circuit.probe, circuit.fence)
+            waits = max(waits, wait_s(circuit, fire.policy.breaker_cooldown_s, self._wall(), lives))
+        return waits
+
+    def enter(self, fire: Fire, fence: int) -> None:
+        """It begins under this claim."""
+        app, rate = app_of(fire.job), self._rate(app_of(fire.job), fire.queue)
+        if rate:
+            self.charge(app, charged_as(fire.queue, rate, fire.policy.rate_key), rate, 1)
+        if fire.policy.breaker:
+            self._keep(fire, passed(self._circuit(fire), fire.key, fence))
+
+    def leave(self, fire: Fire, fence: int, outcome: Outcome) -> None:
+        """The attempt of this claim ended so."""
+        if fire.policy.breaker:
+            threshold = fire.policy.breaker_threshold
+            self._keep(fire, ended(self._circuit(fire), fence, outcome, threshold, self._wall()))
+
+    def _circuit(self, fire: Fire) -> Circuit:
+        return circuit_of(self._notes.read(app_of(fire.job), BREAKER + fire.policy.breaker) or "")
+
+    def _keep(self, fire: Fire, circuit: Circuit) -> None:
+        app, name, text = app_of(fire.job), BREAKER + fire.policy.breaker, circuit_text(circuit)
+        if text != (self._notes.read(app, name) or ""):
+            self._notes.write(app, name, text)

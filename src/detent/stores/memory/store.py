@@ -1,0 +1,425 @@
+"""The store as a model: what every other store must behave like.  Single process.
+
+It keeps two clocks apart: `wall` says what is due, `monotonic` when a claim expires.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from detent import clock
+from detent.clock import instant
+from detent.model import (
+    Ask,
+    Cause,
+    Chart,
+    Claim,
+    Fire,
+    Found,
+    Grants,
+    Mark,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Size,
+    Usage,
+    Verdict,
+)
+from detent.rules.lanes import Facts, Judgement, Standing, judge
+from detent.rules.outcomes import CLAIM_GONE, replaced_by
+from detent.rules.trust import STEP_S
+from detent.stores.base import (
+    BREAKER,
+    GONE,
+    ORPHANS_TTL_S,
+    PAUSE,
+    RATE,
+    REMEMBER_ASKS_S,
+    RETURN_S,
+    SENTENCES_MAX,
+    app_of,
+    concerns,
+    continues,
+    is_hook,
+    is_planned,
+    is_spent,
+    leap,
+    resume_at,
+)
+from detent.stores.memory.index import Graces, Rings, Shelf
+from detent.stores.memory.limits import Gates
+from detent.stores.memory.notes import Notes
+from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, prunable, standing, turn_of
+
+
+class MemoryStore:
+    def __init__(
+        self,
+        wall: Callable[[], float] = clock.wall,
+        monotonic: Callable[[], float] = clock.monotonic,
+        ring: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._rings, self._shelf = Rings(ring), Shelf()
+        self._changed, self._ring = self._rings.lock, self._rings.ring
+        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
+        self._marks: dict[str, Mark] = {}
+        self._reached: dict[str, datetime] = {}  # job -> its newest instant claimed, cancelled or forgotten
+        self._generations: dict[str, int] = {}
+        self._successes: dict[str, float] = {}
+        self._graces = Graces(monotonic)
+        self._asks: dict[str, tuple[int, float]] = {}  # life -> its newest ask, and when
+        self._notes = Notes(wall, monotonic)
+        self._gates = Gates(self._notes, wall, monotonic)
+        self._fences: dict[str, int] = {}
+        self._era = 1
+        self._longest_ttl_s = self._calm_until = 0.0
+        self._offset = wall() - monotonic()
+
+    # Planning.
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        with self._changed:
+            marks = self._chart(app).marks
+            in_force = {job: mark.revision for job, mark in marks.items()}
+            if seen == self._generations.get(app, 0) and revisions != in_force:
+                for job in {**marks, **revisions}:
+                    self._revise(job, revisions.get(job))
+                self._generations[app] = seen + 1
+                self._ring()
+            return self._chart(app)
+
+    def look(self, app: str) -> Chart:
+        with self._changed:
+            return self._chart(app)
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        with self._changed:
+            for plan in plans:
+                mark = self._marks.get(plan.job)
+                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                    for fire in plan.fires:
+                        if (fire.first_at or fire.due_at) > mark.at:
+                            self._record(fire, fire.due_at.timestamp())
+                    self._marks[plan.job] = mark._replace(at=plan.until)
+            marks = {plan.job: self._marks[plan.job] for plan in plans if plan.job in self._marks}
+            return self._chart(app)._replace(marks=marks)
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        with self._changed:
+            fresh = [self._record(fire, self._now() + delay_s) for fire in fires]
+            self._ring()
+            return fresh
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        with self._changed:
+            now, is_calm = self._now(), self._monotonic() >= self._calm_until
+            if is_calm and ask.number > self._asks.get(ask.node, (0, 0.0))[0]:
+                self._asks[ask.node] = ask.number, self._monotonic()
+                self._bury(ask.dead)
+                self._grant_due(ask, now)
+            claims = []
+            for entry in self._open.values():
+                if entry.node == ask.node and entry.ask == ask.number and self._live(entry):
+                    entry.expires = self._monotonic() + entry.ttl_s
+                    success = self._successes.get(entry.fire.job)
+                    claims.append(claim_of(entry, now + entry.ttl_s, success))
+            return Grants(tuple(claims), instant(now), self._next_in_s(ask, now), str(self._era))
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        with self._changed:
+            return [self._renew(claim) for claim in claims]
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        with self._changed:
+            return [self._finish(report) for report in reports]
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        return self.finish(reports), self.claim(ask)
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        with self._changed:
+            return self._gates.charge(app, name, rate, count)
+
+    def reset(self, app: str, name: str) -> None:
+        with self._changed:
+            self._gates.reset(app, name)
+            self._ring()
+
+    def forget(self, keys: Sequence[str]) -> int:
+        with self._changed:
+            those = [entry for key in keys if (entry := self._entries.get(key))]
+            return self._drop([e for e in those if e.state == "over" and e.fire.origin != "schedule"])
+
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        with self._changed:
+            return self._shelf.count(app, queues, self._now())
+
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        with self._changed:
+            if not (entry := self._open.get(key)):
+                return False
+            entry.stop = Outcome("cancelled", reason, cause)
+            if entry.state == "pending":
+                self._reach(entry.fire)
+                self._end(entry, entry.stop)
+            self._ring()
+            return True
+
+    # Book-keeping.
+
+    def find(self, query: Query) -> Found:
+        with self._changed:
+            return found(self._entries.values(), query)
+
+    def apps(self) -> list[str]:
+        with self._changed:
+            jobs = (*self._marks, *(entry.fire.job for entry in self._entries.values()))
+            return sorted({*map(app_of, jobs), *self._notes.apps()})
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        with self._changed:
+            ours = [entry for entry in self._entries.values() if app_of(entry.fire.job) == app]
+            gone = prunable(ours, self._marks, self._now(), (older_than_s, keep))
+            since = self._monotonic() - REMEMBER_ASKS_S
+            self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
+            return self._drop(gone)
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        with self._changed:
+            self._notes.write(app, name, text, ttl_s)
+            if name.startswith((PAUSE, RATE, BREAKER)):
+                self._ring()
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        with self._changed:
+            return self._notes.under(app, prefix)
+
+    def wait(self, app: str, seconds: float) -> bool:
+        return self._rings.wait(seconds)
+
+    def close(self) -> None: ...
+
+    # Time.
+
+    def _now(self) -> float:
+        """The wall clock.  Where it was set, retries and delays move along: they are durations."""
+        now = self._wall()
+        step = now - self._monotonic() - self._offset
+        self._offset += step
+        if abs(step) > STEP_S:
+            for entry in self._open.values():
+                if entry.state == "pending" and not is_nominal(entry):
+                    entry.run_at += step
+        return now
+
+    # How a job's plan changes.
+
+    def _chart(self, app: str) -> Chart:
+        marks = {job: mark for job, mark in self._marks.items() if app_of(job) == app}
+        now, left_s = self._now(), self._calm_until - self._monotonic()
+        quarantine = instant(now + left_s) if left_s > 0 else None
+        return Chart(instant(now), str(self._era), self._generations.get(app, 0), marks, quarantine)
+
+    def _revise(self, job: str, revision: str | None) -> None:
+        mark, app = self._marks.get(job), app_of(job)
+        if mark and mark.revision == revision:
+            return
+        if revision is None:
+            self._notes.write(app, GONE + job, str(self._marks.pop(job).at.timestamp()), RETURN_S)
+            return
+        gone, reached = self._notes.read(app, GONE + job), self._reached.get(job)
+        ended_at = mark.at if mark else instant(float(gone)) if gone else None
+        planned = self._unattempted(job)
+        starts = [e.fire.first_at or e.fire.due_at for e in planned if e.fire.origin == "schedule"]
+        first_at = min((at for at in starts if not reached or at > reached), default=None)
+        since = resume_at(instant(self._now()), ended_at, reached, first_at)
+        self._withdraw(planned, since if ended_at else None)
+        self._marks[job] = Mark(since, revision)
+        self._notes.write(app, GONE + job, "")
+
+    def _withdraw(self, planned: Sequence[Entry], since: datetime | None) -> None:
+        """Forget what was planned after this instant; None: all of it, as its job is another one by now."""
+        for entry in planned:
+            if since is None or (entry.fire.first_at or entry.fire.due_at) > since:
+                self._shelf.remove(entry)
+
+    def _unattempted(self, job: str) -> list[Entry]:
+        """The fires that plans recorded for this job and that no node has claimed yet."""
+        ours = (entry for entry in self._open.values() if entry.fire.job == job)
+        return [e for e in ours if e.state == "pending" and not e.attempt and is_planned(e.fire)]
+
+    def _record(self, fire: Fire, run_at: float) -> bool:
+        if old := self._entries.get(fire.key):
+            ended = old.outcome if old.state == "over" else None
+            if not ended or not is_spent(fire, old.fire, ended, self._now()):
+                return False
+        self._longest_ttl_s = max(self._longest_ttl_s, fire.policy.claim_s)
+        self._shelf.add(Entry(fire, run_at))
+        return True
+
+    # Who may run.
+
+    def _bury(self, lives: Sequence[str]) -> None:
+        for entry in self._open.values():
+            if entry.node in lives and self._live(entry):
+                entry.expires = self._monotonic()
+                self._ring()
+
+    def _grant_due(self, ask: Ask, now: float) -> None:
+        left, sentences = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX
+        lanes: dict[str, list[Standing]] = {}  # as they are seen now, until something in them changes
+        for entry in self._due_entries(ask, now):
+            if entry.fire.key not in self._open:
+                continue  # a hook that the start of its fire has dropped
+            kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
+            for key in judgement.stop:
+                self._open[key].stop = replaced_by(entry.fire.key)
+                self._ring()
+            if judgement.step == "wait":
+                entry.waits = True
+            elif judgement.step == "sentence" and sentences:
+                entry.sentence, sentences = judgement.sentence, sentences - 1
+                self._grant(entry, ask)
+            elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
+                left[kind] -= self._let_in(entry, ask, now)
+            elif not judgement.stop:
+                continue
+            lanes.pop(entry.fire.lane, None)
+
+    def _let_in(self, entry: Entry, ask: Ask, now: float) -> bool:
+        """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
+        if not is_hook(entry.fire):
+            if self._gates.closed_s(ask.app, entry.fire.queue):
+                return False
+            if wait_s := self._gates.wait_s(entry.fire, self._has_claim):
+                entry.run_at = now + wait_s
+                return False
+        self._grant(entry, ask)
+        return True
+
+    def _has_claim(self, key: str, fence: int) -> bool:
+        return any(e.fence == fence and self._live(e) for e in [self._open.get(key)] if e)
+
+    def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
+        due = [e for e in self._open.values() if concerns(e.fire, ask) and self._due(e, now)]
+        places = {queue: place for place, queue in enumerate(ask.queues)}
+        return sorted(due, key=lambda e: turn_of(e, places))
+
+    def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
+        fire, mark = entry.fire, self._marks.get(entry.fire.job)
+        rivals = reversed(self._shelf.jobs.get(fire.job, {}).values())  # the newest first
+        facts = Facts(
+            now=instant(now),
+            planned_until=mark.at if mark else None,
+            paused=self._notes.read(app_of(fire.job), PAUSE + fire.job),
+            newer_due=any(e.fire.due_at > fire.due_at and e.fire.due_at.timestamp() <= now for e in rivals),
+            graces=len(self._graces.ends(fire.lane)),
+        )
+        monotonic = self._monotonic()
+        if fire.lane not in lanes:
+            lanes[fire.lane] = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
+        return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
+
+    def _live(self, entry: Entry) -> bool:
+        return entry.state == "claimed" and entry.expires > self._monotonic()
+
+    def _due(self, entry: Entry, now: float) -> bool:
+        return entry.expires <= self._monotonic() if entry.state == "claimed" else entry.run_at <= now
+
+    def _next_in_s(self, ask: Ask, now: float) -> float:
+        monotonic = self._monotonic()
+        if monotonic < self._calm_until:
+            return self._calm_until - monotonic
+        ours = (e for e in self._open.values() if concerns(e.fire, ask))
+        waits = (e.expires - monotonic if e.state == "claimed" else e.run_at - now for e in ours)
+        rates = (self._gates.closed_s(ask.app, queue) for queue in ask.queues)
+        soon = [wait for wait in (*waits, *self._graces.waits(), *rates) if wait > 0]
+        return min(soon, default=float("inf"))
+
+    # What becomes of a claim.
+
+    def _grant(self, entry: Entry, ask: Ask) -> None:
+        app = app_of(entry.fire.job)
+        if app not in self._fences:
+            self._fences[app] = leap(0, self._now())
+        self._fences[app] += 1
+        entry.state, entry.node, entry.ask, entry.fence = "claimed", ask.node, ask.number, self._fences[app]
+        entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
+        entry.expires = self._monotonic() + entry.ttl_s
+        self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
+        self._reach(entry.fire)
+        if entry.sentence is None:
+            entry.attempt += 1
+            entry.ran = entry.node, entry.fence, self._now()
+            if not is_hook(entry.fire):
+                self._gates.enter(entry.fire, entry.fence)
+            self._shelf.drop_late_hooks(entry.fire)
+
+    def _reach(self, fire: Fire) -> None:
+        """This instant must not be recorded again, also when its row is gone and the clock set back."""
+        if fire.origin == "schedule":
+            self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
+
+    def _drop(self, gone: Sequence[Entry]) -> int:
+        for entry in gone:
+            self._reach(self._entries.pop(entry.fire.key).fire)
+        return len(gone)
+
+    def _renew(self, claim: Claim) -> Outcome | None:
+        entry = self._open.get(claim.fire.key)
+        if entry is None or entry.fence != claim.fence or not self._live(entry):
+            return CLAIM_GONE
+        entry.expires = self._monotonic() + claim.ttl_s
+        return entry.stop
+
+    def _finish(self, report: Report) -> Verdict | None:
+        entry = self._entries.get(report.claim.fire.key)
+        if entry is None or entry.fence != report.claim.fence:
+            return None
+        if entry.state == "claimed":
+            self._settle(entry, report)
+        return entry.verdict
+
+    def _settle(self, entry: Entry, report: Report) -> None:
+        verdict, stop = report.verdict, entry.stop
+        self._gates.leave(entry.fire, entry.ran[1], verdict.outcome)
+        if verdict.counts and entry.attempt > len(entry.attempts):
+            entry.attempts.append(attempt_of(entry, report, self._now()))
+            if entry.fire.lane and entry.fire.policy.grace_s and entry.sentence is None:
+                self._graces.keep(entry.fire.lane, entry.fire.policy.grace_s)
+        if not verdict.counts and entry.sentence is None:
+            entry.attempt -= 1
+        entry.sentence, entry.waits = entry.sentence if not verdict.counts else None, False
+        if verdict.again_in_s is None or stop:
+            entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
+            self._end(entry, entry.verdict.outcome)
+            if entry.verdict == verdict:
+                for fire in report.follow:
+                    self._record(fire, self._now())
+        else:
+            entry.state, entry.verdict = "pending", verdict
+            entry.outcome = verdict.outcome if verdict.counts else entry.outcome
+            entry.run_at = self._now() + verdict.again_in_s
+        lane, now = self._lanes.get(entry.fire.lane, {}), self._now()
+        if report.follow or any(self._due(e, now) for e in lane.values()):
+            self._ring()
+
+    def _end(self, entry: Entry, outcome: Outcome) -> None:
+        entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()
+        if outcome.kind == "succeeded" and entry.fire.origin != "hook":
+            self._successes[entry.fire.job] = entry.over_at
+        self._shelf.close(entry)
+        self._shelf.drop_late_hooks(entry.fire)
+
+    def _new_era(self) -> None:
+        """What the store remembers may be old: fences leap, and no claim is granted too soon."""
+        self._era += 1
+        now = self._now()
+        self._fences = {app: leap(fence, now) for app, fence in self._fences.items()}
+        least_s = 0.0 if self._fences else ORPHANS_TTL_S
+        self._calm_until = self._monotonic() + max(self._longest_ttl_s, least_s)

@@ -1,0 +1,96 @@
+"""What the settings of a PostgreSQL server carry of the promise, for `detent doctor` and a node that starts.
+
+- Our own calls ask for `synchronous_commit = on`, whatever the server's default is.
+- The list of standbys is shown in full only to members of `pg_monitor`; others learn how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from detent.errors import DetentError
+from detent.stores.base import Diagnosis
+from detent.stores.postgres.link import SCHEMA, SOON_S, Link, Links, Refusal, Silence
+from detent.text import plural
+
+AGAIN = "a fire may be launched again, with the same key and a higher fence"
+CONNECTIONS_A_NODE = 5  # one for each line of its business, and one that listens
+_LOOK = """
+SELECT json_build_object(
+    'fsync', current_setting('fsync'), 'full_page_writes', current_setting('full_page_writes'),
+    'standby_names', current_setting('synchronous_standby_names'),
+    'standbys', (SELECT count(*) FROM pg_stat_replication),
+    'version', current_setting('server_version'), 'encoding', current_setting('server_encoding'),
+    'free', current_setting('max_connections')::integer
+        - (SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL))
+"""
+
+
+def promise(url: str) -> tuple[Diagnosis, ...]:
+    """Does what this server acknowledged outlive a crash and a failover?"""
+    try:
+        told = _look(url)
+    except DetentError as error:
+        return (Diagnosis("durability", "weak", str(error), "what it keeps is not known"),)
+    return _durability(told), _failover(told)
+
+
+def upkeep(url: str) -> tuple[Diagnosis, ...]:
+    """What else could make the store go away?"""
+    try:
+        told = _look(url)
+    except DetentError:
+        return ()  # which `promise` tells
+    return tuple(row for row in (_encoding(told), _connections(told)) if row.state != "ok")
+
+
+def _durability(told: Mapping[str, Any]) -> Diagnosis:
+    off = [name for name in ("fsync", "full_page_writes") if told[name] != "on"]
+    if off:
+        found = f"PostgreSQL {told['version']} with {' and '.join(f'{name} = off' for name in off)}"
+        consequence = f"after a power cut it may have forgotten or mixed up what it acknowledged: {AGAIN}"
+        return Diagnosis("durability", "weak", found, consequence, f"set {' and '.join(off)} to on")
+    return Diagnosis("durability", "ok", f"PostgreSQL {told['version']}, every commit is synced")
+
+
+def _failover(told: Mapping[str, Any]) -> Diagnosis:
+    standbys, names = told["standbys"], told["standby_names"].strip()
+    if not standbys and not names:
+        return Diagnosis("failover", "ok", "no standby: a server that is away is waited for")
+    count = plural(standbys, "standby")
+    if names:
+        found = f"{count}, and a commit waits for a synchronous one"
+        return Diagnosis("failover", "ok", found)
+    consequence = f"one that takes over may have forgotten what the other acknowledged last: {AGAIN}"
+    found = f"{count}, none synchronous"
+    return Diagnosis("failover", "weak", found, consequence, "set synchronous_standby_names")
+
+
+def _encoding(told: Mapping[str, Any]) -> Diagnosis:
+    if told["encoding"] == "UTF8":
+        return Diagnosis("encoding", "ok", "UTF8")
+    found, consequence = f"the database is in {told['encoding']}", "it refuses text that this cannot express"
+    return Diagnosis("encoding", "weak", found, consequence, "use a database that was created with UTF8")
+
+
+def _connections(told: Mapping[str, Any]) -> Diagnosis:
+    found = plural(told["free"], "free connection")
+    if told["free"] >= 2 * CONNECTIONS_A_NODE:
+        return Diagnosis("connections", "ok", found)
+    consequence = f"a node needs up to {CONNECTIONS_A_NODE}; one that gets none cannot claim"
+    return Diagnosis("connections", "weak", found, consequence, "raise max_connections, or use a pooler")
+
+
+def _look(url: str) -> Mapping[str, Any]:
+    """Nothing is created by looking; a standby is not looked at, but refused when it is opened."""
+    links = Links(url, SCHEMA, lambda link: None)
+    link: Link = links.open()
+    try:
+        found: Mapping[str, Any] = json.loads(link.run(_LOOK, SOON_S))
+        return found
+    except (Refusal, Silence) as error:
+        raise links.explain(error) from error
+    finally:
+        link.close()

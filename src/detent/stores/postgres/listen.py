@@ -1,0 +1,79 @@
+"""How one who waits hears of a ring: by LISTEN on a connection of its own, and by looking.
+
+A pooler accepts LISTEN and passes no notification on.  So the store also counts its rings, and a waiter
+looks at that number now and then: where it has grown and nothing was heard, it looks often from then on.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from detent import clock
+from detent.stores.postgres.link import SOON_S, Link, Links, Refusal, Silence
+
+SLICE_S = 0.25  # at the end of each, `close` is noticed
+LOOK_OFTEN_S = 0.25  # where notifications do not arrive
+LOOK_SELDOM_S = 5.0
+NOTIFIED_S = 1.0  # a ring is counted a moment before it is notified
+
+
+class Ears:
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._link: Link | None = None
+        self._waiting = threading.Lock()  # one at a time on the connection
+        self._closing = threading.Event()
+        self._rings: int | None = None  # unknown since one was heard; counting it could wait, its hearer not
+        self._looked_at = 0.0
+        self.is_deaf = False  # notifications do not arrive here
+
+    def wait(self, app: str, seconds: float) -> bool:
+        closing, until = self._closing, clock.monotonic() + seconds
+        if not self._waiting.acquire(timeout=seconds):
+            return False
+        try:
+            link = self._listening()
+            while (left := until - clock.monotonic()) > 0 and not closing.is_set():
+                if heard := link.heard(min(left, SLICE_S)):
+                    self.is_deaf, self._rings = False, None
+                if app in heard or self._missed_one(link):
+                    return True
+            return False
+        except (Refusal, Silence) as error:
+            raise self._links.explain(error) from error
+        finally:
+            self._waiting.release()
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        with self._waiting:
+            if self._link is not None:
+                self._link.close()
+
+    def _listening(self) -> Link:
+        if self._link is None or not self._link.is_open:
+            link = self._links.open()
+            link.run(f'LISTEN "{self._links.schema}"', SOON_S)
+            self._rings, self._link = self._count(link), link
+        return self._link
+
+    def _missed_one(self, link: Link) -> bool:
+        """Has it rung without a sound?  It may have been for another app: a hint may be for nothing."""
+        now = clock.monotonic()
+        if now < self._looked_at + (LOOK_OFTEN_S if self.is_deaf else LOOK_SELDOM_S):
+            return False
+        rings = self._count(link)
+        if self._rings is None or rings == self._rings:
+            self._rings = rings
+            return False
+        if not self.is_deaf and link.heard(NOTIFIED_S):
+            self._rings = rings
+            return True
+        self.is_deaf, self._rings = True, rings
+        return True
+
+    def _count(self, link: Link) -> int:
+        self._looked_at = clock.monotonic()
+        rings = f'SELECT last_value + is_called::integer FROM "{self._links.schema}".rings'
+        return int(link.run(rings, SOON_S))

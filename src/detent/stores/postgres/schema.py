@@ -1,0 +1,150 @@
+"""The schema of the PostgreSQL store: made with the first connection, and brought to our version.
+
+- It lives in a schema of its own, beside whatever else the database holds.
+- Whoever finds it old or missing changes it in one transaction, under an advisory lock; the others wait
+  and find it done.
+- Tables are made, and later changed, by the sections of `tables.sql`, one for each version; functions
+  and their types are made anew with every version.
+- Its functions take and give JSON documents, so that an older program goes on with a newer schema for as
+  long as `oldest` says that it may.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from detent.errors import StoreMismatch, UsageError
+from detent.stores.postgres.link import LATER_S, SOON_S, Link, Refusal
+from detent.text import quote
+
+VERSION = 5
+OLDEST = 1  # the oldest version of the program that may use what this one makes
+SERVER_OLDEST = 130_000
+TABLES = "tables.sql"
+FUNCTIONS = (
+    "world.sql",
+    "lanes.sql",
+    "gates.sql",
+    "claim.sql",
+    "aside.sql",
+    "grant.sql",
+    "calls.sql",
+    "find.sql",
+    "finish.sql",
+    "prune.sql",
+)
+_LACKING = ("3F000", "42P01")  # no such schema, no such table
+_DROP_FUNCTIONS = """
+DO $$ DECLARE one record; BEGIN
+    FOR one IN SELECT oid::regprocedure AS name FROM pg_proc
+               WHERE pronamespace = current_schema()::regnamespace LOOP
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', one.name);
+    END LOOP;
+    FOR one IN SELECT oid::regclass AS name FROM pg_class
+               WHERE relnamespace = current_schema()::regnamespace AND relkind = 'c' LOOP
+        EXECUTE format('DROP TYPE %s CASCADE', one.name);
+    END LOOP;
+END $$;
+"""
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+
+
+def schema_name(prefix: str) -> str:
+    """The schema that a `key_prefix` names."""
+    if not _NAME.fullmatch(prefix) or prefix.startswith("pg_"):
+        raise UsageError(
+            f"bad key_prefix {quote(prefix)}: in PostgreSQL it names the schema; use at most 63 of a–z, 0–9 "
+            'and _, with no digit first; not "pg_…"'
+        )
+    return prefix
+
+
+def prepare(link: Link, schema: str) -> None:
+    """See that the schema is there, and one that we may use."""
+    _refuse_old_server(link)
+    if _version(link, schema) < VERSION:
+        _migrate(link, schema)
+
+
+def _version(link: Link, schema: str) -> int:
+    """The version of the schema; 0: there is none."""
+    try:
+        found = link.call(f'SELECT json_build_array(version, oldest) FROM "{schema}".world', SOON_S)
+    except Refusal as refusal:
+        if refusal.code not in _LACKING:
+            raise
+        return 0
+    version, oldest = json.loads(found)
+    if oldest > VERSION:
+        raise StoreMismatch(
+            f'the schema "{schema}" of the store has version {version}, and this detent knows {VERSION} at '
+            "most: upgrade detent on this host, or name another schema with `key_prefix`"
+        )
+    return int(version)
+
+
+def _migrate(link: Link, schema: str) -> None:
+    begin = f"BEGIN; SET LOCAL statement_timeout TO {round(LATER_S * 1000)}"
+    lock = f"SELECT pg_advisory_xact_lock(hashtextextended({link.literal('detent ' + schema)}, 0))"
+    link.run(f"{begin}; {lock}", LATER_S)
+    try:
+        have = _have(link, schema)
+        if have < VERSION:
+            link.run(_script(link, schema, have), LATER_S)
+        link.run("COMMIT", LATER_S)
+    except BaseException:
+        if link.is_open:
+            link.run("ROLLBACK", SOON_S)
+        raise
+
+
+def _have(link: Link, schema: str) -> int:
+    """The version now: somebody may have been faster.  A schema with other things in it is not ours."""
+    name = link.literal(schema)
+    relations = f"FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = {name}"
+    if link.run(f"SELECT count(*) {relations} AND relname = 'world'", SOON_S) != "0":
+        return int(link.run(f'SELECT version FROM "{schema}".world', SOON_S))
+    if link.run(f"SELECT count(*) {relations}", SOON_S) != "0":
+        raise StoreMismatch(
+            f'the schema "{schema}" of the store belongs to another program: '
+            "name another one with `key_prefix`"
+        )
+    return 0
+
+
+def _script(link: Link, schema: str, have: int) -> str:
+    """What makes the schema, or brings it from that version to ours."""
+    exists = link.run(f"SELECT count(*) FROM pg_namespace WHERE nspname = {link.literal(schema)}", SOON_S)
+    begin = f'CREATE SCHEMA "{schema}";' if exists == "0" else ""
+    begin += f' SET LOCAL search_path TO "{schema}", pg_temp;'
+    steps = [step for version, step in sections() if version > have]
+    functions = [_DROP_FUNCTIONS, *map(_read, FUNCTIONS)]
+    world = f"UPDATE world SET version = {VERSION}, oldest = {OLDEST}"
+    if not have:
+        world = (
+            f"INSERT INTO world SELECT 1, {VERSION}, {OLDEST}, gen_random_uuid()::text, '', system_now(),"
+            " 0, now, now, now FROM clock() AS now"
+        )
+    return " ".join((begin, *steps, *functions, world))
+
+
+def sections() -> Iterator[tuple[int, str]]:
+    """What each version of the tables adds to the one before."""
+    for section in _read(TABLES).split("-- version ")[1:]:
+        version, _, rest = section.partition("\n")
+        yield int(version), rest
+
+
+def _read(name: str) -> str:
+    return (Path(__file__).parent / "sql" / name).read_text(encoding="utf-8")
+
+
+def _refuse_old_server(link: Link) -> None:
+    version = link.db.info.server_version
+    if version < SERVER_OLDEST:
+        raise StoreMismatch(
+            f"the store is a PostgreSQL {version // 10_000}, and detent needs 13 or later: upgrade the server"
+        )

@@ -1,0 +1,188 @@
+"""A fire and all that became of it so far, as a store in Python holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
+
+from detent.clock import instant
+from detent.model import (
+    Attempt,
+    Claim,
+    Fire,
+    Found,
+    Mark,
+    Outcome,
+    Place,
+    Query,
+    Report,
+    Row,
+    State,
+    Verdict,
+)
+from detent.rules.lanes import Standing
+from detent.stores.base import LOOK_MAX, app_of
+
+
+class Entry:
+    __slots__ = (
+        "ask", "attempt", "attempts", "expires", "fence", "fire", "node", "outcome", "over_at",
+        "ran", "run_at", "sentence", "state", "stop", "ttl_s", "verdict", "waits",
+    )  # fmt: skip
+
+    def __init__(self, fire: Fire, run_at: float) -> None:
+        self.fire, self.run_at = fire, run_at
+        self.state: State = "pending"
+        self.attempt, self.fence, self.node, self.ask = 0, 0, "", 0
+        self.ttl_s = self.expires = self.over_at = 0.0
+        self.waits = False
+        self.sentence: Outcome | None = None  # why it may not run; only to be settled so
+        self.stop: Outcome | None = None  # why its claim's node must stop
+        self.outcome: Outcome | None = None  # of the last attempt, or the last of all
+        self.verdict: Verdict | None = None  # what the last finish was answered
+        self.ran: tuple[str, int, float] = "", 0, 0.0  # node, fence and instant of the newest attempt
+        self.attempts: list[Attempt] = []
+
+
+def standing(entry: Entry, now: float, monotonic: float) -> Standing:
+    """The entry as the rules of lanes see it."""
+    return Standing(
+        fire=entry.fire,
+        state=entry.state,
+        attempt=entry.attempt,
+        due=entry.state == "pending" and entry.run_at <= now,
+        live=entry.state == "claimed" and entry.expires > monotonic,
+        waits=entry.waits,
+        node=entry.node,
+        sentence=entry.sentence,
+        stop=entry.stop,
+        outcome=entry.outcome,
+    )
+
+
+def claim_of(entry: Entry, expires_at: float, success: float | None) -> Claim:
+    """The entry's claim as its node gets it; `success` is when its job last succeeded."""
+    return Claim(
+        fire=entry.fire,
+        node=entry.node,
+        fence=entry.fence,
+        attempt=entry.attempt,
+        ttl_s=entry.ttl_s,
+        expires_at=instant(expires_at),
+        sentence=entry.sentence,
+        previous_success_at=None if success is None else instant(success),
+    )
+
+
+def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
+    """The attempt that ends with this report: the claim's own, or the one that was lost before it."""
+    node, fence, started = entry.ran
+    return Attempt(
+        number=entry.attempt,
+        node=node,
+        fence=fence,
+        started_at=instant(started),
+        ended_at=instant(now),
+        outcome=report.verdict.outcome,
+        status=report.status,
+        took_s=report.took_s,
+        tail=report.tail,
+        result=report.result,
+    )
+
+
+def turn_of(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
+    """When it has its turn: expired claims first, then queue by queue in their places."""
+    place = -1 if entry.state == "claimed" else places[entry.fire.queue]
+    return place, entry.run_at, entry.fire.key
+
+
+def is_nominal(entry: Entry) -> bool:
+    """Is it due at an instant of a schedule, and not some time after something else?"""
+    return entry.fire.origin == "schedule" and entry.run_at == entry.fire.due_at.timestamp()
+
+
+def matches(entry: Entry, query: Query) -> bool:
+    fire = entry.fire
+    return (
+        query.app in ("", app_of(fire.job))
+        and query.job in ("", fire.job)
+        and query.key in ("", fire.key)
+        and (not query.keys or fire.key in query.keys)
+        and (not query.jobs or fire.job in query.jobs)
+        and query.state in ("", entry.state)
+        and (not query.origins or fire.origin in query.origins)
+        and (not query.queues or fire.queue in query.queues)
+        and (not query.kinds or (entry.outcome is not None and entry.outcome.kind in query.kinds))
+        and (query.since is None or fire.due_at >= query.since)
+        and (query.until is None or fire.due_at <= query.until)
+        and (not query.upcoming or entry.state == "pending")
+    )
+
+
+def found(entries: Iterable[Entry], query: Query) -> Found:
+    if query.upcoming:
+        turns = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
+        return Found(row_of(entry, bool(query.key)) for entry in turns[: query.limit])
+    some = [e for e in entries if query.before is None or place_of(e.fire) < query.before]
+    if query.state in ("pending", "claimed"):
+        some = [e for e in some if e.state == query.state]
+    stopped_at = None
+    if len(some) > LOOK_MAX and not query.key and not query.keys:
+        some = nlargest(LOOK_MAX, some, key=lambda e: place_of(e.fire))
+        stopped_at = place_of(some[-1].fire)
+    those = sorted((e for e in some if matches(e, query)), key=lambda e: place_of(e.fire), reverse=True)
+    return page([row_of(e, bool(query.key)) for e in those[: query.limit]], query.limit, stopped_at)
+
+
+def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:
+    """What a search found.  One that has as many rows as it may continues behind the last of them."""
+    if 0 < limit <= len(rows):
+        return Found(rows, place_of(rows[-1].fire))
+    return Found(rows, stopped_at)
+
+
+def place_of(fire: Fire) -> Place:
+    return fire.due_at, fire.key
+
+
+def row_of(entry: Entry, whole: bool) -> Row:
+    ran_at = entry.ran[2]
+    return Row(
+        fire=entry.fire,
+        state=entry.state,
+        attempt=entry.attempt,
+        node=entry.node,
+        fence=entry.fence,
+        run_at=instant(entry.run_at),
+        claimed_at=instant(ran_at) if ran_at else None,
+        over_at=instant(entry.over_at) if entry.over_at else None,
+        outcome=entry.outcome,
+        stop=entry.stop,
+        attempts=tuple(one if whole else one._replace(tail=b"") for one in entry.attempts),
+    )
+
+
+def prunable(
+    entries: Sequence[Entry], marks: Mapping[str, Mark], now: float, limits: tuple[float, int]
+) -> list[Entry]:
+    """Those that were over for longer than the first limit, or beyond the newest so many of their job."""
+    (older_than_s, keep), gone, kept = limits, [], dict[str, int]()
+    over = [entry for entry in entries if entry.state == "over"]
+    for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
+        kept[entry.fire.job] = kept.get(entry.fire.job, 0) + 1
+        mark = marks.get(entry.fire.job, Mark(instant(now), ""))
+        if entry.fire.origin == "schedule" and entry.fire.due_at > min(mark.at, instant(now)):
+            continue
+        is_surplus = kept[entry.fire.job] > keep and not _is_wanted(entry, now)
+        if entry.over_at < now - older_than_s or is_surplus:
+            gone.append(entry)
+    return gone
+
+
+def _is_wanted(entry: Entry, now: float) -> bool:
+    """Is it a dead letter, does its key still count as taken, or is its result kept for longer?"""
+    fire, policy, kind = entry.fire, entry.fire.policy, entry.outcome.kind if entry.outcome else ""
+    is_unique = fire.due_at.timestamp() + policy.unique_s > now
+    has_result = not policy.drop_result and entry.over_at + policy.result_s > now
+    return fire.origin == "push" and (kind != "succeeded" or is_unique or has_result)

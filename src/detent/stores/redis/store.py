@@ -1,0 +1,395 @@
+"""The store of a fleet: a Redis or Valkey server, 6.2 or newer, that nodes on many hosts share.
+
+Every verb is one script, carried out whole, whatever the size of its batch; the server's clock is the
+clock.  The keys of an app lie in one slot of a cluster, below `<key_prefix>{detent:<app>}:`.  The rules
+are those of `stores.base`, the answers those of `stores.memory`; `world.lua` tells how claims
+survive a step of the server's clock, and what a new era is.
+
+A call that touches several apps is one script for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from detent import clock
+from detent.clock import instant
+from detent.errors import StoreUnavailable, UsageError
+from detent.model import (
+    Ask,
+    Cause,
+    Chart,
+    Claim,
+    Fire,
+    Found,
+    Grants,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Row,
+    Size,
+    Usage,
+    Verdict,
+)
+from detent.stores.base import LOOK_MAX, app_of
+from detent.stores.encoding import outcome_of, stop_text
+from detent.stores.record import page, place_of
+from detent.stores.redis.health import refusal
+from detent.stores.redis.script import script_of
+from detent.stores.redis.values import (
+    ask_values,
+    claims_of,
+    marks_of,
+    note_of,
+    of_json,
+    plan_values,
+    put_values,
+    query_values,
+    report_values,
+    row_of,
+    to_json,
+    verdict_of,
+)
+
+if TYPE_CHECKING:
+    from detent.stores.redis.lean_link import BriefLink
+    from detent.stores.redis.link import Link
+
+BLOCK_S = 2.0  # one blocking read; less than the client's patience
+READS = ("find",)
+
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+
+
+class Seen(NamedTuple):
+    """The newest answer that an app's server gave, in its words, and when it was here."""
+
+    era: bytes
+    mono: bytes
+    longest: bytes
+    at: float
+
+
+class Answer(NamedTuple):
+    now: float
+    era: str
+    value: Any
+    texts: list[Any]
+
+
+class RedisStore:
+    def __init__(
+        self,
+        url: str,
+        key_prefix: str = "",
+        wait_replicas: int = 0,
+        wall: Callable[[], float] | None = None,
+        elapsed: Callable[[], float] = clock.boottime,
+        *,
+        link: BriefLink | None = None,
+    ) -> None:
+        """`wall` stands for the server's clock, in tests; `link` for the usual way to the server."""
+        if "{}" in key_prefix:
+            raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
+        self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
+        self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
+        self._seen: dict[str, Seen] = {}
+        self._met: set[tuple[str, str]] = set()  # apps and eras of servers that we may use
+        self._heard: dict[str, bytes] = {}  # app -> the newest ring
+        self._closing = threading.Event()
+
+    # Planning.
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        return self._chart(app, "adopt", {"seen": seen, "revisions": dict(revisions)})
+
+    def look(self, app: str) -> Chart:
+        return self._chart(app, "look", {})
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        texts: list[bytes] = []
+        return self._chart(app, "advance", [plan_values(plan, texts) for plan in plans], texts)
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        def put(app: str, some: list[Fire]) -> Sequence[bool]:
+            rules, words = put_values(some)
+            return [
+                told == 1
+                for told in self._call(app, "put", {"delay_s": delay_s, "rules": rules}, words).texts
+            ]
+
+        jobs = [fire.job for fire in fires]
+        starts = {job: f"{app_of(job)}." for job in set(jobs)}
+        for fire in fires:
+            if not fire.key.startswith(starts[fire.job]):
+                raise UsageError(f"the key {fire.key} must begin with its app, as its job {fire.job} does")
+        return _for_each_app(put, fires, jobs)
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        if ask.dead:  # a life may have claims of other apps
+            for app in self._apps() - {ask.app}:
+                self._call(app, "bury", list(ask.dead))
+        return self._grants(ask, self._call(ask.app, "claim", ask_values(ask)))
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        def renew(app: str, some: list[Claim]) -> Sequence[Outcome | None]:
+            values = [{"key": one.fire.key, "fence": one.fence, "ttl_s": one.ttl_s} for one in some]
+            return [outcome_of(text or None) for text in self._call(app, "renew", values).value]
+
+        return _for_each_app(renew, claims, [claim.fire.job for claim in claims])
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        def finish(app: str, some: list[Report]) -> Sequence[Verdict | None]:
+            told = self._call(app, "finish", {"count": len(some)}, report_values(some)).texts
+            return [verdict_of(one, report.verdict) for one, report in zip(told, some, strict=True)]
+
+        return _for_each_app(finish, reports, [report.claim.fire.job for report in reports])
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        if ask.dead or any(app_of(report.claim.fire.job) != ask.app for report in reports):
+            return self.finish(reports), self.claim(ask)
+        asked = {"count": len(reports), "ask": ask_values(ask)}
+        answer = self._call(ask.app, "finish_and_claim", asked, report_values(reports))
+        told, words = answer.texts[: len(reports)], answer.texts[len(reports) :]
+        verdicts = [verdict_of(one, report.verdict) for one, report in zip(told, reports, strict=True)]
+        return verdicts, self._grants(ask, answer._replace(texts=words))
+
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        told = stop_text(Outcome("cancelled", reason, cause))
+        return bool(self._call(app_of(key), "cancel", {"key": key, "reason": told}).value)
+
+    # Queues.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        found = self._call(app, "charge", {"name": name, "rate": rate._asdict(), "count": count}).value
+        return Usage(found["used"], float(found["free_in_s"]))
+
+    def reset(self, app: str, name: str) -> None:
+        self._call(app, "reset", {"name": name})
+
+    def forget(self, keys: Sequence[str]) -> int:
+        by_app: dict[str, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            by_app.setdefault(app_of(key), []).append(key)
+        return sum(int(self._call(app, "forget", {"keys": some}).value) for app, some in by_app.items())
+
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        found = self._call(app, "count", {"queues": list(queues)}).value or {}
+        return {queue: Size(*numbers) for queue, numbers in found.items() if any(numbers)}
+
+    # Book-keeping.
+
+    def find(self, query: Query) -> Found:
+        found = [self._find(app, query) for app in self._searched(query)]
+        if query.upcoming:
+            turns = merge(*found, key=lambda row: (row.run_at, row.fire.key))
+            return Found(islice(turns, query.limit))
+        # Of what is due before the place where the search of one app stopped, not all is known.
+        stopped_at = max((one.before for one in found if one.before), default=None)
+        rows = merge(*found, key=lambda row: place_of(row.fire), reverse=True)
+        known = (row for row in rows if stopped_at is None or place_of(row.fire) >= stopped_at)
+        return page([*islice(known, query.limit)], query.limit, stopped_at)
+
+    def apps(self) -> list[str]:
+        return sorted(self._apps())
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        """What is surplus goes first: whether it is counts what is old as well."""
+        surplus = self._prune(app, "prune_surplus", {"keep": keep, "cursor": "0", "job": "", "passed": 0})
+        old = self._prune(app, "prune_old", {"older_than_s": older_than_s, "passed": 0})
+        for what in ("reached", "succeeded"):
+            self._prune(app, "prune_jobs", {"of": what, "older_than_s": older_than_s, "cursor": "0"})
+        self._call(app, "tidy_up", {})
+        return surplus + old
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        self._call(app, "note", {"name": name, "text": text, "ttl_s": ttl_s})
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        found = self._call(app, "notes", {"prefix": prefix}).value or ()
+        return sorted(note_of(one) for one in found)
+
+    def wait(self, app: str, seconds: float) -> bool:
+        closing, until, bell = self._closing, clock.monotonic() + seconds, self._key(app, "bell")
+        since = self._heard.setdefault(app, b"") or self._newest_ring(bell)
+        self._heard[app] = since
+        while (left := until - clock.monotonic()) > 0 and not closing.is_set():
+            block = max(1, round(min(left, BLOCK_S) * 1000))
+            try:
+                rang = self._link.call(bell, "XREAD", "BLOCK", block, "STREAMS", bell, since)
+            except StoreUnavailable:
+                if closing.is_set():
+                    return False
+                raise
+            if rang:
+                self._heard[app] = _newest(rang)
+                return True
+        return False
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        self._link.close()
+
+    # One call.
+
+    def _grants(self, ask: Ask, answer: Answer) -> Grants:
+        next_in_s = math.inf if answer.value is None else float(answer.value)
+        claims = claims_of(answer.texts, answer.now, ask.node)
+        return Grants(claims, instant(answer.now), next_in_s, answer.era)
+
+    def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Chart:
+        answer = self._call(app, verb, asked, texts)
+        marks = marks_of(answer.value["marks"])
+        until, generation = answer.value.get("quarantined_until"), answer.value["generation"]
+        return Chart(
+            instant(answer.now), answer.era, generation, marks, instant(float(until)) if until else None
+        )
+
+    def _call(self, app: str, verb: str, asked: Any, words: Sequence[bytes] = ()) -> Answer:
+        return self._answer(app, self._run(app, verb, asked, words))
+
+    def _answer(self, app: str, told: list[Any]) -> Answer:
+        now, mono, name, longest, answer, *rest = told
+        seen, era = Seen(name, mono, longest, self._elapsed()), name.decode()
+        if (app, era) not in self._met:
+            self._meet(app, era)
+        self._seen[app] = seen
+        return Answer(float(now), era, of_json(answer), rest)
+
+    def _run(self, app: str, verb: str, asked: Any, words: Sequence[bytes]) -> list[Any]:
+        arguments = (verb, to_json(asked), *self._known(app), *words)
+        if not self._met:
+            self._check(app)
+        return self._link.run(script_of(verb), self._key(app, "world"), arguments, verb not in READS)
+
+    def _known(self, app: str) -> tuple[bytes | str, ...]:
+        """What we know that the server may not: how long ago it told which time, and what it may forget."""
+        waits, wall = "1" if self._waits else "", repr(self._wall()) if self._wall else ""
+        seen = self._seen.get(app)
+        if seen is None:
+            return waits, wall, "", "", "", ""
+        return waits, wall, seen.era, seen.mono, seen.longest, repr(self._elapsed() - seen.at)
+
+    def _meet(self, app: str, era: str) -> None:
+        """An era that is new to us may be another server's, or one that has forgotten its apps."""
+        self._check(app)
+        self._link.call(self._registry, "SADD", self._registry, app)
+        self._met.add((app, era))
+
+    def _check(self, app: str) -> None:
+        said = self._link.call(self._key(app, "world"), "INFO")
+        if why := refusal(said):
+            raise self._link.refused(why)
+
+    def _apps(self) -> set[str]:
+        return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
+
+    def _searched(self, query: Query) -> set[str]:
+        """The apps in which there may be what is asked for."""
+        named = [{query.app}, {app_of(query.job)}, {app_of(query.key)}]
+        named += [set(map(app_of, query.jobs)), set(map(app_of, query.keys))]
+        meant = [apps for apps in named if apps - {""}]
+        return set.intersection(*meant) if meant else self._apps()
+
+    def _find(self, app: str, query: Query) -> Found:
+        """In several short calls: nobody else is served during one."""
+        asked, looked = query_values(query), 0
+        rows: list[Row] = []
+        while True:
+            told, *texts = self._run(app, "find", {**asked, "limit": query.limit - len(rows)}, ())
+            found = of_json(told)
+            if query.key:
+                return Found(_whole_rows(found["rows"], texts, query))
+            rows += [row_of(one, text, []) for one, text in zip(found["rows"] or (), texts, strict=True)]
+            before, looked = found.get("before"), looked + found.get("looked", 0)
+            if before is None:
+                return Found(rows)
+            if len(rows) >= query.limit or (looked >= LOOK_MAX and not query.upcoming):
+                return Found(rows, (instant(float(before["due"])), before["key"]))
+            asked["before"] = {"due": float(before["due"]), "key": before["key"]}
+
+    def _prune(self, app: str, verb: str, asked: dict[str, Any]) -> int:
+        """In bounded calls, each of which says where the next goes on."""
+        gone, is_last = 0, False
+        while not is_last:
+            found = self._call(app, verb, asked).value
+            gone, is_last = gone + found["gone"], found["is_last"]
+            asked |= found
+        return gone
+
+    def _newest_ring(self, bell: str) -> bytes:
+        newest = self._link.call(bell, "XREVRANGE", bell, "+", "-", "COUNT", 1)
+        return bytes(newest[0][0]) if newest else b"0-0"
+
+    def _key(self, app: str, name: str) -> str:
+        return f"{self._prefix}{{detent:{app}}}:{name}"
+
+    @property
+    def _registry(self) -> str:
+        return f"{self._prefix}detent:apps"
+
+
+def _usual_link(url: str, wait_replicas: int) -> Link:
+    from detent.stores.redis.link import Link
+
+    return Link(url, wait_replicas)
+
+
+def _for_each_app(
+    call: Callable[[str, list[Asked]], Sequence[Told]], asked: Sequence[Asked], jobs: Sequence[str]
+) -> list[Told]:
+    """One call for each app; the answers in the order of what was asked."""
+    app_by_job = {job: app_of(job) for job in dict.fromkeys(jobs)}
+    apps = {*app_by_job.values()}
+    if len(apps) == 1:
+        return [*call(apps.pop(), [*asked])]
+    order = [app_by_job[job] for job in jobs]
+    told = {
+        app: iter(call(app, [one for one, of in zip(asked, order, strict=True) if of == app]))
+        for app in dict.fromkeys(order)
+    }
+    return [next(told[app]) for app in order]
+
+
+def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
+    """The row that was asked for by its key, with its output, if the rest of the query fits it too."""
+    if not found:
+        return []
+    row = row_of(found[0], texts[0], texts[1:])
+    fire = row.fire
+    fits = (
+        query.job in ("", fire.job)
+        and (not query.jobs or fire.job in query.jobs)
+        and (not query.keys or fire.key in query.keys)
+        and (query.before is None or place_of(fire) < query.before)
+        and query.state in ("", row.state)
+        and (not query.origins or fire.origin in query.origins)
+        and (not query.queues or fire.queue in query.queues)
+        and (not query.kinds or (row.outcome is not None and row.outcome.kind in query.kinds))
+        and (query.since is None or fire.due_at >= query.since)
+        and (query.until is None or fire.due_at <= query.until)
+        and query.limit > 0
+        and (not query.upcoming or row.state == "pending")
+    )
+    return [row] if fits else []
+
+
+def _newest(rang: Any) -> bytes:
+    streams = rang.items() if isinstance(rang, dict) else rang
+    for _, entries in streams:
+        while isinstance(entries[0][0], list | tuple):  # redis-py nests them for RESP3
+            entries = entries[0]
+        return bytes(entries[-1][0])
+    return b"0-0"

@@ -1,0 +1,274 @@
+"""Who gets what is due, in the SQLite store.
+
+The answer is that of the reference, which judges every fire that is due; here only those are read that an ask
+can still use (`sqlite_due`), and those that surely run are granted without, all at once (`sqlite_burst`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from operator import itemgetter
+
+from detent.clock import instant
+from detent.model import Ask, Claim, Fire, Outcome
+from detent.rules.lanes import Facts, Judgement, Standing, is_late, judge
+from detent.rules.outcomes import replaced_by
+from detent.stores.base import SENTENCES_MAX, app_of, is_hook
+from detent.stores.record import claim_of
+from detent.stores.sqlite.candidates import HEAD, LOOKS_MAX, Due, Place, Wants
+from detent.stores.sqlite.grant_many import Room, grant_burst, put_off_likes
+from detent.stores.sqlite.limits import Gates
+from detent.stores.sqlite.rows import Kept
+from detent.stores.sqlite.transaction import Call
+
+PUT_OFFS_MAX = 500  # by one ask: behind a breaker there may be a hundred thousand
+WAITS_MAX = 1000  # told to wait by one ask: so there may for a lane
+SOON_S = 0.02  # when to ask again if there were more
+Far = dict[tuple[str, str], Place]  # how far the asks for an app's queue have looked that were not served
+
+
+class Round:
+    """One ask that is being answered: what it can still get, and what it was granted."""
+
+    def __init__(self, call: Call, ask: Ask, gates: Gates, far: Far) -> None:
+        self._call, self._ask, self._gates, self._far = call, ask, gates, far
+        self._has_stopped = False
+        self._places, self._hooks, self._sentences = ask.limit, ask.hooks, SENTENCES_MAX
+        self._put_offs, self._waits, self._longest_ttl_s = PUT_OFFS_MAX, WAITS_MAX, 0.0
+        self._granted: list[Kept] = []  # those that were judged
+        self._claims: list[tuple[int, Claim]] = []  # those that were not, with the ids of their rows
+
+    @property
+    def is_cut_short(self) -> bool:
+        return self._has_stopped or not self._put_offs or not self._waits
+
+    def grant_due(self) -> tuple[Claim, ...]:
+        """Claim what is due: first what has expired, then queue by queue."""
+        for life in self._ask.dead:
+            _bury(self._call, life)
+        queues = json.dumps(self._ask.queues)
+        expired = (self._ask.app, queues, self._call.monotonic, LOOKS_MAX, self._sentences)
+        for entry in list(self._call.select(_EXPIRED, expired)):
+            self._take(entry)
+        for queue in dict.fromkeys(self._ask.queues):
+            self._serve(queue)
+        self._call.lengthen(self._longest_ttl_s)
+        self._call.save()
+        claims = zip(
+            (entry.id for entry in self._granted), _claims_of(self._call, self._granted), strict=True
+        )
+        return tuple(claim for _, claim in sorted([*self._claims, *claims], key=itemgetter(0)))
+
+    def _serve(self, queue: str) -> None:
+        """Look for what is due from the oldest on; if that is not enough, from the oldest that is not late,
+        and from where the asks before have stopped: these two in turns, so that neither hides the other."""
+        due, name, places = Due(self._call, self._ask, queue), (self._ask.app, queue), self._places
+        far = self._far.get(name, HEAD)
+        head = self._serve_stretch(queue, due, is_all=far == HEAD)
+        if head is None or self._is_served(queue, places):
+            if head is None:
+                self._far.pop(name, None)
+            return
+        far = self._far[name] = max(head, far)
+        for start in (due.young, far) if self._ask.number % 2 else (far, due.young):
+            if start < head or self._is_served(queue, places):
+                continue
+            due.go_on(start)
+            stop = self._serve_stretch(queue, due)
+            if start == far and stop is None:
+                del self._far[name]
+            elif start == far and not self._is_served(queue, places):
+                self._far[name] = stop or far
+        self._has_stopped |= name in self._far and not self._is_served(queue, places)
+
+    def _is_served(self, queue: str, places: int) -> bool:
+        """Did it get what there was room for?"""
+        return self.is_cut_short or (self._places < places and not self._room(queue))
+
+    def _serve_stretch(self, queue: str, due: Due, is_all: bool = True) -> Place | None:
+        """Where it ended; None: there is no more.  Without a sentence to give, it may be left before."""
+        self._grant_sure(queue, due)
+        while not self.is_cut_short:
+            if not self._sentences and not is_all:
+                due.leave()
+            entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0))
+            if entry is None:
+                break
+            put_offs, waits, granted = self._put_offs, self._waits, len(self._granted)
+            self._take(entry)
+            is_granted = len(self._granted) > granted
+            if (is_granted and self._hides_others(entry.fire)) or self._put_offs < put_offs:
+                due.look_again()
+            elif not is_granted and self._waits == waits:
+                due.was_vain()
+        return due.stop
+
+    def _hides_others(self, fire: Fire) -> bool:
+        """Was something found, or passed over, because nobody held the lane of this one?"""
+        return _waits_alone(fire) or (fire.lane != "" and len(self._ask.without) > 0)
+
+    def _grant_sure(self, queue: str, due: Due) -> None:
+        goes_on = not self._gates.is_by_key(queue)
+        while goes_on and any(room := Room(self._room(queue), self._sentences)):
+            self._call.save()
+            burst = grant_burst(self._call, self._ask, self._gates, due, room)
+            if burst is None:
+                return
+            self._places -= burst.runs
+            self._sentences -= len(burst.claims) - burst.runs
+            self._claims += burst.claims
+            self._longest_ttl_s = max(self._longest_ttl_s, burst.longest_ttl_s)
+            goes_on = burst.goes_on
+
+    def _room(self, queue: str) -> int:
+        return self._gates.room(queue, self._places) if self._places else 0
+
+    def _take(self, entry: Kept) -> None:
+        judgement = _judge(self._call, entry)
+        for key in judgement.stop:
+            _stop(self._call, key, replaced_by(entry.fire.key))
+        if judgement.step == "wait" and not entry.waits:
+            entry.waits = True
+            self._call.change(entry)
+            self._waits -= 1
+        elif judgement.step == "sentence" and self._sentences:
+            entry.sentence, self._sentences = judgement.sentence, self._sentences - 1
+            self._grant(entry)
+        elif judgement.step == "run" and entry.fire.job not in self._ask.without:
+            self._let_in(entry)
+
+    def _let_in(self, entry: Kept) -> None:
+        """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
+        if is_hook(entry.fire):
+            if self._hooks:
+                self._hooks -= 1
+                self._grant(entry)
+        elif self._room(entry.fire.queue):
+            if wait_s := self._gates.wait_s(entry.fire):
+                self._put_off(entry, wait_s)
+                return
+            self._places -= 1
+            self._grant(entry)
+            self._gates.enter(entry.fire, entry.fence)
+
+    def _put_off(self, entry: Kept, wait_s: float) -> None:
+        place = entry.run_at, entry.fire.key
+        entry.run_at = self._call.wall + wait_s
+        self._call.change(entry)
+        self._put_offs -= 1
+        self._put_offs -= put_off_likes(self._call, self._ask, entry, place, self._put_offs)
+
+    def _grant(self, entry: Kept) -> None:
+        ask, call = self._ask, self._call
+        entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
+        entry.fence = call.next_fence(app_of(entry.fire.job))
+        entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
+        entry.expires = call.monotonic + entry.ttl_s
+        call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
+        if entry.sentence is None:
+            entry.attempt += 1
+            entry.ran = entry.node, entry.fence, call.wall
+            call.drop_late_hooks(entry.fire)
+        call.change(entry)
+        self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
+        self._granted.append(entry)
+
+
+def grant_again(call: Call, ask: Ask) -> tuple[Claim, ...]:
+    """What is claimed under this ask already, renewed."""
+    where = "state = 'claimed' AND node = ? AND ask = ? AND expires > ? ORDER BY id"
+    granted = list(call.select(where, (ask.node, ask.number, call.monotonic)))
+    for entry in granted:
+        entry.expires = call.monotonic + entry.ttl_s
+        call.change(entry)
+    return _claims_of(call, granted)
+
+
+def _claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
+    ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
+    return tuple(claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted)
+
+
+def next_in_s(call: Call, ask: Ask, gates: Gates) -> float:
+    if not call.is_calm:
+        return call.world.calm_until - call.monotonic
+    call.save()
+    queues = json.dumps(ask.queues)
+    (pending,) = call.one(_NEXT_PENDING, ask.app, call.wall, queues) or (None,)
+    (claimed,) = call.one(_NEXT_EXPIRY, ask.app, call.monotonic, queues) or (None,)
+    (grace,) = call.one("SELECT min(until) FROM graces WHERE until > ?", call.monotonic) or (None,)
+    waits = [
+        None if pending is None else pending - call.wall,
+        None if claimed is None else claimed - call.monotonic,
+        None if grace is None else grace - call.monotonic,
+        *(gates.closed_s(queue) or None for queue in ask.queues),
+    ]
+    return min((wait for wait in waits if wait is not None), default=float("inf"))
+
+
+def _bury(call: Call, life: str) -> None:
+    expire = "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?"
+    if call.db.execute(expire, (call.monotonic, life, call.monotonic)).rowcount:
+        call.ring()  # they may be another app's
+
+
+def _judge(call: Call, entry: Kept) -> Judgement:
+    me, fire, now = call.standing(entry), entry.fire, instant(call.wall)
+    mark, since = call.mark_of(fire.job) if fire.origin == "schedule" else None, fire.due_at.timestamp()
+    facts = Facts(
+        now=now,
+        planned_until=mark.at if mark else None,
+        paused=call.pauses(app_of(fire.job)).get(fire.job),
+        newer_due=is_late(me, now) and call.one(_NEWER, fire.job, since, call.wall) is not None,
+        graces=call.graces().get(fire.lane, 0),
+    )
+    return judge(me, _lane(call, fire), facts)
+
+
+def _lane(call: Call, fire: Fire) -> list[Standing]:
+    """Those of its lane that its judgement depends on.  Of those who are just due there may be thousands."""
+    if not fire.lane:
+        return []
+    if fire.policy.concurrency == "Forbid" or _waits_alone(fire):
+        return call.holders(fire.lane)
+    if fire.policy.concurrency == "Queue":
+        return call.holders(fire.lane) + call.waiters(fire.lane)
+    return call.lane(fire.lane)
+
+
+def _waits_alone(fire: Fire) -> bool:
+    """Does it wait for a place in its lane whoever else does?"""
+    return fire.origin == "push" and fire.policy.concurrency == "Queue"
+
+
+def _stop(call: Call, key: str, why: Outcome) -> None:
+    entry = call.open_entry(key)
+    assert entry is not None, "who holds a lane is open"
+    entry.stop = why
+    call.change(entry)
+    call.ring()
+
+
+_NEWER = """
+SELECT 1 FROM fires WHERE job = ? AND due > ? AND due <= ? AND state <> 'over' AND origin = 'schedule' LIMIT 1
+"""
+_EXPIRED = """
+id IN (
+    SELECT id FROM fires
+    WHERE state = 'claimed' AND app = ? AND queue IN (SELECT value FROM json_each(?)) AND expires <= ? LIMIT ?
+) ORDER BY run_at, key LIMIT ?
+"""
+# Of each queue the first: a seek in its index.
+_NEXT_PENDING = """
+SELECT min((
+    SELECT run_at FROM fires WHERE state = 'pending' AND app = ?1 AND queue = value AND run_at > ?2
+    ORDER BY run_at LIMIT 1
+)) FROM json_each(?3)
+"""
+_NEXT_EXPIRY = """
+SELECT min((
+    SELECT expires FROM fires WHERE state = 'claimed' AND app = ?1 AND queue = value AND expires > ?2
+    ORDER BY expires LIMIT 1
+)) FROM json_each(?3)
+"""

@@ -1,0 +1,397 @@
+"""The file under the SQLite store: opened safely, shared fairly, and its errors put into words.
+
+1. Every thread has a connection of its own; a transaction is the only way to one.
+2. SQLite's own busy handler lets processes starve each other, so it is off: writers take turns
+   (`sqlite_turn`), and whoever finds the file locked tries again, for `BUSY_MAX_S` in all.
+3. Nothing but SQLite may open a file that exists: closing any other descriptor of it would drop the
+   locks of every connection in this process.
+4. Before a transaction goes on, the path must still name the file that its connection has open.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from detent import clock
+from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.stores.sqlite.reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
+from detent.stores.sqlite.schema import VERSION, look_inside, number_of, roll_back, upgrade
+from detent.stores.sqlite.writer_lock import Turn, pause
+
+BUSY_MAX_S = 10.0
+NETWORK_DISKS = frozenset((
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
+    "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs",
+))  # fmt: skip
+# What bounds the file: `prune` makes room that is used again; the log is written back into the file
+# after a thousand pages, whenever no reader is in the way, and cut to this size then.
+_LOG_MAX_BYTES = 16 << 20
+_SETTINGS = (
+    "PRAGMA synchronous = FULL",  # a commit that was answered survives a power cut
+    "PRAGMA fullfsync = ON",  # on macOS that takes more than fsync
+    f"PRAGMA journal_size_limit = {_LOG_MAX_BYTES}",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA temp_store = MEMORY",
+)
+SHARED_MEMORY_BYTES = 64 << 10  # SQLite's file for it needs 32 KiB, and its lack is an I/O error
+_opening = threading.Lock()  # rule 3, between creating a file and opening it
+_Answer = TypeVar("_Answer")
+_Begin = Callable[[sqlite3.Connection, float], None]
+
+
+class Link:
+    """A connection of one thread, and the file it has open."""
+
+    def __init__(self, db: sqlite3.Connection, path: str, identity: tuple[int, int]) -> None:
+        self.db, self.path, self.identity = db, path, identity
+        self.lock = threading.Lock()  # held during a transaction, so that nobody closes it then
+        self.is_open = True
+        self._close = weakref.finalize(self, db.close)
+        self._beside = {name: inode for name in self._names() if (inode := _inode(name))}
+
+    def close(self) -> None:
+        self.is_open = False
+        self._close()
+
+    def leave(self) -> None:
+        """Close it where the path names another file now; that one must not get the log of ours."""
+        for name, inode in self._beside.items():
+            if _inode(name) == inode:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+        self.close()
+
+    def _names(self) -> list[str]:
+        return [self.path + end for end in ("-wal", "-shm")]
+
+
+class File:
+    """A store's file, which is created with its first use."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+        self._mine = threading.local()
+        self._links = weakref.WeakSet[Link]()
+        self._writers = threading.Lock()  # threads of one process need not wait for each other in naps
+        self._turn = Turn(self.path)
+
+    @contextmanager
+    def writing(self) -> Iterator[Link]:
+        """A transaction that may write: the only one there is."""
+        deadline = clock.monotonic() + BUSY_MAX_S
+        if not self._writers.acquire(timeout=BUSY_MAX_S):
+            raise self._locked()
+        try:
+            with self._transaction(self._begin_writing, deadline) as link:
+                yield link
+        finally:
+            self._writers.release()
+
+    @contextmanager
+    def reading(self) -> Iterator[Link]:
+        """A transaction that sees one state of the store, and waits for nobody."""
+        with self._transaction(_begin_reading, clock.monotonic() + BUSY_MAX_S) as link:
+            yield link
+
+    def look(self, statement: str) -> int:
+        """The number that this statement answers, outside of any transaction."""
+        deadline = clock.monotonic() + BUSY_MAX_S
+        with self._words(), self._link(deadline) as link:
+            return _patiently(lambda: number_of(link.db, statement), deadline)
+
+    def make_room(self) -> bool:
+        """On a full disk, give the reserve to the store, and write its log back.  False: there is none."""
+        if not release_reserve(self.path):
+            return False
+        self.look("PRAGMA wal_checkpoint(TRUNCATE)")
+        return True
+
+    def close(self) -> None:
+        for link in list(self._links):
+            with link.lock:
+                link.close()
+
+    @contextmanager
+    def _transaction(self, begin: _Begin, deadline: float) -> Iterator[Link]:
+        with self._words(), self._link(deadline) as link:
+            begin(link.db, deadline)
+            try:
+                if _identity(self.path) != link.identity:
+                    raise StoreUnavailable(f"the store {self._name()} was replaced just now: try again")
+                yield link
+                link.db.execute("COMMIT")
+            except sqlite3.Error:
+                link.close()  # which rolls back; what went wrong may be the connection's own
+                raise
+            except BaseException:
+                roll_back(link.db)
+                raise
+
+    def _begin_writing(self, db: sqlite3.Connection, deadline: float) -> None:
+        with self._turn.taken(deadline) as is_ours:
+            if not is_ours:
+                raise self._locked()
+            _patiently(lambda: _begin(db, "BEGIN IMMEDIATE"), deadline)
+
+    @contextmanager
+    def _link(self, deadline: float) -> Iterator[Link]:
+        """This thread's connection to what the path names now, held against `close`."""
+        link: Link | None = getattr(self._mine, "link", None)
+        if link is None or not link.is_open:
+            link = self._open(deadline)
+        with link.lock:
+            if link.is_open and _identity(self.path) == link.identity:
+                yield link
+                return
+            link.leave() if link.is_open else None
+        with self._link(deadline) as fresh:
+            yield fresh
+
+    # Opening.
+
+    def _open(self, deadline: float) -> Link:
+        refuse_network_disk(os.path.dirname(self.path))
+        with _opening:
+            self._create()
+            self._refuse_strange()
+            db = _connect(self.path)
+        try:
+            _patiently(lambda: self._prepare(db), deadline)
+            identity = _identity(self.path)
+            if identity is None:
+                raise StoreUnavailable(f"the store {self._name()} was removed while it was opened: try again")
+            link = self._mine.link = Link(db, self.path, identity)
+        except BaseException:
+            db.close()
+            raise
+        self._links.add(link)
+        return link
+
+    def _create(self) -> None:
+        directory = os.path.dirname(self.path)
+        _make_directory(directory)
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return
+        _keep_directory(directory)
+
+    def _refuse_strange(self) -> None:
+        mode = os.lstat(self.path).st_mode
+        if stat.S_ISLNK(mode):
+            raise StoreMismatch(f"the store {self._name()} is a symbolic link: name the file itself")
+        if not stat.S_ISREG(mode):
+            raise StoreMismatch(f"the store {self._name()} is not a file: name one, or a path that is free")
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        for setting in _SETTINGS:
+            db.execute(setting)
+        version, oldest, is_strange = look_inside(db)
+        if is_strange:
+            raise StoreMismatch(
+                f"the database {self._name()} belongs to another program: name another path for the store"
+            )
+        if oldest > VERSION:
+            raise StoreMismatch(
+                f"the store {self._name()} has schema {version}, and this detent knows {VERSION} at most: "
+                "upgrade detent on this host, or name another store"
+            )
+        if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreMismatch(
+                f"the disk of the store {self._name()} cannot keep a write-ahead log: use a local disk"
+            )
+        if version < VERSION:
+            upgrade(db)
+
+    # Errors.
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        except DetentError:
+            raise
+        except OSError as error:
+            if isinstance(error, PermissionError) and (where := forbidden(self.path)):
+                raise self._forbidden(where) from error
+            raise StoreUnavailable(
+                f"the store {self._name()} cannot be opened: {error.strerror or error}: {error.filename}"
+            ) from error
+
+    def _explain(self, error: sqlite3.Error) -> DetentError:
+        store = f"the store {self._name()}"
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return self._locked()
+            case sqlite3.SQLITE_FULL:
+                return self._full()
+            case sqlite3.SQLITE_IOERR if free_bytes(self.path) < SHARED_MEMORY_BYTES:
+                return self._full()
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+                if where := forbidden(self.path):
+                    return self._forbidden(where)
+                return StoreUnavailable(
+                    f"{store} cannot be written ({error}): the file, its -wal and -shm and its directory "
+                    "must be this user's, on a disk that is not mounted read-only"
+                )
+            case sqlite3.SQLITE_IOERR:
+                return StoreUnavailable(
+                    f"the disk of {store} failed ({error}): look for a full disk, then in the system's log"
+                )
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                return StoreMismatch(
+                    f"{store} is not a detent store, or is damaged ({error}): move it away with its -wal "
+                    "and -shm, or restore a backup"
+                )
+        return StoreUnavailable(f"{store} failed: {error}")
+
+    def _forbidden(self, where: str) -> StoreMismatch:
+        return StoreMismatch(
+            f"the store {self._name()} cannot be written: the user with id {os.geteuid()} may not write "
+            f"{named(where)}; run as its owner, change its permissions, or name another store"
+        )
+
+    def _full(self) -> StoreUnavailable:
+        way_out = (
+            "free some space, or run `detent prune`, which has space reserved for it"
+            if os.path.lexists(self.path + RESERVE)
+            else f"free some space (with {RESERVE_BYTES >> 20} MiB, `detent prune` works)"
+        )
+        return StoreUnavailable(
+            f"the disk of the store {self._name()} is full: {way_out}; no outcome is lost"
+        )
+
+    def _locked(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the store {self._name()} is locked by another process, for more than {BUSY_MAX_S:.0f} s: "
+            "look for a backup, a database browser or a stopped node that has it open"
+        )
+
+    def _name(self) -> str:
+        return named(self.path)
+
+
+def named(path: str | os.PathLike[str]) -> str:
+    """A path in a message: all of it, however long, with nothing that could upset a terminal."""
+    text = os.fspath(path)
+    return f'"{text if text.isprintable() else ascii(text)[1:-1]}"'
+
+
+def forbidden(path: str) -> str:
+    """Which of the store's files, or its directory, this user may not write; "": none, or its whole disk is
+    read-only, which may pass."""
+    directory = os.path.dirname(path)
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        return ""
+    files = [path + end for end in ("", "-wal", "-shm", "-turn") if os.path.lexists(path + end)]
+    needed = [*((one, os.R_OK | os.W_OK) for one in files), (directory, os.W_OK | os.X_OK)]
+    return next((one for one, mode in needed if not os.access(one, mode, effective_ids=True)), "")
+
+
+def refuse_network_disk(directory: str | os.PathLike[str]) -> None:
+    """Locks and shared memory do not work there as SQLite needs them; two hosts would not see it."""
+    with suppress(OSError), open("/proc/self/mountinfo", errors="replace") as mounts:
+        if kind := network_disk(directory, mounts.read()):
+            raise StoreMismatch(
+                f"{named(directory)} is on a network disk ({kind}), where SQLite cannot keep its "
+                "promises: use a local disk for the store"
+            )
+
+
+def network_disk(directory: str | os.PathLike[str], mounts: str) -> str:
+    """The kind of network disk that a directory is on, by the lines of mountinfo; "": it is on none."""
+    kind = disk_kind(directory, mounts)
+    return kind if kind in NETWORK_DISKS else ""
+
+
+def disk_kind(directory: str | os.PathLike[str], mounts: str) -> str:
+    """The kind of file system that a directory is on; "": it is not known."""
+    within, best, kind = os.path.realpath(directory).rstrip("/") + "/", -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].rstrip("/") + "/"
+        point = point.encode().decode("unicode_escape") if "\\" in point else point  # a space is \040
+        if len(point) >= best and within.startswith(point):  # the last one mounted there counts
+            best, kind = len(point), right.split()[0]
+    return kind
+
+
+# Parts.
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    """`mode=rw`: a file that went away since is not made again, with whatever permissions."""
+    name = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return sqlite3.connect(
+        f"file:{name}?mode=rw",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def _begin_reading(db: sqlite3.Connection, deadline: float) -> None:
+    _patiently(lambda: _begin(db, "BEGIN"), deadline)
+
+
+def _begin(db: sqlite3.Connection, begin: str) -> None:
+    db.execute(begin)
+    try:
+        db.execute("SELECT 1 FROM world").fetchone()  # a reader's state is taken with its first look
+    except sqlite3.Error:
+        roll_back(db)
+        raise
+
+
+def _patiently(act: Callable[[], _Answer], deadline: float) -> _Answer:
+    while True:
+        try:
+            return act()
+        except sqlite3.OperationalError as error:
+            locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not locked or clock.monotonic() >= deadline:
+                raise
+        pause()
+
+
+def _make_directory(path: str) -> None:
+    """With all above it, each for nobody else."""
+    if not os.path.isdir(path):
+        _make_directory(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+
+def _keep_directory(directory: str) -> None:
+    """The file's name itself must survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _inode(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_ino
+    return 0

@@ -1,0 +1,102 @@
+"""Reports that just end their fires, in the SQLite store: a batch is settled by the same few statements.
+
+A report just ends its fire if the claim's own attempt is over, or none was ever made, and nothing follows
+from it: no other attempt, no fires, no grace of a lane, no hook to drop, nothing that a breaker would count.
+The others are settled one by one (`sqlite_settle`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detent.model import Outcome, Report
+from detent.stores.base import BREAKER, app_of
+from detent.stores.sqlite.rows import outcome_column
+from detent.stores.sqlite.transaction import SET_JOB, Call
+
+
+def end_batch(call: Call, reports: Sequence[Report]) -> set[int]:
+    """Settle those that just end their fires.  Says which, by their places."""
+    if len({report.claim.fire.key for report in reports}) < len(reports):
+        return set()  # what the second of a key is answered depends on the first
+    by_outcome: dict[Outcome, dict[int, Report]] = {}
+    sentenced: dict[int, Report] = {}
+    for place, report in enumerate(reports):
+        ended, again_in_s, counts = report.verdict
+        if again_in_s is None and counts and not report.follow:
+            if report.claim.sentence:
+                sentenced[place] = report
+            else:
+                by_outcome.setdefault(ended, {})[place] = report
+    places = {place for ended, some in by_outcome.items() for place in _end(call, ended, some)}
+    return places.union(_end_sentenced(call, sentenced) if sentenced else ())
+
+
+def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
+    has_succeeded, outcome = ended.kind == "succeeded", outcome_column(ended)
+    rows = _found(call, has_succeeded, reports)
+    found = [row for row in rows if row[2] == reports[row[0]].claim.fence]
+    if not found:
+        return []
+    settled = [(id, number, reports[place]) for place, id, _, number, _ in found]
+    attempts = [(id, report.status, report.took_s) for id, _, report in settled]
+    call.db.execute(_END, (outcome, outcome, call.wall, json.dumps([id for id, *_ in settled])))
+    call.db.execute(_ADD_ATTEMPTS, (call.wall, outcome, json.dumps(attempts)))
+    call.add_words([(id, number, report.tail, report.result) for id, number, report in settled])
+    if has_succeeded:
+        call.db.execute(_SUCCEED, (call.wall, json.dumps(list({row[4] for row in found}))))
+    return [row[0] for row in found]
+
+
+def _end_sentenced(call: Call, reports: Mapping[int, Report]) -> list[int]:
+    """Those that were never attempted: nothing is left of them but how they ended."""
+    told = [(place, one.claim.fire.key, one.claim.fence) for place, one in reports.items()]
+    (text,) = call.one(_SENTENCED, json.dumps(told)) or ("[]",)
+    found: list[list[int]] = json.loads(text)
+    ends = {id: outcome_column(reports[place].verdict.outcome) for place, id in found}
+    call.db.execute(_END_SENTENCED, (call.wall, json.dumps(ends)))
+    return [place for place, _ in found]
+
+
+def _found(call: Call, has_succeeded: bool, reports: Mapping[int, Report]) -> list[list[Any]]:
+    """Place, id, fence, attempt and job of those whose fire is as it must be."""
+    apps = {app_of(job) for job in {report.claim.fire.job for report in reports.values()}}
+    notes = [name for app in apps for name in call.controls(app) if name.startswith(BREAKER)]
+    is_uncounted = has_succeeded and not notes  # by every breaker
+    keys = json.dumps({place: report.claim.fire.key for place, report in reports.items()})
+    row = call.one(_FOUND, keys, is_uncounted)
+    found: list[list[Any]] = json.loads(row[0]) if row else []
+    return found
+
+
+_FOUND = """
+SELECT json_group_array(json_array(CAST(asked.key AS INTEGER), fires.id, fence, attempt, job))
+FROM json_each(?) AS asked CROSS JOIN fires ON fires.key = asked.value
+WHERE state = 'claimed' AND sentence IS NULL AND ran_fence = fence AND origin <> 'hook'
+    AND (? OR instr(policy, '"breaker":') = 0) AND instr(policy, 'on_late') = 0
+    AND (lane = '' OR instr(policy, '"grace_s":') = 0)
+"""
+_END = """
+UPDATE fires SET state = 'over', waits = 0, outcome = ?, verdict = ?, again = NULL, counts = 1, over_at = ?
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+_SUCCEED = f"INSERT INTO jobs SELECT value, ?, NULL FROM json_each(?) WHERE true {SET_JOB}"
+_SENTENCED = """
+SELECT json_group_array(json_array(json_extract(told.value, '$[0]'), fires.id))
+FROM json_each(?) AS told CROSS JOIN fires ON fires.key = json_extract(told.value, '$[1]')
+WHERE fence = json_extract(told.value, '$[2]') AND state = 'claimed' AND sentence IS NOT NULL AND attempt = 0
+    AND origin <> 'hook' AND instr(policy, '"breaker":') = 0 AND instr(policy, 'on_late') = 0
+"""
+_END_SENTENCED = """
+UPDATE fires SET state = 'over', waits = 0, sentence = NULL, outcome = told, verdict = told, again = NULL,
+    counts = 1, over_at = ?
+FROM (SELECT CAST(key AS INTEGER) AS ended, value AS told FROM json_each(?)) WHERE id = ended
+"""
+_ADD_ATTEMPTS = """
+INSERT OR REPLACE INTO attempts
+SELECT fires.id, attempt, ran_node, ran_fence, ran_at, ?, ?,
+    json_extract(told.value, '$[1]'), json_extract(told.value, '$[2]')
+FROM json_each(?) AS told CROSS JOIN fires ON fires.id = json_extract(told.value, '$[0]')
+"""

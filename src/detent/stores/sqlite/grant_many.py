@@ -1,0 +1,221 @@
+"""Thousands of fires due at one instant, in the SQLite store: granted by the same few statements.
+
+A fire surely runs if nothing can sentence it, nobody holds its lane and its breaker is closed; it is surely
+sentenced if it should have started before, or is an instant of an outage and a newer one is due: it needs
+no judgement.  The first of those that are due on a queue are granted at once, up to the first that is not so
+sure; from there on each is judged.  What they are comes back as one JSON text: each row that is fetched would
+be a turn of the interpreter's lock, for which the attempts that are being started compete.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from detent.clock import instant
+from detent.model import Ask, Claim, Fire, Outcome
+from detent.rules.outcomes import NEWER_INSTANT, missed
+from detent.stores.encoding import policy_of, policy_text
+from detent.stores.sqlite.candidates import (
+    AFTER,
+    BY_NOW,
+    DOUBTFUL,
+    IS_DOUBTFUL,
+    IS_ELSEWHERE,
+    IS_FREE,
+    IS_HELD,
+    IS_MISSED,
+    IS_OUTDATED,
+    MAY_BE_SENTENCED,
+    READY,
+    Due,
+)
+from detent.stores.sqlite.limits import Gates
+from detent.stores.sqlite.rows import Kept, outcome_column
+from detent.stores.sqlite.transaction import SET_JOB, Call
+
+
+class Room(NamedTuple):
+    """For how many there is room."""
+
+    places: int
+    sentences: int
+
+
+class Burst(NamedTuple):
+    claims: list[tuple[int, Claim]]  # with the ids of their rows
+    runs: int
+    longest_ttl_s: float
+    goes_on: bool  # what follows may be as sure
+
+
+def grant_burst(call: Call, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
+    """Claim the first of what is due as far as it surely runs or is sentenced; None: not even one."""
+    rows, is_all = _sure(gates, _due(call, due, room), room)
+    if not rows:
+        return None
+    fence = call.next_fence(ask.app, len(rows))
+    ttl_of = {policy: ask.ttl_s or policy_of(policy).claim_s for policy in {row[8] for row in rows}}
+    granted = [Granted(row, fence + place, ttl_of[row[8]], _sentence(row)) for place, row in enumerate(rows)]
+    runs = _grant(call, ask, granted)
+    if any(row[9] == "schedule" for row in rows):
+        call.db.execute(_REACH, (json.dumps([row[0] for row in rows]),))
+    if runs:
+        gates.count(rows[0][5], runs)
+    call.outdate((row[1], row[6]) for row in rows)
+    goes_on = is_all and runs < len(rows)
+    return Burst(_claims(call, ask, granted), runs, max(ttl_of.values()), goes_on)
+
+
+class Granted(NamedTuple):
+    row: list[Any]
+    fence: int
+    ttl_s: float
+    sentence: Outcome | None
+
+
+def _sure(gates: Gates, rows: list[list[Any]], room: Room) -> tuple[list[list[Any]], bool]:
+    """The first of them, up to one that is not sure or that there is no place for; and whether none is so."""
+    (places, sentences), sure = room, list[list[Any]]()
+    passable = dict[str, bool]()  # by their policies, of which there are few
+    lanes = set[str]()  # that are taken now
+    for row in rows:
+        lane, policy, fate = row[6], row[8], row[-1]
+        if policy not in passable:
+            passable[policy] = gates.is_passable(policy_of(policy).breaker)
+        if not fate or (fate != _MISSED and lane in lanes):
+            return sure, False
+        if fate == _RUNS:
+            if not places or not passable[policy]:
+                return sure, False
+            places -= 1
+            lanes.update([lane] if lane else ())
+        elif fate == _HELD or not sentences:
+            continue
+        else:
+            sentences -= 1
+        sure.append(row)
+    return sure, True
+
+
+def _sentence(row: list[Any]) -> Outcome | None:
+    match row[-1]:
+        case "missed":
+            return missed(instant(row[7] / 1e6))
+        case "outdated":
+            return NEWER_INSTANT
+    return None
+
+
+def _grant(call: Call, ask: Ask, granted: list[Granted]) -> int:
+    """Says how many run."""
+    runs = [one for one in granted if one.sentence is None]
+    for ttl_s in {one.ttl_s for one in granted}:
+        claim = ask.node, ask.number, ttl_s, call.monotonic + ttl_s
+        if fences := {one.fence: one.row[0] for one in runs if one.ttl_s == ttl_s}:
+            call.db.execute(_GRANT, (*claim, ask.node, call.wall, json.dumps(fences)))
+        if told := [
+            (one.row[0], one.fence, outcome_column(one.sentence))
+            for one in granted
+            if one.sentence and one.ttl_s == ttl_s
+        ]:
+            call.db.execute(_SENTENCE, (*claim, json.dumps(told)))
+    return len(runs)
+
+
+def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
+    """Put off what comes right after this one's place and is surely put off for the same reason: with its
+    policy, never sentenced and in no lane.  Says how many."""
+    fire = first.fire
+    if fire.lane or fire.start_by or first.sentence or fire.origin in ("schedule", "hook"):
+        return 0
+    alike = policy_text(fire.policy), json.dumps(ask.without)
+    rows = call.db.execute(_NEXT, (*alike, ask.app, fire.queue, call.wall, *place, most)).fetchall()
+    likes = list(takewhile(lambda row: row[2], rows))
+    call.db.execute(_PUT_OFF, (first.run_at, json.dumps([id for id, *_ in likes])))
+    call.outdate((key, "") for _, key, _ in likes)
+    return len(likes)
+
+
+def _due(call: Call, due: Due, room: Room) -> list[list[Any]]:
+    """As many as may all run, so that few are read in vain; without a place, as may be sentenced."""
+    if room.sentences:
+        source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
+    else:
+        source, where = READY, f"{due.limit()} AND NOT ({IS_MISSED}) AND NOT ({IS_OUTDATED})"
+    most = room.places or room.sentences
+    (text,) = call.db.execute(_DUE.format(source, where), {**due.values, "most": most}).fetchone()
+    found: list[list[Any]] = json.loads(text) if text else []
+    return found
+
+
+def _claims(call: Call, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
+    succeeded = call.successes({one.row[2] for one in granted})
+    successes = {job: instant(at) for job, at in succeeded.items()}
+    ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}
+    instants: dict[int | None, datetime | None] = {None: None}  # many have the same
+    claims = []
+    for row, fence, ttl_s, sentence in granted:
+        id, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
+        origin, revision, payload, first, count, attempts, _ = rest
+        for at in (due, start_by, first):
+            if at not in instants:
+                instants[at] = instant(at / 1e6)
+        fire = Fire(
+            key, job, instants[due], run_id, queue, lane, instants[start_by], policy_of(policy), origin,  # type: ignore[arg-type]
+            revision, payload, instants[first], count,
+        )  # fmt: skip
+        attempt = attempts if sentence else attempts + 1
+        claim = Claim(fire, ask.node, fence, attempt, ttl_s, ends[ttl_s], sentence, successes.get(job))
+        claims.append((id, claim))
+    return claims
+
+
+# What surely becomes of a fire.  A lane that nobody holds has room for the first of those who are due for it,
+# unless it belongs to the newest.
+_RUNS, _MISSED, _OUTDATED, _HELD = "runs", "missed", "outdated", "held"
+_SURELY_RUNS = f"""
+origin <> 'hook' AND NOT ({MAY_BE_SENTENCED}) AND instr(policy, 'on_late') = 0 AND NOT {IS_ELSEWHERE}
+AND {IS_FREE}
+"""
+_FATE = f"""
+CASE WHEN {_SURELY_RUNS} THEN '{_RUNS}' WHEN {IS_MISSED} THEN '{_MISSED}'
+    WHEN {IS_OUTDATED} THEN '{_OUTDATED}' WHEN {IS_HELD} THEN '{_HELD}' ELSE '' END
+"""
+# Instants as whole microseconds: as text, SQLite rounds a number to 15 digits.
+_DUE = f"""
+SELECT '[' || group_concat(row) || ']' FROM (
+    SELECT json_array(
+        id, key, job, CAST(round(due * 1e6) AS INTEGER), run_id, queue, lane,
+        CAST(round(start_by * 1e6) AS INTEGER), policy, origin, revision, payload,
+        CAST(round(first * 1e6) AS INTEGER), instants, attempt, {_FATE}
+    ) AS row FROM {{}} WHERE {AFTER} AND {{}} ORDER BY run_at, key LIMIT :most
+)
+"""
+_NEXT = """
+SELECT id, key, policy = ? AND lane = '' AND start_by IS NULL AND sentence IS NULL
+    AND origin NOT IN ('schedule', 'hook') AND NOT (job IN (SELECT value FROM json_each(?)))
+FROM fires INDEXED BY fires_ready
+WHERE state = 'pending' AND app = ? AND queue = ? AND run_at <= ? AND (run_at, key) > (?, ?)
+ORDER BY run_at, key LIMIT ?
+"""
+_PUT_OFF = "UPDATE fires SET run_at = ? WHERE id IN (SELECT value FROM json_each(?))"
+_GRANT = """
+UPDATE fires SET state = 'claimed', attempt = attempt + 1, fence = granted, node = ?, ask = ?, ttl = ?,
+    expires = ?, ran_node = ?, ran_fence = granted, ran_at = ?
+FROM (SELECT CAST(key AS INTEGER) AS granted, value AS chosen FROM json_each(?)) WHERE id = chosen
+"""
+_SENTENCE = """
+UPDATE fires SET state = 'claimed', node = ?, ask = ?, ttl = ?, expires = ?, fence = granted, sentence = told
+FROM (
+    SELECT json_extract(value, '$[0]') AS chosen, json_extract(value, '$[1]') AS granted,
+        json_extract(value, '$[2]') AS told
+    FROM json_each(?)
+) WHERE id = chosen
+"""
+_REACH = f"""
+INSERT INTO jobs SELECT job, NULL, max(due) FROM fires
+WHERE id IN (SELECT value FROM json_each(?)) AND origin = 'schedule' GROUP BY job {SET_JOB}
+"""

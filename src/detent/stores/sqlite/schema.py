@@ -1,0 +1,72 @@
+"""The schema of a SQLite store: made with the file, and brought to our version."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+
+VERSION = 3
+OLDEST = 2  # the oldest version of the program that may use what this one makes
+APPLICATION_ID = 0x64746E74  # "dtnt": whose database this is
+
+
+def look_inside(db: sqlite3.Connection) -> tuple[int, int, bool]:
+    """The schema's version, the oldest program that may use it, and whether the file is another
+    program's: at one moment, as another process may be making the store just now."""
+    db.execute("BEGIN")
+    try:
+        if number_of(db, "PRAGMA application_id") != APPLICATION_ID and not _is_empty(db):
+            return 0, 0, True
+        return _version(db), number_of(db, "PRAGMA user_version"), False
+    finally:
+        roll_back(db)
+
+
+def roll_back(db: sqlite3.Connection) -> None:
+    """End a transaction that failed.  After some errors, as on a full disk, SQLite has ended it already."""
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _version(db: sqlite3.Connection) -> int:
+    """Up to version 2 it had no table of its own."""
+    has_table = number_of(db, "SELECT count(*) FROM sqlite_master WHERE name = 'version'")
+    return number_of(db, "SELECT max(number) FROM version" if has_table else "PRAGMA user_version")
+
+
+def upgrade(db: sqlite3.Connection) -> None:
+    """Bring the file to our version; another process may have been faster."""
+    db.execute("BEGIN EXCLUSIVE")
+    try:
+        have = _version(db)
+        for version, statements in _sections():
+            if version > have:
+                for statement in statements:
+                    db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        if have < VERSION:
+            db.execute("INSERT OR REPLACE INTO version VALUES (1, ?)", (VERSION,))
+            db.execute(f"PRAGMA user_version = {OLDEST}")
+        db.execute("COMMIT")
+    except BaseException:
+        roll_back(db)
+        raise
+
+
+def _sections() -> Iterator[tuple[int, list[str]]]:
+    """What each version of the schema adds to the one before."""
+    with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as file:
+        script = file.read()
+    for section in script.split("-- version ")[1:]:
+        version, _, rest = section.partition("\n")
+        bare = "\n".join(line.partition("--")[0] for line in rest.splitlines())
+        yield int(version), [statement for statement in bare.split(";") if statement.strip()]
+
+
+def number_of(db: sqlite3.Connection, statement: str) -> int:
+    return int(db.execute(statement).fetchone()[0])
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return number_of(db, "SELECT count(*) FROM sqlite_master") == 0

@@ -1,0 +1,329 @@
+"""The store of one host: a SQLite file that its nodes, triggers and people share.
+
+Every verb is one transaction, whatever the size of its batch; the file decides who comes first.  A
+claim expires by the monotonic clock of this boot, and at once with the next one.  The rules are those
+of `stores.base`, the answers those of `stores.memory`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+
+from detent import clock
+from detent.clock import instant
+from detent.errors import StoreUnavailable
+from detent.model import (
+    Ask,
+    Cause,
+    Chart,
+    Claim,
+    Fire,
+    Found,
+    Grants,
+    Mark,
+    Note,
+    Origin,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Size,
+    Usage,
+    Verdict,
+)
+from detent.stores.base import BREAKER, GONE, PAUSE, RATE, RETURN_S, app_of, continues, is_planned, resume_at
+from detent.stores.sqlite.claim import SOON_S, Far, Round, grant_again, next_in_s
+from detent.stores.sqlite.clocks import Clocks, boot_id
+from detent.stores.sqlite.file import File
+from detent.stores.sqlite.finish import end, finish, renew
+from detent.stores.sqlite.limits import Gates
+from detent.stores.sqlite.queries import count, find, forget_the_expired, notes, prunable, prune
+from detent.stores.sqlite.reserve import keep_reserve
+from detent.stores.sqlite.transaction import Call
+
+LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of one who waits: less often while nothing changes
+PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
+PRUNE_FULL_MAX = 50  # on a full disk, where the log has little room
+
+
+class SqliteStore:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        wall: Callable[[], float] = clock.wall,
+        monotonic: Callable[[], float] = clock.monotonic,
+        boot_id: Callable[[], str] = boot_id,
+    ) -> None:
+        self._file, self._clocks = File(path), Clocks(wall, monotonic, boot_id())
+        self._closing, self._heard = threading.Event(), 0  # 0: no ring was heard yet
+        self._pause_s = LOOK_S
+        self._far: Far = {}
+
+    # Planning.
+
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+        with self._writing() as call:
+            chart = _chart(call, app, _marks(call, app))
+            in_force = {job: mark.revision for job, mark in chart.marks.items()}
+            if seen != chart.generation or revisions == in_force:
+                return chart
+            for job in {**chart.marks, **revisions}:
+                _revise(call, job, chart.marks.get(job), revisions.get(job))
+            call.db.execute(_SET_GENERATION, (app, seen + 1))
+            call.ring()
+            return _chart(call, app, _marks(call, app))
+
+    def look(self, app: str) -> Chart:
+        with self._current() as call:
+            return _chart(call, app, _marks(call, app))
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+        with self._writing() as call:
+            marks = {plan.job: mark for plan in plans if (mark := call.mark_of(plan.job))}
+            for plan in plans:
+                mark = marks.get(plan.job)
+                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                    for fire in plan.fires:
+                        if (fire.first_at or fire.due_at) > mark.at:
+                            call.record(fire, fire.due_at.timestamp())
+                    marks[plan.job] = mark._replace(at=plan.until)
+                    _set_mark(call, plan.job, marks[plan.job])
+            return _chart(call, app, marks)
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        with self._writing() as call:
+            run_at = call.now() + delay_s
+            fresh = call.record_all(fires, run_at)
+            if any(fresh):
+                call.ring()
+            return fresh
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        with self._writing() as call:
+            return _claim(call, ask, self._far)
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        with self._writing() as call:
+            call.fetch(claim.fire.key for claim in claims)
+            return [renew(call, claim) for claim in claims]
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        with self._writing() as call:
+            call.now()
+            return finish(call, reports)
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        with self._writing() as call:
+            call.now()
+            return finish(call, reports), _claim(call, ask, self._far)
+
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        with self._writing() as call:
+            call.now()
+            entry = call.open_entry(key)
+            if entry is None:
+                return False
+            entry.stop = Outcome("cancelled", reason, cause)
+            call.change(entry)
+            if entry.state == "pending":
+                call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
+                end(call, entry, entry.stop)
+            call.ring()
+            return True
+
+    # Queues.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        with self._writing() as call:
+            call.now()
+            return Gates(call, app).charge(name, rate, count)
+
+    def reset(self, app: str, name: str) -> None:
+        with self._writing() as call:
+            Gates(call, app).reset(name)
+            call.ring()
+
+    def forget(self, keys: Sequence[str]) -> int:
+        with self._writing() as call:
+            gone = [id for (id,) in call.db.execute(_FORGETTABLE, (json.dumps(list(keys)),)).fetchall()]
+            call.delete(gone)
+            return len(gone)
+
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        with self._current() as call:
+            return count(call, app, queues)
+
+    # Book-keeping.
+
+    def find(self, query: Query) -> Found:
+        with self._file.reading() as link:
+            return find(Call(link, self._clocks), query)
+
+    def apps(self) -> list[str]:
+        with self._file.reading() as link:
+            return [app for (app,) in link.db.execute(_APPS)]
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        try:
+            gone = self._prune(app, older_than_s, keep, PRUNE_MAX)
+        except StoreUnavailable:
+            if not self._file.make_room():
+                raise
+            return self._prune(app, older_than_s, keep, PRUNE_FULL_MAX)
+        keep_reserve(self._file.path)  # for the next time
+        return gone
+
+    def _prune(self, app: str, older_than_s: float, keep: int, at_once: int) -> int:
+        with self._writing() as call:
+            now = call.now()
+            forget_the_expired(call)
+        with self._file.reading() as link:
+            found = iter(prunable(Call(link, self._clocks), app, now, (older_than_s, keep)))
+        gone = 0
+        while batch := list(islice(found, at_once)):
+            with self._writing() as call:
+                gone += prune(call, batch, now)
+        return gone
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        with self._writing() as call:
+            call.write_note(app, name, text, ttl_s)
+            if name.startswith((PAUSE, RATE, BREAKER)):
+                call.ring()
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        with self._current() as call:
+            return notes(call, app, prefix)
+
+    def wait(self, app: str, seconds: float) -> bool:
+        closing, until = self._closing, clock.monotonic() + seconds
+        version = self._file.look(_VERSION)
+        rings, self._heard = self._heard or self._file.look(_RINGS), self._file.look(_RINGS)
+        if rings != self._heard:  # it rang after the last wait
+            return True
+        while (left := until - clock.monotonic()) > 0 and not closing.wait(min(left, self._pause_s)):
+            seen, version = version, self._file.look(_VERSION)
+            self._pause_s = min(self._pause_s * 1.1, LOOK_MAX_S) if seen == version else LOOK_S
+            # Most changes are claims and outcomes that concern nobody who waits.
+            if seen != version and (heard := self._file.look(_RINGS)) != rings:
+                self._heard = heard
+                return True
+        return False
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        self._file.close()
+
+    @contextmanager
+    def _current(self) -> Iterator[Call]:
+        """To read what depends on the clocks: a step of them is put down before."""
+        with self._file.reading() as link:
+            call = Call(link, self._clocks)
+            if call.is_current:
+                yield call
+                return
+        with self._writing() as call:
+            call.now()
+            yield call
+
+    @contextmanager
+    def _writing(self) -> Iterator[Call]:
+        with self._file.writing() as link:
+            call = Call(link, self._clocks)
+            call.arrive()
+            yield call
+            call.save()
+
+
+# How a job's plan changes.
+
+
+def _claim(call: Call, ask: Ask, far: Far) -> Grants:
+    now, gates = call.now(), Gates(call, ask.app)
+    newest = call.one("SELECT number FROM asks WHERE node = ?", ask.node) or (0,)
+    if call.is_calm and ask.number > newest[0]:
+        seen = (ask.node, ask.number, call.monotonic)
+        call.db.execute("INSERT OR REPLACE INTO asks VALUES (?, ?, ?)", seen)
+        answer = Round(call, ask, gates, far)
+        claims, is_cut_short = answer.grant_due(), answer.is_cut_short
+    else:
+        claims, is_cut_short = grant_again(call, ask), False
+    wait_s = SOON_S if is_cut_short else next_in_s(call, ask, gates)
+    return Grants(claims, instant(now), wait_s, call.world.era)
+
+
+def _chart(call: Call, app: str, marks: Mapping[str, Mark]) -> Chart:
+    generation = call.one("SELECT generation FROM apps WHERE app = ?", app) or (0,)
+    now, left_s = call.now(), call.world.calm_until - call.monotonic
+    quarantine = instant(now + left_s) if left_s > 0 else None
+    return Chart(instant(now), call.world.era, generation[0], marks, quarantine)
+
+
+def _marks(call: Call, app: str) -> dict[str, Mark]:
+    rows = call.db.execute("SELECT job, at, revision FROM marks WHERE app = ?", (app,))
+    return {job: Mark(instant(at), revision) for job, at, revision in rows}
+
+
+def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> None:
+    if mark and mark.revision == revision:
+        return
+    app = app_of(job)
+    if revision is None:
+        call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
+        call.write_note(app, GONE + job, str(mark.at.timestamp() if mark else 0.0), RETURN_S)
+        return
+    gone, reached_at = call.read_note(app, GONE + job), call.reached_of(job)
+    ended_at = mark.at if mark else instant(float(gone)) if gone else None
+    planned = [row for row in call.db.execute(_UNATTEMPTED, (job,)) if _is_planned(row)]
+    starts = [instant(start) for _, _, origin, start in planned if origin == "schedule"]
+    first_at = min((at for at in starts if not reached_at or at > reached_at), default=None)
+    since = resume_at(instant(call.now()), ended_at, reached_at, first_at)
+    if withdrawn := [row[0] for row in planned if not ended_at or row[3] > since.timestamp()]:
+        call.delete(withdrawn)
+    _set_mark(call, job, Mark(since, revision))
+    call.write_note(app, GONE + job, "")
+
+
+def _is_planned(row: tuple[int, str, Origin, float]) -> bool:
+    _, key, origin, start = row
+    return is_planned(Fire(key, "", instant(start), origin=origin))
+
+
+def _set_mark(call: Call, job: str, mark: Mark) -> None:
+    values = (job, app_of(job), mark.at.timestamp(), mark.revision)
+    call.db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", values)
+
+
+# From one app to the next in each index: how many fires wait makes no difference.
+_APPS = """
+WITH RECURSIVE pending(app) AS (
+    SELECT min(app) FROM fires WHERE state = 'pending'
+    UNION ALL
+    SELECT (SELECT min(app) FROM fires WHERE state = 'pending' AND app > pending.app)
+    FROM pending WHERE app IS NOT NULL
+)
+SELECT app FROM pending WHERE app IS NOT NULL
+UNION SELECT app FROM apps UNION SELECT app FROM marks UNION SELECT app FROM notes
+ORDER BY app
+"""
+_VERSION = "PRAGMA data_version"
+_RINGS = "SELECT coalesce(max(rings), 0) FROM world"
+_SET_GENERATION = (
+    "INSERT INTO apps (app, generation) VALUES (?, ?)"
+    " ON CONFLICT (app) DO UPDATE SET generation = excluded.generation"
+)
+_UNATTEMPTED = """
+SELECT id, key, origin, coalesce(first, due) FROM fires WHERE job = ? AND state = 'pending' AND attempt = 0
+"""
+_FORGETTABLE = """
+SELECT id FROM fires WHERE key IN (SELECT value FROM json_each(?)) AND state = 'over' AND origin <> 'schedule'
+"""

@@ -1,0 +1,1 @@
+"""The simulator: whole fleets in virtual time, judged by a witness."""

@@ -1,0 +1,112 @@
+"""Many seeds:  python -m detent.testing.sim.campaign seeds FIRST COUNT | mutants [NAME …] | idle
+
+`seeds` runs seeds one mood after the other, two at a time, some with a large fleet, and ends with 1 if
+the promise was broken in any of them.  `mutants` looks for each planted bug.  `idle` says what a quiet
+fleet costs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import get_context
+from typing import Any
+
+from detent import clock
+from detent.testing.sim.fleet import LARGE, MOODS, SMALL, Sim
+from detent.testing.sim.mutants import MUTANTS, mood_of, planted
+from detent.testing.sim.triggers import RungSim
+
+PROCESSES = 2
+MUTANT_SEEDS = 200
+
+
+def simulate(seed: int, kind: type[Sim] = Sim, **choices: Any) -> tuple[int, list[str], Counter[str]]:
+    """One seed, in the mood that its number gives."""
+    sim = kind(seed, MOODS[seed % len(MOODS)], **choices)
+    witness = sim.run()
+    counts = witness.events + Counter({f"call.{verb}": n for verb, n in sim.store.calls.items()})
+    launches = sum(map(len, witness.launches.values()))
+    counts += Counter({"fires": len(sim.store.shadow.finals), "launches": launches, "seeds": 1})
+    return seed, witness.broken, counts
+
+
+def simulate_any(seed: int) -> tuple[int, list[str], Counter[str]]:
+    """One seed; of three rounds through the moods, one has a large fleet; where only nodes die, triggers
+    ring beside them."""
+    kind = RungSim if MOODS[seed % len(MOODS)] == "crash" else Sim
+    return simulate(seed, kind, fleet=LARGE if seed // len(MOODS) % 3 == 2 else SMALL)
+
+
+def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
+    """All these seeds; what was counted, and what was broken."""
+    total, broken = Counter[str](), []
+    with get_context("spawn").Pool(PROCESSES) as pool:
+        for seed, wrong, counts in pool.imap_unordered(simulate_any, range(first, first + count)):
+            total += counts
+            broken += [f"seed {seed} ({MOODS[seed % len(MOODS)]}): {what}" for what in wrong[:3]]
+    return total, broken
+
+
+def hunt(mutant: type) -> tuple[str, int | None, str]:
+    """The first seed that finds the planted bug, those of its mood before the others, and how it showed."""
+    for seed in sorted(range(MUTANT_SEEDS), key=lambda seed: MOODS[seed % len(MOODS)] != mood_of(mutant)):
+        try:
+            _, broken, _ = simulate(seed, **planted(mutant))
+        except Exception as error:  # a planted bug may break anything
+            broken = [repr(error)]
+        if broken:
+            return mutant.__name__, seed, broken[0]
+    return mutant.__name__, None, ""
+
+
+def hunt_all(names: list[str]) -> Iterator[tuple[str, int | None, str]]:
+    mutants = [one for one in MUTANTS if not names or one.__name__ in names]
+    with get_context("spawn").Pool(PROCESSES) as pool:
+        yield from pool.imap_unordered(hunt, mutants)  # one that is hard to find keeps nobody waiting
+
+
+def idle(hours: float = 10.0) -> Iterator[str]:
+    """What a fleet costs without faults: with all jobs, and with one that is due once a day."""
+    for quiet in (False, True):
+        begun, sim = clock.monotonic(), Sim(1, "calm", hours)
+        if quiet:
+            sim.jobs = {}
+            sim.define("skip", 86_400)
+        broken = sim.run().broken
+        took_s, fires = clock.monotonic() - begun, len(sim.store.shadow.finals)
+        calls = {verb: round(n / hours / len(sim.nodes)) for verb, n in sim.store.calls.items()}
+        yield (
+            f"{len(sim.nodes)} nodes, {hours:g} h: {fires} fires, {took_s / hours * 1000:.0f} ms an hour, "
+            f"calls per node and hour: {calls}, broken: {len(broken)}"
+        )
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["seeds", first, count]:
+            total, broken = campaign(int(first), int(count))
+            print(*broken, sep="\n")
+            print(dict(sorted(total.items())))
+            print(f"{total['fires']} fires in {total['seeds']} seeds: {len(broken)} violations")
+            return 1 if broken else 0
+        case ["mutants", *names]:
+            missed = 0
+            for name, seed, how in hunt_all(names):
+                missed += seed is None
+                print(
+                    f"{name}: " + (f"seed {seed}: {how[:120]}" if seed is not None else "NOT FOUND"),
+                    flush=True,
+                )
+            print(f"{missed} not found in {MUTANT_SEEDS} seeds each")
+            return 1 if missed else 0
+        case ["idle"]:
+            print(*idle(), sep="\n")
+            return 0
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,422 @@
+"""Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time.
+
+One that needs a world of its own kind to show names its mood: that is where the hunt for it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from detent.clock import instant
+from detent.model import Ask, Chart, Claim, End, Grants, Job, Outcome, Plan, Verdict, Work
+from detent.node.attempt import Holding
+from detent.node.node import Node
+from detent.rules.lanes import Judgement
+from detent.rules.planning import key_of
+from detent.rules.settling import settle
+from detent.stores.record import Entry
+from detent.testing.sim.witness import WatchedStore
+from detent.testing.sim.work import SimRunning, SimWarden
+
+EPOCH = instant(0)
+
+
+# Asks.
+
+
+class AsksAreForgotten(WatchedStore):
+    """A repeated ask is granted anew."""
+
+    mood = "gentle"
+
+    numbers = count(1)
+
+    def claim(self, ask: Ask) -> Grants:
+        return super().claim(ask._replace(number=next(self.numbers)))
+
+
+class AnOldAskIsGranted(WatchedStore):
+    """Only the newest ask is known again; one that arrives late counts as new."""
+
+    mood = "gentle"
+
+    def claim(self, ask: Ask) -> Grants:
+        if ask.number < self._asks.get(ask.node, (0, 0))[0]:
+            self._asks[ask.node] = ask.number - 1, self._monotonic()
+        return super().claim(ask)
+
+
+class ARepeatedAskIsNotRenewed(WatchedStore):
+    """The same grants come back with the expiry of the first answer."""
+
+    def claim(self, ask: Ask) -> Grants:
+        known = {
+            key: entry.expires
+            for key, entry in self._open.items()
+            if entry.state == "claimed" and (entry.node, entry.ask) == (ask.node, ask.number)
+        }
+        grants = super().claim(ask)
+        for key, expires in known.items():
+            self._open[key].expires = min(expires, self._open[key].expires)
+        return grants
+
+
+# Lanes.
+
+
+class AReplacementDoesNotWait(WatchedStore):
+    """It starts when the holder is told to stop, not when it is gone."""
+
+    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
+        judgement = super()._judge(entry, now, lanes)
+        replaces = judgement.step == "wait" and entry.fire.policy.concurrency == "Replace"
+        return judgement._replace(step="run") if replaces else judgement
+
+
+class ARetryJumpsItsLane(WatchedStore):
+    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
+        judgement = super()._judge(entry, now, lanes)
+        contended = judgement.step == "sentence" and entry.attempt and entry.state == "pending"
+        return Judgement("run") if contended else judgement
+
+
+class EveryLateInstantRuns(WatchedStore):
+    """`latest` is judged by what is planned, before all of it is."""
+
+    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
+        judgement = super()._judge(entry, now, lanes)
+        return Judgement("run") if judgement.step == "hold" else judgement
+
+
+class TheLaneIsFreeBeforeTheWorkIsGone(Node):
+    """Work that is told to stop is settled at once, not when its last process is gone."""
+
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+        verdict = super()._carry_out(holding, job, now)
+        if holding.running:
+            self.edges.spawn(self._settle_when_told(holding))
+        return verdict
+
+    async def _settle_when_told(self, holding: Holding) -> None:
+        while not holding.settled:
+            await asyncio.sleep(1.0)
+            if holding.told and not holding.settled:
+                self._settle(holding, Verdict(holding.told), End(holding.told))
+
+
+# Finishing.
+
+
+class ARepeatedFinishSaysNo(WatchedStore):
+    def _finish(self, report: Any) -> Verdict | None:
+        entry = self._entries.get(report.claim.fire.key)
+        return super()._finish(report) if entry and entry.state == "claimed" else None
+
+
+class FinishIgnoresTheFence(WatchedStore):
+    def _finish(self, report: Any) -> Verdict | None:
+        entry = self._entries.get(report.claim.fire.key)
+        claim = report.claim._replace(fence=entry.fence) if entry else report.claim
+        return super()._finish(report._replace(claim=claim))
+
+
+class FinishEchoes(WatchedStore):
+    """The answer is what was reported, not what stands."""
+
+    def _finish(self, report: Any) -> Verdict | None:
+        return super()._finish(report) and report.verdict
+
+
+class HooksAreForgotten(WatchedStore):
+    """What follows from a fire's end is recorded by a second call, which a crash can prevent."""
+
+    def finish(self, reports: Any) -> list[Verdict | None]:
+        return super().finish([report._replace(follow=()) for report in reports])
+
+
+class AHookRerunsItsFire(Node):
+    """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
+
+    mood = "crash"
+
+    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        if holding.running and not holding.settled:
+            holding.settled = True
+            self.edges.spawn(self._settle_later(holding, verdict, end))
+        else:
+            super()._settle(holding, verdict, end)
+
+    async def _settle_later(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        await asyncio.sleep(15)
+        super()._settle(holding, verdict, end)
+
+
+class EventsAreNotConfirmed(Node):
+    """A skip is told when it is granted, not when it is recorded."""
+
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+        if sentence := holding.claim.sentence:
+            self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
+        return super()._carry_out(holding, job, now)
+
+
+# Planning.
+
+
+class PlansMayLeaveGaps(WatchedStore):
+    """A plan is recorded wherever it starts."""
+
+    mood = "failover"
+
+    def advance(self, app: str, plans: Any) -> Chart:
+        return super().advance(app, [plan._replace(since=EPOCH) for plan in plans])
+
+
+class PruningForgetsKeys(WatchedStore):
+    """Nothing but the recorded key tells an old fire from a new one."""
+
+    def advance(self, app: str, plans: Any) -> Chart:
+        for plan in plans:
+            mark = self._marks.get(plan.job)
+            if mark and mark.revision == plan.revision:
+                for fire in plan.fires:
+                    self._record(fire, fire.due_at.timestamp())
+        return super().advance(app, plans)
+
+
+class TheKeyIsOfTheNodesClock(Node):
+    """A fire is named after the node's own time, which is a little off."""
+
+    def _plans(self) -> list[Plan]:
+        skew = timedelta(seconds=len(self.life) + ord(self.life[1]) % 3)
+        return [self._renamed(plan, skew) for plan in super()._plans()]
+
+    def _renamed(self, plan: Plan, skew: timedelta) -> Plan:
+        fires = tuple(fire._replace(key=key_of(fire.job, fire.due_at + skew)) for fire in plan.fires)
+        return plan._replace(fires=fires)
+
+
+class TheNodesClockSaysWhatIsLate(Node):
+    """It plans by its own clock, an hour ahead of the store's."""
+
+    def _learn(self, now: datetime) -> None:
+        super()._learn(now + timedelta(hours=1) if self.life.startswith("m0") else now)
+
+
+class NothingIsTakenBack(WatchedStore):
+    """What was planned by the old schedule still runs."""
+
+    def _withdraw(self, planned: Any, since: datetime | None) -> None:
+        pass
+
+
+class AChangedJobKeepsItsOldPolicy(WatchedStore):
+    """What an older revision planned and is due keeps that revision's policy: the work is the new one's."""
+
+    def _unattempted(self, job: str) -> list[Entry]:
+        now = instant(self._now())
+        return [entry for entry in super()._unattempted(job) if entry.fire.due_at > now]
+
+
+class TheMarkStaysAhead(WatchedStore):
+    """The new schedule starts where the old one was planned to."""
+
+    mood = "failover"
+
+    def _revise(self, job: str, revision: str | None) -> None:
+        mark = self._marks.get(job)
+        super()._revise(job, revision)
+        if mark and job in self._marks:
+            self._marks[job] = self._marks[job]._replace(at=mark.at)
+
+
+class AClockSetBackBringsInstantsBack(WatchedStore):
+    """A changed job goes on from now, whatever was launched by a clock that was ahead."""
+
+    mood = "failover"
+
+    def _revise(self, job: str, revision: str | None) -> None:
+        self._reached.pop(job, None)
+        super()._revise(job, revision)
+
+
+class AnyAdoptionIsTaken(WatchedStore):
+    """Also one that was under way while another happened."""
+
+    mood = "deploy"
+
+    def adopt(self, app: str, seen: int, revisions: Any) -> Chart:
+        return super().adopt(app, self._generations.get(app, 0), revisions)
+
+
+class NobodyAdoptsAgain(Node):
+    """After a failover, a node takes whatever jobs it finds in force."""
+
+    mood = "deploy"
+
+    before = False
+
+    async def _adopt(self) -> None:
+        if self.before:
+            await self._read_chart()
+            self._adopted = True
+        else:
+            await super()._adopt()
+            self.before = True
+
+
+class WhatItCouldNotRunIsNeverAskedForAgain(Node):
+    """A job of which a node had another definition when it was given one of its fires."""
+
+    mood = "failover"
+
+    def _new_ask(self) -> Ask:
+        return super()._new_ask()._replace(without=tuple(sorted(self._without | self.timeline.elsewhere)))
+
+
+# Eras and trust.
+
+
+class OneFenceForAllEras(WatchedStore):
+    """A fence is a plain counter."""
+
+    mood = "failover"
+
+    def _new_era(self) -> None:
+        fences = dict(self._fences)
+        super()._new_era()
+        self._fences = fences
+
+
+class ANewEraGrantsAtOnce(WatchedStore):
+    mood = "failover"
+
+    def _new_era(self) -> None:
+        super()._new_era()
+        self._calm_until = 0.0
+
+
+class ClaimsExpireByTheWallClock(WatchedStore):
+    """Whoever sets the clock ends claims, or lets them live on."""
+
+    def _now(self) -> float:
+        before, now = self._offset, super()._now()
+        for entry in self._open.values():
+            entry.expires -= self._offset - before
+        return now
+
+
+class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
+    """The store overlooks a larger step than the trust in a claim allows for."""
+
+    unnoticed_s = 2.5
+
+
+class LostIsAlwaysRerun(Node):
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+        claim = holding.claim
+        if claim.sentence and claim.sentence.kind == "lost":
+            fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
+            return settle(End(claim.sentence), claim._replace(fire=fire), self.edges.rng)
+        return super()._carry_out(holding, job, now)
+
+
+class TrustCountsFromTheReply(Node):
+    """Not from when the request was sent."""
+
+    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+        holding.renewed = self.edges.monotonic()
+        return super()._carry_out(holding, job, now)
+
+
+class TrustInARenewalCountsFromTheReply(Node):
+    """Not from when the request was sent."""
+
+    def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
+        super()._heed(holding, stop, self.edges.monotonic())
+
+
+class WhatIsNotYetReportedIsNotRenewed(Node):
+    """The claim of work that has ended expires while the store cannot take the report."""
+
+    mood = "gentle"
+
+    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+        super()._settle(holding, verdict, end)
+        holding.lost = True  # only what is not lost is renewed
+
+
+class Oversleeps(Node):
+    """It looks once in a while, whatever the store says about when."""
+
+    mood = "calm"
+
+    async def _claim(self) -> float:
+        await super()._claim()
+        return self.pace.idle_s
+
+
+class ARetryIsForgottenUntilLater(Node):
+    """Nobody comes back for a retry when it is due."""
+
+    mood = "calm"
+
+    async def _report(self) -> float:
+        ring, self._look.ring = self._look.ring, lambda: None  # type: ignore[method-assign]
+        try:
+            return await super()._report()
+        finally:
+            self._look.ring = ring  # type: ignore[method-assign]
+
+
+class StoppedWithItsNode(SimRunning):
+    """Work whose deadline only the node watches."""
+
+    def distrust(self) -> None:
+        self.timers.append(self.loop.call_at(self.loop.time() + 600, self.distrust))
+
+
+class NoWarden(SimWarden):
+    running_type = StoppedWithItsNode
+
+
+class TheWardenTrustsTheNode(SimWarden):
+    """It starts what the node, stopped in between, found in time."""
+
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
+        return super().start(work, claim, max(trusted_by, self.loop.time() + 10))
+
+
+class DeathIsProvenTooSoon(SimWarden):
+    """The lock of a life is free while some of its work still runs."""
+
+    @property
+    def is_gone(self) -> bool:
+        return True
+
+    def hang_up(self) -> None:
+        self.forget_orders()
+        for running in self.works:
+            running.stop(Outcome("lost", "its node died", "node-lost"), kill_after_s=5.0)
+
+
+MUTANTS: list[type] = [
+    one
+    for one in list(globals().values())
+    if isinstance(one, type)
+    and issubclass(one, Node | WatchedStore | SimWarden)
+    and one.__module__ == __name__
+]
+KINDS: dict[type, str] = {Node: "node_type", WatchedStore: "store_type", SimWarden: "warden_type"}
+
+
+def mood_of(mutant: type) -> str:
+    return getattr(mutant, "mood", "rough")
+
+
+def planted(mutant: type) -> dict[str, Any]:
+    """The arguments that put the bug into a simulation."""
+    return {name: mutant for kind, name in KINDS.items() if issubclass(mutant, kind)}

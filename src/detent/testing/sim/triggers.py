@@ -1,0 +1,244 @@
+"""Triggers beside nodes in virtual time: hosts ring for jobs that nodes run too, with the real trigger code.
+
+A trigger is blocking code, so each has a thread.  Thread and loop take turns: the loop, and with it virtual
+time, stands still while a trigger computes, and the trigger waits while the loop does what it asked for.  So
+one seed still gives one history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from queue import SimpleQueue
+from typing import Any, cast
+
+from detent.clock import instant
+from detent.errors import StoreUnavailable
+from detent.model import Claim, End, Fire, Job, Work
+from detent.rules.trust import renew_s, trusted_by
+from detent.runners.running import TooLate
+from detent.testing.sim.fleet import APP, Sim
+from detent.testing.sim.virtual import Process
+from detent.testing.sim.witness import WatchedStore
+from detent.testing.sim.work import SimWarden
+from detent.trigger.claims import Claims, Edges
+from detent.trigger.presence import Presence
+from detent.trigger.trigger import Given, Trigger
+from detent.trigger.work import Works
+from detent.warden.signals import Signals
+
+HOSTS = 2
+FIRST_S = 60.0  # by then nodes have adopted the jobs
+PAUSE_S = 40.0  # at most between two rings of a host
+BACK_S = 300  # so far back a person asks for an instant
+LOOK_S = 10.0  # between two renewals of a trigger
+
+
+class Killed(BaseException):
+    """The process of the thread is gone."""
+
+
+class Turns:
+    """Blocking code and a loop that take turns."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[Coroutine[Any, Any, Any] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._failure: BaseException | None = None
+
+    async def run(self, work: Callable[[], Any]) -> None:
+        """Run the blocking code; raise what it raised."""
+        thread = threading.Thread(target=self._work, args=(work,), daemon=True)
+        thread.start()
+        try:
+            while coro := self._asked.get():
+                try:
+                    answer = await coro
+                except StoreUnavailable as error:
+                    answer = error
+                self._answers.put(answer)
+        except BaseException:
+            self._answers.put(Killed())
+            raise
+        finally:
+            thread.join()
+        if self._failure and not isinstance(self._failure, StoreUnavailable):
+            raise self._failure
+
+    def _work(self, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._asked.put(None)
+
+    def wait_for(self, coro: Coroutine[Any, Any, Any]) -> Any:
+        """Called by the blocking code: have the loop do this."""
+        self._asked.put(coro)
+        answer = self._answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class RemoteStore:
+    """The store as a trigger reaches it."""
+
+    def __init__(self, sim: Sim, life: str, turns: Turns) -> None:
+        self._store, self._call, self._turns = sim.store, sim.offload(life), turns
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        method = getattr(self._store, verb)
+        return lambda *args: self._turns.wait_for(self._call("trigger", method, *args))
+
+    def wait(self, app: str, seconds: float) -> bool:
+        self._turns.wait_for(asyncio.sleep(seconds))
+        return False
+
+
+class NoPresence:
+    """No folder for locks: the death of a trigger shows when its claim expires."""
+
+    lock_fd = -1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def begin(self) -> None: ...
+
+    def find_dead(self) -> tuple[str, ...]:
+        return ()
+
+    def bury(self) -> None: ...
+
+    def end_holder(self, life: str) -> None: ...
+
+
+class NoSignals:
+    """Nobody asks a trigger to end; it may be killed."""
+
+    first = count = 0
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def sleep(self, seconds: float) -> bool:
+        self._turns.wait_for(asyncio.sleep(max(0.0, seconds)))
+        return True
+
+    def wait(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+class SimWorks:
+    """Carries out attempts under a warden, and renews their claims."""
+
+    def __init__(self, sim: Sim, job: Job, warden: SimWarden, store: RemoteStore, turns: Turns) -> None:
+        self._sim, self._job, self._warden, self._store, self._turns = sim, job, warden, store, turns
+
+    def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
+        if claim.fire.job != self._job.name:
+            self._sim.witness.fail(f"the command of {self._job.name} was run as {claim.fire.key}")
+        running = self._warden.start(work, claim, trusted_by(sent, claim.ttl_s))
+        while not running.gone.done():
+            self._turns.wait_for(_first(running.gone, min(renew_s(claim.ttl_s), LOOK_S)))
+            if not running.gone.done():
+                sent = self._sim.loop.time()
+                stop = self._store.renew([claim])[0]
+                if stop is None or stop.kind != "lost":
+                    running.extend(trusted_by(sent, claim.ttl_s))
+                if stop:
+                    running.stop(stop)
+        end = running.gone.result()
+        if not isinstance(end, End):
+            raise TooLate
+        return end
+
+
+async def _first(future: asyncio.Future[Any], seconds: float) -> None:
+    await asyncio.wait([future], timeout=seconds)
+
+
+class RungStore(WatchedStore):
+    """Knows the fires that were asked for by hand."""
+
+    def _record(self, fire: Fire, run_at: float) -> bool:
+        if fire.origin == "manual":
+            self.shadow.pushed.add(fire.key)
+        return super()._record(fire, run_at)
+
+
+class RungSim(Sim):
+    """A world in which nodes die, and hosts ring for the same jobs; some triggers are killed.  Its mood is
+    `crash`: a trigger does not repeat a call that failed, so a faulty network may make it lose its fire."""
+
+    claims_type: type[Claims] = Claims
+
+    def __init__(self, seed: int, mood: str = "crash", hours: float = 4.0, **choices: Any) -> None:
+        super().__init__(seed, mood, hours, store_type=RungStore, **choices)
+        self.rings: set[asyncio.Task[None]] = set()
+
+    async def weather(self) -> None:
+        await asyncio.gather(*(self.host(f"h{number}") for number in range(HOSTS)), super().weather())
+
+    async def host(self, name: str) -> None:
+        await asyncio.sleep(FIRST_S)
+        number = 0
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.5, PAUSE_S))
+            number += 1
+            task = asyncio.create_task(self.ring_once(f"{name}.{number}"))
+            self.rings.add(task)
+            task.add_done_callback(self.rings.discard)
+
+    async def ring_once(self, life: str) -> None:
+        """One trigger, from its start to its end."""
+        job = self.rng.choice(list(self.jobs.values()))
+        process, warden = Process(), self.warden_type(self.loop, self.rng, self.witness)
+        task = process.spawn(self.trigger(life, job, process, warden))
+        is_mortal = self.faults and self.rng.random() < 0.2
+        _, unfinished = await asyncio.wait([task], timeout=self.rng.uniform(0, 60) if is_mortal else None)
+        if unfinished:
+            process.kill()
+            self.witness.deaths[life] = self.loop.time()
+            self.rng.choice([warden.hang_up, warden.lose_power])()
+            self.witness.emit("sim.trigger-death")
+            await asyncio.wait([task])
+        elif error := task.exception():
+            self.witness.fail(f"the trigger {life} of {job.name} ended with {error!r}")
+
+    async def trigger(self, life: str, job: Job, process: Process, warden: SimWarden) -> None:
+        def emit(event: str, **fields: Any) -> None:
+            if not process.dead:
+                self.witness.emit(event, **fields)
+
+        turns = Turns()
+        store = RemoteStore(self, life, turns)
+        works = SimWorks(self, job, warden, store, turns)
+        edges = Edges(
+            store=cast(Any, store),
+            presence=cast(Presence, NoPresence(life)),
+            signals=cast(Signals, NoSignals(turns)),
+            works=cast(Works, works),
+            emit=emit,
+            boottime=self.loop.time,
+        )
+        given = Given("global", due_at=self.asked_for(job), heard_at=self.now())
+        claims = self.claims_type(job, "global", edges)
+        await turns.run(Trigger(job, given, cast(Any, store), claims).fire)
+
+    def asked_for(self, job: Job) -> datetime | None:
+        """Sometimes a person asks for an instant: one that the schedule does not have."""
+        if not self.faults or self.rng.random() < 0.7:
+            return None
+        due_at = instant(int(self.wall()) - self.rng.randint(1, BACK_S))
+        return due_at if job.schedule.before(due_at + timedelta(seconds=1)) != due_at else None
+
+    def check_in_force(self) -> None:
+        """Triggers plan only up to now: a job that a trigger planned last may be due for a plan."""
+        in_force = {name: job.revision for name, (job, _) in self.store.shadow.in_force.items()}
+        if in_force != {name: job.revision for name, job in self.jobs.items()}:
+            self.witness.fail(f"the jobs of {APP} in force are not those of its nodes and triggers")

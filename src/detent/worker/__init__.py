@@ -1,0 +1,1 @@
+"""How a node processes queue messages: in batches, in children or in its own process."""

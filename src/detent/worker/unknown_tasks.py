@@ -1,0 +1,57 @@
+"""Tasks that messages ask for and this node does not have, as during a rolling deploy.
+
+The messages wait for a node that has the task: this one gives them back without counting an attempt, and
+claims no more of them.  If no live node has the task for `REJECT_AFTER_S`, this node claims the messages
+again and rejects them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from detent.messages.envelope import Refusal
+from detent.model import Note, Verdict
+from detent.rules.settling import GIVEN_BACK_S, give_back, refuse
+
+REJECT_AFTER_S = 900.0
+AGAIN_MAX_S = 60.0  # the longest delay of a message that is given back
+
+
+class UnknownTasks:
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}  # by app.task: since when no live node is known to have it
+
+    def verdict(self, job: str, why: Refusal, now: float) -> Verdict:
+        """Decide about a message of such a task.  It is due again after a delay that grows with the wait."""
+        waited_s = now - self._since.setdefault(job, now)
+        if waited_s < REJECT_AFTER_S:
+            again_in_s = min(max(GIVEN_BACK_S, waited_s), AGAIN_MAX_S)
+            return give_back(why.detail, "not-here")._replace(again_in_s=again_in_s)
+        told = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
+        return refuse(why.fault, told)
+
+    def left_out(self, now: float) -> set[str]:
+        """The tasks whose messages are not to be claimed for now."""
+        return {job for job, since in self._since.items() if now - since < REJECT_AFTER_S}
+
+    def hear(self, heartbeats: Sequence[Note], now: float) -> None:
+        """Learn from the heartbeats of the live nodes which tasks they have."""
+        if self._since:
+            nodes = [*map(_tasks_of, heartbeats)]
+            for job in self._since:
+                task = job.partition(".")[2]
+                if any(tasks is None or task in tasks for tasks in nodes):
+                    self._since[job] = now
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._since
+
+
+def _tasks_of(heartbeat: Note) -> list[str] | None:
+    """None: a node of an older version, which does not list its tasks and may have any."""
+    try:
+        tasks = json.loads(heartbeat.text)["tasks"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return tasks if isinstance(tasks, list) else None

@@ -1,0 +1,88 @@
+"""A Redis whose answers are lost: what was carried out is not done again, what was granted is not lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.equipment.proxy import Proxy
+from tests.equipment.redis_server import RedisServer
+
+from detent import Detent, PushUnknown, StoreUnavailable
+from detent.app.queue.tasks import TaskFunction
+
+
+@pytest.fixture
+def way(tasks_redis: RedisServer) -> Iterator[Proxy]:
+    tasks_redis.call("FLUSHALL")
+    proxy = Proxy(tasks_redis.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def send(way: Proxy) -> TaskFunction[..., Any, Any]:
+    """Its messages may run once: one that was granted and not heard of would be dead."""
+    made = Detent("shop", store=way.url).task(name="send", keep_result=True)(lambda to: to)
+    made.push("first")
+    assert len(made.app.drain()) == 1
+    return made
+
+
+def test_a_push_whose_answer_is_lost_is_there_once(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
+    way.lose(1)
+    handles = send.push_many([("a",), ("b",)])
+    assert way.lost == 1
+    assert [handle.is_new for handle in handles] == [True, True]
+    assert [one.result for one in send.app.drain()] == ["a", "b"]
+
+
+def test_of_a_unique_one_nobody_can_tell(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
+    way.lose(1)
+    with pytest.raises(StoreUnavailable):
+        send.options(unique="x").push("a")
+    assert not send.options(unique="x").push("a").is_new
+
+
+def test_a_push_that_a_frozen_store_did_not_answer_can_be_made_again_under_its_key(
+    send: TaskFunction[..., Any, Any], tasks_redis: RedisServer, way: Proxy
+) -> None:
+    way.lose(2)
+    with pytest.raises(PushUnknown, match="unknown whether it recorded the push of") as caught:
+        send.push("a")
+    (key,) = caught.value.keys
+    label = key.partition("#")[2]
+    assert f'options(unique="{label}")' in str(caught.value)
+    again = send.options(unique=label).push("a")
+    assert (again.key, again.is_new) == (key, False)
+    assert [one.result for one in send.app.drain()] == ["a"]
+
+
+def test_of_many_that_were_pushed_the_error_names_those_that_are_unknown(
+    send: TaskFunction[..., Any, Any], way: Proxy
+) -> None:
+    way.lose(2)
+    with pytest.raises(PushUnknown, match=r"shop\.send#\w+ and 2 others") as caught:
+        send.push_many([("a",), ("b",), ("c",)])
+    assert len(set(caught.value.keys)) == 3
+
+
+def test_what_was_granted_and_not_heard_of_is_granted_again(
+    send: TaskFunction[..., Any, Any], way: Proxy
+) -> None:
+    handle = send.push("a")
+    way.lose(1)
+    (delivery,) = send.app.queue("default").claim()
+    assert (way.lost, delivery.key, delivery.attempt) == (1, handle.key, 1)
+    way.lose(1)
+    delivery.ack("done")
+    assert way.lost == 2
+    assert handle.get(0) == "done"
+
+
+def test_a_store_that_is_away_is_told(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
+    way.refuse()
+    for call in (lambda: send.push("a"), lambda: send.app.queue("default").claim(), send.app.drain):
+        with pytest.raises(StoreUnavailable):
+            call()

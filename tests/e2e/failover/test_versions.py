@@ -1,0 +1,135 @@
+"""Two versions of the program on one store: what one writes, the other reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.e2e.failover.launches import assert_sound, assert_unbroken, repeated, running
+from tests.equipment.fleet import SOURCES, wait_for
+from tests.equipment.postgres_server import shared_server
+from tests.equipment.redis_server import RedisServer
+
+from detent.stores.base import Store
+from detent.stores.postgres import schema
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.registry import open_store
+from detent.testing.stores.clocks import Asker, finish, fire, found, keys
+
+THREADS = 4
+POLICY = '{"concurrency":"Allow","colour":"red","retries":{"max_attempts":2,"mood":"calm"}}'
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    yield server
+    server.end()
+
+
+# What a newer version wrote.
+
+
+def test_what_a_newer_node_wrote_of_a_fire_is_kept_and_passed_over_in_redis(
+    redis_server: RedisServer,
+) -> None:
+    key = "{detent:a}:texts"
+    with closing(open_store(redis_server.url)) as store:
+        store.put([fire("a.b@1")])
+        text = json.loads(redis_server.call("HGET", key, "a.b@1")) | {"colour": "red", "policy": POLICY}
+        redis_server.call("HSET", key, "a.b@1", json.dumps(text))
+        _settle(store)
+        assert json.loads(redis_server.call("HGET", key, "a.b@1")) == text
+
+
+def test_what_a_newer_node_wrote_of_a_fire_is_kept_and_passed_over_in_postgresql() -> None:
+    with closing(PostgresStore(shared_server().url, f"newer_{os.getpid()}")) as store:
+        store.put([fire("a.b@1")])
+        table = f"newer_{os.getpid()}.fires"
+        shared_server().sql(f"ALTER TABLE {table} ADD COLUMN colour text DEFAULT 'red'")
+        shared_server().sql(f"UPDATE {table} SET policy = %s", POLICY)
+        store.close()
+        _settle(store)
+        assert shared_server().sql(f"SELECT policy, colour FROM {table}") == [(POLICY, "red")]
+
+
+def _settle(store: Store) -> None:
+    claim = Asker(store).claim_one()
+    assert (claim.fire.policy.concurrency, claim.fire.policy.retries.max_attempts) == ("Allow", 2)
+    assert finish(store, claim) is not None
+    assert found(store) == ["a.b@1"]
+
+
+# An older schema.
+
+
+def test_an_older_schema_is_brought_to_our_version_once_and_keeps_its_fires(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, gate = f"older_{os.getpid()}", threading.Barrier(THREADS)
+    with closing(PostgresStore(shared_server().url, name)) as older:
+        older.put([fire("a.b@1"), fire("a.c@1")])
+        claim = Asker(older).claim_one(limit=1)
+        step = "ALTER TABLE fires ADD COLUMN colour text; CREATE TABLE colours ();"  # a second time it fails
+        newest = schema.VERSION + 1
+        monkeypatch.setattr(schema, "VERSION", newest)
+        monkeypatch.setattr(schema, "sections", lambda: iter([(1, "not again"), (newest, step)]))
+
+        def upgrade(number: int) -> list[str]:
+            gate.wait(30)
+            with closing(PostgresStore(shared_server().url, name)) as newer:
+                return found(newer)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            assert list(pool.map(upgrade, range(THREADS))) == [["a.c@1", "a.b@1"]] * THREADS
+        assert shared_server().sql(f"SELECT version, oldest FROM {name}.world") == [(newest, 1)]
+        assert finish(older, claim) is not None, "who was there before goes on"
+        assert keys(Asker(older, "n2").claim()) == ["a.c@1"]
+
+
+# Nodes of two versions.
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the release before or, as long as there is none, of the commit before."""
+    folder, repository = tmp_path_factory.mktemp("before"), SOURCES.parent
+    look = "git describe --tags --abbrev=0 2>/dev/null || git rev-parse HEAD~1"
+    found = subprocess.run(look, shell=True, cwd=repository, capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip("needs the history of the sources, in git, for a version before this one")
+    archive = f"git archive {found.stdout.strip()} src | tar -x -C {folder}"
+    subprocess.run(archive, shell=True, cwd=repository, check=True)
+    return folder / "src"
+
+
+@pytest.fixture(params=["redis", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "redis":
+        server = RedisServer(tmp_path / "redis")
+        yield server.url
+        server.end()
+    else:
+        name = f"versions_{os.getpid()}"
+        shared_server().sql(f"CREATE DATABASE {name}")
+        yield shared_server().url.replace("/postgres?", f"/{name}?")
+
+
+def test_a_node_of_the_version_before_works_beside_ours(url: str, before: Path, tmp_path: Path) -> None:
+    with running(tmp_path, url, url, paths=(str(before), str(SOURCES))) as fleet:
+        both = {node.life for node in fleet.nodes}
+        wait_for(lambda: {one.node for one in fleet.witness.starts()} == both, what="launches by both")
+        older, newer = fleet.nodes
+        newer.kill()
+        fleet.wait_more(2)
+        older.end()
+        assert repeated(fleet) == []
+        assert_sound(fleet)
+        assert_unbroken(fleet)

@@ -1,0 +1,98 @@
+"""What is due is shared by the nodes of a fleet; one whose jobs differ says so; lost answers cost nothing."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import Counter
+from contextlib import closing
+
+from tests.e2e.fleets.hosts import Hosts
+from tests.equipment.fleet import NEVER, wait_for
+
+from detent.clock import instant
+from detent.loading.config import load_manifest
+from detent.model import Query, Row
+from detent.rules.planning import manual_fire
+from detent.stores.base import NODE, Store
+from detent.stores.registry import open_store
+
+NODES, ROUNDS, FIRES = 4, 40, 25  # fewer than one node has room for
+ASKS_TO_CLAIM = {"redis": b"\r\nclaim\r\n", "postgresql": b'"claim"('}
+
+
+def test_of_a_thousand_fires_no_node_gets_twice_the_share_of_another(hosts: Hosts) -> None:
+    job = {"name": "job", "schedule": NEVER, "command": ["true"], "policy": {"concurrency": "Allow"}}
+    hosts.write(job)
+    for _ in range(NODES):
+        hosts.start()
+    _wait_until_all_know_each_other(hosts)
+
+    planned = load_manifest(hosts.file, hosts.env).jobs[0]
+    with closing(open_store(hosts.url)) as store:
+        for _ in range(ROUNDS):
+            now = instant(int(time.time()))
+            store.put([manual_fire(planned, now, secrets.token_hex(4)) for _ in range(FIRES)])
+            wait_for(lambda: not any(_open(store, state) for state in ("pending", "claimed")), what="a round")
+    hosts.end()
+    rows = hosts.find()
+    assert {row.outcome and row.outcome.kind for row in rows} == {"succeeded"}
+    shares = Counter(row.attempts[0].node for row in rows)
+    assert sum(shares.values()) == ROUNDS * FIRES and len(shares) == NODES
+    assert max(shares.values()) <= 2 * min(shares.values()), shares
+
+
+def _open(store: Store, state: str) -> list[Row]:
+    return store.find(Query(app="t", state=state, limit=1))
+
+
+def _wait_until_all_know_each_other(hosts: Hosts) -> None:
+    """Each has written its heart's beat, and so looked at the others', once all were there."""
+    with closing(open_store(hosts.url)) as store:
+        wait_for(lambda: len(store.notes("t", NODE)) == NODES, what="all hearts")
+        first = max(note.written_at for note in store.notes("t", NODE))
+        wait_for(
+            lambda: min(note.written_at for note in store.notes("t", NODE)) > first, what="a second beat"
+        )
+
+
+def test_a_lost_answer_to_a_claim_loses_no_fire_and_no_time(hosts: Hosts) -> None:
+    hosts.write(hosts.job("tick", "sleep", "0"))
+    hosts.start()
+    hosts.witness.wait_start("tick")
+    for _ in range(3):
+        lost = hosts.proxy.lost
+        hosts.proxy.lose(to=ASKS_TO_CLAIM[hosts.url.partition(":")[0]])
+        wait_for(lambda lost=lost: hosts.proxy.lost > lost, what="a lost answer")
+        hosts.witness.wait_start("tick", after=len(hosts.witness.starts("tick")))
+    until = instant(time.time())
+    hosts.end()
+
+    rows = hosts.due("tick", until)
+    due = [int(row.fire.due_at.timestamp()) for row in rows]
+    assert due == list(range(due[0], due[-1] + 1))
+    ends = {(row.outcome and row.outcome.kind, row.attempt) for row in rows}
+    assert ("succeeded", 1) in ends
+    assert ends <= {("succeeded", 1), ("skipped", 0)}, (
+        "a process may take a second to start, but none is lost"
+    )
+    late = [(row.attempts[0].started_at - row.fire.due_at).total_seconds() for row in rows if row.attempts]
+    assert max(late) < 10, "not until a claim of 30 s has expired"
+    hosts.witness.assert_launched_once()
+
+
+def test_a_node_whose_jobs_differ_says_so_wherever_a_person_looks(hosts: Hosts) -> None:
+    hosts.write(hosts.job("same", "sleep", "0"), hosts.job("other", "sleep", "0"))
+    newer, hosts.file = hosts.file, hosts.file.rename(hosts.directory / "older.yaml")
+    older = hosts.start()
+    hosts.witness.wait_start("other")
+    hosts.file = newer
+    hosts.write(hosts.job("same", "sleep", "0"), hosts.job("other", "sleep", "0.01"))
+    hosts.start()
+
+    assert older.wait("superseded")["jobs"] == ["t.other"]
+    marked = {one["node"]: one["in_force"] for one in json.loads(hosts.ask("nodes", "-o", "json"))}
+    assert marked == {node.life: node is not older for node in hosts.nodes}
+    told = f"{older.life} holds older definitions of jobs"
+    assert told in hosts.ask("nodes").decode() and told in hosts.ask("status").decode().splitlines()[0]

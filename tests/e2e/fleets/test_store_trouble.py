@@ -1,0 +1,208 @@
+"""The store is in trouble, and well again: nodes stay, say so once, run nothing unclaimed, and go on.
+
+All troubles of a kind of store happen at the same time, each to a fleet of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.e2e.fleets.hosts import Hosts, ServedPostgres, hosts_on, watched
+from tests.e2e.fleets.once import once
+from tests.e2e.fleets.troubles import LOG, TROUBLES, Trouble
+from tests.equipment.fleet import NEVER, PATIENCE_S, wait_for
+from tests.equipment.postgres_server import Server, new_server, server_user, shared_server
+from tests.equipment.small_disk import mounted
+
+from detent.clock import instant
+
+AT_ONCE = 5
+CLAIM_S = 3
+GOES_ON_S = 2.0  # the trouble, once the work has been ended
+EVERY_S = 2
+CALM_S = 30  # an empty store knows of no claim: it grants nothing while one of its forerunner may live
+ROWS = [(kind, name) for kind, troubles in TROUBLES.items() for name in troubles]
+
+
+@pytest.mark.parametrize(("kind", "name"), ROWS)
+def test_a_node_outlives_it_and_goes_on(
+    kind: str, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lacks, failure = once(tmp_path_factory, f"trouble_{kind}", lambda folder: _suffer_all(kind, folder))[name]
+    if lacks:
+        pytest.skip(lacks)
+    if failure:
+        pytest.fail(failure, pytrace=False)
+
+
+def _suffer_all(kind: str, folder: Path) -> dict[str, tuple[str, str]]:
+    """By trouble: what it lacks here, and how it went wrong."""
+    if kind == "postgres":
+        shared_server()  # not by several threads at once
+    troubles = sorted(TROUBLES[kind].items(), key=lambda item: not item[1].forgets)  # the longest first
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {
+            name: pool.submit(suffer, kind, trouble, folder / f"{kind}_{number}")
+            for number, (name, trouble) in enumerate(troubles)
+        }
+    return {name: _told(future.exception()) for name, future in futures.items()}
+
+
+def _told(error: BaseException | None) -> tuple[str, str]:
+    if isinstance(error, pytest.skip.Exception):
+        return str(error), ""
+    return "", "".join(traceback.format_exception(error)) if error else ""
+
+
+def suffer(kind: str, trouble: Trouble, directory: Path) -> None:
+    directory.mkdir()
+    with _hosts_for(kind, trouble, directory) as hosts:
+        policy = {"claim_seconds": CLAIM_S}
+        hosts.write(
+            hosts.job("tick", "sleep", "0", schedule=f"@every {EVERY_S}s", policy=policy),
+            hosts.job("long", "deaf", "100", schedule=NEVER, policy=policy),
+        )
+        node = hosts.start()
+        hosts.fire("long")
+        work = hosts.witness.wait_start("long")
+        hosts.witness.wait_start("tick")
+
+        trouble.begin(hosts)
+        node.wait("store-unavailable")
+        wait_for(lambda: not work.alive(), what="the end of what cannot be renewed")
+        launched, until = len(hosts.witness.starts()), time.monotonic() + GOES_ON_S
+        wait_for(lambda: time.monotonic() > until)
+        assert len(hosts.witness.starts()) == launched, "nothing runs without a claim"
+        assert node.process.poll() is None
+
+        trouble.mend(hosts)
+        node.wait("store-back")
+        launched = len(hosts.witness.starts("tick"))
+        resumed = hosts.witness.wait_start("tick", after=launched, within_s=CALM_S + PATIENCE_S)
+        ended = time.time()
+        wait_for(lambda: _is_settled(hosts, ended), what="the end of all that was due")
+        hosts.end()
+        assert resumed.fence > work.fence
+        assert (len(node.events("store-unavailable")), len(node.events("store-back"))) == (1, 1)
+        hosts.witness.assert_no_overlap()
+        hosts.witness.assert_launched_once()
+        hosts.assert_nothing_is_held()
+        if not trouble.forgets:
+            _assert_all_is_accounted_for(hosts, work.key, ended)
+
+
+def _is_settled(hosts: Hosts, until: float) -> bool:
+    return all(row.state == "over" for row in hosts.find(until=instant(until)))
+
+
+def _assert_all_is_accounted_for(hosts: Hosts, interrupted: str, ended: float) -> None:
+    outcome = hosts.row(interrupted).outcome
+    assert outcome is not None and outcome.kind == "lost"
+    hosts.assert_nothing_unclaimed()
+    rows = hosts.due("tick", instant(ended - EVERY_S))
+    due = [int(row.fire.due_at.timestamp()) for row in rows]
+    assert due == list(range(due[0], due[-1] + 1, EVERY_S)), "no instant of the outage is missing"
+    for row in rows:
+        assert row.state == "over" and row.outcome is not None, row.fire.key
+        launched = len(hosts.witness.starts(key=row.fire.key))
+        may_be = {"succeeded": (1,), "lost": (0, 1)}.get(row.outcome.kind, (0,))
+        assert launched in may_be, (row.fire.key, row.outcome)
+
+
+@contextmanager
+def _hosts_for(kind: str, trouble: Trouble, directory: Path) -> Iterator[Hosts]:
+    """On a server that others share, or on one of their own where it has to suffer as a whole."""
+    with ExitStack() as stack:
+        if trouble.needs and kind == "postgres":
+            served = ServedPostgres(directory.name, _own_server(stack, trouble))
+            if trouble.needs == "standby":
+                served.standby = _standby_of(stack, served.server)
+            yield stack.enter_context(watched(Hosts(directory, served)))
+        else:
+            if trouble.needs == "small disk":
+                stack.enter_context(mounted(directory / "redis", "2m"))
+            yield stack.enter_context(hosts_on(kind, directory))
+
+
+def _own_server(stack: ExitStack, trouble: Trouble) -> Server:
+    if trouble.needs != "small disk":
+        server, options = new_server(), list[str]()
+        stack.callback(server.remove)
+    else:
+        server = new_server("restart_after_crash=off", "max_wal_size=4MB", "min_wal_size=2MB")
+        stack.callback(server.remove)
+        log = stack.enter_context(mounted(server.directory / LOG, "32m"))
+        if user := server_user().get("user"):
+            shutil.chown(log, user)
+        options = ["--wal-segsize=1", f"--waldir={log}"]
+    server.make(*options)
+    server.start()
+    return server
+
+
+def _standby_of(stack: ExitStack, primary: Server) -> Server:
+    standby = new_server()
+    stack.callback(standby.remove)
+    standby.copy(primary)
+    standby.start()
+    return standby
+
+
+def test_a_slow_store_is_waited_for(hosts: Hosts) -> None:
+    hosts.write(hosts.job("tick", "sleep", "0"), hosts.job("long", "sleep", "100", schedule=NEVER))
+    node = hosts.start()
+    key = hosts.fire("long")
+    work = hosts.witness.wait_start("long")
+    node.wait("success")  # all that it needs to ask the store is open: to connect takes several answers
+    hosts.proxy.delay(2.0)
+    hosts.witness.wait_start("tick", after=len(hosts.witness.starts("tick")) + 2)
+    assert work.alive() and hosts.row(key).state == "claimed"
+    assert node.events("store-unavailable") == [] == node.events("claim-lost")
+    hosts.proxy.mend()
+    hosts.nodes[0].kill()
+    hosts.witness.assert_launched_once()
+    hosts.witness.assert_no_overlap()
+
+
+def test_a_node_waits_for_a_store_that_is_away_when_it_starts_unless_it_is_told_not_to(hosts: Hosts) -> None:
+    hosts.write(hosts.job("tick", "sleep", "0"))
+    hosts.proxy.refuse()
+    waiting, hasty = hosts.launch(), hosts.launch("--no-wait")
+
+    assert hasty.process.wait(30) == 1
+    (said,) = [line for line in hasty.plain_lines() if line]
+    assert said.startswith("detent: the ") and f"127.0.0.1:{hosts.proxy.port}" in said
+    assert hasty.events() == []
+    hosts.nodes.remove(hasty)  # what it said is no event
+
+    told = waiting.wait("store-unavailable")["error"]
+    assert f"127.0.0.1:{hosts.proxy.port}" in told and told.endswith("; the node starts when it answers")
+    assert waiting.events("started") == []
+    hosts.proxy.mend()
+    waiting.wait("store-back")
+    hosts.witness.wait_start("tick")
+    hosts.end()
+    assert [len(waiting.events(event)) for event in ("store-unavailable", "store-back", "started")] == [
+        1,
+        1,
+        1,
+    ]
+
+
+def test_a_password_that_is_wrong_at_the_start_is_said(hosts: Hosts) -> None:
+    hosts.write(hosts.job("tick", "sleep", "0"))
+    password = TROUBLES["redis" if hosts.url.startswith("redis:") else "postgres"]["another password"]
+    password.begin(hosts)
+    refused = hosts.launch("--no-wait")
+    assert refused.process.wait(30) == 1
+    (said,) = [line for line in refused.plain_lines() if line]
+    assert said.startswith("detent: the ") and "password" in said
+    hosts.nodes.remove(refused)
+    password.mend(hosts)

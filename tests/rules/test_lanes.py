@@ -1,0 +1,381 @@
+"""May a fire that is due run now?  The decision as a table, and what must hold of every decision."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detent.model import CatchUp, Concurrency, Fire, Origin, Outcome, Policy
+from detent.rules.lanes import (
+    HOLD,
+    LATE_S,
+    RUN,
+    WAIT,
+    Facts,
+    Judgement,
+    Standing,
+    is_late,
+    judge,
+    sentence_of,
+)
+from detent.rules.outcomes import (
+    JOB_REMOVED,
+    NEWER_INSTANT,
+    contended,
+    is_contended,
+    lane_awaited,
+    lane_taken,
+    node_lost,
+    paused,
+    replaced_by,
+)
+
+NOW = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
+FACTS = Facts(now=NOW, planned_until=NOW + timedelta(seconds=120), paused=None, newer_due=False)
+FORBID, QUEUE, REPLACE = Policy("Forbid"), Policy("Queue"), Policy("Replace")
+ALL, SKIP = Policy(catch_up="all"), Policy(catch_up="skip")
+FAILED = Outcome("failed", "exit 1")
+
+
+def fire(name: str, due_s: float, policy: Policy = FORBID, origin: Origin = "schedule") -> Fire:
+    lane = "" if policy.concurrency == "Allow" else "a.b"
+    return Fire(f"a.b@{name}", "a.b", NOW + timedelta(seconds=due_s), lane=lane, policy=policy, origin=origin)
+
+
+def pending(name: str, due_s: float = 0, policy: Policy = FORBID, **fields: Any) -> Standing:
+    """A fire that waits to be claimed, due so many seconds from now."""
+    one = fire(name, due_s, policy, fields.pop("origin", "schedule"))
+    one = one._replace(start_by=fields.pop("start_by", None))
+    whole = {"attempt": 0, "due": due_s <= 0, "waits": False, "node": "", "sentence": None, "stop": None}
+    return Standing(fire=one, state="pending", live=False, **({"outcome": None} | whole | fields))
+
+
+def claimed(name: str, due_s: float = -5, policy: Policy = FORBID, **fields: Any) -> Standing:
+    """A fire that a node claimed; `live=False`: and let the claim expire."""
+    whole = {"attempt": 1, "live": True, "waits": False, "node": "n1", "sentence": None, "stop": None}
+    one = fire(name, due_s, policy)
+    return Standing(fire=one, state="claimed", due=False, **({"outcome": None} | whole | fields))
+
+
+def retry(name: str, due_s: float = -10, policy: Policy = FORBID, **fields: Any) -> Standing:
+    return pending(name, due_s, policy, **({"attempt": 1, "outcome": FAILED} | fields))
+
+
+def wide(policy: Policy, width: int) -> Policy:
+    return policy._replace(max_running=width)
+
+
+def sentenced(outcome: Outcome) -> Judgement:
+    return Judgement("sentence", outcome)
+
+
+def stopping(*names: str) -> Judgement:
+    return Judgement("wait", stop=tuple(f"a.b@{name}" for name in names))
+
+
+class Case(NamedTuple):
+    name: str
+    me: Standing
+    others: list[Standing]
+    expected: Judgement
+    facts: Facts = FACTS
+
+
+GONE = FACTS._replace(planned_until=None)
+BEHIND = FACTS._replace(planned_until=NOW - timedelta(seconds=1))
+NEWER = FACTS._replace(newer_due=True)
+PAUSED = FACTS._replace(paused="holidays")
+LATE = -LATE_S - 1
+SKIPPED = lane_taken("a.b@0")
+
+SENTENCES = [
+    Case("a sentence stays", claimed("1", live=False, sentence=SKIPPED), [], Judgement("sentence", SKIPPED)),
+    Case("an expired claim is lost", claimed("1", live=False), [], sentenced(node_lost("n1"))),
+    Case(
+        "an expired claim that was told to stop ends as it was told",
+        claimed("1", live=False, stop=replaced_by("a.b@2")),
+        [],
+        sentenced(replaced_by("a.b@2")),
+    ),
+    Case(
+        "an expired claim is lost though its job is gone",
+        claimed("1", live=False),
+        [],
+        sentenced(node_lost("n1")),
+        GONE,
+    ),
+    Case("a removed job", pending("1"), [], sentenced(JOB_REMOVED), GONE),
+    Case("a retry of a removed job", retry("1"), [], sentenced(JOB_REMOVED), GONE),
+    Case("a manual fire of a removed job", pending("1", origin="manual"), [], RUN, GONE),
+    Case("a paused job", pending("1"), [], sentenced(paused("holidays")), PAUSED),
+    Case(
+        "a pause without a reason",
+        pending("1"),
+        [],
+        sentenced(paused("")),
+        FACTS._replace(paused=""),
+    ),
+    Case("a retry of a paused job", retry("1"), [], RUN, PAUSED),
+    Case("a manual fire of a paused job", pending("1", origin="manual"), [], RUN, PAUSED),
+    Case(
+        "after its deadline",
+        pending("1", -9, start_by=NOW - timedelta(seconds=1)),
+        [],
+        sentenced(Outcome("missed", "not started by 2026-03-01T01:59:59Z", "deadline")),
+    ),
+    Case("at its deadline", pending("1", -9, start_by=NOW), [], RUN),
+    Case("a retry after its deadline", retry("1", -9, start_by=NOW - timedelta(seconds=1)), [], RUN),
+    Case(
+        "a late instant, and a newer is due",
+        pending("1", LATE),
+        [],
+        sentenced(NEWER_INSTANT),
+        NEWER,
+    ),
+    Case("an instant in time, and a newer is due", pending("1", -LATE_S), [], RUN, NEWER),
+    Case("a late instant under all, and a newer is due", pending("1", LATE, ALL), [], RUN, NEWER),
+    Case(
+        "one that waits for its lane, and a newer is due",
+        pending("1", LATE, QUEUE, waits=True),
+        [],
+        RUN,
+        NEWER,
+    ),
+]
+
+LATENESS = [
+    Case("a late instant of a job that is planned up to now", pending("1", LATE), [], RUN),
+    Case("a late instant of a job that is not", pending("1", LATE), [], HOLD, BEHIND),
+    Case("the same without a lane", pending("1", LATE, Policy("Allow")), [], HOLD, BEHIND),
+    Case("the same under all", pending("1", LATE, ALL), [], RUN, BEHIND),
+    Case("the same, pushed", pending("1", LATE, origin="push"), [], RUN, BEHIND),
+    Case("a late instant and a full lane, Forbid", pending("1", LATE, ALL), [claimed("0")], HOLD),
+    Case(
+        "a late instant and a full lane, Queue", pending("1", LATE, QUEUE), [claimed("0", policy=QUEUE)], HOLD
+    ),
+    Case(
+        "a late instant and another that waits already",
+        pending("2", LATE, QUEUE),
+        [claimed("0", policy=QUEUE), pending("1", LATE - 1, QUEUE, waits=True)],
+        HOLD,
+    ),
+    Case(
+        "a late instant and a full lane, Replace",
+        pending("1", LATE, REPLACE),
+        [claimed("0", LATE - 9, policy=REPLACE)],
+        HOLD,
+    ),
+    Case(
+        "a late instant in a full lane is not given up for a newer one that may be skipped",
+        pending("1", LATE),
+        [claimed("0")],
+        HOLD,
+        NEWER,
+    ),
+    Case(
+        "a retry under Replace stops nobody",
+        pending("2", -5, REPLACE, attempt=1),
+        [claimed("1", -60, policy=REPLACE)],
+        WAIT,
+    ),
+]
+
+FULL = [
+    Case("no lane", pending("1", policy=Policy("Allow")), [], RUN),
+    Case("an empty lane", pending("1"), [], RUN),
+    Case("an expired holder holds nothing", pending("1"), [claimed("0", live=False)], RUN),
+    Case(
+        "one that only settles a sentence holds nothing", pending("1"), [claimed("0", sentence=SKIPPED)], RUN
+    ),
+    Case("grace alone fills the lane", pending("1"), [], WAIT, FACTS._replace(graces=1)),
+    Case("a place besides grace", pending("1", policy=wide(FORBID, 2)), [], RUN, FACTS._replace(graces=1)),
+    Case(
+        "a holder and grace fill a lane of two",
+        pending("1", policy=wide(FORBID, 2)),
+        [claimed("0")],
+        WAIT,
+        FACTS._replace(graces=1),
+    ),
+    Case("Forbid skips, naming the holder", pending("1"), [claimed("0")], sentenced(lane_taken("a.b@0"))),
+    Case(
+        "Forbid, width 3, two hold", pending("3", policy=wide(FORBID, 3)), [claimed("0"), claimed("1")], RUN
+    ),
+    Case(
+        "Forbid, width 3, three hold",
+        pending("3", policy=wide(FORBID, 3)),
+        [claimed("0"), claimed("1"), claimed("2")],
+        sentenced(lane_taken("a.b@0")),
+    ),
+    Case("Forbid, a retry is contended", retry("1"), [claimed("2")], sentenced(contended("failed", "a.b@2"))),
+    Case(
+        "Forbid, a lost retry is contended",
+        retry("1", outcome=node_lost("n1")),
+        [claimed("2")],
+        sentenced(contended("lost", "a.b@2")),
+    ),
+    Case("Queue, the first waits", pending("1", policy=QUEUE), [claimed("0", policy=QUEUE)], WAIT),
+    Case(
+        "Queue, the second is skipped",
+        pending("2", policy=QUEUE),
+        [claimed("0", policy=QUEUE), pending("1", -1, QUEUE, waits=True)],
+        sentenced(lane_awaited("a.b@1")),
+    ),
+    Case(
+        "Queue, the one that waits goes on waiting",
+        pending("1", -1, QUEUE, waits=True),
+        [claimed("0", policy=QUEUE), pending("2", 0, QUEUE)],
+        WAIT,
+    ),
+    Case(
+        "Queue, a retry waits behind one that waits",
+        retry("1", policy=QUEUE),
+        [claimed("0", policy=QUEUE), pending("2", -1, QUEUE, waits=True)],
+        WAIT,
+    ),
+    Case(
+        "Queue, width 3, one waits",
+        pending("4", policy=wide(QUEUE, 3)),
+        [*(claimed(name, policy=QUEUE) for name in "012"), pending("3", -1, QUEUE, waits=True)],
+        sentenced(lane_awaited("a.b@3")),
+    ),
+]
+
+REPLACING = [
+    Case("the holder must go", pending("1", 0, REPLACE), [claimed("0", -5, REPLACE)], stopping("0")),
+    Case(
+        "a holder that was told is not told again",
+        pending("1", 0, REPLACE, waits=True),
+        [claimed("0", -5, REPLACE, stop=replaced_by("a.b@1"))],
+        stopping(),
+    ),
+    Case(
+        "an older never replaces",
+        retry("1", -9, REPLACE),
+        [claimed("2", -5, REPLACE)],
+        sentenced(replaced_by("a.b@2")),
+    ),
+    Case(
+        "one that waits gives way to a newer",
+        pending("1", -5, REPLACE, waits=True),
+        [claimed("0", -9, REPLACE), pending("2", 0, REPLACE)],
+        sentenced(replaced_by("a.b@2")),
+    ),
+    Case(
+        "a newer that is not due yet replaces nobody",
+        pending("1", -5, REPLACE),
+        [pending("2", 5, REPLACE)],
+        RUN,
+    ),
+    Case(
+        "a newer that is too late itself replaces nobody",
+        pending("1", -50, REPLACE),
+        [pending("2", -9, REPLACE, start_by=NOW - timedelta(seconds=5))],
+        RUN,
+    ),
+    Case(
+        "a newer that is sentenced replaces nobody",
+        pending("1", -5, REPLACE),
+        [pending("2", -1, REPLACE, sentence=SKIPPED)],
+        RUN,
+    ),
+    Case("width 3, a place is free", pending("3", 0, wide(REPLACE, 3)), [claimed("0", -9, REPLACE)], RUN),
+    Case(
+        "width 3, only the oldest must go",
+        pending("3", 0, wide(REPLACE, 3)),
+        [claimed("0", -9, REPLACE), claimed("1", -8, REPLACE), claimed("2", -7, REPLACE)],
+        stopping("0"),
+    ),
+    Case(
+        "width 3, two newer make two go",
+        pending("4", 0, wide(REPLACE, 3)),
+        [*(claimed(str(n), n - 9, REPLACE) for n in range(3)), pending("3", -1, REPLACE, waits=True)],
+        stopping("0", "1"),
+    ),
+    Case("grace fills the lane", pending("1", 0, REPLACE), [], stopping(), FACTS._replace(graces=1)),
+]
+
+
+@pytest.mark.parametrize("case", SENTENCES + LATENESS + FULL + REPLACING, ids=lambda case: case.name)
+def test_what_becomes_of_a_fire_that_is_due(case: Case) -> None:
+    lane = [*case.others, case.me] if case.me.fire.lane else []
+    assert judge(case.me, lane, case.facts) == case.expected
+
+
+@pytest.mark.parametrize(
+    ("me", "late"),
+    [
+        (pending("1", -LATE_S), False),
+        (pending("1", LATE), True),
+        (pending("1", LATE, origin="push"), False),
+        (pending("1", LATE, origin="hook"), False),
+        (retry("1", LATE), False),
+    ],
+)
+def test_which_fires_are_late(me: Standing, late: bool) -> None:
+    assert is_late(me, NOW) == late
+
+
+def test_only_the_cause_says_that_a_fire_was_contended() -> None:
+    assert is_contended(contended("failed", "a.b@1"))
+    assert not is_contended(Outcome("failed", contended("failed", "a.b@1").reason))
+    assert not is_contended(lane_taken("a.b@1"))
+
+
+concurrencies: st.SearchStrategy[Concurrency] = st.sampled_from(["Forbid", "Queue", "Replace"])
+catch_ups: st.SearchStrategy[CatchUp] = st.sampled_from(["skip", "latest", "all"])
+
+
+@st.composite
+def lanes(draw: st.DrawFn) -> list[Standing]:
+    """Fires of one job in every state; the first is the one that is judged."""
+    policy = Policy(draw(concurrencies), draw(st.integers(1, 3)), catch_up=draw(catch_ups))
+    ages = draw(st.lists(st.integers(0, 200), min_size=1, max_size=7, unique=True))
+    makers = st.sampled_from([pending, retry, claimed])
+    me = draw(st.sampled_from([pending, retry]))("0", -ages[0], policy, waits=draw(st.booleans()))
+    others = [draw(makers)(str(n), -age, policy) for n, age in enumerate(ages[1:], 1)]
+    return [me, *others]
+
+
+@given(lanes(), st.integers(0, 2))
+def test_nothing_runs_beyond_the_width_of_its_lane(lane: list[Standing], graces: int) -> None:
+    judgement = judge(lane[0], lane, FACTS._replace(graces=graces))
+    held = sum(one.live and one.sentence is None for one in lane) + graces
+    if judgement.step == "run":
+        assert held < lane[0].fire.policy.max_running
+
+
+@given(lanes())
+def test_only_older_holders_are_stopped_and_only_under_replace(lane: list[Standing]) -> None:
+    me = lane[0]
+    by_key = {one.fire.key: one for one in lane}
+    for key in judge(me, lane, FACTS).stop:
+        assert me.fire.policy.concurrency == "Replace"
+        assert by_key[key].live
+        assert by_key[key].fire.due_at < me.fire.due_at
+
+
+@given(lanes())
+def test_under_replace_some_fire_can_always_go_on(lane: list[Standing]) -> None:
+    """Were all judged in turn, one would hold the lane, run or wait for a holder: not all give way."""
+    due = [one for one in lane if one.state == "pending"]
+    steps = {judge(one, lane, FACTS).step for one in due}
+    assert steps != {"sentence"} or any(one.live for one in lane)
+
+
+@given(lanes(), st.randoms(use_true_random=False))
+def test_the_decision_to_run_does_not_depend_on_the_order_of_the_lane(lane: list[Standing], rng: Any) -> None:
+    shuffled = list(lane)
+    rng.shuffle(shuffled)
+    ours, theirs = judge(lane[0], lane, FACTS), judge(lane[0], shuffled, FACTS)
+    assert (ours.step, set(ours.stop)) == (theirs.step, set(theirs.stop))
+
+
+@given(lanes())
+def test_what_a_lane_says_of_a_fire_is_no_sentence_of_the_fire_itself(lane: list[Standing]) -> None:
+    me = lane[0]
+    assert sentence_of(me, FACTS) is None
+    assert judge(me, [me], FACTS) == RUN

@@ -1,0 +1,81 @@
+"""Searches in the PostgreSQL store: how many fires the server reads for one, however long history is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tests.equipment.postgres_server import Session, new_name, schema_of, shared_server
+from tests.stores.postgres.test_queue import rows_read
+
+from detent.model import Query
+from detent.stores.base import LOOK_MAX
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.postgres.values import query_json
+from detent.testing.stores.clocks import Asker, fire, later
+
+MANY = 3 * LOOK_MAX
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[PostgresStore]:
+    """A long history of successes that the server has not analyzed, then one that runs and one that waits."""
+    with closing(PostgresStore(shared_server().url, new_name())) as one:
+        one.put([fire("a.old@0"), fire("a.runs@1", due_at=later(-1)), fire("a.waits@1", due_at=later(-2))])
+        Asker(one).claim_one(limit=1)
+        name, names = schema_of(one), _columns(one)
+        other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'"}
+        copied = ", ".join((other | {"outcome": "'succeeded '"}).get(column, column) for column in names)
+        shared_server().sql(
+            f"INSERT INTO {name}.fires ({', '.join(names)}) SELECT {copied} FROM {name}.fires, "
+            f"generate_series(1000, {MANY + 1000}) AS n WHERE key = 'a.waits@1'"
+        )
+        yield one
+
+
+def _columns(store: PostgresStore) -> list[str]:
+    look = f"""SELECT attname FROM pg_attribute WHERE attrelid = '{schema_of(store)}.fires'::regclass
+               AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+    return [str(name) for (name,) in shared_server().sql(look)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(app="a", state="claimed"),
+        Query(state="claimed", origins=("manual",)),
+        Query(app="a", state="pending"),
+        Query(job="a.waits", state="pending"),
+        Query(keys=("a.waits@1", "a.runs@1", "a.none@1")),
+        Query(app="a", limit=20),
+    ],
+)
+def test_what_is_open_and_what_is_new_is_found_without_reading_history(
+    old: PostgresStore, query: Query
+) -> None:
+    assert old.find(query)
+    assert rows_read(old, "find", query_json(query)) < 100
+
+
+@pytest.mark.parametrize(
+    "query", [Query(app="a", kinds=("skipped", "succeeded"), jobs=("a.x", "a.y")), Query(app="nobody")]
+)
+def test_a_search_for_what_never_was_reads_a_bounded_part_of_history(
+    old: PostgresStore, query: Query
+) -> None:
+    found = old.find(query)
+    assert found == [] and found.before is not None
+    assert rows_read(old, "find", query_json(query)) <= 2 * LOOK_MAX + 100
+
+
+def test_the_apps_are_named_without_reading_history(old: PostgresStore) -> None:
+    assert old.apps() == ["a"]
+    assert rows_read(old, "apps", {}) < 100
+
+
+def test_a_look_waits_for_nobody(old: PostgresStore) -> None:
+    with closing(Session(shared_server(), old)) as session:
+        session.call("adopt", {"app": "a", "seen": 0, "revisions": {"a.b": "r1"}})  # not committed
+        assert old.look("a").generation == 0
+        session.db.rollback()

@@ -1,0 +1,230 @@
+"""The schema of the PostgreSQL store, and the words for what goes wrong with its server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import psycopg
+import pytest
+from tests.equipment.postgres_server import PATIENCE_S, Server, Session, held, new_name, schema_of, wait_until
+
+from detent.clock import monotonic
+from detent.errors import StoreMismatch, StoreUnavailable, UsageError
+from detent.model import Ask, Policy, Query
+from detent.rules.outcomes import CLAIM_GONE
+from detent.stores.postgres.link import Links, Silence
+from detent.stores.postgres.schema import VERSION, sections
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.postgres.values import Json
+from detent.stores.registry import open_store
+from detent.testing.stores.clocks import Asker, fire, found, keys, renew
+
+THREADS = 8
+
+
+# The schema.
+
+
+def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) -> None:
+    name, gate = new_name(), threading.Barrier(THREADS)
+
+    def open_and_put(number: int) -> str:
+        with closing(PostgresStore(server.url, name)) as store:
+            gate.wait(PATIENCE_S)
+            store.put([fire(f"a.b@{number}")])
+            return store.look("a").era
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        eras = set(pool.map(open_and_put, range(THREADS)))
+    assert len(eras) == 1
+    assert server.sql(f"SELECT count(*) FROM {name}.fires") == [(THREADS,)]
+
+
+def test_a_store_that_is_opened_again_is_left_as_it_is(server: Server, store: PostgresStore) -> None:
+    store.put([fire("a.b@1")])
+    look = f"SELECT oid FROM pg_proc WHERE pronamespace = '{schema_of(store)}'::regnamespace ORDER BY oid"
+    before = server.sql(look)
+    with closing(PostgresStore(server.url, schema_of(store))) as again:
+        assert found(again) == ["a.b@1"]
+    assert server.sql(look) == before
+
+
+def test_a_schema_that_is_too_new_is_refused_with_what_to_do(server: Server, store: PostgresStore) -> None:
+    store.put([fire("a.b@1")])
+    server.sql(f"UPDATE {schema_of(store)}.world SET version = {VERSION + 2}, oldest = {VERSION + 1}")
+    store.close()
+    with pytest.raises(StoreMismatch, match=rf"has version {VERSION + 2}, .* upgrade detent"):
+        store.put([fire("a.b@2")])
+
+
+def test_a_newer_schema_that_lets_us_in_is_used(server: Server, store: PostgresStore) -> None:
+    store.put([fire("a.b@1")])
+    server.sql(f"UPDATE {schema_of(store)}.world SET version = {VERSION + 1}")
+    store.close()
+    assert found(store) == ["a.b@1"]
+
+
+def test_a_schema_of_the_version_before_is_brought_to_ours(server: Server, store: PostgresStore) -> None:
+    name, tables = schema_of(store), ";".join(step for version, step in sections() if version < VERSION)
+    rows = [_NEW_ROW | one | {"id": n, "run_at": n} for n, one in enumerate(_old_fires(), start=1)]
+    server.sql(f"""
+        CREATE SCHEMA {name}; SET search_path TO {name}; {tables};
+        CREATE FUNCTION claim(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
+        INSERT INTO world VALUES (1, {VERSION - 1}, 1, 'an era', '', 'another', 0, 0, 0, 0);
+        INSERT INTO fires SELECT * FROM jsonb_populate_recordset(NULL::fires, '{json.dumps(rows)}');
+        UPDATE fires SET state = 'over', outcome = 'failed exit 1' WHERE id = 1;
+        INSERT INTO attempts VALUES (1, 1, 'n0', 7, 0, 1, 'failed exit 1', 1, 1, '', '');
+    """)
+    assert [row.fire.key for row in store.find(Query(kinds=("failed",)))] == ["a.b@1"]
+    (row,) = store.find(Query(key="a.b@1"))
+    assert [attempt.fence for attempt in row.attempts] == [7]
+    store.notes("a")  # here its new era begins
+    server.sql(f"UPDATE {name}.world SET calm_until = 0")
+    assert keys(Asker(store).claim()) == ["a.b@2"]
+    assert store.forget(["a.b@1"]) == 1
+    assert server.sql(f"SELECT count(*) FROM {name}.attempts") == [(0,)]
+
+
+def test_a_program_of_the_version_before_goes_on_with_our_schema(
+    server: Server, store: PostgresStore
+) -> None:
+    store.put([fire("a.c@1", origin="push", policy=Policy("Allow", breaker="smtp"))])
+    with closing(Session(server, store)) as other:
+        assert other.call("put", {"fires": _old_fires(), "delay": 0})["fresh"] == [0, 1]
+        ask = {"app": "a", "node": "n1", "number": 1, "limit": 9, "queues": ["default"]}
+        ask |= {"ttl": 0, "dead": [], "without": [], "hooks": 8}
+        claims = other.call("claim", ask)["claims"]
+        assert [claim["key"] for claim in claims] == ["a.c@1", "a.b@1", "a.b@2"]
+        query = {"app": "a", "job": "", "key": "", "state": "", "origins": [], "since": None, "until": None}
+        assert len(other.call("find", query | {"limit": 9})["rows"]) == 3
+
+
+_NEW_ROW: Json = {
+    "app": "a",
+    "state": "pending",
+    "waits": False,
+    "aside": False,
+    "counts": True,
+    "node": "",
+    "ran_node": "",
+    **dict.fromkeys(("attempt", "fence", "asked", "ttl", "expires", "renewed"), 0),
+    **dict.fromkeys(("ran_fence", "ran_at", "over_at"), 0),
+    "breaker": "",
+}
+
+
+def _old_fires() -> list[Json]:
+    """Two fires, as a program of the version before tells them."""
+    whole: Json = {
+        "job": "a.b",
+        "due": 0,
+        "queue": "default",
+        "concurrency": "Allow",
+        "width": 1,
+        "claim_s": 30,
+    }
+    whole |= {"grace_s": 0, "catch_up": "latest", "late_hooks": [], "origin": "manual", "instants": 1}
+    whole |= dict.fromkeys(("run_id", "lane", "policy", "revision", "payload"), "")
+    whole |= dict.fromkeys(("start_by", "first"))
+    return [whole | {"place": n, "key": f"a.b@{n + 1}"} for n in range(2)]
+
+
+def test_a_schema_of_another_program_is_refused_and_left_alone(server: Server, store: PostgresStore) -> None:
+    server.sql(f"CREATE SCHEMA {schema_of(store)}; CREATE TABLE {schema_of(store)}.theirs (one integer)")
+    with pytest.raises(StoreMismatch, match="belongs to another program"):
+        store.put([fire("a.b@1")])
+    assert server.sql(f"SELECT count(*) FROM pg_tables WHERE schemaname = '{schema_of(store)}'") == [(1,)]
+
+
+def test_a_user_needs_no_more_than_a_schema_of_its_own(server: Server) -> None:
+    name, poor = new_name(), new_name()
+    server.sql(
+        f"CREATE ROLE {name} LOGIN; CREATE SCHEMA {name} AUTHORIZATION {name}; CREATE ROLE {poor} LOGIN"
+    )
+    with closing(PostgresStore(server.url.replace("postgres@", f"{name}@"), name)) as store:
+        assert store.put([fire("a.b@1")]) == [True]
+        assert keys(Asker(store).claim()) == ["a.b@1"]
+    refused = pytest.raises(StoreMismatch, match="GRANT CREATE ON DATABASE")
+    with closing(PostgresStore(server.url.replace("postgres@", f"{poor}@"), poor)) as store, refused:
+        store.put([fire("a.b@1")])
+
+
+def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_live(
+    server: Server, store: PostgresStore
+) -> None:
+    store.put([fire("a.b@1")])
+    era, old = store.look("a").era, Asker(store).claim_one()
+    server.sql(f"DROP SCHEMA {schema_of(store)} CASCADE")
+    assert store.put([fire("a.b@1")]) == [True]
+    assert store.look("a").era != era
+    granted = Asker(store, "n2").ask()
+    assert granted.claims == ()
+    assert 25 < granted.next_in_s <= 30
+    assert renew(store, old) == CLAIM_GONE
+
+
+@pytest.mark.parametrize("prefix", ["Detent", "7up", "a-b", 'a"b', "pg_mine", "x" * 64])
+def test_a_prefix_that_names_no_schema_is_refused(prefix: str) -> None:
+    with pytest.raises(UsageError, match=r"bad key_prefix .* it names the schema"):
+        open_store("postgresql://nobody@localhost/x", key_prefix=prefix)
+
+
+# Words for what goes wrong.
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("postgresql://me:s3cret@127.0.0.1:1/x", StoreUnavailable),
+        ("postgres://127.0.0.1:1/x?user=me&password=s3cret", StoreUnavailable),
+        ("postgresql://me:s3cret@s3cret@127.0.0.1:1/x", UsageError),
+        ("postgresql://me:s3cret/s3cret@127.0.0.1:1/x", UsageError),
+        ("postgresql://me:s3cret@127.0.0.1:1/x?s3cret", UsageError),
+    ],
+)
+def test_no_message_holds_a_password(url: str, error: type[Exception]) -> None:
+    with pytest.raises(error) as raised:
+        open_store(url).look("a")
+    assert "s3cret" not in str(raised.value)
+    assert "postgresql:" in str(raised.value)
+
+
+def test_a_wait_for_an_answer_has_an_end(server: Server) -> None:
+    links = Links(server.url, "none", lambda link: None)
+    link, began = links.open(), monotonic()
+    with pytest.raises(Silence, match="in time"):
+        link.run("SELECT pg_sleep(60)", 0.3)
+    assert monotonic() - began < PATIENCE_S
+    assert not link.is_open
+
+
+def test_a_server_gives_up_by_itself_before_its_caller_does(server: Server) -> None:
+    links = Links(server.url, "none", lambda link: None)
+    with closing(links), pytest.raises(StoreUnavailable, match="took too long"):
+        try:
+            links.open().call("SELECT pg_sleep(60)", 1.0)
+        except Exception as error:
+            raise links.explain(error) from error  # type: ignore[arg-type]
+
+
+def test_a_backend_that_is_killed_in_a_claim_is_asked_again_with_the_same_number(
+    server: Server, store: PostgresStore
+) -> None:
+    store.put([fire("a.b@1"), fire("a.c@1")])
+    ask, schema = Ask("a", "n1", 1, limit=1), schema_of(store)
+    with psycopg.connect(server.url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute(f"LOCK TABLE {schema}.asks")
+        call = pool.submit(store.claim, ask)
+        ((pid,),) = wait_until(lambda: held(server, store))
+        server.sql("SELECT pg_terminate_backend(%s)", pid)
+        assert isinstance(call.exception(PATIENCE_S), StoreUnavailable)
+    first = store.claim(ask).claims
+    assert [claim.fire.key for claim in first] == ["a.b@1"]
+    ours = f"FROM pg_stat_activity WHERE query LIKE '%{schema}%' AND pid <> pg_backend_pid()"
+    server.sql(f"SELECT pg_terminate_backend(pid) {ours}")
+    wait_until(lambda: not server.sql(f"SELECT pid {ours}"))
+    again = store.claim(ask).claims  # it finds its connection gone, and opens another
+    assert [(claim.fire.key, claim.fence) for claim in again] == [("a.b@1", first[0].fence)]

@@ -1,0 +1,258 @@
+"""Sessions of the PostgreSQL store beside each other: their locks, and how they wake each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from random import Random
+from typing import Any
+
+import pytest
+from tests.equipment.postgres_server import (
+    PATIENCE_S,
+    ClockedStore,
+    Server,
+    Session,
+    held,
+    schema_of,
+    wait_until,
+)
+
+from detent.clock import monotonic
+from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
+from detent.rules.outcomes import CLAIM_GONE, lane_taken, node_lost
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.postgres.values import ask_json, claim_json, fires_json
+from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, Planner, fire, keys, renew, sentences
+from detent.testing.stores.races import Launch, judge_launches
+
+THREADS = 8
+
+
+# Other sessions.
+
+
+@pytest.mark.parametrize("concurrency", ["Forbid", "Queue"])
+def test_a_lane_that_another_is_judging_is_passed_over(
+    server: Server, store: PostgresStore, concurrency: Any
+) -> None:
+    node = Asker(store)
+    store.put([fire("a.a@1")])
+    node.claim_one()  # whatever is done once for an app is done now
+    store.put([fire(f"a.b@{n}", concurrency) for n in (1, 2)])
+    store.put([fire("a.b@3", concurrency, queue="db"), fire("a.c@1", concurrency, queue="db")])
+    with closing(Session(server, store)) as other:
+        other.call("claim", ask_json(Ask("a", "other", 1, ttl_s=TTL_S)))
+        granted = node.ask(queues=("default", "db"))
+        assert keys(granted.claims) == ["a.c@1"]
+        assert granted.next_in_s <= 0.05
+    running = [claim.fire.key for claim in node.claim(queues=("db",)) if claim.sentence is None]
+    assert running == []
+
+
+def test_a_renewal_under_way_keeps_its_lane(server: Server, clocked: ClockedStore, clock: FakeClock) -> None:
+    clocked.put([fire("a.b@1", "Forbid")])
+    holder = Asker(clocked).claim_one()
+    clocked.put([fire("a.b@2", "Forbid")])
+    clock.pass_time(TTL_S - 1)
+    with closing(Session(server, clocked)) as other:
+        other.call("renew", {"claims": [claim_json(holder, 0)]}, clock.wall())
+        clock.pass_time(2)
+        told = sentences(Asker(clocked, "n2").claim())
+    assert told == {"a.b@2": lane_taken("a.b@1")}
+    assert renew(clocked, holder) is None
+
+
+def test_an_end_that_waited_for_a_renewal_is_recorded(server: Server, store: PostgresStore) -> None:
+    store.put([fire(f"a.b@{n}") for n in (1, 2, 3)])
+    claims = Asker(store).claim()
+    with closing(Session(server, store)) as other, ThreadPoolExecutor(1) as pool:
+        other.call("renew", {"claims": [claim_json(claims[1], 0)]})
+        call = pool.submit(store.finish, [Report(claim, DONE) for claim in claims])
+        wait_until(lambda: held(server, store))
+        other.db.commit()
+        assert call.result(PATIENCE_S) == [DONE] * 3
+    rows = store.find(Query(state="over"))
+    assert [[one.number for one in row.attempts] for row in rows] == [[1]] * 3
+
+
+def test_an_end_that_waited_for_another_to_take_its_fire_is_refused(
+    server: Server, clocked: ClockedStore, clock: FakeClock
+) -> None:
+    clocked.put([fire("a.b@1")])
+    late = Asker(clocked).claim_one()
+    clock.pass_time(TTL_S + 1)
+    clocked.notes("a")  # so that the other, who remembers nothing, knows that so much time has passed
+    with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
+        other.call("claim", ask_json(Ask("a", "n2", 1, ttl_s=TTL_S)), clock.wall())
+        call = pool.submit(clocked.finish, [Report(late, DONE)])
+        wait_until(lambda: held(server, clocked))
+        other.db.commit()
+        assert call.result(PATIENCE_S) == [None]
+    (row,) = clocked.find(Query(state="claimed"))
+    assert (row.node, row.attempts) == ("n2", ())
+
+
+def test_a_renewal_that_waited_for_its_row_goes_by_the_time_when_it_got_it(
+    server: Server, clocked: ClockedStore, clock: FakeClock
+) -> None:
+    """Its claim ran out meanwhile, and others may have seen that.  Here time is quick within a call."""
+    clocked.put([fire("a.b@1")])
+    holder = Asker(clocked).claim_one()
+    clock.pass_time(TTL_S - 10)
+    told = "current_setting('detent.wall')::float8"
+    _set_clock(
+        server, clocked, f"{told} + 100 * extract(epoch FROM clock_timestamp() - statement_timestamp())"
+    )
+    with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
+        other.db.execute(f"SELECT FROM {clocked.schema}.fires FOR UPDATE")
+        call = pool.submit(clocked.renew, [holder])
+        wait_until(lambda: held(server, clocked, "now() > query_start + interval '0.3 s'"))
+        other.db.commit()
+        answers = call.result(PATIENCE_S)
+    _set_clock(server, clocked, told)
+    assert answers == [CLAIM_GONE]
+
+
+def _set_clock(server: Server, store: ClockedStore, reading: str) -> None:
+    body = f"$$ SELECT ({reading})::float8 $$"
+    server.sql(
+        f"CREATE OR REPLACE FUNCTION {store.schema}.clock() RETURNS float8 LANGUAGE sql VOLATILE AS {body}"
+    )
+
+
+def test_claimers_of_mixed_lanes_never_deadlock_or_overlap(server: Server, store: PostgresStore) -> None:
+    before = deadlocks(server, store)
+
+    def live(number: int) -> list[Launch]:
+        chance, launches = Random(number), list[Launch]()
+        for turn in range(1, 13):
+            kinds = [("Forbid", 1), ("Queue", 1), ("Replace", 1), ("Allow", 1)]
+            chance.shuffle(kinds)
+            keys = [f"a.{kind.lower()}@{turn}-{n}" for kind, _ in kinds for n in range(4)]
+            chance.shuffle(keys)
+            policies = {kind.lower(): kind for kind, _ in kinds}
+            store.put([fire(key, policies[key[2:].partition("@")[0]]) for key in keys])  # type: ignore[arg-type]
+            claims = store.claim(Ask("a", f"n{number}", turn, limit=chance.randint(0, 9), ttl_s=TTL_S)).claims
+            start = monotonic()
+            stops = dict(zip(keys_of(claims), store.renew(claims), strict=True))
+            store.cancel(chance.choice(keys))
+            launches += [launch_of(claim, start) for claim in claims]
+            store.finish([Report(claim, verdict_of(claim, stops)) for claim in claims])
+        return launches
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        launches = [one for seen in pool.map(live, range(THREADS)) for one in seen]
+    assert len(launches) > 50
+    judge_launches(launches)
+    assert deadlocks(server, store) == before
+
+
+def test_puts_of_the_same_keys_in_another_order_do_not_deadlock(server: Server, store: PostgresStore) -> None:
+    before = deadlocks(server, store)
+    store.put([fire("a.b@0")])
+    with closing(Session(server, store)) as other, ThreadPoolExecutor(1) as pool:
+        other.call("put", {"fires": fires_json([fire("a.b@1")]), "delay": 0})
+        call = pool.submit(store.put, [fire("a.b@2"), fire("a.b@1")])
+        wait_until(lambda: held(server, store))
+        other.call("put", {"fires": fires_json([fire("a.b@2")]), "delay": 0})
+        other.db.commit()
+        assert call.result(PATIENCE_S) == [False, False]
+    assert deadlocks(server, store) == before
+
+
+def deadlocks(server: Server, store: PostgresStore) -> int:
+    """How many the server has seen; a session tells its own when it ends."""
+    store.close()
+    ours = f"query LIKE '%{schema_of(store)}%' AND pid <> pg_backend_pid()"
+    wait_until(lambda: server.sql(f"SELECT pid FROM pg_stat_activity WHERE {ours}") == [])
+    return int(server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'")[0][0])
+
+
+def keys_of(claims: Any) -> list[str]:
+    return [claim.fire.key for claim in claims]
+
+
+def launch_of(claim: Any, start: float) -> Launch:
+    kind = claim.sentence.kind if claim.sentence else ""
+    return Launch(claim.fire.key, claim.fire.lane, claim.fence, kind, start, monotonic())
+
+
+def verdict_of(claim: Any, stops: dict[str, Outcome | None]) -> Verdict:
+    outcome = claim.sentence or stops[claim.fire.key]
+    return Verdict(outcome) if outcome else DONE
+
+
+def test_a_late_hook_that_was_lost_is_settled_although_its_fire_starts_in_the_same_ask(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
+    planner = Planner(clocked, Policy("Queue", hooks=("on_late",), late_after_s=5.0))
+    clocked.put([fire("a.b@by-hand", "Queue")])
+    holder = Asker(clocked).claim_one(ttl_s=100.0)
+    planner.advance(ahead_s=10)
+    clock.pass_time(16)
+    assert keys(Asker(clocked, "dead").claim()) == [planner.key(1) + "/on_late"]
+    clocked.finish([Report(holder, DONE)])
+    claims = sentences(Asker(clocked, "n2").claim(dead=("dead",)))
+    assert claims == {planner.key(1): None, planner.key(1) + "/on_late": node_lost("dead")}
+
+
+# Wake-ups.
+
+
+def waits(store: PostgresStore, act: Callable[[], object]) -> bool:
+    """Does what is done while one waits, and is done once, wake it?"""
+    assert not store.wait("a", 0.01)  # it listens from now on
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(store.wait, "a", PATIENCE_S)
+        act()
+        return call.result()
+
+
+def test_a_ring_of_another_connection_is_heard_at_once(server: Server, store: PostgresStore) -> None:
+    with closing(PostgresStore(server.url, schema_of(store))) as other:
+        other.put([fire("a.b@0")])
+        assert not store.wait("a", 0.01)
+        other.put([fire("a.b@1")])
+        began = monotonic()
+        assert store.wait("a", PATIENCE_S)
+        assert monotonic() - began < 1.0
+        other.put([fire("z.b@1")])
+        assert not store.wait("a", 0.3), "that was for another app"
+    assert not store._ears.is_deaf
+
+
+def test_a_ring_that_was_heard_is_not_taken_for_one_that_was_missed(
+    server: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.stores.postgres.listen.LOOK_SELDOM_S", 0.01)
+    with closing(PostgresStore(server.url, schema_of(store))) as other:
+        for number in range(3):
+            assert waits(store, lambda number=number: other.put([fire(f"a.b@{number}")]))
+            for _ in range(3):
+                assert not store.wait("a", 0.02)
+    assert not store._ears.is_deaf
+
+
+def test_where_notifications_do_not_arrive_one_who_waits_looks(
+    server: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.stores.postgres.listen.LOOK_SELDOM_S", 0.1)
+    assert not store.wait("a", 0.01)
+    link = store._ears._link
+    assert link is not None
+    link.run("UNLISTEN *", PATIENCE_S)  # as behind a pooler, where LISTEN is of another session
+    assert waits(store, lambda: store.put([fire("a.b@1")]))
+    assert store._ears.is_deaf
+    assert waits(store, lambda: store.put([fire("a.b@2")]))
+
+
+def test_who_waits_is_let_go_when_the_store_is_closed(store: PostgresStore) -> None:
+    assert not store.wait("a", 0.01)
+    with ThreadPoolExecutor(1) as pool:
+        began, call = monotonic(), pool.submit(store.wait, "a", 60.0)
+        wait_until(lambda: store._ears._waiting.locked())
+        store.close()
+        assert call.result(PATIENCE_S) is False
+    assert monotonic() - began < PATIENCE_S

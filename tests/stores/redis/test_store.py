@@ -1,0 +1,65 @@
+"""The Redis store passes the shared suite, answers as the reference does, and holds in races."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.equipment.redis_server import RedisServer, open_for
+
+from detent.stores.base import Store
+from detent.stores.redis.store import RedisStore
+from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
+from detent.testing.stores.machine import check_against_reference
+from detent.testing.stores.races import Opener, race_to_plan, race_to_run
+
+CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
+EXAMPLES = CAMPAIGN or 12  # sequences of calls
+
+prefixes = (f"{number}:" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all: each store has a prefix of its own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no")
+    yield server
+    server.end()
+
+
+def _opened(url: str, clock: FakeClock) -> RedisStore:
+    """An empty store that lives by this clock."""
+    return RedisStore(url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> None:
+    clock = FakeClock()
+
+    def reopen(store: Store) -> Store:
+        store.close()
+        return store
+
+    def forget(store: Store) -> Store:
+        server.new_era()
+        return store
+
+    opener = partial(_opened, server.url, clock)
+    run_check(check, World(opener, clock.pass_time, clock.step_wall, reopen, forget))
+
+
+@pytest.mark.parametrize("form", ["functions", "scripts"])
+def test_the_redis_store_answers_as_the_reference_does(server: RedisServer, form: str) -> None:
+    url = server.url if form == "functions" else server.url_without_functions()
+    check_against_reference(partial(_opened, url), examples=EXAMPLES, fixed=not CAMPAIGN)
+
+
+@pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)
+def test_of_eight_processes(
+    race: Callable[[Opener, Path], None], server: RedisServer, tmp_path: Path
+) -> None:
+    race(partial(open_for, server.url), tmp_path / "race")

@@ -1,0 +1,96 @@
+"""Searches in the SQLite store: no lock is waited for, and no more is read than has to be."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from detent.model import Query
+from detent.stores.base import LOOK_MAX
+from detent.stores.sqlite.store import SqliteStore
+from detent.testing.stores.clocks import Asker, fire, later
+
+MANY = 3 * LOOK_MAX
+STEPS = 100  # of SQLite's virtual machine, at a time
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+    """A long history of successes, then one that runs and one that waits."""
+    path = tmp_path_factory.mktemp("store") / "store.db"
+    with closing(SqliteStore(path)) as one:
+        one.put([fire("a.old@0"), fire("a.runs@1", due_at=later(-1)), fire("a.waits@1", due_at=later(-2))])
+        Asker(one).claim_one(limit=1)
+        with closing(sqlite3.connect(path)) as db:
+            names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('fires')")]
+            other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'"}
+            other |= {"outcome": "'succeeded '"}
+            copied = ", ".join(other.get(name, name) for name in names)
+            db.execute(
+                "WITH RECURSIVE numbers(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)"
+                f" INSERT INTO fires SELECT {copied} FROM fires, numbers WHERE key = 'a.waits@1'",
+                (MANY + 1000,),
+            )
+            db.commit()
+        yield one
+
+
+def test_a_look_waits_for_no_writer(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        adopted = store.adopt("a", 0, {"a.b": "r1"})
+        with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            assert store.look("a").marks == adopted.marks
+            assert store.apps() == ["a"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(app="a", state="claimed"),
+        Query(state="claimed", origins=("manual",)),
+        Query(app="a", state="pending", until=later(10**7)),
+        Query(job="a.waits", state="pending"),
+        Query(keys=("a.waits@1", "a.runs@1", "a.none@1")),
+        Query(app="a", limit=20),
+    ],
+)
+def test_what_is_open_and_what_is_new_is_found_without_reading_history(
+    old: SqliteStore, query: Query
+) -> None:
+    assert old.find(query)
+    assert steps_of(old, lambda: old.find(query)) < 10_000
+
+
+def test_a_search_for_what_never_was_reads_a_bounded_part_of_history(old: SqliteStore) -> None:
+    query = Query(app="a", kinds=("skipped", "succeeded"), jobs=("a.x", "a.y"))
+    found = old.find(query)
+    assert found == [] and found.before is not None
+    assert steps_of(old, lambda: old.find(query)) < 100 * LOOK_MAX
+
+
+def test_the_apps_are_named_without_reading_history(old: SqliteStore) -> None:
+    assert steps_of(old, old.apps) < 1_000
+
+
+def steps_of(store: SqliteStore, act: Callable[[], object]) -> int:
+    """How much of SQLite's virtual machine's work this takes."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += STEPS
+        return 0
+
+    with store._file.reading() as link:
+        db = link.db
+    db.set_progress_handler(count, STEPS)
+    try:
+        act()
+    finally:
+        db.set_progress_handler(None, 0)
+    return counted

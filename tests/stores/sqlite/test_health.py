@@ -1,0 +1,49 @@
+"""What is told of the disk under a SQLite store, by the kind of its file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detent.stores.registry import promise_of, upkeep_of
+from detent.stores.sqlite.health import promise, upkeep
+
+MOUNTS = "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /data rw - {} none rw\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "told"),
+    [
+        ("ext4", "ok", "every commit is synced (ext4)"),
+        ("xfs", "ok", "every commit is synced (xfs)"),
+        ("overlay", "ok", "every commit is synced (overlay)"),
+        ("tmpfs", "weak", "is in memory (tmpfs)"),
+        ("ramfs", "weak", "is in memory (ramfs)"),
+        ("nfs4", "bad", "is on a network disk (nfs4)"),
+    ],
+)
+def test_the_disk_says_whether_an_answer_outlives_a_crash(kind: str, state: str, told: str) -> None:
+    [row] = promise("/data/deep/detent.db", MOUNTS.format(kind))
+    assert (row.what, row.state) == ("durability", state)
+    assert told in row.found
+    assert bool(row.consequence) == bool(row.advice) == (state != "ok")
+
+
+def test_a_store_elsewhere_does_not_mind_what_is_mounted_here() -> None:
+    [row] = promise("/other/detent.db", MOUNTS.format("tmpfs"))
+    assert row.state == "ok"
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("overlay", 1), ("ext4", 0), ("tmpfs", 0)])
+def test_a_container_takes_its_own_layer_with_it(kind: str, rows: int) -> None:
+    found = upkeep("/data/detent.db", MOUNTS.format(kind))
+    assert len(found) == rows
+    assert all(row.state == "weak" and "volume" in row.advice for row in found)
+
+
+def test_a_store_in_memory_promises_less_and_a_url_leads_to_its_file(tmp_path: Path) -> None:
+    assert [row.state for row in promise_of("memory:")] == ["weak"]
+    assert upkeep_of("memory:") == ()
+    assert promise_of(f"sqlite:///{tmp_path}/x.db") == promise(tmp_path / "x.db")
+    assert not (tmp_path / "x.db").exists()

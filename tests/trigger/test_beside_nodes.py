@@ -1,0 +1,127 @@
+"""Triggers and nodes on one store: each runs its own fires only, and together they keep the promise."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.equipment.fleet import Fleet, NodeProcess, wait_for
+from tests.equipment.postgres_server import shared_server
+from tests.equipment.redis_server import RedisServer
+from tests.trigger.trigger_world import Rung
+
+from detent.model import Row
+
+QUEUED = {"concurrency": "Queue", "concurrency_scope": "global"}
+FORBID = {"concurrency": "Forbid", "concurrency_scope": "global", "claim_seconds": 3}
+BESIDE = {"concurrency": "Allow", "concurrency_scope": "global", "catch_up": "all"}
+RINGS = 6
+
+
+class SharedFleet(Fleet):
+    """Nodes, and triggers of the same manifest, on one store."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        super().__init__(directory)
+        self._url = url
+        self.env |= {"XDG_STATE_HOME": str(directory / "state"), "DETENT_LOCK_DIR": str(directory / "locks")}
+        self.rings: list[Rung] = []
+
+    @property
+    def url(self) -> str:
+        return self._url or super().url
+
+    def ring(self, name: str, *words: str) -> Rung:
+        line = [sys.executable, "-m", "detent", "trigger", f"t.{name}", "-f", str(self.file), *words]
+        rung = Rung([*line, "--store", self.url], self.env, self.directory / f"ring-{len(self.rings)}.log")
+        self.rings.append(rung)
+        return rung
+
+    def clear_up(self) -> None:
+        for rung in self.rings:
+            rung.clear_up()
+        super().clear_up()
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedFleet]:
+    url = ""
+    if request.param == "redis":
+        server = RedisServer(tmp_path / "redis")
+        request.addfinalizer(server.end)
+        url = server.url
+    elif request.param == "postgres":
+        database = tmp_path.name.replace("-", "_")
+        shared_server().sql(f"CREATE DATABASE {database}")
+        url = shared_server().url.replace("/postgres?", f"/{database}?")
+    fleet = SharedFleet(tmp_path, url)
+    try:
+        yield fleet
+    finally:
+        fleet.clear_up()
+    fleet.assert_quiet()
+
+
+def due_and_pending(fleet: Fleet, name: str) -> list[Row]:
+    return fleet.find(job=f"t.{name}", state="pending", until=datetime.now(UTC))
+
+
+def full_node(fleet: SharedFleet) -> NodeProcess:
+    """A node that runs a backup, has no room for more, and has fires of two jobs that wait for it."""
+    fleet.write(
+        fleet.job("backup", "sleep", "300", policy=QUEUED),
+        fleet.job("other", "sleep", "300", policy=BESIDE),
+        node={"max_running": 1, "drain_seconds": 0},
+    )
+    node = fleet.start()
+    fleet.witness.wait_start("backup")
+    wait_for(lambda: due_and_pending(fleet, "backup") and due_and_pending(fleet, "other"), what="a backlog")
+    return node
+
+
+def test_a_trigger_takes_no_fire_of_a_node_that_is_full(fleet: SharedFleet) -> None:
+    full_node(fleet)
+    [waiting] = due_and_pending(fleet, "backup")
+    said = fleet.ring("backup", "--due", f"{waiting.fire.due_at:%Y-%m-%dT%H:%M:%SZ}").over()
+    assert (said.code, said.names) == (4, ["already-launched"])
+    assert said.one("already-launched")["fire"] == waiting.fire.key
+    assert len(fleet.witness.starts()) == 1, "the trigger ran something"
+    assert {row.attempt for row in due_and_pending(fleet, "other")} == {0}
+    assert len(fleet.find(state="claimed")) == 1, "a claim has no work"
+
+
+def test_the_lane_that_a_trigger_holds_is_taken_for_nodes(fleet: SharedFleet) -> None:
+    fleet.write(fleet.job("backup", "sleep", "300", policy=FORBID), node={"drain_seconds": 0})
+    due = f"{datetime.now(UTC).replace(microsecond=0, year=2025):%Y-%m-%dT%H:%M:%SZ}"
+    rung = fleet.ring("backup", "--due", due)
+    held = fleet.witness.wait_start("backup")
+    node = fleet.start()
+    skipped = node.wait("skipped", job="backup")
+    assert (skipped["cause"], skipped["reason"]) == ("lane", f"{held.key} is still running")
+    assert fleet.ring("backup").over().names[-1] in ("already-launched", "lock-contended", "nothing-due")
+    rung.process.send_signal(signal.SIGTERM)
+    assert rung.over().code == 128 + signal.SIGTERM
+    assert fleet.witness.wait_start("backup", after=1).node == node.life
+
+
+def test_triggers_and_a_node_launch_each_instant_once_and_as_its_own_job(fleet: SharedFleet) -> None:
+    jobs = fleet.job("quick", "sleep", "0.1", policy=FORBID), fleet.job("slow", "sleep", "2.5", policy=FORBID)
+    fleet.write(*jobs, node={"max_running": 1, "drain_seconds": 0})
+    fleet.ring("quick").over()  # the first to know the job
+    node = fleet.start()
+    for number in range(RINGS):
+        rings = [fleet.ring("quick"), fleet.ring("slow")]
+        if number == RINGS // 2:
+            os.kill(rings[1].pid, signal.SIGKILL)
+        for rung in rings:
+            assert rung.over().code in (0, 4, -signal.SIGKILL)
+    assert node.end() == 0
+    for seen in fleet.witness.starts():
+        assert seen.key.startswith(f"t.{seen.lane}@"), "a command ran under another job's fire"
+    fleet.witness.assert_launched_once()
+    fleet.witness.assert_no_overlap()

@@ -1,0 +1,51 @@
+"""Where commands are that are started together: each in its own cgroup, and the warden in none of them."""
+
+import asyncio
+
+from tests.warden.warden_world import PATIENCE_S, World, until
+
+from detent.clock import boottime
+from detent.runners.command import Spec
+from detent.warden.client import Work
+from detent.warden.program import kernel
+
+TOGETHER = 20
+OURS = b"0::"
+
+
+def place_of(pid: int) -> bytes:
+    return next(line for line in kernel.cgroups(pid).splitlines() if line.startswith(OURS))
+
+
+def test_each_of_many_has_its_own_place_and_the_warden_comes_home(cgroup_world: World) -> None:
+    world = cgroup_world
+
+    async def main() -> None:
+        async with world.processes() as processes:
+            home = place_of(processes.warden_pid)
+
+            def begin(spec: Spec) -> Work:
+                return processes.begin(spec, boottime() + PATIENCE_S)
+
+            works = [begin(world.spec("sleep", "1000")) for _ in range(TOGETHER)]
+            left = begin(world.spec("sleep", "1000", children="leave"))  # a fork, right after the others
+            works += [begin(world.spec("sleep", "1000")) for _ in range(TOGETHER)]
+            await until(lambda: all(work.pid for work in (*works, left)))
+            places = {place_of(work.pid) for work in works}
+            assert len(places) == len(works) and home not in places
+            assert place_of(left.pid) == home == place_of(processes.warden_pid)
+
+    asyncio.run(main())
+
+
+def test_a_directory_is_entered_by_its_command_alone(world: World) -> None:
+    async def main() -> None:
+        async with world.processes() as processes:
+            told = []
+            for place in ("/", "", "/usr", ""):
+                work = processes.begin(world.spec("pwd", work_dir=place), boottime() + PATIENCE_S)
+                told.append((await asyncio.wait_for(work.gone, PATIENCE_S)).tail)
+            assert told[0] == b"/\n" and told[2] == b"/usr\n"
+            assert told[1] == told[3] and told[1] not in (told[0], told[2])
+
+    asyncio.run(main())

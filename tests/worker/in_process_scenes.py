@@ -1,0 +1,175 @@
+"""What a node does with calls in its own process, each scene in a process of its own: it may be killed.
+
+`python in_process_scenes.py SCENE`.  A scene that comes to its end exits with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from detent.clock import boottime, now
+from detent.model import Call, Claim, End, Fire, Outcome
+from detent.runners.call.spec import guard_spec
+from detent.warden.client import Processes
+from detent.worker.batch_size import Pacing
+from detent.worker.in_process import Guarded, House
+from detent.worker.in_process_queue import Few
+
+PATIENCE_S, TTL_S = 30.0, 30.0
+KILL_AFTER_S = 0.5  # so long before trust ends, what can be spared is
+SHORT_S = 2.0  # of trust
+GO = threading.Event()
+Act = Callable[[str], None]
+CALLED: list[str] = []
+
+
+def wait(name: str) -> None:
+    CALLED.append(name)
+    GO.wait()
+
+
+def note(name: str) -> None:
+    CALLED.append(name)
+
+
+class World:
+    def __init__(self, processes: Processes) -> None:
+        self.processes, self.house, self.few = processes, House(processes), Few(1, Pacing(1))
+        self.fence = 0
+
+    def start(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
+        """What is to be carried out in a thread."""
+        self.fence += 1
+        name = f"{function.__name__}-{self.fence}"
+        fire = Fire(name, "t.f", now(), run_id=name, origin="push")
+        call = Call(f"inside_scenes:{function.__name__}", f'["{name}"]', "thread", kill_after_s=KILL_AFTER_S)
+        claim = Claim(fire, "n.1", self.fence, attempt=1, ttl_s=TTL_S, expires_at=now())
+        return self.house.start(call, claim, guard_spec(claim, ""), boottime() + trusted_s)
+
+    def ask(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
+        """A message: one at a time."""
+        one = self.start(function, trusted_s)
+        self.few.add(one)
+        return one
+
+    def hold(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
+        """A message that begins when the scene says so."""
+        one = self.start(function, trusted_s)
+        one.turn = lambda: None
+        return one
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+async def outlive(one: Guarded) -> None:
+    """Where the warden still guards it, we do not."""
+    await until(lambda: boottime() > one.trusted_by + 1.0)
+
+
+async def stopped_with_work_that_waits(world: World) -> None:
+    first, second = world.ask(wait), world.ask(note, SHORT_S)
+    await until(lambda: second.is_guarded and CALLED)
+    assert CALLED == ["wait-1"] and not first.gone.done()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+async def trust_ends_while_it_waits(world: World) -> None:
+    short, long = world.hold(note, SHORT_S), world.hold(note)
+    await until(lambda: long.is_guarded)
+    assert short.is_guarded
+    await until(short.gone.done)
+    assert short.gone.result() is None and boottime() < short.trusted_by
+    await outlive(short)
+    assert not short.begin() and long.begin()
+    await until(long.gone.done)
+    assert CALLED == ["note-2"]
+
+
+async def an_extension_is_heeded_while_it_waits(world: World) -> None:
+    one, was = world.hold(note, SHORT_S), boottime() + SHORT_S
+    await until(lambda: one.is_guarded)
+    one.extend(boottime() + TTL_S)
+    await until(lambda: boottime() > was + 1.0)
+    assert one.begin()
+    await until(one.gone.done)
+    assert CALLED == ["note-1"]
+
+
+async def one_whose_trust_is_about_to_end_is_not_begun(world: World) -> None:
+    held = world.hold(note)
+    await until(lambda: held.is_guarded)  # and so looked at, but not at every moment
+    one = world.ask(note, KILL_AFTER_S / 2)
+    await until(one.gone.done)
+    assert one.gone.result() is None and not CALLED
+    await outlive(one)
+
+
+async def recalled(world: World) -> None:
+    first, guarded = world.ask(wait), world.ask(note, SHORT_S)
+    await until(lambda: guarded.is_guarded)
+    asked = world.ask(note, SHORT_S)
+    world.few.recall()
+    assert guarded.gone.result() is None and asked.gone.result() is None and not first.gone.done()
+    await outlive(asked)
+    GO.set()
+    await until(first.gone.done)
+    assert CALLED == ["wait-1"]
+
+
+async def told_to_stop_while_it_waits(world: World) -> None:
+    guarded = world.hold(note, SHORT_S)
+    await until(lambda: guarded.is_guarded)
+    asked = world.hold(note, SHORT_S)
+    for one in (guarded, asked):
+        one.stop(Outcome("lost", "shutdown"), 0.0)
+        assert one.gone.result() is None
+    await outlive(asked)
+    assert not guarded.begin() and not asked.begin() and not CALLED
+
+
+async def the_warden_dies(world: World) -> None:
+    first, second = world.ask(wait), world.ask(note)
+    await until(lambda: second.is_guarded)
+    os.kill(world.processes.warden_pid, signal.SIGKILL)
+    await until(second.gone.done)
+    assert second.gone.result() is None, "nothing of it was begun"
+    await until(lambda: first.is_guarded and world.processes.warden_pid)
+    third = world.ask(note)
+    GO.set()
+    await until(third.gone.done)
+    assert CALLED == ["wait-1", "note-3"]
+    assert isinstance(end := first.gone.result(), End) and end.outcome == Outcome("succeeded")
+
+
+async def play(name: str) -> None:
+    processes = Processes(f"inside.{os.getpid()}")
+    await processes.start()
+    await SCENES[name](World(processes))
+    await processes.close()
+
+
+SCENES = {
+    scene.__name__: scene
+    for scene in (
+        stopped_with_work_that_waits,
+        trust_ends_while_it_waits,
+        an_extension_is_heeded_while_it_waits,
+        one_whose_trust_is_about_to_end_is_not_begun,
+        recalled,
+        told_to_stop_while_it_waits,
+        the_warden_dies,
+    )
+}
+
+if __name__ == "__main__":
+    sys.modules["inside_scenes"] = sys.modules["__main__"]
+    asyncio.run(play(sys.argv[1]))

@@ -1,0 +1,423 @@
+"""Messages that go to a child together: how many, who is blamed where it ends, who is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from detent.clock import boottime
+from detent.model import Call, Claim, End, Fire, Outcome, Policy
+from detent.rules.outcomes import WARDEN_DIED
+from detent.runners.call.child_batch import ANSWERED
+from detent.runners.call.spec import CallSpec, Household
+from detent.warden.client import Work
+from detent.worker.batch_message import TOGETHER_LONG, Member
+from detent.worker.batch_size import TOGETHER_MAX, TOGETHER_S, Pacing
+from detent.worker.batches import BLOCKED, Batches
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+HOME = Household("home", ("python",), {})
+LATER = 1e9
+PLAIN = Policy()
+
+
+class Warden:
+    """Remembers what it is asked; the test says what becomes of it."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+        self.begun: list[Callable[[], None]] = []
+        self.said: list[dict[str, Any]] = []
+
+    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> Work:
+        self.works.append(Work(self, spec, trusted_by, begun))  # type: ignore[arg-type]
+        self.begun.append(begun)
+        return self.works[-1]
+
+    def extend(self, work: Work) -> None: ...
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.said.append(message)
+
+    def sizes(self) -> list[int]:
+        return [len(json.loads(work.spec.request)["calls"]) for work in self.works]  # type: ignore[union-attr]
+
+
+class World:
+    def __init__(self, at_once: int = 2, processes: int = 1) -> None:
+        self.warden = Warden()
+        self.batches = Batches(self.warden, at_once, processes)
+        self._fences = iter(range(1, 10_000))
+
+    def add(self, call: Call, policy: Policy = PLAIN, trusted_by: float = LATER) -> Member:
+        fence = next(self._fences)
+        fire = Fire(f"a.b#{fence}", "a.b", NOW, run_id=f"r{fence}", policy=policy, origin="push")
+        return self.batches.add(call, Claim(fire, "n.1", fence, 1, policy.claim_s, NOW), HOME, trusted_by)
+
+    async def add_many(self, count: int, call: Call, **fields: Any) -> list[Member]:
+        members = [self.add(call, **fields) for _ in range(count)]
+        await turns()
+        return members
+
+    def learn_quick(self, call: Call) -> None:
+        for _ in range(200):
+            self.batches.pacing.learn(call.function, 1e-5)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def part(place: int, error: str = "") -> str:
+    return json.dumps([[place, 1, error, "", "", 0.001] if error else [place, 0.001]])
+
+
+def kinds(members: list[Member]) -> list[str]:
+    """How each went; `-`: given back; `?`: not yet."""
+    went = [member.gone.result() if member.gone.done() else "?" for member in members]
+    return [one.outcome.kind if isinstance(one, End) else one or "-" for one in went]  # type: ignore[union-attr]
+
+
+QUICK, ASYNC = Call("m:quick"), Call("m:nap", is_async=True)
+Scene = Callable[[World], Coroutine[Any, Any, None]]
+
+
+def play(scene: Scene, **fields: int) -> None:
+    async def main() -> None:
+        await scene(World(**fields))
+
+    asyncio.run(main())
+
+
+# How many.
+
+
+def test_what_is_not_known_goes_alone_and_what_is_short_goes_with_many() -> None:
+    pacing = Pacing(at_once=7)
+    assert (pacing.size(QUICK), pacing.stretch()) == (1, 1)
+    for _ in range(100):
+        pacing.learn(QUICK.function, 1e-5)
+    assert (pacing.size(QUICK), pacing.stretch()) == (TOGETHER_MAX, 2 * TOGETHER_MAX)
+    assert pacing.size(Call("m:other")) == 1, "of each function by itself"
+
+
+@pytest.mark.parametrize(
+    ("took_s", "size"), [(TOGETHER_S, 1), (0.011, 1), (0.009, 2), (0.0019, 10), (1.0, 1)]
+)
+def test_as_many_go_together_as_are_done_in_a_moment(took_s: float, size: int) -> None:
+    pacing = Pacing(at_once=1)
+    for _ in range(100):
+        pacing.learn(QUICK.function, took_s)
+    assert pacing.size(QUICK) == size
+
+
+def test_one_that_was_slow_makes_the_next_go_alone() -> None:
+    pacing = Pacing(at_once=1)
+    for _ in range(100):
+        pacing.learn(QUICK.function, 1e-4)
+    pacing.learn(QUICK.function, 1.0)
+    assert (pacing.size(QUICK), pacing.stretch()) == (1, 1)
+
+
+def test_messages_of_one_kind_go_together_up_to_what_is_too_long() -> None:
+    async def scene(world: World) -> None:
+        world.learn_quick(QUICK)
+        await world.add_many(5, QUICK)
+        world.add(QUICK)
+        world.add(QUICK, Policy(timeout_s=3))
+        world.add(QUICK, Policy(claim_s=3))
+        await turns()
+        assert world.warden.sizes() == [5, 1, 1, 1]
+        long = QUICK._replace(args=json.dumps(["x" * (TOGETHER_LONG // 2)]))
+        await world.add_many(3, long)
+        assert world.warden.sizes()[4:] == [1, 1, 1]
+
+    play(scene)
+
+
+# Who is blamed.
+
+
+async def five(world: World) -> tuple[list[Member], Work]:
+    world.learn_quick(QUICK)
+    members = await world.add_many(5, QUICK)
+    (work,) = world.warden.works
+    world.warden.begun[0]()
+    work.parted(part(0))
+    work.parted(part(1, "ValueError: no"))
+    return members, work
+
+
+def test_a_success_counts_at_once_and_a_failure_when_all_is_gone() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
+        for place in (2, 3, 4):
+            work.parted(part(place))
+        work.resolve(End(Outcome("succeeded")))
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "succeeded", "succeeded", "succeeded"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("end", ["failed", "timed-out", "lost"])
+def test_where_a_child_dies_the_last_that_it_had_begun_is_blamed(end: Any) -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.parted(1)
+        work.resolve(End(Outcome(end)))
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "succeeded", end, "-"]
+
+    play(scene)
+
+
+def test_where_nobody_knows_what_was_begun_all_are_lost() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.lose(WARDEN_DIED)
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "lost", "lost", "lost"]
+
+    play(scene)
+
+
+def test_where_no_child_was_found_for_them_the_first_is_blamed() -> None:
+    async def scene(world: World) -> None:
+        world.learn_quick(QUICK)
+        members = await world.add_many(3, QUICK)
+        world.warden.works[0].resolve(End(Outcome("failed", "the Python process for it did not come up")))
+        await turns()
+        assert kinds(members) == ["failed", "-", "-"]
+
+    play(scene)
+
+
+def test_one_that_ends_its_child_as_if_all_were_well_is_lost() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.parted(2)
+        work.resolve(End(Outcome("succeeded"), status=0))
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "lost", "-", "-"]
+
+    play(scene)
+
+
+def test_what_was_recalled_is_given_back_and_not_blamed() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        world.batches.recall_all()
+        assert world.warden.said[-1] == {"do": "recall", "id": work.id}
+        work.parted(2)
+        assert kinds(members) == ["succeeded", "?", "?", "-", "-"]
+        work.parted(part(2))
+        work.resolve(End(Outcome("succeeded")))
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "succeeded", "-", "-"]
+
+    play(scene)
+
+
+def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -> None:
+    async def scene(world: World) -> None:
+        slow = QUICK._replace(function="m:slow")
+        for call in (QUICK, slow):
+            world.learn_quick(call)
+        for call in (QUICK, slow, QUICK):
+            world.add(call)
+        await turns()
+        world.warden.begun[0]()
+        while not world.warden.said:
+            await asyncio.sleep(0.05)
+        assert world.warden.said == [{"do": "recall", "id": world.warden.works[0].id}]
+        world.warden.works[0].parted(1)
+        pacing = world.batches.pacing
+        assert (pacing.size(slow), pacing.size(QUICK)) == (1, TOGETHER_MAX)
+
+    play(scene)
+
+
+def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_recalled() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.parted(0)
+        assert kinds(members) == ["succeeded", "?", "succeeded", "succeeded", "?"]
+        work.parted(json.dumps([[2, 0.1], [3, 0.1], [4, 0.1]]))
+        assert kinds(members) == ["succeeded", "?", "succeeded", "succeeded", "succeeded"]
+
+    play(scene)
+
+
+def test_a_child_that_says_what_nobody_asked_harms_nobody() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work.parted(part(0, "again"))
+        work.parted(part(77))
+        assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "said", ["[", "[7]", "[[]]", "[[2]]", '[[2, "x"]]', "[[2, 1, 2, 3]]", "[{}]", "[" * 9999]
+)
+def test_a_child_whose_words_cannot_be_read_is_ended(said: str) -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        work._processes = world.warden  # type: ignore[assignment]
+        work.parted(said)
+        assert [one["do"] for one in world.warden.said] == ["stop"]
+        assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
+
+    play(scene)
+
+
+def test_one_that_is_told_to_stop_before_its_turn_does_not_stop_the_others() -> None:
+    async def scene(world: World) -> None:
+        members, work = await five(world)
+        members[3].stop(Outcome("cancelled"))
+        assert world.warden.said == []
+        work._processes = world.warden  # type: ignore[assignment]
+        work.parted(part(2))
+        assert [one["do"] for one in world.warden.said] == ["stop"], "when it would begin"
+        work.parted(1)
+        work.resolve(End(Outcome("cancelled")))
+        await turns()
+        assert kinds(members) == ["succeeded", "failed", "succeeded", "cancelled", "-"]
+
+    play(scene)
+
+
+# Async ones.
+
+
+def test_those_who_come_later_join_as_far_as_there_is_room() -> None:
+    async def scene(world: World) -> None:
+        first = await world.add_many(1, ASYNC)
+        then = await world.add_many(3, ASYNC)
+        assert (world.warden.sizes(), world.warden.said) == ([1], []), "it has no child yet"
+        world.warden.begun[0]()
+        await turns()
+        (said,) = world.warden.said
+        assert (said["do"], said["messages"]) == ("more", 2) and len(json.loads(said["request"])["more"]) == 2
+        work = world.warden.works[0]
+        work.parted(part(0, "ValueError: no"))
+        await turns()
+        assert kinds([*first, *then]) == ["failed", "?", "?", "?"], "it does not wait for the others"
+        assert [one["messages"] for one in world.warden.said] == [2, 1]
+
+    play(scene, at_once=3)
+
+
+def test_who_came_too_late_to_join_is_begun_elsewhere() -> None:
+    async def scene(world: World) -> None:
+        await world.add_many(1, ASYNC)
+        world.warden.begun[0]()
+        (late,) = await world.add_many(1, ASYNC)
+        work = world.warden.works[0]
+        work.parted(part(0))
+        work.resolve(End(Outcome("succeeded"), result=ANSWERED))  # and did not hear of it
+        await turns()
+        assert world.warden.sizes() == [1, 1] and kinds([late]) == ["?"]
+
+    play(scene)
+
+
+def test_nobody_joins_while_others_wait_for_a_child() -> None:
+    async def scene(world: World) -> None:
+        await world.add_many(1, ASYNC)
+        world.warden.begun[0]()
+        world.add(QUICK)
+        await turns()
+        await world.add_many(1, ASYNC)
+        assert world.warden.said == []
+        world.warden.begun[1]()
+        await turns()
+        assert [one["do"] for one in world.warden.said] == ["more"]
+
+    play(scene)
+
+
+def test_whose_claim_is_not_trusted_any_more_does_not_join() -> None:
+    async def scene(world: World) -> None:
+        await world.add_many(1, ASYNC)
+        world.warden.begun[0]()
+        (late,) = await world.add_many(1, ASYNC, trusted_by=boottime() - 1)
+        assert kinds([late]) == ["-"] and world.warden.said == []
+
+    play(scene)
+
+
+def test_a_batch_is_trusted_no_longer_than_its_oldest_message() -> None:
+    async def scene(world: World) -> None:
+        world.learn_quick(QUICK)
+        older, newer = world.add(QUICK, trusted_by=LATER), world.add(QUICK, trusted_by=LATER + 5)
+        await turns()
+        (work,) = world.warden.works
+        assert work.trusted_by == LATER
+        newer.extend(LATER + 50)
+        await turns()
+        assert work.trusted_by == LATER, "only the newer message was renewed"
+        older.extend(LATER + 40)
+        await turns()
+        assert work.trusted_by == LATER + 40
+        work.parted(part(0))
+        newer.extend(LATER + 60)
+        await turns()
+        assert work.trusted_by == LATER + 60, "the older message has ended"
+
+    play(scene)
+
+
+def test_a_message_that_joins_a_batch_with_an_older_claim_shortens_the_trust_in_all_of_it() -> None:
+    async def scene(world: World) -> None:
+        world.add(ASYNC, trusted_by=LATER + 5)
+        await turns()
+        world.warden.begun[0]()
+        world.add(ASYNC, trusted_by=LATER)
+        await turns()
+        (work,) = world.warden.works
+        assert [one["do"] for one in world.warden.said] == ["more"]
+        assert work.trusted_by == LATER
+
+    play(scene)
+
+
+def test_one_that_blocks_its_child_is_blamed_and_its_neighbours_are_lost() -> None:
+    async def scene(world: World) -> None:
+        policy = Policy(timeout_s=0.01)
+        members = [world.add(ASYNC._replace(kill_after_s=0.01), policy if n else Policy()) for n in range(2)]
+        await turns()
+        world.warden.begun[0]()
+        work = world.warden.works[0]
+        work._processes = world.warden  # type: ignore[assignment]
+        while not world.warden.said:
+            await asyncio.sleep(0.01)
+        assert world.warden.said[0]["do"] == "stop"
+        work.resolve(End(BLOCKED))
+        await turns()
+        assert kinds(members) == ["lost", "timed-out"]
+
+    play(scene)
+
+
+def test_one_that_is_cancelled_leaves_the_others_alone() -> None:
+    async def scene(world: World) -> None:
+        members = await world.add_many(2, ASYNC)
+        world.warden.begun[0]()
+        members[1].stop(Outcome("cancelled", "by hand", "stopped"))
+        assert json.loads(world.warden.said[-1]["request"])["more"] == [1]
+        work = world.warden.works[0]
+        work.parted(part(1, "CancelledError"))
+        work.parted(part(0))
+        assert kinds(members) == ["succeeded", "cancelled"]
+
+    play(scene)
