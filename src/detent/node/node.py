@@ -93,8 +93,8 @@ class Node(Planning):
         await self.announce("renew", load)
         living = await self._call("renew", self.edges.store.notes, self.app, NODE)
         lives = {note.name for note in living}
-        if self._lives - lives:
-            self._rang = True  # a node is gone: perhaps nobody else holds its jobs
+        if self._lives - lives or self.timeline.superseded:
+            self._rang = True  # perhaps no other living node holds these jobs any more
             self._look.ring()
         self._lives = lives
         self.unknown.hear(living, self.edges.monotonic())
