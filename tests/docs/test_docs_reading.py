@@ -78,7 +78,7 @@ $ elsewhere
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("docs_pages.ROOT", tmp_path)
+    monkeypatch.setattr("tests.docs.docs_pages.ROOT", tmp_path)
     file = tmp_path / "page.md"
     file.write_text(PAGE)
     return file
