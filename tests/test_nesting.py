@@ -76,7 +76,7 @@ start = '{"v":1,"id":"a.t#1","app":"a","task":"t","queue":"q","pushed_at":1.000,
 say(open_envelope(fire._replace(payload=start + TEXT + "}"), Rules([], {"t": None})))
 """,
     "a manifest": """
-from detent.documents import parse_json
+from detent.loading.documents import parse_json
 say(parse_json('{"version": 1, "x": ' + TEXT + '}'))
 """,
     "the spec of a trigger": """

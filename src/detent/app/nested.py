@@ -1,6 +1,6 @@
 """Functions of jobs that no module names: those defined within another function, lambdas, partials.
 
-They are called as `detent.nested:app.job` and so only in the process that declared them.  A name has no
+They are called as `detent.app.nested:app.job` and so only in the process that declared them.  A name has no
 underscores and a path has no hyphens: one is written for the other.
 """
 
