@@ -22,7 +22,7 @@ from servers import RedisServer, postgres_server, redis_server
 
 from detent import clock
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
-from detent.node.node import Edges, Node, Pace
+from detent.node.node import Ports, Node, Tuning
 from detent.node.ports import Threads
 from detent.schedules.timetable import parse_schedule
 from detent.stores.base import Store
@@ -87,7 +87,7 @@ class Member:
 
     def __init__(self, number: int, jobs: dict[str, Job], store: Store, calls: Counter[str]) -> None:
         self.threads, self.store, self.tasks = Threads(), store, list[asyncio.Task[None]]()
-        edges = Edges(
+        ports = Ports(
             store=Counted(store, calls),  # type: ignore[arg-type]
             starter=AtOnce(),
             offload=self.threads,
@@ -96,7 +96,7 @@ class Member:
             rng=Random(number),
             emit=lambda *_, **__: None,
         )
-        self.node = Node(f"node-{number}", APP, jobs, edges, Pace())
+        self.node = Node(f"node-{number}", APP, jobs, ports, Tuning())
 
     def spawn(self, step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self.tasks.append(asyncio.ensure_future(step))

@@ -9,7 +9,7 @@ import pytest
 
 from detent.node.burst import BITE, GROWTH, Burst
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
 
 
@@ -46,7 +46,7 @@ def test_in_a_worker_what_has_ended_does_not_wait(plans: bool) -> None:
     async def offload(line: str, call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
 
-    edges = Edges(
+    ports = Ports(
         store=MemoryStore(),
         starter=None,  # type: ignore[arg-type]  # nothing is started
         offload=offload,
@@ -55,6 +55,6 @@ def test_in_a_worker_what_has_ended_does_not_wait(plans: bool) -> None:
         rng=Random(1),
         emit=lambda event, **facts: None,
     )
-    node = Node("n.1", "a", {}, edges, Pace(plans=plans))
+    node = Node("n.1", "a", {}, ports, Tuning(plans=plans))
     node._burst.goes_on(is_full=True, asked=BITE, now=0.0)
     assert node._starts_come_first() == plans

@@ -9,7 +9,7 @@ from typing import Any
 
 from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.node.timeline import FIRES_MAX
 from detent.runners.running import Went
 from detent.stores.base import SENTENCES_MAX
@@ -19,7 +19,7 @@ from detent.testing.sim.virtual import Process, VirtualLoop
 
 APP, JOBS, WORK_S, RUN_S = "a", 300, 8.0, 12.0
 JOB = Job("", Every(1), Command(("true",)), Policy("Allow"), revision="r")
-PACE = Pace(max_running=100_000)
+PACE = Tuning(max_running=100_000)
 
 
 class _Running:
@@ -60,8 +60,8 @@ class _World:
         names = [f"{APP}.job-{number}" for number in range(JOBS)]
         jobs = {name: JOB._replace(name=name) for name in names}
         spawn, emit = self.process.spawn, lambda *_, **__: None
-        edges = Edges(self.store, self, self.offload, spawn, self.loop.time, Random(1), emit)
-        self.loop.run_until_complete(self._live(Node("n1", APP, jobs, edges, PACE)))
+        ports = Ports(self.store, self, self.offload, spawn, self.loop.time, Random(1), emit)
+        self.loop.run_until_complete(self._live(Node("n1", APP, jobs, ports, PACE)))
 
     async def _live(self, node: Node) -> None:
         self.process.spawn(node.run())

@@ -16,7 +16,7 @@ from detent.clock import instant
 from detent.model import Ask, Claim, Command, Fire, Job, Outcome, Policy
 from detent.node.attempt import Holding
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import Every
 
@@ -51,8 +51,8 @@ def _node(
     jobs: Mapping[str, Job] | None = None,
     plans: bool = False,
 ) -> Node:
-    edges = Edges(store, _Nothing(), call, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
-    return Node("n1", "a", jobs or {}, edges, Pace(max_running=PLACES, plans=plans))
+    ports = Ports(store, _Nothing(), call, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
+    return Node("n1", "a", jobs or {}, ports, Tuning(max_running=PLACES, plans=plans))
 
 
 def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> None:

@@ -13,7 +13,7 @@ from detent.messages.message import Stamp, Task, Wish, message
 from detent.model import Call, Note, Query
 from detent.node.node import Node
 from detent.testing.sim.fleet import APP, Fleet, Sim
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 from detent.worker.unknown_tasks import AGAIN_MAX_S, REJECT_AFTER_S, UnknownTasks
 
 JOB, WHY = "shop.send", Refusal("unknown-task", 'this node has no task "send"')
@@ -65,8 +65,8 @@ class Worker(Node):
     """A node that serves messages, and has no task at all."""
 
     def __init__(self, *given: Any) -> None:
-        life, app, jobs, edges, pace = given
-        super().__init__(life, app, jobs, edges._replace(desk=Desk({})), pace)
+        life, app, jobs, ports, tuning = given
+        super().__init__(life, app, jobs, ports._replace(inbox=Inbox({})), tuning)
 
 
 class Deploy(Sim):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from detent.messages.ad_hoc import Allowed
     from detent.messages.masking import Mask
     from detent.messages.message import Task
-    from detent.worker.inbox import Desk
+    from detent.worker.inbox import Inbox
 
 MEMORY = "memory:"
 VERSION = 2
@@ -238,14 +238,14 @@ class Detent:
         """Its tasks, as their decorators have them."""
         return [*self._tasks.values()]
 
-    def desk(self, tasks: Mapping[str, Task] | None = None) -> Desk:
+    def inbox(self, tasks: Mapping[str, Task] | None = None) -> Inbox:
         """Where its messages are opened, for these tasks (None: all of its own).  What is older than history
         is kept is not believed any more."""
-        from detent.worker.inbox import Desk
+        from detent.worker.inbox import Inbox
 
         max_age_s = self._settings_manifest().node.keep_days * 86_400.0
         tasks = self.tasks() if tasks is None else tasks
-        return Desk(tasks, self.signing(), dict(self._allowed), max_age_s)
+        return Inbox(tasks, self.signing(), dict(self._allowed), max_age_s)
 
     def task_named(self, name: str) -> TaskFunction[..., Any, Any]:
         """The task of this name."""

@@ -24,7 +24,7 @@ from detent.observe.unblocking import Unblocking
 from detent.runners.call.store import use
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
 GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
@@ -56,7 +56,7 @@ class App(Protocol):
 
     def allowed(self) -> Mapping[str, Allowed]: ...
 
-    def desk(self) -> Desk: ...
+    def inbox(self) -> Inbox: ...
 
 
 def with_tasks(order: Order, app: App) -> Order:
@@ -64,7 +64,7 @@ def with_tasks(order: Order, app: App) -> Order:
     default one and those of the messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
-    serving = Serving(app.desk()) if tasks or allowed else None
+    serving = Serving(app.inbox()) if tasks or allowed else None
     return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
 
 
@@ -84,7 +84,7 @@ def run(order: Order, style: Style) -> int:
     log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
         mask = Mask(password_of(order.store or ""))
-        mask.learn(order.serving.desk.secrets if order.serving else ())
+        mask.learn(order.serving.inbox.secrets if order.serving else ())
         load = learning(order.load, mask, order.env)
         emit = log_later(log.write, style, mask=mask)
 

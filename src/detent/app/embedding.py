@@ -163,7 +163,7 @@ class _Stay:
     async def _serve(self) -> None:
         store, url = self._app.new_store()
         env = {name: value for name, value in os.environ.items() if name not in SYSTEMD}
-        serving = Serving(self._app.desk(tasks_within(self._app.tasks()))) if self._queues else None
+        serving = Serving(self._app.inbox(tasks_within(self._app.tasks()))) if self._queues else None
         setting = Setting(
             load=lambda: self.manifest,
             files=(),

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from detent.model import Note
-from detent.node.ports import Bell
+from detent.node.ports import Wakeup
 
 BITE = 2  # a fire that is due alone costs one ask, as ever
 GROWTH = 2
@@ -30,7 +30,7 @@ class Share:
     def __init__(self, is_worker: bool = False) -> None:
         self.is_alone, self.is_ahead, self._is_worker = True, False, is_worker
         self._bite, self._had, self._had_at = BITE, 0.0, 0.0
-        self._uncompared, self.many = 0, Bell()
+        self._uncompared, self.many = 0, Wakeup()
 
     def compare(self, loads: Sequence[float], own: float) -> None:
         """Take the loads of all living nodes, and ours among them."""

@@ -13,7 +13,7 @@ from detent.model import Plan
 from detent.rules.planning import AHEAD_S
 from detent.runners.running import Starter
 from detent.stores.base import Store
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Threads:
             executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Bell:
+class Wakeup:
     """Wakes its sleeper, who sleeps no longer than `most_s`."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Bell:
         self.event.clear()
 
 
-class Edges(NamedTuple):
+class Ports(NamedTuple):
     """Everything of the world that a node touches."""
 
     store: Store
@@ -80,12 +80,12 @@ class Edges(NamedTuple):
     heartbeat: Callable[[], dict[str, object]] = dict  # what this node says of itself to the others
     rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
     planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
-    desk: Desk | None = None  # where messages are opened; None: it serves no tasks
-    stretch: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
+    inbox: Inbox | None = None  # where messages are opened; None: it serves no tasks
+    prefetch_factor: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
     recall: Callable[[], None] = lambda: None  # messages that are not begun are not to be any more
 
 
-class Pace(NamedTuple):
+class Tuning(NamedTuple):
     """How a node spends its time and its room."""
 
     retry_s: float = 1.0  # after a call that failed

@@ -19,7 +19,7 @@ _LATE = timedelta(seconds=LATE_S)
 EXCERPT_MAX = 200  # bytes of a failed attempt's output in its event
 
 
-class Telling:
+class Reporter:
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
 

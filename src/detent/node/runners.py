@@ -38,8 +38,8 @@ from detent.warden.lives import forget_output, lane_path, output_path
 if TYPE_CHECKING:
     from detent.messages.addresses import Reach
     from detent.worker.batches import Batches
-    from detent.worker.in_process import House
-    from detent.worker.in_process_queue import Few
+    from detent.worker.in_process import InProcessCalls
+    from detent.worker.in_process_queue import InProcessQueue
 
 NOTHING = Command(words=())
 
@@ -141,9 +141,9 @@ class Runners:
             return self.batches.add(call, claim, self._household(call, claim), trusted_by)
         lane = lane_path(self.around.lanes, claim.fire.lane)
         if call.isolation != "process":
-            guarded = self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
+            guarded = self._in_process_calls.start(call, claim, guard_spec(claim, lane), trusted_by)
             if is_light:
-                self._few.add(guarded)
+                self._in_process_queue.add(guarded)
             return guarded
         household = self._household(call, claim)
         path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
@@ -157,21 +157,21 @@ class Runners:
         return Batches(self._processes, self.around.at_once, self.around.processes)
 
     @functools.cached_property
-    def _few(self) -> Few:
-        from detent.worker.in_process_queue import Few
+    def _in_process_queue(self) -> InProcessQueue:
+        from detent.worker.in_process_queue import InProcessQueue
 
-        return Few(self.around.most, self.batches.pacing)
+        return InProcessQueue(self.around.most, self.batches.batch_size)
 
     def recall(self) -> None:
         """Messages that are not begun are not to be any more."""
         self.batches.recall_all()
-        self._few.recall()
+        self._in_process_queue.recall()
 
     @functools.cached_property
-    def _house(self) -> House:
-        from detent.worker.in_process import House  # late: few have such calls
+    def _in_process_calls(self) -> InProcessCalls:
+        from detent.worker.in_process import InProcessCalls  # late: few have such calls
 
-        return House(self._processes)
+        return InProcessCalls(self._processes)
 
     def _household(self, call: Call, claim: Claim) -> Household:
         key = (call.work_dir, call.env, call.user)

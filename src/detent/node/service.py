@@ -30,7 +30,7 @@ from detent.manifest.secret_refs import secret_variables
 from detent.model import Job, Plan, Push, Request
 from detent.node.at_reboot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace, Threads
+from detent.node.ports import Ports, Tuning, Threads
 from detent.node.runners import Runners, Surroundings
 from detent.rules.fingerprint import fingerprint
 from detent.rules.rates import with_levels
@@ -38,7 +38,7 @@ from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
 from detent.warden.client import Processes, find_cgroup, sweep
 from detent.warden.lives import Graveyard, Life, make_lanes
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
@@ -56,11 +56,11 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 class Serving(NamedTuple):
     """How a node serves the messages of an app's tasks."""
 
-    desk: Desk
+    inbox: Inbox
     plans: bool = True  # a worker does not: others plan the app's jobs
     concurrency: int = 0  # messages and fires at once; 0: as the manifest's `max_running` says
     processes: int = 0  # that calls run in, at most; 0: as many as may run at once
-    cooldown_s: float = Pace().cooldown_s  # between two asks, after some that failed
+    cooldown_s: float = Tuning().cooldown_s  # between two asks, after some that failed
 
 
 class Setting(NamedTuple):
@@ -108,7 +108,7 @@ class Service:
         self._host, self._began = socket.gethostname(), clock.wall()
         self._life = Life(setting.directory, manifest.node.id or self._host)
         self._graveyard = Graveyard(setting.directory, self._life.name)
-        self._threads = Threads({"request": manifest.node.max_running + Pace().max_hooks})
+        self._threads = Threads({"request": manifest.node.max_running + Tuning().max_hooks})
         self._notify = Notify(setting.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,7 +158,7 @@ class Service:
         self._emit("child-replaced", **self._who(), reason=why)
 
     def _new_node(self) -> Node:
-        edges = Edges(
+        ports = Ports(
             store=self._store,
             starter=self._runners,
             offload=self._threads,
@@ -169,20 +169,20 @@ class Service:
             heartbeat=lambda: self._heartbeat(),
             rounded=self._feed_watchdog,
             planned=self._make_lanes,
-            desk=self._serving.desk if self._serving else None,
-            stretch=lambda: self._runners.batches.pacing.stretch() if self._serving else 1,
+            inbox=self._serving.inbox if self._serving else None,
+            prefetch_factor=lambda: self._runners.batches.batch_size.prefetch_factor() if self._serving else 1,
             recall=lambda: self._runners.recall(),
         )
         jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
-        idle_s = self._notify.watchdog_s / 3 or Pace().idle_s
-        pace = Pace(
+        idle_s = self._notify.watchdog_s / 3 or Tuning().idle_s
+        tuning = Tuning(
             max_running=self._max_running(),
-            idle_s=min(idle_s, Pace().idle_s),
+            idle_s=min(idle_s, Tuning().idle_s),
             queues=with_levels(self._setting.queues) if self._serving else self._setting.queues,
             plans=self._serving is None or self._serving.plans,
-            cooldown_s=self._serving.cooldown_s if self._serving else Pace().cooldown_s,
+            cooldown_s=self._serving.cooldown_s if self._serving else Tuning().cooldown_s,
         )
-        return Node(self._life.name, self._manifest.app, jobs, edges, pace)
+        return Node(self._life.name, self._manifest.app, jobs, ports, tuning)
 
     async def _work(self) -> None:
         served = {"queues": [*self._setting.queues]} if self._serving else {}
@@ -233,7 +233,7 @@ class Service:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
         self._runners.around = self._surroundings(manifest)
-        self._node.pace = self._node.pace._replace(max_running=manifest.node.max_running)
+        self._node.tuning = self._node.tuning._replace(max_running=manifest.node.max_running)
         self._node.reload(jobs)
         self._fingerprint = _fingerprint(jobs)
         self._emit("reloaded", **self._who(), **_difference(before, jobs))
@@ -328,7 +328,7 @@ class Service:
 
     def _heartbeat(self) -> dict[str, object]:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
-        tasks = self._serving.desk.tasks if self._serving else []
+        tasks = self._serving.inbox.tasks if self._serving else []
         serves = {"queues": self._setting.queues, "tasks": tasks, "outputs": self._life.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return about | serves | now

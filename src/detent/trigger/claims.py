@@ -10,7 +10,7 @@ from detent.errors import StoreUnavailable
 from detent.events import Emit
 from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
 from detent.node.claim_session import ClaimSession
-from detent.node.reporting import Telling, fields_of
+from detent.node.reporting import Reporter, fields_of
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.planning import HOOK_POLICY
 from detent.rules.settling import admit, give_back, held_back, report, settle
@@ -35,7 +35,7 @@ def own_queue(key: str) -> str:
     return QUEUE + key
 
 
-class Edges(NamedTuple):
+class Ports(NamedTuple):
     """Everything of the world that a trigger touches."""
 
     store: Store
@@ -47,14 +47,14 @@ class Edges(NamedTuple):
 
 
 class Claims:
-    def __init__(self, job: Job, scope: str, edges: Edges) -> None:
-        self._job, self._scope, self._edges = job, scope, edges
-        self._store, self._works = edges.store, edges.works
-        self.presence, self.signals, self.emit = edges.presence, edges.signals, edges.emit
-        self._tell, self._chance = Telling(edges.emit), cast("Random", Chance())
-        self.clock = StoreClock(edges.boottime)
-        ask = Ask(app_of(job.name), edges.presence.name, number=0)
-        self._session = ClaimSession(edges.store, ask, self.clock, edges.signals.wait)
+    def __init__(self, job: Job, scope: str, ports: Ports) -> None:
+        self._job, self._scope, self._ports = job, scope, ports
+        self._store, self._works = ports.store, ports.works
+        self.presence, self.signals, self.emit = ports.presence, ports.signals, ports.emit
+        self._tell, self._chance = Reporter(ports.emit), cast("Random", Chance())
+        self.clock = StoreClock(ports.boottime)
+        ask = Ask(app_of(job.name), ports.presence.name, number=0)
+        self._session = ClaimSession(ports.store, ask, self.clock, ports.signals.wait)
         self._sent, self._fence = 0.0, 0
         self.replaces = ""  # the key of the fire that has to end for ours
 

@@ -18,11 +18,11 @@ from detent.runners.running import Went
 if TYPE_CHECKING:
     from detent.worker.batches import Batch
 
-TOGETHER_LONG = 100_000  # characters of arguments: what is larger goes with few
+BATCH_CHARS_MAX = 100_000  # characters of arguments: what is larger goes with few
 ERROR_MAX = 2000  # characters
 
 
-class Parting:
+class SyncFuture:
     """A future as far as its owner needs one, for thousands a second: who waits is told at once, and not in a
     turn of the loop of its own."""
 
@@ -66,13 +66,13 @@ class Parting:
         return before - len(self._waiting)
 
 
-class Member:
+class BatchMessage:
     """One message of a batch."""
 
     __slots__ = ("batch", "call", "claim", "end", "gone", "timer", "told", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
-        self.gone = Parting.new()
+        self.gone = SyncFuture.new()
         self.call, self.claim, self.trusted_by = call, claim, trusted_by
         self.batch: Batch | None = None  # until it is begun
         self.end: End | None = None  # what its child said
@@ -102,7 +102,7 @@ class Member:
             self.gone.set_result(went)
 
 
-class Kind(NamedTuple):
+class BatchKind(NamedTuple):
     """Only messages of one kind go together."""
 
     household: str
@@ -112,17 +112,17 @@ class Kind(NamedTuple):
     is_async: bool
 
 
-def short(members: Sequence[Member]) -> int:
+def short(members: Sequence[BatchMessage]) -> int:
     """How many of them are not too much together."""
     length = 0
     for number, member in enumerate(members):
         length += len(member.call.args)
-        if length > TOGETHER_LONG:
+        if length > BATCH_CHARS_MAX:
             return max(1, number)
     return len(members)
 
 
-def requests(members: Iterable[Member]) -> str:
+def requests(members: Iterable[BatchMessage]) -> str:
     """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What it has in common
     with the one before is not said again."""
     texts: list[str] = []
@@ -141,7 +141,7 @@ def requests(members: Iterable[Member]) -> str:
     return ",".join(texts)
 
 
-def _common(member: Member) -> str:
+def _common(member: BatchMessage) -> str:
     """As `call_batch.Common` has it."""
     claim, fire = member.claim, member.claim.fire
     keeps, timeout_s = not fire.policy.drop_result, fire.policy.timeout_s

@@ -14,7 +14,7 @@ from detent.model import Call, Fire, Outcome, Work
 NOTHING: Mapping[str, Allowed] = {}
 
 
-class Desk:
+class Inbox:
     """The tasks that a worker serves, and what else its queues allow."""
 
     def __init__(

@@ -16,7 +16,7 @@ from detent.messages.ad_hoc import CALL, COMMAND, REQUEST, Allowed, generic_work
 from detent.messages.envelope import Letter, Refusal
 from detent.messages.message import Stamp, Task, Wish, message
 from detent.model import Call, Command, Query, Request, Row
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 SIGNING = "raw:the secret of these tests"
 OPS = """
@@ -105,7 +105,7 @@ def _is_over(row: Row) -> bool:
 
 
 def test_it_is_off(detent_app: Detent) -> None:
-    desk = Desk(detent_app.tasks())
+    inbox = Inbox(detent_app.tasks())
     for kind in (COMMAND, CALL, REQUEST):
         fire = message(
             Task(kind, Call("")),
@@ -114,7 +114,7 @@ def test_it_is_off(detent_app: Detent) -> None:
             Stamp("test", detent_app.open_store().look("test").now, kind),
             (),
         )
-        opened = desk.open(fire, fire.due_at)
+        opened = inbox.open(fire, fire.due_at)
         assert isinstance(opened, Refusal) and opened.fault in ("not-allowed", "unknown-task")
 
 
@@ -141,9 +141,9 @@ def test_what_is_allowed_is_pushed_with_how_it_is_run(detent_app: Detent) -> Non
         queue.push_call("shop:build", 1, max_retries=1),
         queue.push_request("https://example.org/", "PUT", body="x", headers={"A": "b"}),
     ]
-    desk = Desk({}, (), detent_app.allowed())
+    inbox = Inbox({}, (), detent_app.allowed())
     rows = [detent_app.open_store().find(Query(key=one.key))[0].fire for one in handles]
-    assert [desk.open(fire, fire.due_at) for fire in rows] == [
+    assert [inbox.open(fire, fire.due_at) for fire in rows] == [
         Command(("ls", "-l")),
         Call("shop:build", "[1]"),
         Request("https://example.org/", "PUT", (("A", "b"),), "x", hosts=("*",)),

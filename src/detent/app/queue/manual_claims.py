@@ -18,7 +18,7 @@ from detent.node.claim_session import ClaimSession
 from detent.observe.secrecy import masked
 from detent.rules.settling import admit, give_back, refuse, report
 from detent.warden.lives import instance_name
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 if TYPE_CHECKING:
     from detent.app.app import Detent
@@ -55,21 +55,21 @@ class Claims:
         self._app, self.rng = app, Random()
         self._own = _Own()
         self._unknown: set[str] = set()  # tasks, as app.task, that messages asked for and the app lacks
-        self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
+        self._made, self._made_of = Inbox({}), (-1, tuple[Secret, ...]())
 
     def take(
         self, queues: Sequence[str], limit: int, ttl_s: float = 0.0, reports: Sequence[Report] = ()
     ) -> Taken:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
-        desk, session, without = self._desk(), self._session(), tuple(sorted(self._unknown))
+        inbox, session, without = self._desk(), self._session(), tuple(sorted(self._unknown))
         ask = session.ask._replace(queues=tuple(queues), limit=limit, ttl_s=ttl_s, without=without)
         grants, sent, verdicts = session.claim(ask, reports)
         taken = Taken([], [], grants.next_in_s, verdicts)
         for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
-                opened = desk.open(claim.fire, grants.now)
+                opened = inbox.open(claim.fire, grants.now)
                 call = opened if isinstance(opened, Call) else None
                 if isinstance(opened, Refusal):
                     verdict = self._refused(claim, opened)
@@ -101,11 +101,11 @@ class Claims:
             told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now, end.result))
         return masked(self._app.mask, told)
 
-    def _desk(self) -> Desk:
+    def _desk(self) -> Inbox:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
         made_of = self._app.changes, self._app.post.secrets()
         if self._made_of != made_of:
-            self._made_of, self._made = made_of, self._app.desk()
+            self._made_of, self._made = made_of, self._app.inbox()
             self._unknown.clear()
         return self._made
 

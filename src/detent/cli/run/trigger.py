@@ -143,7 +143,7 @@ def _fire(asked: Asked) -> int:
     from detent import clock
     from detent.loading.config import store_of_calls
     from detent.stores.registry import open_store
-    from detent.trigger.claims import Claims, Edges
+    from detent.trigger.claims import Claims, Ports
     from detent.trigger.presence import Presence
     from detent.trigger.trigger import Given, Trigger
     from detent.trigger.work import Around, Works
@@ -162,7 +162,7 @@ def _fire(asked: Asked) -> int:
     of_calls = partial(store_of_calls, manifest, asked.store, env)
     around = Around(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
     works = Works(store, presence, signals, around, emit)
-    claims = Claims(job, scope, Edges(store, presence, signals, works, emit, clock.boottime))
+    claims = Claims(job, scope, Ports(store, presence, signals, works, emit, clock.boottime))
     try:
         code = Trigger(job, given, store, claims).fire()
         claims.prune(manifest.node.keep_days, manifest.node.keep_fires)

@@ -45,7 +45,7 @@ def main(given: argparse.Namespace) -> int:
     own = [*(task.queue for task in tasks.values()), *app.allowed()]
     queues = tuple(given.queues) or tuple(dict.fromkeys(own))
     check_queues(queues, app)
-    serving = Serving(app.desk(), False, given.concurrency, given.processes, given.cooldown)
+    serving = Serving(app.inbox(), False, given.concurrency, given.processes, given.cooldown)
     order = Order(
         name=given.app,
         load=read_once(given.app, env),

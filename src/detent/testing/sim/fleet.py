@@ -19,7 +19,7 @@ from detent.clock import instant
 from detent.errors import StoreUnavailable
 from detent.model import Command, Fire, Job, Policy, Retries
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.testing.sim.virtual import Process, VirtualLoop
 from detent.testing.sim.witness import WatchedStore, Witness
 from detent.testing.sim.work import SimWarden
@@ -246,9 +246,9 @@ class Sim:
             if not process.dead:
                 self.witness.emit(event, **fields)
 
-        edges = Edges(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
-        edges = edges._replace(heartbeat=lambda: {"queues": ["default"], "tasks": []})
-        return self.node_type(life, APP, self.jobs, edges, Pace(max_running=self.fleet.room))
+        ports = Ports(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
+        ports = ports._replace(heartbeat=lambda: {"queues": ["default"], "tasks": []})
+        return self.node_type(life, APP, self.jobs, ports, Tuning(max_running=self.fleet.room))
 
     async def end_life(self, life: str, node: Node, process: Process, warden: SimWarden) -> None:
         if not self.blackout and self.rng.random() < 0.3:

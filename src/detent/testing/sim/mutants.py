@@ -97,7 +97,7 @@ class TheLaneIsFreeBeforeTheWorkIsGone(Node):
     def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         verdict = super()._carry_out(holding, job, now)
         if holding.running:
-            self.edges.spawn(self._settle_when_told(holding))
+            self.ports.spawn(self._settle_when_told(holding))
         return verdict
 
     async def _settle_when_told(self, holding: Holding) -> None:
@@ -145,7 +145,7 @@ class AHookRerunsItsFire(Node):
     def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
         if holding.running and not holding.settled:
             holding.settled = True
-            self.edges.spawn(self._settle_later(holding, verdict, end))
+            self.ports.spawn(self._settle_later(holding, verdict, end))
         else:
             super()._settle(holding, verdict, end)
 
@@ -159,7 +159,7 @@ class EventsAreNotConfirmed(Node):
 
     def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
         if sentence := holding.claim.sentence:
-            self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
+            self.ports.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
         return super()._carry_out(holding, job, now)
 
 
@@ -320,7 +320,7 @@ class LostIsAlwaysRerun(Node):
         claim = holding.claim
         if claim.sentence and claim.sentence.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
-            return settle(End(claim.sentence), claim._replace(fire=fire), self.edges.rng)
+            return settle(End(claim.sentence), claim._replace(fire=fire), self.ports.rng)
         return super()._carry_out(holding, job, now)
 
 
@@ -328,7 +328,7 @@ class TrustCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
     def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
-        holding.renewed = self.edges.monotonic()
+        holding.renewed = self.ports.monotonic()
         return super()._carry_out(holding, job, now)
 
 
@@ -336,7 +336,7 @@ class TrustInARenewalCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
     def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
-        super()._heed(holding, stop, self.edges.monotonic())
+        super()._heed(holding, stop, self.ports.monotonic())
 
 
 class WhatIsNotYetReportedIsNotRenewed(Node):
@@ -356,7 +356,7 @@ class Oversleeps(Node):
 
     async def _claim(self) -> float:
         await super()._claim()
-        return self.pace.idle_s
+        return self.tuning.idle_s
 
 
 class ARetryIsForgottenUntilLater(Node):

@@ -23,7 +23,7 @@ from detent.testing.sim.fleet import APP, Sim
 from detent.testing.sim.virtual import Process
 from detent.testing.sim.witness import WatchedStore
 from detent.testing.sim.work import SimWarden
-from detent.trigger.claims import Claims, Edges
+from detent.trigger.claims import Claims, Ports
 from detent.trigger.presence import Presence
 from detent.trigger.trigger import Given, Trigger
 from detent.trigger.work import Works
@@ -218,7 +218,7 @@ class RungSim(Sim):
         turns = Turns()
         store = RemoteStore(self, life, turns)
         works = SimWorks(self, job, warden, store, turns)
-        edges = Edges(
+        ports = Ports(
             store=cast(Any, store),
             presence=cast(Presence, NoPresence(life)),
             signals=cast(Signals, NoSignals(turns)),
@@ -227,7 +227,7 @@ class RungSim(Sim):
             boottime=self.loop.time,
         )
         given = Given("global", due_at=self.asked_for(job), heard_at=self.now())
-        claims = self.claims_type(job, "global", edges)
+        claims = self.claims_type(job, "global", ports)
         await turns.run(Trigger(job, given, cast(Any, store), claims).fire)
 
     def asked_for(self, job: Job) -> datetime | None:
