@@ -22,8 +22,8 @@ from servers import RedisServer, postgres_server, redis_server
 
 from detent import clock
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
-from detent.node.node import Ports, Node, Tuning
-from detent.node.ports import Threads
+from detent.node.node import Node
+from detent.node.ports import Ports, ThreadPools, Tuning
 from detent.schedules.timetable import parse_schedule
 from detent.stores.base import Store
 from detent.stores.postgres.store import PostgresStore
@@ -86,7 +86,7 @@ class Member:
     """A node of the fleet, with a store and threads of its own."""
 
     def __init__(self, number: int, jobs: dict[str, Job], store: Store, calls: Counter[str]) -> None:
-        self.threads, self.store, self.tasks = Threads(), store, list[asyncio.Task[None]]()
+        self.threads, self.store, self.tasks = ThreadPools(), store, list[asyncio.Task[None]]()
         ports = Ports(
             store=Counted(store, calls),  # type: ignore[arg-type]
             starter=AtOnce(),

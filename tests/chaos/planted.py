@@ -108,18 +108,18 @@ def the_client_repeats_claims() -> None:
 
 
 def a_claim_is_trusted_from_its_answer() -> None:
-    begin = attempt.Holding.__init__
+    begin = attempt.HeldClaim.__init__
 
-    def late(self: attempt.Holding, claim: Claim, _: float) -> None:
+    def late(self: attempt.HeldClaim, claim: Claim, _: float) -> None:
         begin(self, claim, clock.boottime())
 
-    def renew(self: attempt.Holding, _: float) -> None:
+    def renew(self: attempt.HeldClaim, _: float) -> None:
         self.renewed = clock.boottime()
         if self.running:
             self.running.extend(self.trusted_by)
 
-    node.Holding.__init__ = late  # type: ignore[method-assign]
-    node.Holding.renew = renew  # type: ignore[method-assign]
+    node.HeldClaim.__init__ = late  # type: ignore[method-assign]
+    node.HeldClaim.renew = renew  # type: ignore[method-assign]
 
 
 def a_stopped_warden_is_only_counted_out() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detent.clock import boottime, now
 from detent.model import Call, Claim, End, Fire
-from detent.node.embedded import Unguarded
+from detent.node.embedded import NoWarden
 from detent.runners.call.spec import guard_spec
 from detent.warden.program import host_locks
 from detent.worker.in_process import GuardedCall, InProcessCalls
@@ -40,7 +40,7 @@ def test_a_call_whose_trust_has_passed_is_not_begun_and_frees_its_lane(tmp_path:
     """The process may have been stopped between the claim and the start."""
 
     async def scene() -> tuple[str, str]:
-        house = InProcessCalls(Unguarded("n.1"))
+        house = InProcessCalls(NoWarden("n.1"))
         trusted = start(house, "trusted", str(tmp_path / "trusted"), TTL_S)
         trusted.turn = lambda: None  # it is watched before the other comes, and begun after it
         late = start(house, "late", str(tmp_path / "late"), -1.0)

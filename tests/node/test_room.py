@@ -14,7 +14,7 @@ from typing import Any
 from detent import clock
 from detent.clock import instant
 from detent.model import Ask, Claim, Command, Fire, Job, Outcome, Policy
-from detent.node.attempt import Holding
+from detent.node.attempt import HeldClaim
 from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
@@ -105,7 +105,7 @@ def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_ag
     async def left_out() -> list[tuple[str, ...]]:
         node = _node(store, lambda step: step.close(), jobs={"a.b": job}, plans=True)
         [claim] = store.claim(Ask("a", "n1", 1)).claims
-        holding = Holding(claim, clock.monotonic())
+        holding = HeldClaim(claim, clock.monotonic())
         node._hold([holding])
         await node._begin_all([holding])
         before = node._new_ask().without

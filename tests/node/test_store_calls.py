@@ -11,7 +11,7 @@ import pytest
 
 from detent.errors import StoreUnavailable
 from detent.node.ports import Ports, Tuning
-from detent.node.store_calls import ERRORS_MAX, Calls
+from detent.node.store_calls import ERRORS_MAX, StoreCalls
 from detent.stores.memory.store import MemoryStore
 
 PACE = Tuning(retry_s=1.0, cooldown_s=60.0)
@@ -20,7 +20,7 @@ PACE = Tuning(retry_s=1.0, cooldown_s=60.0)
 class World:
     def __init__(self) -> None:
         self.now, self.events, self.is_away = 100.0, list[str](), False
-        self.calls = Calls(self.ports(), "a", "n1", PACE)
+        self.calls = StoreCalls(self.ports(), "a", "n1", PACE)
 
     def ports(self) -> Ports:
         def emit(event: str, **fields: Any) -> None:

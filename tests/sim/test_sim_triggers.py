@@ -4,7 +4,7 @@ import pytest
 
 from detent.model import Claim
 from detent.testing.sim.triggers import RungSim
-from detent.trigger.claims import Claims
+from detent.trigger.claims import TriggerClaims
 
 SEEDS = range(4)
 
@@ -27,14 +27,14 @@ def test_a_seed_with_triggers_repeats_its_history() -> None:
     assert histories[0] == histories[1]
 
 
-class TakesWhatNodesPlanned(Claims):
+class TakesWhatNodesPlanned(TriggerClaims):
     """It asks on the queue of the nodes."""
 
     def _ask(self, queue: str, for_hook: bool = False) -> tuple[Claim, ...]:
         return super()._ask("default", for_hook)
 
 
-class LeavesItsClaim(Claims):
+class LeavesItsClaim(TriggerClaims):
     """It ends with a claim in its hands."""
 
     def _claim_fire(self, queue: str) -> Claim | None:
@@ -43,7 +43,7 @@ class LeavesItsClaim(Claims):
 
 
 @pytest.mark.parametrize("mutant", [TakesWhatNodesPlanned, LeavesItsClaim])
-def test_a_fault_planted_into_triggers_is_found(mutant: type[Claims]) -> None:
+def test_a_fault_planted_into_triggers_is_found(mutant: type[TriggerClaims]) -> None:
     sim = RungSim(1, hours=1.0)
     sim.claims_type = mutant
     assert sim.run().broken

@@ -39,7 +39,11 @@ def note(name: str) -> None:
 
 class World:
     def __init__(self, processes: Processes) -> None:
-        self.processes, self.house, self.few = processes, InProcessCalls(processes), InProcessQueue(1, BatchSize(1))
+        self.processes, self.house, self.few = (
+            processes,
+            InProcessCalls(processes),
+            InProcessQueue(1, BatchSize(1)),
+        )
         self.fence = 0
 
     def start(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:

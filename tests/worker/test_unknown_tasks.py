@@ -41,7 +41,7 @@ def test_the_delay_grows_with_the_wait_up_to_a_limit(waited_s: float, again_in_s
 def test_a_message_is_rejected_once_no_live_node_has_had_its_task_for_long_enough() -> None:
     unknown = UnknownTasks()
     unknown.verdict(JOB, WHY, 0.0)
-    unknown.hear([heartbeat(json.dumps({"tasks": ["other"]}))], 10.0)
+    unknown.learn([heartbeat(json.dumps({"tasks": ["other"]}))], 10.0)
     assert unknown.left_out(REJECT_AFTER_S) == set()
     verdict = unknown.verdict(JOB, WHY, REJECT_AFTER_S)
     assert verdict.again_in_s is None and verdict.outcome.kind == "rejected"
@@ -55,7 +55,7 @@ def test_a_message_is_rejected_once_no_live_node_has_had_its_task_for_long_enoug
 def test_a_message_waits_while_a_live_node_has_its_task_or_may_have_it(text: str) -> None:
     unknown = UnknownTasks()
     unknown.verdict(JOB, WHY, 0.0)
-    unknown.hear([heartbeat(text)], 800.0)
+    unknown.learn([heartbeat(text)], 800.0)
     assert unknown.left_out(800.0 + REJECT_AFTER_S - 1) == {JOB}
     assert unknown.verdict(JOB, WHY, 800.0 + REJECT_AFTER_S - 1).again_in_s is not None
     assert unknown.verdict(JOB, WHY, 800.0 + REJECT_AFTER_S).again_in_s is None

@@ -17,7 +17,7 @@ from detent.manifest.problems import worded
 from detent.messages.ad_hoc import Allowed
 from detent.messages.masking import Mask
 from detent.messages.message import Task
-from detent.node.service import Service, Serving, Setting, reach
+from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
 from detent.observe.logs import Style, log_later, word_of
 from detent.observe.secrecy import discreet, learning, password_of
 from detent.observe.unblocking import Unblocking
@@ -40,7 +40,7 @@ class Order(NamedTuple):
     store: str | None = None  # a URL that wins over the manifest's
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
-    serving: Serving | None = None  # the messages of an app's tasks
+    worker: WorkerOptions | None = None  # the messages of an app's tasks
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
     hint: str = ""  # for a person at a terminal, once the node has started
 
@@ -64,8 +64,8 @@ def with_tasks(order: Order, app: App) -> Order:
     default one and those of the messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
-    serving = Serving(app.inbox()) if tasks or allowed else None
-    return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
+    worker = WorkerOptions(app.inbox()) if tasks or allowed else None
+    return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), worker=worker)
 
 
 def check_queues(queues: Sequence[str], app: App) -> None:
@@ -84,7 +84,7 @@ def run(order: Order, style: Style) -> int:
     log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
         mask = Mask(password_of(order.store or ""))
-        mask.learn(order.serving.inbox.secrets if order.serving else ())
+        mask.learn(order.worker.inbox.secrets if order.worker else ())
         load = learning(order.load, mask, order.env)
         emit = log_later(log.write, style, mask=mask)
 
@@ -107,7 +107,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     store = store_of_calls(manifest, order.store, env)
     use(store)
     url = store.url
-    setting = Setting(
+    options = ServiceOptions(
         load=order.load,
         files=order.files,
         store=discreet(open_store(url, **store.options), mask),
@@ -116,20 +116,20 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
         emit=emit,
         queues=order.queues,
         waits=order.waits,
-        serving=order.serving,
+        worker=order.worker,
         store_of_calls=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
         tell_weakness(url, manifest, emit)
-        reach(setting, manifest.app)
+        reach(options, manifest.app)
     else:  # it tells itself, once it is there
-        reach(setting, manifest.app)
+        reach(options, manifest.app)
         tell_weakness(url, manifest, emit)
 
     _spare_what_stays()
 
     async def serve() -> int:
-        return await Service(setting, manifest).run()
+        return await Service(options, manifest).run()
 
     return asyncio.run(serve())
 

@@ -31,8 +31,8 @@ from detent.events import EVENTS
 from detent.loading import module_app
 from detent.loading.config import nodes_directory
 from detent.manifest.check import Manifest
-from detent.node.embedded import GIVEN_UP_S, Guest, tasks_within, within
-from detent.node.service import SYSTEMD, Serving, Setting, reach
+from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_threads
+from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
 from detent.observe.logs import word_of
 from detent.observe.secrecy import discreet
 from detent.runners.call.in_process import listen_to_logging
@@ -76,7 +76,7 @@ class Embedding:
                 return
             _stop_at_exit()
             self._state, self._queues = "waiting", queues
-            self._begin(within(manifest), [] if at_once else [*_importing()], 0.0 if at_once else WAIT_S)
+            self._begin(in_threads(manifest), [] if at_once else [*_importing()], 0.0 if at_once else WAIT_S)
 
     def stop(self) -> None:
         with self._lock:
@@ -139,7 +139,7 @@ class _Stay:
             self.over.set()
             self._leave()
         if threading.current_thread() is not self._thread:
-            self._thread.join(self.manifest.node.drain_s + 2 * GIVEN_UP_S)
+            self._thread.join(self.manifest.node.drain_s + 2 * STOP_S)
 
     def _live(self, is_time: Callable[[], bool]) -> None:
         if not is_time():
@@ -163,8 +163,8 @@ class _Stay:
     async def _serve(self) -> None:
         store, url = self._app.new_store()
         env = {name: value for name, value in os.environ.items() if name not in SYSTEMD}
-        serving = Serving(self._app.inbox(tasks_within(self._app.tasks()))) if self._queues else None
-        setting = Setting(
+        worker = WorkerOptions(self._app.inbox(tasks_in_threads(self._app.tasks()))) if self._queues else None
+        options = ServiceOptions(
             load=lambda: self.manifest,
             files=(),
             store=discreet(store, self._app.mask),
@@ -173,28 +173,28 @@ class _Stay:
             emit=_emit,
             queues=self._queues or ("default",),
             waits=False,
-            serving=serving,
+            worker=worker,
         )
         try:
-            self._reach(setting, url)  # blocking: nothing else runs in this loop yet
+            self._reach(options, url)  # blocking: nothing else runs in this loop yet
         except DetentError:
             store.close()
             raise
-        guest, loop = Guest(setting, self.manifest), asyncio.get_running_loop()
+        service, loop = EmbeddedService(options, self.manifest), asyncio.get_running_loop()
         with self._lock:
-            self._leave = partial(loop.call_soon_threadsafe, guest.leave)
+            self._leave = partial(loop.call_soon_threadsafe, service.leave)
             if self.over.is_set():
-                guest.leave()
+                service.leave()
         try:
-            await guest.run()
+            await service.run()
         finally:
             with self._lock:
                 self._leave = _nothing
 
-    def _reach(self, setting: Setting, url: str) -> None:
+    def _reach(self, options: ServiceOptions, url: str) -> None:
         """First: a node that is seen before its store is there would be taken for one of a store that is
         lost."""
-        reach(setting, self._app.name)
+        reach(options, self._app.name)
         if not url.startswith(MEMORY):
             tell_weakness(url, self.manifest, _emit)
 

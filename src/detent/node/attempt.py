@@ -16,7 +16,7 @@ from detent.rules.trust import renew_s, trusted_by
 from detent.runners.running import Running, Starter, Went
 
 
-class Holding:
+class HeldClaim:
     """A claim that this node holds, until the store has settled it."""
 
     __slots__ = ("claim", "lost", "renewed", "running", "settled", "told")
@@ -48,7 +48,7 @@ class Holding:
             self.running.stop(self.told, kill_after_s)
 
 
-def start(holding: Holding, work: Work, starter: Starter) -> Verdict | None:
+def start(holding: HeldClaim, work: Work, starter: Starter) -> Verdict | None:
     """Have what the claim is for started.  A verdict: it was told to stop before."""
     if holding.told:
         return Verdict(holding.told)
@@ -63,26 +63,26 @@ def work_of(job: Job, claim: Claim) -> Work | None:
     return job.hooks.get(json.loads(claim.fire.payload)["hook"])
 
 
-def judge(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
+def judge_end(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
     """What becomes of the fire."""
     if isinstance(went, End):
         return settle(went, claim, rng), went
     if went is None:
-        return without_work(give_back("the grant came too late", "claim-lost"))
-    return without_work(held_back(claim, str(went)))
+        return not_started(give_back("the grant came too late", "claim-lost"))
+    return not_started(held_back(claim, str(went)))
 
 
-def without_work(verdict: Verdict) -> tuple[Verdict, End]:
+def not_started(verdict: Verdict) -> tuple[Verdict, End]:
     """Nothing was started."""
     return verdict, End(verdict.outcome)
 
 
-def is_in_doubt(fire: Fire, job: Job | None) -> bool:
+def is_other_revision(fire: Fire, job: Job | None) -> bool:
     """Was it planned by another definition of the job than this one?"""
     return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)
 
 
-def under(job: Job | None, claim: Claim) -> Claim:
+def with_policy_of(job: Job | None, claim: Claim) -> Claim:
     """The claim with the policy of the definition that is in force: work and policy are of one revision.
     The store still counts it in the lane it was recorded with."""
     return claim._replace(fire=claim.fire._replace(policy=job.policy)) if job else claim

@@ -25,20 +25,20 @@ from detent.runners.running import LaneHeld
 from detent.warden.client import Processes, Work
 from detent.warden.program import host_locks
 
-GIVEN_UP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
+STOP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
 
 
-class Guest(Service):
+class EmbeddedService(Service):
     def _new_processes(self) -> Processes:
-        return Unguarded(self._life.name)
+        return NoWarden(self._life.name)
 
     async def run(self) -> int:
-        self._threads.begin("look", "renew", "report")
+        self._thread_pools.begin("look", "renew", "report")
         working = asyncio.create_task(self._work())
         working.add_done_callback(lambda _: self._stop.set())
         try:
             await self._stop.wait()
-            await asyncio.wait([working], timeout=self._manifest.node.drain_s + GIVEN_UP_S)
+            await asyncio.wait([working], timeout=self._manifest.node.drain_s + STOP_S)
         finally:
             working.cancel()
             await self._leave()
@@ -52,7 +52,7 @@ class Guest(Service):
         return super()._heartbeat() | {"embedded": True}
 
 
-class Unguarded(Processes):
+class NoWarden(Processes):
     """The warden's place, empty: what runs in this process is begun, and nobody ends it."""
 
     def __init__(self, life: str) -> None:
@@ -91,7 +91,7 @@ class Unguarded(Processes):
         host_locks.let_go(self._lanes.pop(work.id, host_locks.NO_LANE))
 
 
-def within(manifest: Manifest) -> Manifest:
+def in_threads(manifest: Manifest) -> Manifest:
     """The manifest as a guest runs it: the same jobs, of the same revisions, in threads."""
     return manifest._replace(
         jobs=tuple(
@@ -101,7 +101,7 @@ def within(manifest: Manifest) -> Manifest:
     )
 
 
-def tasks_within(tasks: Mapping[str, Task]) -> dict[str, Task]:
+def tasks_in_threads(tasks: Mapping[str, Task]) -> dict[str, Task]:
     """The tasks as a guest runs them, in threads too."""
     return {name: task._replace(call=_in_thread(task.call)) for name, task in tasks.items()}
 

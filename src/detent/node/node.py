@@ -16,11 +16,20 @@ from functools import partial
 from detent.errors import StoreUnavailable
 from detent.messages.envelope import Refusal
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
-from detent.node.attempt import Holding, is_in_doubt, is_sentenced, judge, start, under, without_work, work_of
+from detent.node.attempt import (
+    HeldClaim,
+    is_other_revision,
+    is_sentenced,
+    judge_end,
+    not_started,
+    start,
+    with_policy_of,
+    work_of,
+)
 from detent.node.burst import Burst
-from detent.node.fairness import Share, loads_of
+from detent.node.fairness import FairShare, loads_of
 from detent.node.planner import RING_READ_S, Planning
-from detent.node.ports import Wakeup, Ports, Tuning
+from detent.node.ports import Ports, Tuning, Wakeup
 from detent.node.reporting import Reporter, fields_of
 from detent.rules.chains import Followers
 from detent.rules.outcomes import HOOK_REMOVED
@@ -29,29 +38,29 @@ from detent.runners.running import Went
 from detent.stores.base import NODE, SENTENCES_MAX, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
 
-TURN = 100  # attempts that are begun before others get their turn
+YIELD_EVERY = 100  # attempts that are begun before others get their turn
 
 
 class Node(Planning):
     def __init__(self, life: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning) -> None:
         super().__init__(life, app, jobs, ports, tuning)
-        self.share, self.draining = Share(is_worker=not tuning.plans), False
+        self.fair_share, self.draining = FairShare(is_worker=not tuning.plans), False
         self._owes_hooks = self._is_closing = False  # while it drains
         self._ask: Ask | None = None
         self._asks = self.settled = 0
         self._dead: set[str] = set()
         self._lives: set[str] = set()  # the heartbeats that we saw last
         self._full = False  # the newest ask used up our room: there may be more
-        self._held: dict[int, Holding] = {}  # by fence, until settled
+        self._held: dict[int, HeldClaim] = {}  # by fence, until settled
         self._hooks = self._sentenced = 0  # among them: neither takes a place
         self._renew_by = math.inf  # not later than the first of them has to be renewed
         self._beginning = 0  # rounds of attempts that are being begun
-        self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
+        self._ended: list[tuple[HeldClaim, asyncio.Future[Went]]] = []
         self._done: list[Report] = []
         self._look, self._keep, self._end, self._tell = Wakeup(), Wakeup(), Wakeup(), Wakeup()
         self._renew_now, self._burst = False, Burst(tuning.burst_s, tuning.ask_max)
         self._settled, self._hurried = Wakeup(), asyncio.Event()
-        self.tell, self._call.back, self._back = Reporter(ports.emit), self._store_is_back, Wakeup()
+        self.reporter, self._call.back, self._back = Reporter(ports.emit), self._store_is_back, Wakeup()
         self._followers, self.unknown = Followers(jobs.values()), UnknownTasks()
 
     # What others tell it.
@@ -60,32 +69,32 @@ class Node(Planning):
         """Something changed in the store: there may be work to take, or to stop."""
         self._renew_now |= bool(self._held or self._ask)  # what is claimed later knows of it
         self._rang = True
-        self._look.ring()
-        self._keep.ring()
+        self._look.set()
+        self._keep.set()
 
-    def bury(self, life: str) -> None:
+    def declare_dead(self, life: str) -> None:
         """All processes of that life are proven dead: its claims are free."""
         self._dead.add(life)
-        self._look.ring()
+        self._look.set()
 
     async def wait_for_store(self) -> None:
         """After another call of the store failed: ask the store too, so that the node reports it if it is
         away; then wait until it answers again, or for as long as it is to be left alone."""
         if not self._call.is_away:
-            self._look.ring()
+            self._look.set()
         await self._back.sleep(self._call.pause_s())
 
     def _store_is_back(self) -> None:
-        self._look.ring()
-        self._back.ring()
+        self._look.set()
+        self._back.set()
 
-    def has_buried(self, life: str) -> bool:
+    def has_reported_death(self, life: str) -> bool:
         """Has the store been told?"""
         return life not in self._dead
 
     def load(self) -> float:
         """How much it had of late: to be compared, once, with the loads of the other nodes."""
-        return self.share.load(len(self._held), self.ports.monotonic())
+        return self.fair_share.load(len(self._held), self.ports.monotonic())
 
     async def beat(self) -> None:
         """Tell the other nodes that we are alive, and share what is due with those that serve our queues."""
@@ -95,17 +104,17 @@ class Node(Planning):
         lives = {note.name for note in living}
         if self._lives - lives:
             self._rang = True  # a node is gone: perhaps nobody else holds its jobs
-            self._look.ring()
+            self._look.set()
         self._lives = lives
-        self.unknown.hear(living, self.ports.monotonic())
-        self.share.compare([*loads_of(living, self.tuning.queues, self.store_now())], load)
+        self.unknown.learn(living, self.ports.monotonic())
+        self.fair_share.compare([*loads_of(living, self.tuning.queues, self.store_now())], load)
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
         """Other jobs from now on; what runs goes on."""
         self.jobs, self._followers = jobs, Followers(jobs.values())
         self._adopted, self._deploys = False, True
         self._without.clear()
-        self._look.ring()
+        self._look.set()
 
     # The loops.
 
@@ -166,29 +175,29 @@ class Node(Planning):
         """Ask for as much as we have room for; repeat an ask until it is answered."""
         is_new = self._ask is None
         if self._ask is None:
-            await asyncio.sleep(self.share.delay_s)
+            await asyncio.sleep(self.fair_share.delay_s)
             self._ask = self._new_ask()
         ask, sent = self._ask, self.ports.monotonic()
         grants = await self._call("look", self.ports.store.claim, ask)
         self._ask = None
-        self._settled.ring()
+        self._settled.set()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
         if grants.era != self.timeline.era:
             self._adopted, self._deploys = False, True  # it may have forgotten whose jobs these are
-        if fresh := [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]:
+        if fresh := [HeldClaim(claim, sent) for claim in grants.claims if claim.fence not in self._held]:
             self._hold(fresh)
             self.ports.spawn(self._begin(fresh))
         wait_s = self._when_to_ask_again(ask, grants)
         return wait_s if is_new else 0.0  # what became due since it was first sent is for the next one
 
-    def _hold(self, fresh: Sequence[Holding]) -> None:
+    def _hold(self, fresh: Sequence[HeldClaim]) -> None:
         self._held.update((holding.claim.fence, holding) for holding in fresh)
         self._hooks += sum([holding.claim.fire.origin == "hook" for holding in fresh])
         self._sentenced += sum([is_sentenced(holding.claim) for holding in fresh])
         of_each_ttl = {holding.claim.ttl_s: holding for holding in fresh}  # few: they are from one ask
         self._renew_by = min(self._renew_by, *(holding.renew_at for holding in of_each_ttl.values()))
-        self._keep.ring()
+        self._keep.set()
 
     def _let_go(self, claim: Claim) -> None:
         del self._held[claim.fence]
@@ -202,7 +211,7 @@ class Node(Planning):
             app=self.app,
             node=self.life,
             number=self._asks,
-            limit=min(self.share.bite(room), self._burst.bite),
+            limit=min(self.fair_share.batch_limit(room), self._burst.limit),
             hooks=hooks,
             queues=self.tuning.queues,
             dead=tuple(sorted(self._dead)),
@@ -227,44 +236,44 @@ class Node(Planning):
         self._full = runs >= ask.limit or hooks >= ask.hooks
         self._owes_hooks |= self.draining and hooks >= ask.hooks
         if self._burst.goes_on(self._full, ask.limit, self.ports.monotonic()):
-            self._look.ring()
-        is_more = self.share.take(ask.limit, runs, self._room()[0])
+            self._look.set()
+        is_more = self.fair_share.take(ask.limit, runs, self._room()[0])
         at_once = is_more or sentences >= SENTENCES_MAX or not self._adopted
         return 0.0 if at_once else grants.next_in_s
 
     # Attempts.
 
-    async def _begin(self, holdings: Sequence[Holding]) -> None:
+    async def _begin(self, holdings: Sequence[HeldClaim]) -> None:
         self._beginning += 1
         try:
             await self._begin_all(holdings)
         finally:
             self._beginning -= 1
 
-    async def _begin_all(self, holdings: Sequence[Holding]) -> None:
+    async def _begin_all(self, holdings: Sequence[HeldClaim]) -> None:
         """Start all of these; who needs to look into the store first waits alone."""
         now = self.store_now()
         for number, holding in enumerate(holdings, 1):
             fire, job = holding.claim.fire, self.jobs.get(holding.claim.fire.job)
-            is_doubtful = is_in_doubt(fire, job) and not self._is_message(fire)
+            is_doubtful = is_other_revision(fire, job) and not self._is_message(fire)
             if is_doubtful and len(holdings) > 1:
                 self.ports.spawn(self._begin([holding]))
                 continue
             try:
                 if is_doubtful and holding.claim.sentence is None:
                     job = await self._definition(fire, holding.renewed)
-                    holding.claim = under(job, holding.claim)
+                    holding.claim = with_policy_of(job, holding.claim)
                     now = self.store_now()
-                verdict = self._carry_out(holding, job, now)
+                verdict = self._start_attempt(holding, job, now)
             except Exception as error:
                 verdict = self._broken(holding.claim, error)
             if verdict:
-                self._settle(holding, *without_work(verdict))
-            if number % TURN == 0:
+                self._settle(holding, *not_started(verdict))
+            if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
                 now = self.store_now()
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         """None: it is under way."""
         claim = holding.claim
         if verdict := admit(claim, self.ports.rng):
@@ -274,14 +283,14 @@ class Node(Planning):
         work = self._work_of(holding, job, now)
         if isinstance(work, Verdict):
             return work
-        self.tell.start(claim, now)
+        self.reporter.start(claim, now)
         if verdict := start(holding, work, self.ports.starter):
             return verdict
         if holding.running:
             holding.running.gone.add_done_callback(partial(self._note_end, holding))
         return None
 
-    def _work_of(self, holding: Holding, job: Job | None, now: datetime) -> Work | Verdict:
+    def _work_of(self, holding: HeldClaim, job: Job | None, now: datetime) -> Work | Verdict:
         """What it is to carry out, or what becomes of it without that."""
         fire, inbox = holding.claim.fire, self.ports.inbox
         if inbox and self._is_message(fire):
@@ -305,9 +314,9 @@ class Node(Planning):
         """Is it one that we open, and not the fire of a job?"""
         return fire.origin == "push" and self.ports.inbox is not None
 
-    def _note_end(self, holding: Holding, gone: asyncio.Future[Went]) -> None:
+    def _note_end(self, holding: HeldClaim, gone: asyncio.Future[Went]) -> None:
         self._ended.append((holding, gone))
-        self._end.ring()
+        self._end.set()
 
     async def _judge_ends(self) -> float:
         if self._starts_come_first():
@@ -317,9 +326,9 @@ class Node(Planning):
             if holding.settled or gone.cancelled():
                 continue
             try:
-                verdict, end = judge(holding.claim, gone.result(), self.ports.rng)
+                verdict, end = judge_end(holding.claim, gone.result(), self.ports.rng)
             except Exception as error:
-                verdict, end = without_work(self._broken(holding.claim, error))
+                verdict, end = not_started(self._broken(holding.claim, error))
             self._settle(holding, verdict, end)
         return self.tuning.idle_s
 
@@ -333,13 +342,13 @@ class Node(Planning):
         self.ports.emit("internal-error", **fields_of(claim), error=text)
         return Verdict(Outcome("failed", "internal error", "internal"))
 
-    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         told = report(holding.claim, verdict, end, now := self.store_now())
         if verdict.again_in_s is None and (follow := self._what_follows(told, end.result, now)):
             told = told._replace(follow=told.follow + follow)
         self._done.append(told)
         holding.settled = True
-        self._tell.ring()
+        self._tell.set()
 
     def _what_follows(self, told: Report, result: str, now: datetime) -> tuple[Fire, ...]:
         """The messages and the jobs that its end brings about."""
@@ -368,11 +377,11 @@ class Node(Planning):
             batch, sent = held[first : first + self.tuning.renew_max], self.ports.monotonic()
             answers = await self._call("renew", self.ports.store.renew, [holding.claim for holding in batch])
             for holding, stop in zip(batch, answers, strict=True):
-                self._heed(holding, stop, sent)
+                self._apply_renewal(holding, stop, sent)
         self._renew_by = min((one.renew_at for one in self._held.values() if not one.lost), default=math.inf)
         return self._renew_by - self.ports.monotonic()
 
-    def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
+    def _apply_renewal(self, holding: HeldClaim, stop: Outcome | None, sent: float) -> None:
         """The store's answer to a renewal: go on, or stop."""
         if stop and stop.kind == "lost":
             holding.lost = True
@@ -395,13 +404,13 @@ class Node(Planning):
             self.settled += len(reports)
             for one, stands in zip(reports, answers, strict=True):
                 self._let_go(one.claim)
-                self.tell.end(one, stands)
+                self.reporter.end(one, stands)
                 self._forgotten_launches.remember(one, stands)
                 self._owes_hooks |= bool(one.follow) and one.claim.sentence is None and not self._is_closing
-            self._settled.ring()
+            self._settled.set()
             is_due_again = any(stands and stands.again_in_s is not None for stands in answers)
             if self._full or is_due_again or (self.draining and self._owes_hooks):
-                self._look.ring()  # there is room for more; or to learn when a retry is due
+                self._look.set()  # there is room for more; or to learn when a retry is due
         return 0.0 if self._done else self.tuning.idle_s
 
     # The end.
@@ -410,7 +419,7 @@ class Node(Planning):
         """Take no more; let what runs end; end the rest; have it all settled."""
         self.draining = True
         self.ports.recall()
-        self._look.ring()
+        self._look.set()
         if not await self._is_settled_within(seconds):
             self._is_closing, self._owes_hooks = True, False  # the next node calls the hooks of what we end
             self._stop_all(kill_after_s=0.0 if self._hurried.is_set() else None)
@@ -426,7 +435,7 @@ class Node(Planning):
     def hurry(self) -> None:
         """End at once what still runs."""
         self._hurried.set()
-        self._settled.ring()
+        self._settled.set()
         if self.draining:
             self._stop_all(kill_after_s=0.0)
 

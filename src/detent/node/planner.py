@@ -16,11 +16,11 @@ from datetime import datetime
 from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
 from detent.model import Chart, Fire, Job, Note, Plan
-from detent.node.attempt import is_in_doubt
+from detent.node.attempt import is_other_revision
 from detent.node.forgotten_launches import ForgottenLaunches
 from detent.node.holders import ANY, HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
 from detent.node.ports import Ports, Tuning
-from detent.node.store_calls import Calls
+from detent.node.store_calls import StoreCalls
 from detent.node.timeline import Timeline, in_force
 from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
 
@@ -41,27 +41,27 @@ class Planning:
         self._rang = False  # another process changed something in the store
         self._holders, self._list, self._listed_at = Holders(life), JobList(jobs), -math.inf
         self._held_at = -math.inf  # when the note of what we hold was written
-        self._call, self._forgotten_launches = Calls(ports, app, life, tuning), ForgottenLaunches()
+        self._call, self._forgotten_launches = StoreCalls(ports, app, life, tuning), ForgottenLaunches()
 
-    async def announce(self, line: str, load: float = 0.0) -> None:
+    async def announce(self, pool: str, load: float = 0.0) -> None:
         """Write our heartbeat, and keep the list of our jobs."""
         held = {"list": self._list.digest if self.tuning.plans else "", "load": round(load, 1)}
         text = json.dumps(self.ports.heartbeat() | held)
-        await self._call(line, self.ports.store.note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
+        await self._call(pool, self.ports.store.note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
         if self.tuning.plans:
-            await self._keep_list(line)
+            await self._keep_list(pool)
 
-    async def _keep_list(self, line: str) -> None:
+    async def _keep_list(self, pool: str) -> None:
         """Keep the note of the list of jobs that we hold, and the list itself."""
         now, note = self.ports.monotonic(), self.ports.store.note
         if self._list.jobs is not self.jobs:
             self._list, self._listed_at, self._held_at = JobList(self.jobs), -math.inf, -math.inf
         digest = self._list.digest
         if now >= self._listed_at + REWRITE_S:
-            await self._call(line, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
+            await self._call(pool, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
             self._listed_at = now
         if now >= self._held_at + RENEW_S:
-            await self._call(line, note, self.app, HOLDS + self.life, digest, HOLDS_TTL_S)
+            await self._call(pool, note, self.app, HOLDS + self.life, digest, HOLDS_TTL_S)
             self._held_at = now
 
     async def _adopt(self) -> None:
@@ -172,7 +172,7 @@ class Planning:
         """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
         than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
-        if not is_in_doubt(fire, job):
+        if not is_other_revision(fire, job):
             return job
         try:
             async with self._reading:

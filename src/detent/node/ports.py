@@ -21,33 +21,33 @@ T = TypeVar("T")
 class Offload(Protocol):
     """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
 
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T: ...
+    async def __call__(self, pool: str, call: Callable[..., T], *args: Any) -> T: ...
 
 
-class Threads:
+class ThreadPools:
     """Runs blocking calls in threads, one for each line.  A line is a queue of its own, and the store gives
     each thread its own connection: a renewal never waits behind a claim."""
 
     def __init__(self, width: dict[str, int] | None = None) -> None:
         self._width = width or {}  # threads of a line, where it has more than one
-        self._lines: dict[str, ThreadPoolExecutor] = {}
+        self._pools: dict[str, ThreadPoolExecutor] = {}
 
-    def begin(self, *lines: str) -> None:
+    def begin(self, *pools: str) -> None:
         """Starts the threads of these lines: a Python that shuts down (from 3.12 on) starts no more."""
-        for line in lines:
-            self._line(line).submit(bool)
+        for pool in pools:
+            self._pool(pool).submit(bool)
 
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._line(line), call, *args)
+    async def __call__(self, pool: str, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool(pool), call, *args)
 
-    def _line(self, line: str) -> ThreadPoolExecutor:
-        if line not in self._lines:
-            width = self._width.get(line, 1)
-            self._lines[line] = ThreadPoolExecutor(width, thread_name_prefix=f"detent-{line}")
-        return self._lines[line]
+    def _pool(self, pool: str) -> ThreadPoolExecutor:
+        if pool not in self._pools:
+            width = self._width.get(pool, 1)
+            self._pools[pool] = ThreadPoolExecutor(width, thread_name_prefix=f"detent-{pool}")
+        return self._pools[pool]
 
     def close(self) -> None:
-        for executor in self._lines.values():
+        for executor in self._pools.values():
             executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -57,7 +57,7 @@ class Wakeup:
     def __init__(self) -> None:
         self.event = asyncio.Event()
 
-    def ring(self) -> None:
+    def set(self) -> None:
         self.event.set()
 
     async def sleep(self, most_s: float) -> None:

@@ -15,7 +15,7 @@ from detent.events import Emit
 from detent.manifest.secret_refs import Secret
 from detent.manifest.webhooks import hook_request
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
-from detent.node.ports import Threads
+from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
 from detent.runners.call.spec import (
     PROGRAM,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NOTHING = Command(words=())
 
 
-class Surroundings(NamedTuple):
+class RunnerSettings(NamedTuple):
     """What work gets from its node."""
 
     env: Mapping[str, str]
@@ -58,7 +58,7 @@ class Surroundings(NamedTuple):
     store: NodeStore | None = None  # that calls push to and lock in
 
 
-class Sent:
+class RunningRequest:
     """A request under way in a thread."""
 
     def __init__(self, gone: asyncio.Future[Went], lifeline: Lifeline) -> None:
@@ -72,20 +72,22 @@ class Sent:
 
 
 class Runners:
-    def __init__(self, processes: Processes, threads: Threads, around: Surroundings, emit: Emit) -> None:
-        self._processes, self._threads, self._emit = processes, threads, emit
-        self._around = around
+    def __init__(
+        self, processes: Processes, threads: ThreadPools, settings: RunnerSettings, emit: Emit
+    ) -> None:
+        self._processes, self._thread_pools, self._emit = processes, threads, emit
+        self._settings = settings
         self._households: dict[tuple[object, ...], Household] = {}
         self._bases: dict[bool, Base] = {}  # for our own user's commands, and for others'
 
     @property
-    def around(self) -> Surroundings:
-        return self._around
+    def settings(self) -> RunnerSettings:
+        return self._settings
 
-    @around.setter
-    def around(self, around: Surroundings) -> None:
+    @settings.setter
+    def settings(self, settings: RunnerSettings) -> None:
         """Other ones from now on: what runs goes on, what is kept warm for the old ones ends."""
-        self._around = around
+        self._settings = settings
         self._households.clear()
         self._bases.clear()
         self._processes.dissolve_households()
@@ -109,17 +111,17 @@ class Runners:
         found = self._resolve(work.secret_refs, claim)
         gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
         gone.set_result(push(work, claim, found))
-        return Sent(gone, Lifeline(trusted_by))
+        return RunningRequest(gone, Lifeline(trusted_by))
 
     def _resolve(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
-        found = resolve(refs, self.around.secrets, self.around.env)
+        found = resolve(refs, self.settings.secrets, self.settings.env)
         for warning in found.warnings:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         return found.secrets
 
     def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
-        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        paths = Paths(path, lane_path(self.around.lanes, claim.fire.lane))
+        path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
+        paths = Paths(path, lane_path(self.settings.lanes, claim.fire.lane))
         spec = spec_of(claim, command, told_env(claim, command), paths)
         return self._begin(spec._replace(base=self._base(command)), trusted_by)
 
@@ -131,7 +133,7 @@ class Runners:
     def _base(self, command: Command) -> Base:
         is_other = bool(command.user)
         if is_other not in self._bases:
-            env = steady_env(self.around.env, self.around.hidden, is_other=is_other)
+            env = steady_env(self.settings.env, self.settings.hidden, is_other=is_other)
             self._bases[is_other] = Base("another's" if is_other else "ours", env)
         return self._bases[is_other]
 
@@ -139,14 +141,14 @@ class Runners:
         is_light = claim.fire.origin == "push" and not claim.fire.lane
         if is_light and call.isolation == "process":
             return self.batches.add(call, claim, self._household(call, claim), trusted_by)
-        lane = lane_path(self.around.lanes, claim.fire.lane)
+        lane = lane_path(self.settings.lanes, claim.fire.lane)
         if call.isolation != "process":
             guarded = self._in_process_calls.start(call, claim, guard_spec(claim, lane), trusted_by)
             if is_light:
                 self._in_process_queue.add(guarded)
             return guarded
         household = self._household(call, claim)
-        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
+        path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
         made = call_spec(claim, call, household, command_env({}, claim, NOTHING))
         return self._begin(made._replace(output_path=path, lane=lane), trusted_by)
 
@@ -154,13 +156,13 @@ class Runners:
     def batches(self) -> Batches:
         from detent.worker.batches import Batches  # late: only workers have messages
 
-        return Batches(self._processes, self.around.at_once, self.around.processes)
+        return Batches(self._processes, self.settings.at_once, self.settings.processes)
 
     @functools.cached_property
     def _in_process_queue(self) -> InProcessQueue:
         from detent.worker.in_process_queue import InProcessQueue
 
-        return InProcessQueue(self.around.most, self.batches.batch_size)
+        return InProcessQueue(self.settings.most, self.batches.batch_size)
 
     def recall(self) -> None:
         """Messages that are not begun are not to be any more."""
@@ -178,10 +180,10 @@ class Runners:
         known = self._households.get(key)
         if known is None:
             like = NOTHING._replace(env=call.env, user=call.user)
-            env = command_env(self.around.env, claim, like, self.around.hidden)
+            env = command_env(self.settings.env, claim, like, self.settings.hidden)
             household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-            setup = setup_of(self.around.store, call.user) if self.around.store else ""
-            known = household._replace(most=self.around.processes, setup=setup)
+            setup = setup_of(self.settings.store, call.user) if self.settings.store else ""
+            known = household._replace(most=self.settings.processes, setup=setup)
             self._households[key] = known
         return known
 
@@ -189,8 +191,8 @@ class Runners:
         lifeline = Lifeline(trusted_by)
         if claim.fire.origin == "hook":
             request = hook_request(request, claim.fire)
-        sending = self._threads("request", self._exchange, request, claim, lifeline)
-        return Sent(asyncio.ensure_future(sending), lifeline)
+        sending = self._thread_pools("request", self._exchange, request, claim, lifeline)
+        return RunningRequest(asyncio.ensure_future(sending), lifeline)
 
     def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> Went:
         if lifeline.ended(clock.boottime()):

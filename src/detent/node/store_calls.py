@@ -14,7 +14,7 @@ T = TypeVar("T")
 ERRORS_MAX = 5  # in a row; then a worker lets the store cool down
 
 
-class Calls:
+class StoreCalls:
     def __init__(self, ports: Ports, app: str, life: str, tuning: Tuning) -> None:
         self._ports, self._tuning = ports, tuning
         self._about = {"app": app, "node": life}
@@ -23,11 +23,11 @@ class Calls:
         self.is_away = False
         self._turned_at = 0.0  # when the store was last said to be away, or back
 
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
+    async def __call__(self, pool: str, call: Callable[..., T], *args: Any) -> T:
         """One that was under way when the store was said to be away, or back, tells nothing new."""
         sent = self._ports.monotonic()
         try:
-            answer = await self._ports.offload(line, call, *args)
+            answer = await self._ports.offload(pool, call, *args)
         except (StoreUnavailable, StoreMismatch) as error:  # a wrong file may be put right
             if not self.is_away and sent >= self._turned_at:
                 self.is_away, self._turned_at = True, self._ports.monotonic()

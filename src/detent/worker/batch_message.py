@@ -112,7 +112,7 @@ class BatchKind(NamedTuple):
     is_async: bool
 
 
-def short(members: Sequence[BatchMessage]) -> int:
+def count_fitting(members: Sequence[BatchMessage]) -> int:
     """How many of them are not too much together."""
     length = 0
     for number, member in enumerate(members):
@@ -122,7 +122,7 @@ def short(members: Sequence[BatchMessage]) -> int:
     return len(members)
 
 
-def requests(members: Iterable[BatchMessage]) -> str:
+def encode_requests(members: Iterable[BatchMessage]) -> str:
     """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What it has in common
     with the one before is not said again."""
     texts: list[str] = []
@@ -148,7 +148,7 @@ def _common(member: BatchMessage) -> str:
     return json.dumps([member.call.function, keeps, timeout_s, fire.job, claim.node, previous_success(claim)])
 
 
-def end_of(said: Sequence[Any], timeout_s: float) -> End:
+def decode_end(said: Sequence[Any], timeout_s: float) -> End:
     """What a child said of one; it may have said anything."""
     if len(said) == 2:
         return End(SUCCEEDED, 0, float(said[1]))

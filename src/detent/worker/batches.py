@@ -32,8 +32,8 @@ from detent.runners.call.spec import SUCCEEDED, TAGS, CallSpec, Household
 from detent.runners.running import Went
 from detent.warden.client import Work
 from detent.warden.program.task import IMPORT_S
-from detent.worker.batch_message import BatchKind, BatchMessage, end_of, requests, short
-from detent.worker.batch_size import STALLED_S, BATCH_MAX, BatchSize
+from detent.worker.batch_message import BatchKind, BatchMessage, count_fitting, decode_end, encode_requests
+from detent.worker.batch_size import BATCH_MAX, STALLED_S, BatchSize
 
 BLOCKED = Outcome("lost", "another message blocked its process", "claim-lost")
 UNREADABLE = Outcome("lost", "what its process said of it cannot be read", "internal")
@@ -54,7 +54,9 @@ class Batches:
     def __init__(self, warden: Warden, at_once: int, processes: int) -> None:
         self.warden, self.batch_size = warden, BatchSize(at_once)
         self._at_once, self._processes = at_once, processes
-        self._waiting: dict[BatchKind, list[BatchMessage]] = {}  # to be begun when no more come or, async, with room
+        self._waiting: dict[
+            BatchKind, list[BatchMessage]
+        ] = {}  # to be begun when no more come or, async, with room
         self._is_beginning = self._has_more = False
         self._begun: set[Batch] = set()
         self._households: dict[str, Household] = {}
@@ -104,10 +106,11 @@ class Batches:
         while members:
             most = min(
                 map(
-                    self.batch_size.size, {one.call.function: one.call for one in members[:BATCH_MAX]}.values()
+                    self.batch_size.size,
+                    {one.call.function: one.call for one in members[:BATCH_MAX]}.values(),
                 )
             )
-            size = short(members[:most])
+            size = count_fitting(members[:most])
             if is_more and size == len(members) < most:
                 return
             Batch(self, kind, members[:size])
@@ -120,11 +123,11 @@ class Batches:
         while members:
             rooms = [batch for batch in beside if batch.room(self._at_once)]
             if len(beside) < (self._processes if not rooms else few):
-                size = short(members[: self._at_once])
+                size = count_fitting(members[: self._at_once])
                 beside.append(Batch(self, kind, members[:size]))
             elif rooms and not self._has_others_waiting():
                 least = max(rooms, key=lambda batch: batch.room(self._at_once))
-                size = short(members[: least.room(self._at_once)])
+                size = count_fitting(members[: least.room(self._at_once)])
                 least.join(members[:size])
             else:
                 return
@@ -162,7 +165,7 @@ class Batches:
             id=id,
             household=self._households[kind.household],
             request=f'{{"id": {json.dumps(id)}, "env": {json.dumps(env)}, '
-            f'"at_once": {json.dumps(kind.is_async)}, "calls": [{requests(members)}]}}',
+            f'"at_once": {json.dumps(kind.is_async)}, "calls": [{encode_requests(members)}]}}',
             tags=tuple(f"{name}={value}" for name, value in env.items()),
             ttl_s=kind.ttl_s,
             timeout_s=kind.timeout_s,
@@ -215,7 +218,7 @@ class Batch:
             self._limit(place, member, member.claim.fire.policy.timeout_s)
         self._work.trusted_by = min(member.trusted_by for member in self._open.values())
         self._batches.warden.extend(self._work)
-        self._say(requests(members), len(members))
+        self._say(encode_requests(members), len(members))
 
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
@@ -299,7 +302,7 @@ class Batch:
         batch_size = self._batches.batch_size
         for said in answers:
             if member := self._open.get(said[0]):
-                end = end_of(said, member.claim.fire.policy.timeout_s)
+                end = decode_end(said, member.claim.fire.policy.timeout_s)
                 del self._open[said[0]]
                 batch_size.learn(member.call.function, end.took_s)
                 self._note(said[0], member, end)

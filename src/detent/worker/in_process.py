@@ -98,7 +98,9 @@ class GuardedCall(Work):
     _timer: asyncio.TimerHandle | None = None
     _began = 0.0  # not yet
 
-    def __init__(self, house: InProcessCalls, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> None:
+    def __init__(
+        self, house: InProcessCalls, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float
+    ) -> None:
         super().__init__(house.processes, spec, trusted_by)
         self.function, self._in_process_calls, self._claim, self._call = call.function, house, claim, call
         self.inside = Inside(call, partial(_fire_of, claim), keeps=keeps_result(claim))

@@ -35,7 +35,7 @@ class UnknownTasks:
         """The tasks whose messages are not to be claimed for now."""
         return {job for job, since in self._since.items() if now - since < REJECT_AFTER_S}
 
-    def hear(self, heartbeats: Sequence[Note], now: float) -> None:
+    def learn(self, heartbeats: Sequence[Note], now: float) -> None:
         """Learn from the heartbeats of the live nodes which tasks they have."""
         if self._since:
             nodes = [*map(_tasks_of, heartbeats)]

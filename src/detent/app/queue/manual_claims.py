@@ -62,7 +62,7 @@ class Claims:
     ) -> Taken:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
-        inbox, session, without = self._desk(), self._session(), tuple(sorted(self._unknown))
+        inbox, session, without = self._inbox(), self._session(), tuple(sorted(self._unknown))
         ask = session.ask._replace(queues=tuple(queues), limit=limit, ttl_s=ttl_s, without=without)
         grants, sent, verdicts = session.claim(ask, reports)
         taken = Taken([], [], grants.next_in_s, verdicts)
@@ -98,10 +98,10 @@ class Claims:
         now = self._app.post.now()
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
-            told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now, end.result))
+            told = told._replace(follow=self._inbox().follow(claim.fire, verdict.outcome, now, end.result))
         return masked(self._app.mask, told)
 
-    def _desk(self) -> Inbox:
+    def _inbox(self) -> Inbox:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
         made_of = self._app.changes, self._app.post.secrets()
         if self._made_of != made_of:

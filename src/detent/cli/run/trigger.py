@@ -143,33 +143,33 @@ def _fire(asked: Asked) -> int:
     from detent import clock
     from detent.loading.config import store_of_calls
     from detent.stores.registry import open_store
-    from detent.trigger.claims import Claims, Ports
-    from detent.trigger.presence import Presence
-    from detent.trigger.trigger import Given, Trigger
-    from detent.trigger.work import Around, Works
+    from detent.trigger.claims import Ports, TriggerClaims
+    from detent.trigger.locks import TriggerLocks
+    from detent.trigger.trigger import Trigger, TriggerOptions
+    from detent.trigger.work import WorkRunner, WorkSettings
     from detent.warden.signals import Signals
 
     heard_at, env = clock.now(), dict(os.environ)
     manifest = _manifest(asked, env)
     job, scope = _job(manifest, asked.job)
-    given = Given(scope, _rang_at(asked.rang_at), _instant(asked.due), heard_at)
+    given = TriggerOptions(scope, _rang_at(asked.rang_at), _instant(asked.due), heard_at)
     url = _store_url(asked, manifest, scope, env)
     traces = _traces(asked, env)
     signals, emit = Signals(), _both(_log(asked), traces.emit) if traces else _log(asked)
     store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_brief=True)
-    presence = Presence(_lock_directory(asked, job, scope, env), manifest.node.id or os.uname().nodename)
+    locks = TriggerLocks(_lock_directory(asked, job, scope, env), manifest.node.id or os.uname().nodename)
     trace = traces.variables if traces else lambda: _trace(env)
     of_calls = partial(store_of_calls, manifest, asked.store, env)
-    around = Around(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
-    works = Works(store, presence, signals, around, emit)
-    claims = Claims(job, scope, Ports(store, presence, signals, works, emit, clock.boottime))
+    settings = WorkSettings(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
+    runner = WorkRunner(store, locks, signals, settings, emit)
+    claims = TriggerClaims(job, scope, Ports(store, locks, signals, runner, emit, clock.boottime))
     try:
         code = Trigger(job, given, store, claims).fire()
         claims.prune(manifest.node.keep_days, manifest.node.keep_fires)
         return code
     finally:
-        works.close()
-        presence.end()
+        runner.close()
+        locks.end()
         store.close()
         if traces and (why := traces.close()):
             emit("traces-unsent", **_named(asked), error=why)

@@ -10,7 +10,7 @@ from detent.app.daemon import Order, check_queues, run, style_of
 from detent.errors import UsageError
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import read_once
-from detent.node.service import Serving
+from detent.node.service import WorkerOptions
 from detent.text import quote
 
 COOLDOWN_S = 60
@@ -45,7 +45,7 @@ def main(given: argparse.Namespace) -> int:
     own = [*(task.queue for task in tasks.values()), *app.allowed()]
     queues = tuple(given.queues) or tuple(dict.fromkeys(own))
     check_queues(queues, app)
-    serving = Serving(app.inbox(), False, given.concurrency, given.processes, given.cooldown)
+    worker = WorkerOptions(app.inbox(), False, given.concurrency, given.processes, given.cooldown)
     order = Order(
         name=given.app,
         load=read_once(given.app, env),
@@ -53,7 +53,7 @@ def main(given: argparse.Namespace) -> int:
         store=given.store,
         queues=queues,
         waits=not given.no_wait,
-        serving=serving,
+        worker=worker,
     )
     return run(order, style_of(given.output, env))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from detent.clock import instant
 from detent.model import Ask, Chart, Claim, End, Grants, Job, Outcome, Plan, Verdict, Work
-from detent.node.attempt import Holding
+from detent.node.attempt import HeldClaim
 from detent.node.node import Node
 from detent.rules.lanes import Judgement
 from detent.rules.planning import key_of
@@ -94,13 +94,13 @@ class EveryLateInstantRuns(WatchedStore):
 class TheLaneIsFreeBeforeTheWorkIsGone(Node):
     """Work that is told to stop is settled at once, not when its last process is gone."""
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
-        verdict = super()._carry_out(holding, job, now)
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
+        verdict = super()._start_attempt(holding, job, now)
         if holding.running:
             self.ports.spawn(self._settle_when_told(holding))
         return verdict
 
-    async def _settle_when_told(self, holding: Holding) -> None:
+    async def _settle_when_told(self, holding: HeldClaim) -> None:
         while not holding.settled:
             await asyncio.sleep(1.0)
             if holding.told and not holding.settled:
@@ -142,14 +142,14 @@ class AHookRerunsItsFire(Node):
 
     mood = "crash"
 
-    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         if holding.running and not holding.settled:
             holding.settled = True
             self.ports.spawn(self._settle_later(holding, verdict, end))
         else:
             super()._settle(holding, verdict, end)
 
-    async def _settle_later(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    async def _settle_later(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         await asyncio.sleep(15)
         super()._settle(holding, verdict, end)
 
@@ -157,10 +157,10 @@ class AHookRerunsItsFire(Node):
 class EventsAreNotConfirmed(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         if sentence := holding.claim.sentence:
             self.ports.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
-        return super()._carry_out(holding, job, now)
+        return super()._start_attempt(holding, job, now)
 
 
 # Planning.
@@ -316,27 +316,27 @@ class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
 
 
 class LostIsAlwaysRerun(Node):
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         claim = holding.claim
         if claim.sentence and claim.sentence.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
             return settle(End(claim.sentence), claim._replace(fire=fire), self.ports.rng)
-        return super()._carry_out(holding, job, now)
+        return super()._start_attempt(holding, job, now)
 
 
 class TrustCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         holding.renewed = self.ports.monotonic()
-        return super()._carry_out(holding, job, now)
+        return super()._start_attempt(holding, job, now)
 
 
 class TrustInARenewalCountsFromTheReply(Node):
     """Not from when the request was sent."""
 
-    def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
-        super()._heed(holding, stop, self.ports.monotonic())
+    def _apply_renewal(self, holding: HeldClaim, stop: Outcome | None, sent: float) -> None:
+        super()._apply_renewal(holding, stop, self.ports.monotonic())
 
 
 class WhatIsNotYetReportedIsNotRenewed(Node):
@@ -344,7 +344,7 @@ class WhatIsNotYetReportedIsNotRenewed(Node):
 
     mood = "gentle"
 
-    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         super()._settle(holding, verdict, end)
         holding.lost = True  # only what is not lost is renewed
 
@@ -365,11 +365,11 @@ class ARetryIsForgottenUntilLater(Node):
     mood = "calm"
 
     async def _report(self) -> float:
-        ring, self._look.ring = self._look.ring, lambda: None  # type: ignore[method-assign]
+        set_, self._look.set = self._look.set, lambda: None  # type: ignore[method-assign]
         try:
             return await super()._report()
         finally:
-            self._look.ring = ring  # type: ignore[method-assign]
+            self._look.set = set_  # type: ignore[method-assign]
 
 
 class StoppedWithItsNode(SimRunning):

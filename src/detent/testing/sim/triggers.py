@@ -23,10 +23,10 @@ from detent.testing.sim.fleet import APP, Sim
 from detent.testing.sim.virtual import Process
 from detent.testing.sim.witness import WatchedStore
 from detent.testing.sim.work import SimWarden
-from detent.trigger.claims import Claims, Ports
-from detent.trigger.presence import Presence
-from detent.trigger.trigger import Given, Trigger
-from detent.trigger.work import Works
+from detent.trigger.claims import Ports, TriggerClaims
+from detent.trigger.locks import TriggerLocks
+from detent.trigger.trigger import Trigger, TriggerOptions
+from detent.trigger.work import WorkRunner
 from detent.warden.signals import Signals
 
 HOSTS = 2
@@ -99,7 +99,7 @@ class RemoteStore:
         return False
 
 
-class NoPresence:
+class NoLocks:
     """No folder for locks: the death of a trigger shows when its claim expires."""
 
     lock_fd = -1
@@ -112,7 +112,7 @@ class NoPresence:
     def find_dead(self) -> tuple[str, ...]:
         return ()
 
-    def bury(self) -> None: ...
+    def forget_dead(self) -> None: ...
 
     def end_holder(self, life: str) -> None: ...
 
@@ -133,7 +133,7 @@ class NoSignals:
         self.sleep(seconds)
 
 
-class SimWorks:
+class SimWorkRunner:
     """Carries out attempts under a warden, and renews their claims."""
 
     def __init__(self, sim: Sim, job: Job, warden: SimWarden, store: RemoteStore, turns: Turns) -> None:
@@ -175,7 +175,7 @@ class RungSim(Sim):
     """A world in which nodes die, and hosts ring for the same jobs; some triggers are killed.  Its mood is
     `crash`: a trigger does not repeat a call that failed, so a faulty network may make it lose its fire."""
 
-    claims_type: type[Claims] = Claims
+    claims_type: type[TriggerClaims] = TriggerClaims
 
     def __init__(self, seed: int, mood: str = "crash", hours: float = 4.0, **choices: Any) -> None:
         super().__init__(seed, mood, hours, store_type=RungStore, **choices)
@@ -217,18 +217,18 @@ class RungSim(Sim):
 
         turns = Turns()
         store = RemoteStore(self, life, turns)
-        works = SimWorks(self, job, warden, store, turns)
+        runner = SimWorkRunner(self, job, warden, store, turns)
         ports = Ports(
             store=cast(Any, store),
-            presence=cast(Presence, NoPresence(life)),
+            locks=cast(TriggerLocks, NoLocks(life)),
             signals=cast(Signals, NoSignals(turns)),
-            works=cast(Works, works),
+            runner=cast(WorkRunner, runner),
             emit=emit,
             boottime=self.loop.time,
         )
-        given = Given("global", due_at=self.asked_for(job), heard_at=self.now())
+        options = TriggerOptions("global", due_at=self.asked_for(job), started_at=self.now())
         claims = self.claims_type(job, "global", ports)
-        await turns.run(Trigger(job, given, cast(Any, store), claims).fire)
+        await turns.run(Trigger(job, options, cast(Any, store), claims).fire)
 
     def asked_for(self, job: Job) -> datetime | None:
         """Sometimes a person asks for an instant: one that the schedule does not have."""

@@ -21,7 +21,7 @@ from detent.warden.program.host_locks import who_has_open
 SWEEP_S = 5.0  # how long it may take to end what a dead life left
 
 
-class Presence:
+class TriggerLocks:
     def __init__(self, directory: str, node_id: str) -> None:
         """`directory`: "" where nothing can be written."""
         self._directory = directory
@@ -58,7 +58,7 @@ class Presence:
                     self._dead.append(life)
         return tuple(self._dead)
 
-    def bury(self) -> None:
+    def forget_dead(self) -> None:
         """The store knows that they are dead."""
         for life in self._dead:
             self._graveyard.bury(life)
