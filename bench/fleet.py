@@ -105,7 +105,7 @@ class Member:
     async def listen(self) -> None:
         while True:
             if await self.threads("listen", self.store.wait, APP, LISTEN_S):
-                self.node.told()
+                self.node.wake()
 
     def start(self) -> None:
         self.spawn(self.node.run())

@@ -80,17 +80,17 @@ def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
 
         async def call(line: str, call: Callable[..., Any], *args: Any) -> Any:
             if when == "during" and call == store.claim:
-                node.told()
+                node.wake()
             return call(*args)
 
         node = _node(store, lambda step: step.close(), call)
         store.put([Fire("a.b+1", "a.b", instant(clock.wall()), policy=Policy("Allow"), origin="manual")])
         if when == "before":
-            node.told()
+            node.wake()
         await node._look_for_fires()
         assert len(node._held) == 1
         if when == "after":
-            node.told()
+            node.wake()
         await node._renew()
         return store.renewed
 

@@ -25,10 +25,10 @@ def heartbeat(text: str) -> Note:
 
 def test_a_message_is_given_back_and_not_claimed_again() -> None:
     unknown = UnknownTasks()
-    assert JOB not in unknown and unknown.left_out(100.0) == set()
+    assert JOB not in unknown and unknown.excluded(100.0) == set()
     verdict = unknown.verdict(JOB, WHY, 100.0)
     assert (verdict.again_in_s, verdict.counts) == (1.0, False)
-    assert JOB in unknown and unknown.left_out(100.0) == {JOB}
+    assert JOB in unknown and unknown.excluded(100.0) == {JOB}
 
 
 @pytest.mark.parametrize(("waited_s", "again_in_s"), [(0.5, 1.0), (8.0, 8.0), (500.0, AGAIN_MAX_S)])
@@ -42,7 +42,7 @@ def test_a_message_is_rejected_once_no_live_node_has_had_its_task_for_long_enoug
     unknown = UnknownTasks()
     unknown.verdict(JOB, WHY, 0.0)
     unknown.learn([heartbeat(json.dumps({"tasks": ["other"]}))], 10.0)
-    assert unknown.left_out(REJECT_AFTER_S) == set()
+    assert unknown.excluded(REJECT_AFTER_S) == set()
     verdict = unknown.verdict(JOB, WHY, REJECT_AFTER_S)
     assert verdict.again_in_s is None and verdict.outcome.kind == "rejected"
     told = 'unknown-task: this node has no task "send", and no live node has had it for 15 minutes'
@@ -56,7 +56,7 @@ def test_a_message_waits_while_a_live_node_has_its_task_or_may_have_it(text: str
     unknown = UnknownTasks()
     unknown.verdict(JOB, WHY, 0.0)
     unknown.learn([heartbeat(text)], 800.0)
-    assert unknown.left_out(800.0 + REJECT_AFTER_S - 1) == {JOB}
+    assert unknown.excluded(800.0 + REJECT_AFTER_S - 1) == {JOB}
     assert unknown.verdict(JOB, WHY, 800.0 + REJECT_AFTER_S - 1).again_in_s is not None
     assert unknown.verdict(JOB, WHY, 800.0 + REJECT_AFTER_S).again_in_s is None
 

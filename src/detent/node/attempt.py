@@ -19,12 +19,12 @@ from detent.runners.running import Running, Starter, Went
 class HeldClaim:
     """A claim that this node holds, until the store has settled it."""
 
-    __slots__ = ("claim", "lost", "renewed", "running", "settled", "told")
+    __slots__ = ("claim", "lost", "renewed", "running", "settled", "stop_reason")
 
     def __init__(self, claim: Claim, sent: float) -> None:
         self.claim = claim
         self.running: Running | None = None
-        self.told: Outcome | None = None  # to stop, and why
+        self.stop_reason: Outcome | None = None  # to stop, and why
         self.renewed = sent
         self.lost = False  # the store says that it is no longer ours
         self.settled = False  # its verdict is on the way to the store
@@ -43,15 +43,15 @@ class HeldClaim:
             self.running.extend(self.trusted_by)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self.told = self.told or why
+        self.stop_reason = self.stop_reason or why
         if self.running:
-            self.running.stop(self.told, kill_after_s)
+            self.running.stop(self.stop_reason, kill_after_s)
 
 
 def start(holding: HeldClaim, work: Work, starter: Starter) -> Verdict | None:
     """Have what the claim is for started.  A verdict: it was told to stop before."""
-    if holding.told:
-        return Verdict(holding.told)
+    if holding.stop_reason:
+        return Verdict(holding.stop_reason)
     holding.running = starter.start(work, holding.claim, holding.trusted_by)
     return None
 

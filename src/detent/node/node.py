@@ -65,7 +65,7 @@ class Node(Planning):
 
     # What others tell it.
 
-    def told(self) -> None:
+    def wake(self) -> None:
         """Something changed in the store: there may be work to take, or to stop."""
         self._renew_now |= bool(self._held or self._ask)  # what is claimed later knows of it
         self._rang = True
@@ -206,7 +206,7 @@ class Node(Planning):
 
     def _new_ask(self) -> Ask:
         self._asks, self._owes_hooks = self._asks + 1, False
-        (room, hooks), unknown = self._room(), self.unknown.left_out(self.ports.monotonic())
+        (room, hooks), unknown = self._room(), self.unknown.excluded(self.ports.monotonic())
         return Ask(
             app=self.app,
             node=self.life,
@@ -215,7 +215,7 @@ class Node(Planning):
             hooks=hooks,
             queues=self.tuning.queues,
             dead=tuple(sorted(self._dead)),
-            without=tuple(sorted(self.timeline.left_out(self._without | unknown))),
+            without=tuple(sorted(self.timeline.excluded(self._without | unknown))),
         )
 
     def _room(self) -> tuple[int, int]:
@@ -343,22 +343,22 @@ class Node(Planning):
         return Verdict(Outcome("failed", "internal error", "internal"))
 
     def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
-        told = report(holding.claim, verdict, end, now := self.store_now())
-        if verdict.again_in_s is None and (follow := self._what_follows(told, end.result, now)):
-            told = told._replace(follow=told.follow + follow)
-        self._done.append(told)
+        settled = report(holding.claim, verdict, end, now := self.store_now())
+        if verdict.again_in_s is None and (follow := self._what_follows(settled, end.result, now)):
+            settled = settled._replace(follow=settled.follow + follow)
+        self._done.append(settled)
         holding.settled = True
         self._tell.set()
 
-    def _what_follows(self, told: Report, result: str, now: datetime) -> tuple[Fire, ...]:
+    def _what_follows(self, settled: Report, result: str, now: datetime) -> tuple[Fire, ...]:
         """The messages and the jobs that its end brings about."""
-        fire, outcome, inbox = told.claim.fire, told.verdict.outcome, self.ports.inbox
+        fire, outcome, inbox = settled.claim.fire, settled.verdict.outcome, self.ports.inbox
         try:
             if fire.origin == "push":
                 return inbox.follow(fire, outcome, now, result) if inbox else ()
             return self._followers.fires(fire, outcome, now)
         except Exception as error:  # it has ended all the same
-            self._broken(told.claim, error)
+            self._broken(settled.claim, error)
             return ()
 
     # Keeping and settling.
@@ -387,7 +387,7 @@ class Node(Planning):
             holding.lost = True
         else:
             holding.renew(sent)
-        if stop and not holding.told and not holding.settled:
+        if stop and not holding.stop_reason and not holding.settled:
             if holding.lost:
                 self.ports.emit(
                     "claim-lost", **fields_of(holding.claim), reason=stop.reason, cause=stop.cause

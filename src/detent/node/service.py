@@ -261,7 +261,7 @@ class Service:
         while True:
             try:
                 if await self._thread_pools("listen", self._store.wait, self._manifest.app, WAIT_S):
-                    self._node.told()
+                    self._node.wake()
             except DetentError:
                 await self._node.wait_for_store()
 
@@ -287,7 +287,7 @@ class Service:
             moved = clock.wall() - clock.boottime() - offset
             if abs(moved) > STEP_S:
                 self._emit("clock-stepped", **self._who(), by_s=round(moved, 1))
-                self._node.told()
+                self._node.wake()
             offset += moved
             looked += 1
             if looked % 2 == 0:

@@ -69,14 +69,14 @@ class SyncFuture:
 class BatchMessage:
     """One message of a batch."""
 
-    __slots__ = ("batch", "call", "claim", "end", "gone", "timer", "told", "trusted_by")
+    __slots__ = ("batch", "call", "claim", "end", "gone", "stop_order", "timer", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
         self.gone = SyncFuture.new()
         self.call, self.claim, self.trusted_by = call, claim, trusted_by
         self.batch: Batch | None = None  # until it is begun
         self.end: End | None = None  # what its child said
-        self.told: tuple[Outcome, float | None] | None = None  # to stop
+        self.stop_order: tuple[Outcome, float | None] | None = None  # to stop
         self.timer: asyncio.TimerHandle | None = None
 
     def extend(self, trusted_by: float) -> None:
@@ -85,7 +85,7 @@ class BatchMessage:
             self.batch.extend_soon()
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self.told = why, kill_after_s
+        self.stop_order = why, kill_after_s
         if self.batch:
             self.batch.stop_soon(self)
         else:

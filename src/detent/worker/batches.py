@@ -239,9 +239,9 @@ class Batch:
 
     def stop_soon(self, member: BatchMessage) -> None:
         """At once, if it is under way or somebody else may have it; else when it would begin."""
-        if member.told is None or member.end is not None:
+        if member.stop_order is None or member.end is not None:
             return
-        why, kill_after_s = member.told
+        why, kill_after_s = member.stop_order
         if self.kind.is_async and self.is_begun and kill_after_s is None:
             place = next(place for place, one in self._open.items() if one is member)
             self._say(str(place), 0)
@@ -264,7 +264,7 @@ class Batch:
     def _end_blocked(self, place: int) -> None:
         if member := self._open.get(place):
             timeout_s = member.claim.fire.policy.timeout_s
-            member.told = member.told or (timed_out(timeout_s), None)
+            member.stop_order = member.stop_order or (timed_out(timeout_s), None)
             self._is_blocked = self._is_closed = True
             self._work.stop(BLOCKED, 0.0)
 
@@ -295,7 +295,7 @@ class Batch:
                 self._take(json.loads(part))
             except (ValueError, TypeError, LookupError, RecursionError):  # it may say anything
                 self._work.stop(UNREADABLE, 0.0)
-        if not self.kind.is_async and (following := self._first()) and following.told:
+        if not self.kind.is_async and (following := self._first()) and following.stop_order:
             self.stop_soon(following)
 
     def _take(self, answers: list[list[Any]]) -> None:
@@ -309,7 +309,7 @@ class Batch:
 
     def _note(self, place: int, member: BatchMessage, end: End) -> None:
         if self.kind.is_async:
-            member.end = end._replace(outcome=member.told[0]) if member.told else end
+            member.end = end._replace(outcome=member.stop_order[0]) if member.stop_order else end
             self._limit(place, member, 0.0)
             self._batches.begin_soon()
             member.resolve(member.end)
@@ -363,8 +363,8 @@ class Batch:
         """Its child died, or was ended, while this was under way."""
         if not isinstance(went, End):
             return None
-        if member.told and went.outcome.kind != "timed-out":
-            return went._replace(outcome=member.told[0])
+        if member.stop_order and went.outcome.kind != "timed-out":
+            return went._replace(outcome=member.stop_order[0])
         if self._is_blocked:
             return went._replace(outcome=BLOCKED)
         if went.outcome.kind == "succeeded":

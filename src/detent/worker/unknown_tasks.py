@@ -31,7 +31,7 @@ class UnknownTasks:
         told = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
         return refuse(why.fault, told)
 
-    def left_out(self, now: float) -> set[str]:
+    def excluded(self, now: float) -> set[str]:
         """The tasks whose messages are not to be claimed for now."""
         return {job for job, since in self._since.items() if now - since < REJECT_AFTER_S}
 

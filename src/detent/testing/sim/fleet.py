@@ -165,7 +165,7 @@ class Sim:
     def ring(self) -> None:
         for node in self.nodes.values():
             if self.rng.random() < 0.95 or not self.faults:
-                self.loop.call_later(0.005, node.told)
+                self.loop.call_later(0.005, node.wake)
 
     def offload(self, life: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         errs = self.mood != "crash"
@@ -342,7 +342,7 @@ class Sim:
         self.witness.steps += 1
         self.witness.emit("sim.step")
         for node in self.nodes.values():
-            self.loop.call_later(1.0, node.told)
+            self.loop.call_later(1.0, node.wake)
 
     def nudge(self) -> None:
         """The store's clock is set by a few seconds, while a node cannot renew its claims; the others ask
@@ -355,7 +355,7 @@ class Sim:
             self.witness.emit("sim.nudge")
             for asked in range(int(BRIEF_S / ASK_S)):
                 for node in self.nodes.values():
-                    self.loop.call_later(asked * ASK_S, node.told)
+                    self.loop.call_later(asked * ASK_S, node.wake)
 
     async def store_outage(self) -> None:
         self.store_away = True

@@ -103,8 +103,8 @@ class TheLaneIsFreeBeforeTheWorkIsGone(Node):
     async def _settle_when_told(self, holding: HeldClaim) -> None:
         while not holding.settled:
             await asyncio.sleep(1.0)
-            if holding.told and not holding.settled:
-                self._settle(holding, Verdict(holding.told), End(holding.told))
+            if holding.stop_reason and not holding.settled:
+                self._settle(holding, Verdict(holding.stop_reason), End(holding.stop_reason))
 
 
 # Finishing.
