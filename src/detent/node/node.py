@@ -102,8 +102,8 @@ class Node(Planning):
         await self.announce("renew", load)
         living = await self._call("renew", self.ports.store.notes, self.app, NODE)
         lives = {note.name for note in living}
-        if self._lives - lives:
-            self._rang = True  # a node is gone: perhaps nobody else holds its jobs
+        if self._lives - lives or self.timeline.superseded:
+            self._rang = True  # perhaps no other living node holds these jobs any more
             self._look.set()
         self._lives = lives
         self.unknown.learn(living, self.ports.monotonic())

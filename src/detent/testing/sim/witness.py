@@ -73,7 +73,13 @@ class Shadow:
                 self.reigns.append(Reign(old, since, end))
                 del self.in_force[name]
             if new:
-                self.in_force[name] = new, after[name].at
+                begin = after[name].at
+                self.in_force[name] = new, begin
+                # A job that returns takes back what was planned after this instant and not attempted.
+                self.reigns = [
+                    reign._replace(until=min(reign.until, begin)) if reign.job.name == new.name else reign
+                    for reign in self.reigns
+                ]
 
     def resumes_wrongly(self, name: str, before: Mark | None, after: Mark, now: datetime) -> str:
         """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
