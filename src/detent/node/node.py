@@ -25,7 +25,7 @@ from detent.node.reporting import Telling, fields_of
 from detent.rules.chains import Followers
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.settling import admit, give_back, refuse, report
-from detent.runners.running import Went
+from detent.runners.running import AttemptEnd
 from detent.stores.base import NODE, SENTENCES_MAX, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
 
@@ -46,7 +46,7 @@ class Node(Planning):
         self._hooks = self._sentenced = 0  # among them: neither takes a place
         self._renew_by = math.inf  # not later than the first of them has to be renewed
         self._beginning = 0  # rounds of attempts that are being begun
-        self._ended: list[tuple[Holding, asyncio.Future[Went]]] = []
+        self._ended: list[tuple[Holding, asyncio.Future[AttemptEnd]]] = []
         self._done: list[Report] = []
         self._look, self._keep, self._end, self._tell = Bell(), Bell(), Bell(), Bell()
         self._renew_now, self._burst = False, Burst(pace.burst_s, pace.ask_max)
@@ -305,7 +305,7 @@ class Node(Planning):
         """Is it one that we open, and not the fire of a job?"""
         return fire.origin == "push" and self.edges.desk is not None
 
-    def _note_end(self, holding: Holding, gone: asyncio.Future[Went]) -> None:
+    def _note_end(self, holding: Holding, gone: asyncio.Future[AttemptEnd]) -> None:
         self._ended.append((holding, gone))
         self._end.ring()
 

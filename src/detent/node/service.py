@@ -36,8 +36,8 @@ from detent.rules.fingerprint import fingerprint
 from detent.rules.rates import with_levels
 from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
-from detent.warden.client import Processes, find_cgroup, sweep
-from detent.warden.lives import Graveyard, Life, make_lanes
+from detent.warden.client import WardenClient, find_cgroup, sweep
+from detent.warden.instances import DeadInstances, Instance, make_lanes
 from detent.worker.inbox import Desk
 
 BEAT_S = 10.0  # between two heartbeats
@@ -106,8 +106,8 @@ class Service:
         self._setting, self._manifest = setting, manifest
         self._emit, self._store, self._serving = setting.emit, setting.store, setting.serving
         self._host, self._began = socket.gethostname(), clock.wall()
-        self._life = Life(setting.directory, manifest.node.id or self._host)
-        self._graveyard = Graveyard(setting.directory, self._life.name)
+        self._life = Instance(setting.directory, manifest.node.id or self._host)
+        self._dead_instances = DeadInstances(setting.directory, self._life.name)
         self._threads = Threads({"request": manifest.node.max_running + Pace().max_hooks})
         self._notify = Notify(setting.env)
         self._stop, self._code = asyncio.Event(), 0
@@ -145,12 +145,12 @@ class Service:
         at_once = -(-most // shared_by)
         return around._replace(processes=self._serving.processes or most, at_once=at_once, most=most)
 
-    def _new_processes(self) -> Processes:
-        return Processes(
+    def _new_processes(self) -> WardenClient:
+        return WardenClient(
             self._life.name,
             cgroup=find_cgroup(),
             lock_fd=self._life.lock_fd,
-            launched=self._life.tell,
+            launched=self._life.record_warden,
             died=lambda: self._emit("warden-died", **self._who()),
         )
 
@@ -206,7 +206,7 @@ class Service:
                 await self._threads("renew", self._store.note, self._manifest.app, name + self._life.name, "")
         self._store.close()
         self._threads.close()
-        self._graveyard.close()
+        self._dead_instances.close()
         self._life.end()
         self._emit("stopped", **self._who())
 
@@ -290,9 +290,9 @@ class Service:
             looked += 1
             if looked % 2 == 0:
                 await self._look_at_file()
-            for life in self._graveyard.find():
+            for life in self._dead_instances.find():
                 self._spawn(self._bury(life))
-            for life in self._graveyard.find_frozen():
+            for life in self._dead_instances.find_frozen():
                 await self._threads("sweep", sweep, life, SWEEP_S)
 
     async def _look_at_file(self) -> None:
@@ -310,7 +310,7 @@ class Service:
             await asyncio.sleep(WATCH_S)
         with suppress(DetentError):  # else its notes expire
             await self._threads("renew", self._take_back_notes, life)
-        self._graveyard.bury(life)
+        self._dead_instances.remove(life)
 
     def _take_back_notes(self, life: str) -> None:
         """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
@@ -386,7 +386,7 @@ def reach(setting: Setting, app: str) -> None:
             return
 
 
-def _surroundings(manifest: Manifest, env: Mapping[str, str], life: Life) -> Surroundings:
+def _surroundings(manifest: Manifest, env: Mapping[str, str], life: Instance) -> Surroundings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
     refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
     hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)

@@ -72,7 +72,7 @@ NOWHERE = Paths()
 
 
 def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths = NOWHERE) -> Spec:
-    """What to start for a claim; `env` comes from `told_env`, and goes over a base, or from `command_env`."""
+    """What to start for a claim; `env` comes from `fire_env`, and goes over a base, or from `command_env`."""
     fire = claim.fire
     return Spec(
         id=f"{fire.run_id}.{claim.attempt}.{claim.fence}",
@@ -94,16 +94,16 @@ def command_env(
     base: Mapping[str, str], claim: Claim, command: Command, secrets: Collection[str] = ()
 ) -> dict[str, str]:
     """The environment of a command; `base` is the node's, `secrets` names variables to keep back."""
-    return steady_env(base, secrets, is_other=bool(command.user)) | told_env(claim, command)
+    return inherited_env(base, secrets, is_other=bool(command.user)) | fire_env(claim, command)
 
 
-def steady_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
+def inherited_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
     """What every command gets from its node; one that runs as another user, not our account."""
     hidden = set(secrets) | set(ACCOUNT if is_other else ())
     return {name: value for name, value in base.items() if name not in hidden and not name.startswith(OURS)}
 
 
-def told_env(claim: Claim, command: Command) -> dict[str, str]:
+def fire_env(claim: Claim, command: Command) -> dict[str, str]:
     """What this command gets for this claim, over that."""
     env = dict(command.env) | _about_fire(claim)
     if claim.fire.origin == "hook":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from detent.runners.call.spec import CallSpec
     from detent.runners.call.store import NodeStore
     from detent.runners.command import Spec
-    from detent.warden.blocking_client import Running, Warden
+    from detent.warden.blocking_client import BlockingTask, BlockingWardenClient
 
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
@@ -68,7 +68,7 @@ class Works:
     ) -> None:
         self._store, self._presence, self._signals = store, presence, signals
         self._around, self._emit = around, emit
-        self._warden: Warden | None = None
+        self._warden: BlockingWardenClient | None = None
         self._renewal: RenewalThread | None = None
 
     def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
@@ -102,7 +102,7 @@ class Works:
                 running.stop(signalled(self._signals), 0.0 if self._signals.count > 1 else None)
                 heard = self._signals.count
             elif self._renewal is None or self._renewal.is_over:
-                self._warden_up().mourn()
+                self._warden_up().start_reaper()
                 self._keep(claim, running)
             end = running.wait(LOOK_S, heard)
         return end
@@ -111,40 +111,40 @@ class Works:
         """How many signals do not concern this claim: a hook is called although one came."""
         return self._signals.count if claim.fire.origin == "hook" else 0
 
-    def _keep(self, claim: Claim, running: Running | Told, after_s: float = 0.0) -> None:
+    def _keep(self, claim: Claim, running: BlockingTask | Told, after_s: float = 0.0) -> None:
         import gc
 
         gc.enable()  # it was not worth it for a moment
         self._renewal = RenewalThread(self._store, claim, running, after_s)
 
-    def _warden_up(self) -> Warden:
+    def _warden_up(self) -> BlockingWardenClient:
         """It is forked when it is first needed, by a process that has no other thread."""
         if self._warden is None:
-            from detent.warden.blocking_client import Warden
+            from detent.warden.blocking_client import BlockingWardenClient
 
             if self._renewal:
                 self._renewal.join()
-            self._warden = Warden(self._presence.name, self._presence.lock_fd, self._signals)
+            self._warden = BlockingWardenClient(self._presence.name, self._presence.lock_fd, self._signals)
             self._presence.tell(self._warden.pid)
         return self._warden
 
     def _command(self, command: Command, claim: Claim) -> Spec:
-        from detent.runners.command import Base, Paths, spec_of, steady_env, told_env
+        from detent.runners.command import Base, Paths, fire_env, inherited_env, spec_of
 
-        env = {**told_env(claim, command), **self._around.trace()}
-        steady = steady_env(self._around.env, self._around.hidden, is_other=bool(command.user))
+        env = {**fire_env(claim, command), **self._around.trace()}
+        steady = inherited_env(self._around.env, self._around.hidden, is_other=bool(command.user))
         paths = Paths(lane=self._presence.lane(claim.fire.lane))
         return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
-        from detent.runners.call.spec import PROGRAM, call_spec, household_of, setup_of
+        from detent.runners.call.spec import PROGRAM, call_spec, pool_spec, setup_of
         from detent.runners.command import command_env
 
         like = NOTHING._replace(env=call.env, user=call.user)
         env = {**command_env(self._around.env, claim, like, self._around.hidden), **self._around.trace()}
-        household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-        household = household._replace(setup=setup_of(self._around.store(), call.user))
-        spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
+        pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+        pool = pool._replace(setup=setup_of(self._around.store(), call.user))
+        spec = call_spec(claim, call, pool, command_env({}, claim, NOTHING))
         return spec._replace(lane=self._presence.lane(claim.fire.lane))
 
     # Requests.

@@ -2,7 +2,7 @@
 
 1. The wire is that of `warden/program/loop.py`.  When the trigger dies, however that comes, the wire closes,
    and the warden ends the whole tree of the work, and itself.
-2. Work that is not over in a moment has a mourner (`warden/program/reaper.py`), for when both are killed.
+2. Work that is not over in a moment has a reaper (`warden/program/reaper.py`), for when both are killed.
 3. Where the warden dies, what it left comes to us, as we are a subreaper: it is ended, and the attempt lost.
    One that is stopped ends nothing in time: it is killed.
 """
@@ -24,7 +24,7 @@ from detent.rules.trust import term_by
 from detent.runners.command import Gone, Spec, end_of
 from detent.runners.running import LaneHeld, TooLate
 from detent.warden.program import kernel, loop
-from detent.warden.program.cgroups import life_directory, own_cgroup
+from detent.warden.program.cgroups import instance_directory, own_cgroup
 from detent.warden.signals import Signals, hold_back, let_through
 from detent.warden.wire import base, order_of, settle, written
 
@@ -42,10 +42,10 @@ class _Died(Exception):
     """The warden is gone, and so is all that it left."""
 
 
-class Running:
-    """The work of one attempt, in the warden's charge."""
+class BlockingTask:
+    """The work of one attempt, in the warden's task."""
 
-    def __init__(self, warden: Warden, spec: Spec | CallSpec, trusted_by: float) -> None:
+    def __init__(self, warden: BlockingWardenClient, spec: Spec | CallSpec, trusted_by: float) -> None:
         self._warden, self._spec, self._trusted_by = warden, spec, trusted_by
         self._stopped: Outcome | None = None
 
@@ -79,24 +79,24 @@ class Running:
         return end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=said["result"])
 
 
-class Warden:
-    def __init__(self, life: str, lock_fd: int, signals: Signals) -> None:
-        self._life, self._signals, self._incoming = life, signals, b""
-        self._heard: list[dict[str, Any]] = []  # and not yet told to who hears
-        self._is_mourned = False
+class BlockingWardenClient:
+    def __init__(self, instance: str, lock_fd: int, signals: Signals) -> None:
+        self._instance, self._signals, self._incoming = instance, signals, b""
+        self._inbox: list[dict[str, Any]] = []  # and not yet told to who hears
+        self._has_reaper = False
         kernel.become_subreaper()
         self._wire, theirs = socket.socketpair()
         hold_back()
         self.pid = os.fork()
         if self.pid == 0:
-            _be_warden(theirs.detach(), lock_fd, life)
+            _be_warden(theirs.detach(), lock_fd, instance)
         let_through()
         theirs.close()
 
-    def start(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
+    def start(self, spec: Spec | CallSpec, trusted_by: float) -> BlockingTask:
         """Start it, to be gone by `trusted_by` at the latest."""
-        running = Running(self, spec, trusted_by)
-        self.send(base(spec.base) if isinstance(spec, Spec) else settle(spec.household))
+        running = BlockingTask(self, spec, trusted_by)
+        self.send(base(spec.base) if isinstance(spec, Spec) else settle(spec.pool))
         self.send(order_of(spec, *running.terms))
         try:
             said = self._hear_all(START_S)
@@ -109,11 +109,11 @@ class Warden:
                 raise LaneHeld(said["by"])
         raise TooLate
 
-    def mourn(self) -> None:
+    def start_reaper(self) -> None:
         """The work goes on: from now on somebody ends it should we both be killed."""
-        if not self._is_mourned:
-            self.send({"do": "mourn", "life": self._life})
-        self._is_mourned = True
+        if not self._has_reaper:
+            self.send({"do": "start_reaper", "instance": self._instance})
+        self._has_reaper = True
 
     def send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it is gone, as whoever hears next will notice
@@ -123,13 +123,13 @@ class Warden:
         """What it says within so long; nothing: it said nothing, or another signal came than these."""
         until, unheard = clock.boottime() + seconds, 0
         while (left := until - clock.boottime()) > 0 and self._signals.count == heard:
-            if self._heard:
-                said = self._heard.pop(0)
+            if self._inbox:
+                said = self._inbox.pop(0)
                 if said["did"] not in ("hear", "replaced"):  # its only child has had its only call
                     return said
             elif b"\n" in self._incoming:
                 line, _, self._incoming = self._incoming.partition(b"\n")
-                self._heard += json.loads(line)
+                self._inbox += json.loads(line)
             elif self._signals.wait(min(left, PING_S), self._wire.fileno()):
                 unheard = 0
                 self._receive()
@@ -183,11 +183,11 @@ class Warden:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        sweep(self._life, BURY_S, lambda: orphans_since(born.started if born else 0))
+        sweep(self._instance, BURY_S, lambda: orphans_since(born.started if born else 0))
         raise _Died
 
 
-def _be_warden(wire: int, lock_fd: int, life: str) -> NoReturn:
+def _be_warden(wire: int, lock_fd: int, instance: str) -> NoReturn:
     """In the fork: nothing of the trigger's is used any more, and its files are closed."""
     try:
         os.setsid()
@@ -198,7 +198,7 @@ def _be_warden(wire: int, lock_fd: int, life: str) -> NoReturn:
         _close_all_but(wire, lock_fd)
         base = own_cgroup()
         let_through()  # the warden is deaf to them from its first step on
-        os._exit(loop.main([str(wire), str(lock_fd), life_directory(base, life) if base else ""]))
+        os._exit(loop.main([str(wire), str(lock_fd), instance_directory(base, instance) if base else ""]))
     finally:
         os._exit(70)
 

@@ -13,7 +13,7 @@ from detent.warden.program.inbox import REQUEST
 from detent.warden.program.task import CallOrder
 
 if TYPE_CHECKING:
-    from detent.runners.call.spec import CallSpec, GuardSpec, Household
+    from detent.runners.call.spec import CallSpec, GuardSpec, PoolSpec
 
 Message = dict[str, Any]
 
@@ -44,7 +44,7 @@ def order_of(spec: Spec | CallSpec, trusted_by: float, term_by: float) -> Messag
 
 
 def guard_all(works: Iterable[Guarded]) -> Message:
-    """The fields of `charge.GuardOrder`, of each."""
+    """The fields of `task.GuardOrder`, of each."""
     pid = os.getpid()
     orders = [
         [
@@ -64,18 +64,18 @@ def base(known: Base) -> Message:
     return {"do": "base", "name": known.name, "env": _env(known.env)}
 
 
-def settle(household: Household) -> Message:
+def settle(pool: PoolSpec) -> Message:
     """What its children are started with."""
     spec = Spec(
         id="",
-        words=household.words,
-        env=household.env,
+        words=pool.words,
+        env=pool.env,
         ttl_s=0.0,
-        work_dir=household.work_dir,
-        user=household.user,
+        work_dir=pool.work_dir,
+        user=pool.user,
     )
     order = _command(spec, 0.0, 0.0)
-    about = {"household": household.name, "most": household.most, "setup": household.setup}
+    about = {"pool": pool.name, "most": pool.most, "setup": pool.setup}
     return {"do": "settle", "order": order, **about}
 
 
@@ -101,7 +101,7 @@ def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:
 def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
     return CallOrder(
         id=spec.id,
-        household=spec.household.name,
+        pool=spec.pool.name,
         request=spec.request.encode(),
         tags=[*spec.tags],
         trusted_by=trusted_by,

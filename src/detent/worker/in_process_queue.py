@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from detent.model import End
-from detent.runners.running import Running, Went
+from detent.runners.running import AttemptEnd, Running
 from detent.worker.batch_size import SLOW_S, Pacing
 
 
@@ -66,7 +66,7 @@ class Few:
             if one.begin():
                 self._begun.add(one)
 
-    def _end(self, one: Waiting, gone: asyncio.Future[Went]) -> None:
+    def _end(self, one: Waiting, gone: asyncio.Future[AttemptEnd]) -> None:
         if one not in self._begun:
             return
         self._begun.discard(one)

@@ -217,7 +217,7 @@ def test_the_public_names_of_tasks_are_there() -> None:
 
 
 def test_declaring_a_task_opens_no_store_and_loads_no_sender() -> None:
-    """The children of a worker import the app for every household."""
+    """The children of a worker import the app for every pool."""
     own = Detent("shop", store="redis://nowhere.invalid")
     own.task(name="send")(lambda: None)
     assert "post" not in vars(own) and own.tasks().keys() == {"send"}
