@@ -65,7 +65,7 @@ def test_when_node_and_warden_are_killed_together_the_next_start_clears_up(eithe
     assert start.alive() == set()
 
 
-def test_what_even_the_mourner_left_is_ended_before_its_fire_runs_again(either_fleet: Fleet) -> None:
+def test_processes_that_the_reaper_left_are_killed_before_the_fire_runs_again(either_fleet: Fleet) -> None:
     """Its node, its warden and their reaper are killed at once: the next node finds its processes alive."""
     fleet = either_fleet
     policy = {"concurrency": "Allow", "on_lost": "rerun"}

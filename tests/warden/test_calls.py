@@ -169,7 +169,7 @@ def test_a_child_is_replaced_after_so_many_calls(bare_world: CallWorld) -> None:
     assert counts == [*range(1, CALLS_MAX + 1), 1, 2]
 
 
-def test_children_end_when_their_household_is_dissolved(world: CallWorld) -> None:
+def test_children_end_when_their_pool_is_closed(world: CallWorld) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             idle = value(await carry_out(processes, world.call("me")))

@@ -53,7 +53,7 @@ def test_only_one_takes_a_dead_life_over(tmp_path: Path) -> None:
     first, second = DeadInstances(tmp_path, "a"), DeadInstances(tmp_path, "b")
     assert first.find() == [name] and second.find() == []
     first.close()
-    assert second.find() == [name], "the first went away before it had buried it"
+    assert second.find() == [name], "the first went away before it had removed it"
     second.close()
 
 

@@ -140,7 +140,7 @@ NODE = """
 import asyncio, fcntl, json, os, sys
 from detent.clock import boottime
 from detent.warden.client import Processes
-from detent.runners.command import NO_BASE, Spec
+from detent.runners.command import NO_BASE_ENV, Spec
 
 async def main():
     told = json.loads(sys.argv[1])
@@ -149,7 +149,7 @@ async def main():
     processes = WardenClient(told["instance"], cgroup=told["cgroup"], lock_fd=lock)
     await processes.start()
     trusted_by = boottime() + told["for_s"]
-    work = await processes.spawn(Spec(**told["spec"] | {"base": NO_BASE}), trusted_by)
+    work = await processes.spawn(Spec(**told["spec"] | {"base": NO_BASE_ENV}), trusted_by)
     said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
     print(json.dumps(said), flush=True)
     print((await work.gone).outcome, flush=True)

@@ -69,7 +69,7 @@ class Unguarded(WardenClient):
                 End(Outcome("failed", "no process is started from within another program", "not-here"))
             )
             return
-        fd = host_locks.take(spec.lane, spec.places) if spec.lane else host_locks.NO_LANE
+        fd = host_locks.take_lane(spec.lane, spec.places) if spec.lane else host_locks.NO_LANE
         if fd is None:
             work.resolve(LaneHeld(host_locks.holders(spec.lane, spec.places)))
         else:
@@ -88,7 +88,7 @@ class Unguarded(WardenClient):
         """Nobody has to know."""
 
     def release(self, work: TaskHandle) -> None:
-        host_locks.let_go(self._lanes.pop(work.id, host_locks.NO_LANE))
+        host_locks.release_lane(self._lanes.pop(work.id, host_locks.NO_LANE))
 
 
 def within(manifest: Manifest) -> Manifest:

@@ -63,7 +63,7 @@ class Node(Planning):
         self._look.ring()
         self._keep.ring()
 
-    def bury(self, life: str) -> None:
+    def declare_dead(self, life: str) -> None:
         """All processes of that life are proven dead: its claims are free."""
         self._dead.add(life)
         self._look.ring()
@@ -79,7 +79,7 @@ class Node(Planning):
         self._look.ring()
         self._back.ring()
 
-    def has_buried(self, life: str) -> bool:
+    def is_declared_dead(self, life: str) -> bool:
         """Has the store been told?"""
         return life not in self._dead
 

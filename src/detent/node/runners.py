@@ -27,7 +27,7 @@ from detent.runners.call.spec import (
     setup_of,
 )
 from detent.runners.call.store import NodeStore
-from detent.runners.command import Base, Paths, Spec, command_env, fire_env, inherited_env, spec_of
+from detent.runners.command import BaseEnv, Paths, Spec, command_env, fire_env, inherited_env, spec_of
 from detent.runners.http.request import send
 from detent.runners.lifeline import Lifeline
 from detent.runners.running import AttemptEnd, Running
@@ -76,7 +76,7 @@ class Runners:
         self._processes, self._threads, self._emit = processes, threads, emit
         self._around = around
         self._pools: dict[tuple[object, ...], PoolSpec] = {}
-        self._bases: dict[bool, Base] = {}  # for our own user's commands, and for others'
+        self._bases: dict[bool, BaseEnv] = {}  # for our own user's commands, and for others'
 
     @property
     def around(self) -> Surroundings:
@@ -128,11 +128,11 @@ class Runners:
         running.gone.add_done_callback(partial(_forget_output, spec.output_path))
         return running
 
-    def _base(self, command: Command) -> Base:
+    def _base(self, command: Command) -> BaseEnv:
         is_other = bool(command.user)
         if is_other not in self._bases:
             env = inherited_env(self.around.env, self.around.hidden, is_other=is_other)
-            self._bases[is_other] = Base("another's" if is_other else "ours", env)
+            self._bases[is_other] = BaseEnv("another's" if is_other else "ours", env)
         return self._bases[is_other]
 
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:

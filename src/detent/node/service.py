@@ -291,7 +291,7 @@ class Service:
             if looked % 2 == 0:
                 await self._look_at_file()
             for life in self._dead_instances.find():
-                self._spawn(self._bury(life))
+                self._spawn(self._declare_dead(life))
             for life in self._dead_instances.find_frozen():
                 await self._threads("sweep", sweep, life, SWEEP_S)
 
@@ -301,12 +301,12 @@ class Service:
             self._seen = seen
             await self._reload()
 
-    async def _bury(self, life: str) -> None:
+    async def _declare_dead(self, life: str) -> None:
         """Its claims are free when nothing that it left behind is alive any more."""
         while not await self._threads("sweep", sweep, life, SWEEP_S):
             await asyncio.sleep(WATCH_S)
-        self._node.bury(life)
-        while not self._node.has_buried(life):
+        self._node.declare_dead(life)
+        while not self._node.is_declared_dead(life):
             await asyncio.sleep(WATCH_S)
         with suppress(DetentError):  # else its notes expire
             await self._threads("renew", self._take_back_notes, life)

@@ -23,14 +23,14 @@ ACCOUNT = ("HOME", "USER", "LOGNAME")  # another user's, when the command runs a
 Cause = Literal["", "timeout", "stop", "trust", "error"]
 
 
-class Base(NamedTuple):
+class BaseEnv(NamedTuple):
     """The part of their environment that many commands share: told to the warden once, by its name."""
 
     name: str = ""
     env: Mapping[str, str] = {}
 
 
-NO_BASE = Base()
+NO_BASE_ENV = BaseEnv()
 
 
 class Spec(NamedTuple):
@@ -48,10 +48,10 @@ class Spec(NamedTuple):
     output_path: str = ""  # "": only the tail is kept
     lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
     places: int = 1  # of the lane
-    base: Base = NO_BASE
+    base: BaseEnv = NO_BASE_ENV
 
 
-class Gone(NamedTuple):
+class ProcessExit(NamedTuple):
     """How the processes of a command were seen to end."""
 
     status: int | None  # negative: a signal
@@ -148,13 +148,13 @@ def _passable(value: object) -> str:
     return text.encode("utf-8", "surrogateescape")[-TAIL_TOLD_MAX:].decode("utf-8", "ignore")
 
 
-def end_of(gone: Gone, timeout_s: float, stopped: Outcome | None) -> End:
+def end_of(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> End:
     """What the end of its processes means for the attempt."""
     outcome = _outcome(gone, timeout_s, stopped)
     return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
 
 
-def _outcome(gone: Gone, timeout_s: float, stopped: Outcome | None) -> Outcome:
+def _outcome(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> Outcome:
     match gone.cause:
         case "timeout":
             return timed_out(timeout_s)

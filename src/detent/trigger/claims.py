@@ -118,7 +118,7 @@ class Claims:
             dead=self.presence.find_dead(),
         )
         grants, self._sent, _ = self._session.claim(ask)
-        self.presence.bury()
+        self.presence.remove_dead()
         self._fence = max((claim.fence for claim in grants.claims), default=self._fence)
         return grants.claims
 

@@ -58,7 +58,7 @@ class Presence:
                     self._dead.append(life)
         return tuple(self._dead)
 
-    def bury(self) -> None:
+    def remove_dead(self) -> None:
         """The store knows that they are dead."""
         for life in self._dead:
             self._dead_instances.remove(life)
@@ -88,6 +88,6 @@ class Presence:
 
 
 def _sweep(life: str) -> bool:
-    from detent.warden.program.sweep import sweep  # late: most have nobody to bury
+    from detent.warden.program.sweep import sweep  # late: most have no dead instances
 
     return sweep(life, SWEEP_S)

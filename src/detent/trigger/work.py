@@ -129,12 +129,12 @@ class Works:
         return self._warden
 
     def _command(self, command: Command, claim: Claim) -> Spec:
-        from detent.runners.command import Base, Paths, fire_env, inherited_env, spec_of
+        from detent.runners.command import BaseEnv, Paths, fire_env, inherited_env, spec_of
 
         env = {**fire_env(claim, command), **self._around.trace()}
         steady = inherited_env(self._around.env, self._around.hidden, is_other=bool(command.user))
         paths = Paths(lane=self._presence.lane(claim.fire.lane))
-        return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
+        return spec_of(claim, command, env, paths)._replace(base=BaseEnv(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
         from detent.runners.call.spec import PROGRAM, call_spec, pool_spec, setup_of
@@ -181,13 +181,13 @@ class Works:
     @contextmanager
     def _lane_taken(self, claim: Claim) -> Iterator[None]:
         """The lock that a command would inherit; with our end it is free."""
-        from detent.warden.program.host_locks import NO_LANE, holders, let_go, take
+        from detent.warden.program.host_locks import NO_LANE, holders, release_lane, take_lane
 
         path, places = self._presence.lane(claim.fire.lane), claim.fire.policy.max_running
-        fd = take(path, places) if path else NO_LANE
+        fd = take_lane(path, places) if path else NO_LANE
         if fd is None:
             raise LaneHeld(holders(path, places))
         try:
             yield
         finally:
-            let_go(fd)
+            release_lane(fd)

@@ -21,12 +21,12 @@ from detent import clock
 from detent.model import End, Outcome
 from detent.rules.outcomes import WARDEN_DIED
 from detent.rules.trust import term_by
-from detent.runners.command import Gone, Spec, end_of
+from detent.runners.command import ProcessExit, Spec, end_of
 from detent.runners.running import LaneHeld, TooLate
 from detent.warden.program import kernel, loop
 from detent.warden.program.cgroups import instance_directory, own_cgroup
 from detent.warden.signals import Signals, hold_back, let_through
-from detent.warden.wire import base, order_of, settle, written
+from detent.warden.wire import base, order_of, register, written
 
 if TYPE_CHECKING:
     from detent.runners.call.spec import CallSpec
@@ -35,7 +35,7 @@ RECEIVE = 1 << 20  # a tail in base 64 and little else
 PING_S, UNHEARD_MAX = 1.0, 5  # a warden that answers none of so many pings is killed
 START_S = 30.0  # for an answer that follows at once, on a busy machine
 FAREWELL_S = 5.0
-BURY_S = 10.0  # how long what a dead warden left may take to be gone
+CLEAN_UP_S = 10.0  # how long what a dead warden left may take to be gone
 
 
 class _Died(Exception):
@@ -75,7 +75,7 @@ class BlockingTask:
         if not said:
             return None
         tail = base64.b64decode(said["tail"])
-        gone = Gone(said["status"], said["cause"], said["error"], said["took_s"], tail)
+        gone = ProcessExit(said["status"], said["cause"], said["error"], said["took_s"], tail)
         return end_of(gone, self._spec.timeout_s, self._stopped)._replace(result=said["result"])
 
 
@@ -96,7 +96,7 @@ class BlockingWardenClient:
     def start(self, spec: Spec | CallSpec, trusted_by: float) -> BlockingTask:
         """Start it, to be gone by `trusted_by` at the latest."""
         running = BlockingTask(self, spec, trusted_by)
-        self.send(base(spec.base) if isinstance(spec, Spec) else settle(spec.pool))
+        self.send(base(spec.base) if isinstance(spec, Spec) else register(spec.pool))
         self.send(order_of(spec, *running.terms))
         try:
             said = self._hear_all(START_S)
@@ -147,7 +147,7 @@ class BlockingWardenClient:
                 os.waitpid(self.pid, 0)
                 return
         with contextlib.suppress(_Died):
-            self._bury()
+            self._clean_up_after_warden()
 
     def _hear_all(self, seconds: float) -> dict[str, Any]:
         """As `hear`, whatever signals come."""
@@ -160,7 +160,7 @@ class BlockingWardenClient:
     def _receive(self) -> None:
         data = self._read()
         if not data:
-            self._bury()
+            self._clean_up_after_warden()
         self._incoming += data
 
     def _read(self) -> bytes:
@@ -172,10 +172,10 @@ class BlockingWardenClient:
     def _ping(self, unheard: int) -> None:
         """Counted in pings and not in seconds, as it may be us who were stopped."""
         if unheard > UNHEARD_MAX:
-            self._bury()
+            self._clean_up_after_warden()
         self.send({"do": "ping"})
 
-    def _bury(self) -> NoReturn:
+    def _clean_up_after_warden(self) -> NoReturn:
         """It is dead, or as good as dead: make it so, and everything that it left."""
         from detent.warden.program.sweep import orphans_since, sweep
 
@@ -183,7 +183,7 @@ class BlockingWardenClient:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        sweep(self._instance, BURY_S, lambda: orphans_since(born.started if born else 0))
+        sweep(self._instance, CLEAN_UP_S, lambda: orphans_since(born.started if born else 0))
         raise _Died
 
 

@@ -27,13 +27,13 @@ from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
 from detent.rules.outcomes import NODE_STOPPED, WARDEN_DIED
 from detent.runners.call.spec import CallSpec, GuardSpec, PoolSpec
-from detent.runners.command import Base, Gone, Spec
+from detent.runners.command import BaseEnv, ProcessExit, Spec
 from detent.runners.running import LaneHeld
 from detent.warden.handle import AnySpec, Begun, TaskHandle, nothing
 from detent.warden.program import kernel
 from detent.warden.program.cgroups import Cgroup, find_cgroup, instance_directory
 from detent.warden.program.sweep import kill_left, orphans_since, sweep
-from detent.warden.wire import base, guard_all, order_of, settle, written
+from detent.warden.wire import base, guard_all, order_of, register, written
 
 __all__ = ["AnySpec", "Begun", "TaskHandle", "WardenClient", "find_cgroup", "sweep"]
 
@@ -70,7 +70,7 @@ class WardenClient:
         self._unsent: list[bytes] = []
         self._unguarded: list[TaskHandle] = []  # guards that are to be asked for
         self._released: list[str] = []
-        self._bases: dict[str, Base] = {}  # environments that the warden knows
+        self._bases: dict[str, BaseEnv] = {}  # environments that the warden knows
         self._pools: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
         self._is_closing = False
@@ -138,7 +138,7 @@ class WardenClient:
             self._unguarded.append(work)
             return self._send_soon()
         if isinstance(spec, CallSpec):
-            self._settle(spec.pool)
+            self._register(spec.pool)
         elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
             self.send(base(spec.base))
             self._bases[spec.base.name] = spec.base
@@ -163,23 +163,23 @@ class WardenClient:
 
     # Households.
 
-    def _settle(self, pool: PoolSpec) -> None:
+    def _register(self, pool: PoolSpec) -> None:
         """The warden is told of surroundings once, and told to forget them when they are long unused."""
         if pool.name not in self._pools:
             if len(self._pools) >= POOLS_MAX:
-                self._dissolve(next(iter(self._pools)))
-            self.send(settle(pool))
+                self._unregister(next(iter(self._pools)))
+            self.send(register(pool))
         self._pools.pop(pool.name, None)
         self._pools[pool.name] = None  # the last to be dissolved
 
-    def _dissolve(self, name: str) -> None:
+    def _unregister(self, name: str) -> None:
         del self._pools[name]
-        self.send({"do": "dissolve", "pool": name})
+        self.send({"do": "unregister", "pool": name})
 
     def close_pools(self) -> None:
         """Children that are idle end; fresh ones have fresh code, and another environment."""
         for name in [*self._pools]:
-            self._dissolve(name)
+            self._unregister(name)
 
     # What work says, and hears.
 
@@ -248,7 +248,7 @@ class WardenClient:
                 del self._works[work.id]
                 tail = base64.b64decode(message["tail"])
                 facts = (message["status"], message["cause"], message["error"], message["took_s"])
-                work.end(Gone(*facts, tail), message["result"])
+                work.end(ProcessExit(*facts, tail), message["result"])
 
     # The warden's instance, and death.
 
@@ -256,7 +256,7 @@ class WardenClient:
         while True:
             with contextlib.suppress(ConnectionError):
                 await self._listen(reader)
-            await self._bury()
+            await self._clean_up_after_warden()
             if self._is_closing:
                 return
             reader = await self._launch_at_last()
@@ -334,7 +334,7 @@ class WardenClient:
             env=kept | {"DETENT_NODE": self._instance},
         )
 
-    async def _bury(self) -> None:
+    async def _clean_up_after_warden(self) -> None:
         """The warden is dead, or as good as dead: make it so, and everything that it left."""
         assert self._warden is not None and self._writer is not None
         self._is_up.clear()

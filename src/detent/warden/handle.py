@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from detent.model import End, Outcome
 from detent.rules.trust import overdue_at, term_by
 from detent.runners.call.spec import CallSpec, GuardSpec, outcome_of
-from detent.runners.command import Gone, Spec, end_of
+from detent.runners.command import ProcessExit, Spec, end_of
 from detent.runners.running import AttemptEnd
 
 AnySpec = Spec | CallSpec | GuardSpec
@@ -74,7 +74,7 @@ class TaskHandle:
         """What is only guarded, as it runs in the node, has ended."""
         self._processes.release(self)
 
-    def end(self, gone: Gone, result: str = "") -> None:
+    def end(self, gone: ProcessExit, result: str = "") -> None:
         end = end_of(gone, self.spec.timeout_s, self._stopped)
         if gone.cause == "error" and isinstance(self.spec, CallSpec):
             end = end._replace(outcome=outcome_of(gone.status or 0, gone.error))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detent.runners.command import Base, Spec
+from detent.runners.command import BaseEnv, Spec
 from detent.warden.program.inbox import REQUEST
 from detent.warden.program.task import CallOrder
 
@@ -59,12 +59,12 @@ def guard_all(works: Iterable[Guarded]) -> Message:
     return {"do": "guard", "orders": orders}
 
 
-def base(known: Base) -> Message:
+def base(known: BaseEnv) -> Message:
     """An environment for commands to come."""
     return {"do": "base", "name": known.name, "env": _env(known.env)}
 
 
-def settle(pool: PoolSpec) -> Message:
+def register(pool: PoolSpec) -> Message:
     """What its children are started with."""
     spec = Spec(
         id="",
@@ -76,7 +76,7 @@ def settle(pool: PoolSpec) -> Message:
     )
     order = _command(spec, 0.0, 0.0)
     about = {"pool": pool.name, "most": pool.most, "setup": pool.setup}
-    return {"do": "settle", "order": order, **about}
+    return {"do": "register", "order": order, **about}
 
 
 def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:

@@ -30,7 +30,7 @@ from detent.model import Call
 from detent.runners.call.django_setup import await_call, run_call
 from detent.runners.call.fire import Fire
 from detent.runners.call.function import (
-    UNKEPT,
+    RESULT_NOT_KEPT,
     CannotCall,
     bind,
     exit_status,
@@ -158,7 +158,7 @@ class InProcessCall:
         text, why_not = returned(value)
         self.write(f"detent: {why_not}\n" if why_not else "")
         if why_not and self._keeps:
-            return Ended(UNKEPT, error=why_not, tail=self.tail)
+            return Ended(RESULT_NOT_KEPT, error=why_not, tail=self.tail)
         return Ended(0, result=text, tail=self.tail)
 
     def _failed(self, error: BaseException) -> Ended:

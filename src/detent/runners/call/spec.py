@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from detent.model import Call, Cause, Claim, Outcome
-from detent.runners.call.function import BACKEND_DOWN, UNKEPT
+from detent.runners.call.function import BACKEND_DOWN, RESULT_NOT_KEPT
 from detent.runners.call.store import NodeStore
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
@@ -116,7 +116,7 @@ def outcome_of(status: int, error: str) -> Outcome:
     """What the exit status of a function and its error mean for the attempt."""
     if error:
         cause: Cause = "backend" if status == BACKEND_DOWN else "work"
-        return Outcome("rejected" if status == UNKEPT else "failed", error, cause)
+        return Outcome("rejected" if status == RESULT_NOT_KEPT else "failed", error, cause)
     return SUCCEEDED if status == 0 else Outcome("failed", f"exit {status}")
 
 

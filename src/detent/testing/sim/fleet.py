@@ -265,7 +265,7 @@ class Sim:
         """The host's other nodes see that the lock of the dead life is free."""
         if warden.is_gone:
             for node in self.nodes.values():
-                node.bury(life)
+                node.declare_dead(life)
 
     async def trouble(self, life: str, process: Process) -> None:
         """A node's life until its death."""

@@ -8,8 +8,8 @@
 
 The wire: JSON lines, an object each from the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}` (its request in a
-line before), before the first of a kind `{"do": "settle", "pool", "order", "most", "setup"}`, after the
-last `{"do": "dissolve", "pool"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
+line before), before the first of a kind `{"do": "register", "pool", "order", "most", "setup"}`, after the
+last `{"do": "unregister", "pool"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
 `{"do": "extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do":
 "recall", "id"}` (of several messages, what is not begun), `{"do": "more", "id", "messages"}` (further ones,
 as a request), `{"do": "start_reaper", "instance"}` for a reaper, `{"do": "ping"}`, `{"do": "bye"}`.
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import kernel
 from .cgroups import Cgroup, Place, Spare, Spares, home_in
-from .host_locks import NO_LANE, holders, let_go, take
+from .host_locks import NO_LANE, holders, release_lane, take_lane
 from .inbox import Inbox
 from .output import base64_of
 from .process_trees import (
@@ -176,8 +176,8 @@ class Warden:
         return {
             "base": self._base,
             "spawn": self._spawn,
-            "settle": self._children.settle,
-            "dissolve": self._children.dissolve,
+            "register": self._children.register,
+            "unregister": self._children.unregister,
             "call": self._children.call,
             "guard": self._guard_all,
             "release": self._release,
@@ -222,7 +222,7 @@ class Warden:
             self._say("refused", id=order.id)
             return
         try:
-            lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
             if lane_fd is None:
                 self._say("held", id=order.id, by=holders(order.lane, order.places))
                 return
@@ -250,7 +250,7 @@ class Warden:
         try:
             spawned = spawn(order, place, lane_fd)
         except (Failure, OSError):
-            let_go(lane_fd)
+            release_lane(lane_fd)
             self._come_home()
             if cgroup and self._spares:
                 self._spares.give_back(cgroup)
@@ -287,7 +287,7 @@ class Warden:
             self._say("refused", id=order.id)
             return False
         try:
-            lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
         except OSError as error:
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
             return False
@@ -359,7 +359,7 @@ class Warden:
 
     def _let_go(self, task: WardenTask) -> None:
         self._tasks.remove(task)
-        let_go(task.lane_fd)
+        release_lane(task.lane_fd)
         match task:
             case GuardTask():
                 return

@@ -116,7 +116,7 @@ class Pool:
         self.idle: list[Child] = []
         self.waiting: deque[CallOrder] = deque()
         self.children = self.starting = 0  # those that are starting are children too
-        self.is_dissolved = False
+        self.is_closed = False
         self._mean_s, self._answered_at = 1.0, 0.0  # how long its calls take; slow, until we know better
 
     def learn(self, took_s: float, now: float) -> None:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place
-from .host_locks import NO_LANE, holders, take
+from .host_locks import NO_LANE, holders, take_lane
 from .pool import STALLED_S, Child, Pool, Turns
 from .process_trees import CallDescentTree, CallTree, EscapedTree, OrphanTracker, ProcessGroupTree, Tree
 from .spawn import NOT_RUNNABLE, Failure, Order, spawn, to_bytes
@@ -69,16 +69,16 @@ class Children:
 
     # What the node asks for.
 
-    def settle(self, message: dict[str, Any]) -> None:
+    def register(self, message: dict[str, Any]) -> None:
         """These are the surroundings of a pool."""
         setup = to_bytes(message["setup"] and message["setup"] + "\n")
         pool = Pool(Order(**message["order"]), message["most"], setup)
         self._pools[message["pool"]] = pool
 
-    def dissolve(self, message: dict[str, Any]) -> None:
+    def unregister(self, message: dict[str, Any]) -> None:
         """No more calls come for it: its children go when they are idle."""
         pool = self._pools.pop(message["pool"])
-        pool.is_dissolved = True
+        pool.is_closed = True
         while pool.idle:
             self._dismiss(pool.idle.pop())
 
@@ -173,7 +173,7 @@ class Children:
                 self._means.say("refused", id=order.id)
                 continue
             try:
-                lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+                lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
             except OSError as error:
                 self._means.fail(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
                 continue
@@ -225,10 +225,10 @@ class Children:
         call.output.close()
         child.since = kernel.boottime()
         if child.pid not in self._children:
-            self._bury(child)
+            self._clean_up(child)
         elif self._is_alone:
             child.tree.signal(signal.SIGKILL)
-        elif child.is_fit and child.calls < CALLS_MAX and not child.pool.is_dissolved:
+        elif child.is_fit and child.calls < CALLS_MAX and not child.pool.is_closed:
             child.pool.idle.append(child)
             self._serve(child.pool)
         else:
@@ -353,7 +353,7 @@ class Children:
         self._started_up(child)
         child.outgoing = child.pool.setup
         self._tell(child)
-        if child.pool.is_dissolved and not child.pool.waiting:
+        if child.pool.is_closed and not child.pool.waiting:
             self._dismiss(child)
         else:
             child.pool.idle.append(child)
@@ -380,21 +380,21 @@ class Children:
         child.pool.children -= 1
         if not child.is_ready:
             self._started_up(child)
-            self._lament(child, status, failure)
+            self._fail_oldest_call(child, status, failure)
         if child in child.pool.idle:
             child.pool.idle.remove(child)
         if child.call:
             child.call.child_ended(status, failure)
         else:
-            self._bury(child)
+            self._clean_up(child)
 
-    def _lament(self, child: Child, status: int, failure: Failure | None) -> None:
+    def _fail_oldest_call(self, child: Child, status: int, failure: Failure | None) -> None:
         """It died before it could be of use."""
         if child.pool.waiting:
             text = f"the Python process for it did not come up (status {status})"
             self._means.fail(child.pool.waiting.popleft().id, failure or Failure(NOT_RUNNABLE, text))
 
-    def _bury(self, child: Child) -> None:
+    def _clean_up(self, child: Child) -> None:
         child.tree.signal(signal.SIGKILL)  # what it left, between calls
         child.turns.close()
         if child.pipe.is_open:
