@@ -33,7 +33,7 @@ import os
 import planted_warden
 from program import loop, reaper
 planted_warden.PLANTED[{name!r}]()
-reaper.mourn(os.environ["DETENT_NODE"])
+reaper.start_reaper(os.environ["DETENT_NODE"])
 sys.exit(loop.main(sys.argv[1:]))
 """
 
@@ -123,7 +123,7 @@ def a_claim_is_trusted_from_its_answer() -> None:
 
 
 def a_stopped_warden_is_only_counted_out() -> None:
-    client.Processes._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
+    client.WardenClient._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
 
 
 def lost_work_is_told_as_done() -> None:
@@ -180,7 +180,7 @@ PLANTED = {
         a_claim_is_trusted_from_its_answer,
         frozenset({"delay"}),
     ),
-    "nobody-mourns": Planted(
+    "no-reaper": Planted(
         "work outlives a node and a warden that are killed at once", _in_the_warden, frozenset({"kill both"})
     ),
     "stopped-warden-kept": Planted(

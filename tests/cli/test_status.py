@@ -260,7 +260,7 @@ def _unless_well(said: Said) -> Said | None:
     return said if said.code else None
 
 
-def test_a_node_that_another_app_buried_is_gone_at_once(tmp_path: Path) -> None:
+def test_a_node_that_another_app_declared_dead_is_gone_at_once(tmp_path: Path) -> None:
     for app in ("demo", "other"):
         (tmp_path / app).mkdir()
         manifest = MANIFEST.replace("app: demo", f"app: {app}")
@@ -269,7 +269,7 @@ def test_a_node_that_another_app_buried_is_gone_at_once(tmp_path: Path) -> None:
     with node(tmp_path / "demo", store) as process, node(tmp_path / "other", store):
         process.kill()
         process.wait()
-        until("it is buried", lambda: not store.notes("demo", "node/"))
+        until("it is declared dead", lambda: not store.notes("demo", "node/"))
         assert call(tmp_path / "demo", "status").out.startswith("NO NODE IS ALIVE")
         assert call(tmp_path / "other", "status", "--exit-code").code == 0
     store.close()

@@ -11,7 +11,7 @@ from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
 from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
 from detent.node.timeline import FIRES_MAX
-from detent.runners.running import Went
+from detent.runners.running import AttemptEnd
 from detent.stores.base import SENTENCES_MAX
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import START, Every
@@ -26,7 +26,7 @@ class _Running:
     """Work that takes a while."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.gone: asyncio.Future[Went] = loop.create_future()
+        self.gone: asyncio.Future[AttemptEnd] = loop.create_future()
         loop.call_later(WORK_S, self.gone.set_result, End(Outcome("succeeded")))
 
     def extend(self, trusted_by: float) -> None: ...

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from detent.clock import boottime, now
 from detent.model import Call, Claim, End, Fire, Outcome
 from detent.runners.call.spec import guard_spec
-from detent.warden.client import Processes
+from detent.warden.client import WardenClient
 from detent.worker.batch_size import BatchSize
 from detent.worker.in_process import GuardedCall, InProcessCalls
 from detent.worker.in_process_queue import InProcessQueue
@@ -38,7 +38,7 @@ def note(name: str) -> None:
 
 
 class World:
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: WardenClient) -> None:
         self.processes, self.house, self.few = (
             processes,
             InProcessCalls(processes),
@@ -155,7 +155,7 @@ async def the_warden_dies(world: World) -> None:
 
 
 async def play(name: str) -> None:
-    processes = Processes(f"inside.{os.getpid()}")
+    processes = WardenClient(f"inside.{os.getpid()}")
     await processes.start()
     await SCENES[name](World(processes))
     await processes.close()

@@ -14,14 +14,14 @@ from detent.clock import boottime
 from detent.model import Call, Claim, End, Fire, Outcome, Policy
 from detent.rules.outcomes import WARDEN_DIED
 from detent.runners.call.child_batch import ANSWERED
-from detent.runners.call.spec import CallSpec, Household
-from detent.warden.client import Work
+from detent.runners.call.spec import CallSpec, PoolSpec
+from detent.warden.client import TaskHandle
 from detent.worker.batch_message import BATCH_CHARS_MAX, BatchMessage
 from detent.worker.batch_size import BATCH_MAX, TARGET_BATCH_S, BatchSize
 from detent.worker.batches import BLOCKED, Batches
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-HOME = Household("home", ("python",), {})
+HOME = PoolSpec("home", ("python",), {})
 LATER = 1e9
 PLAIN = Policy()
 
@@ -30,16 +30,16 @@ class Warden:
     """Remembers what it is asked; the test says what becomes of it."""
 
     def __init__(self) -> None:
-        self.works: list[Work] = []
+        self.works: list[TaskHandle] = []
         self.begun: list[Callable[[], None]] = []
         self.said: list[dict[str, Any]] = []
 
-    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> Work:
-        self.works.append(Work(self, spec, trusted_by, begun))  # type: ignore[arg-type]
+    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> TaskHandle:
+        self.works.append(TaskHandle(self, spec, trusted_by, begun))  # type: ignore[arg-type]
         self.begun.append(begun)
         return self.works[-1]
 
-    def extend(self, work: Work) -> None: ...
+    def extend(self, work: TaskHandle) -> None: ...
 
     def send(self, message: dict[str, Any]) -> None:
         self.said.append(message)
@@ -144,7 +144,7 @@ def test_messages_of_one_kind_go_together_up_to_what_is_too_long() -> None:
 # Who is blamed.
 
 
-async def five(world: World) -> tuple[list[BatchMessage], Work]:
+async def five(world: World) -> tuple[list[BatchMessage], TaskHandle]:
     world.learn_quick(QUICK)
     members = await world.add_many(5, QUICK)
     (work,) = world.warden.works

@@ -21,7 +21,7 @@ from detent.errors import DetentError, UsageError
 from detent.loading.config import EMPTY_STORE, check_source, load_machine, store_options, store_url
 from detent.loading.foreign import Source
 from detent.manifest.check import Manifest
-from detent.runners.call.store import NodeStore, used
+from detent.runners.call.store import NodeStore, current_store
 from detent.stores.base import Store
 from detent.stores.registry import open_store
 from detent.text import did_you_mean, quote
@@ -345,7 +345,7 @@ class Detent:
 
     def _node_store(self) -> NodeStore | None:
         """In a process that runs its calls, the store of their node, wherever that was named."""
-        node = used()
+        node = current_store()
         if node is None or node.app != self.name:
             return None
         if node.url == MEMORY:
@@ -381,7 +381,7 @@ def _store_of(store: object) -> Store | None:
 
 def environment() -> Mapping[str, str]:
     """Our variables and, in a process that runs calls, those that say where its node finds the store."""
-    node = used()
+    node = current_store()
     return {**os.environ, **node.env} if node else os.environ
 
 

@@ -21,7 +21,7 @@ from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
 from detent.observe.logs import Style, log_later, word_of
 from detent.observe.secrecy import discreet, learning, password_of
 from detent.observe.unblocking import Unblocking
-from detent.runners.call.store import use
+from detent.runners.call.store import set_store
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
 from detent.worker.inbox import Inbox
@@ -95,7 +95,7 @@ def run(order: Order, style: Style) -> int:
 
         return _run(order._replace(load=load), emit_with_hint, mask)
     finally:
-        use(None)
+        set_store(None)
         log.close(LAST_LINES_S)
 
 
@@ -105,7 +105,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
     store = store_of_calls(manifest, order.store, env)
-    use(store)
+    set_store(store)
     url = store.url
     options = ServiceOptions(
         load=order.load,

@@ -25,7 +25,15 @@ from detent.rules.chains import Followers
 from detent.rules.planning import fire_at
 from detent.rules.settling import report, settle
 from detent.runners.call.fire import fire_of
-from detent.runners.call.function import UNKEPT, CannotCall, bind, exit_status, failure_of, find, returned
+from detent.runners.call.function import (
+    RESULT_NOT_KEPT,
+    CannotCall,
+    bind,
+    exit_status,
+    failure_of,
+    find,
+    returned,
+)
 from detent.runners.call.spec import SUCCEEDED, keeps_result, outcome_of, previous_success
 from detent.runners.command import command_env
 from detent.schedules.timetable import parse_instant
@@ -161,7 +169,7 @@ def attempt(call: Call, claim: Claim) -> tuple[End, BaseException | None]:
         return End(outcome_of(status, reason), status), error
     text, why_not = returned(value)
     if why_not and keeps_result(claim):
-        return End(outcome_of(UNKEPT, why_not), UNKEPT), None
+        return End(outcome_of(RESULT_NOT_KEPT, why_not), RESULT_NOT_KEPT), None
     return End(SUCCEEDED, 0, result=text), None
 
 

@@ -35,7 +35,7 @@ from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_t
 from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
 from detent.observe.logs import word_of
 from detent.observe.secrecy import discreet
-from detent.runners.call.in_process import listen_to_logging
+from detent.runners.call.in_process import capture_logging
 from detent.text import quote
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Stay:
     def _live(self, is_time: Callable[[], bool]) -> None:
         if not is_time():
             return
-        listen_to_logging(is_guest=True)
+        capture_logging(is_guest=True)
         is_away = False
         while not self.over.is_set():
             try:

@@ -40,7 +40,7 @@ from detent.runners.call.spec import SUCCEEDED, outcome_of
 from detent.runners.lifeline import Lifeline
 from detent.stores.base import Store
 from detent.text import quote
-from detent.warden.lives import instance_name
+from detent.warden.instances import instance_name
 
 if TYPE_CHECKING:
     from detent.app.app import Detent

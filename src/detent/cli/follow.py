@@ -23,7 +23,7 @@ from detent.model import Attempt, Outcome, Row
 from detent.runners.lifeline import TAIL_MAX
 from detent.stores.base import Store, app_of
 from detent.text import plural
-from detent.warden.lives import output_path
+from detent.warden.instances import output_path
 
 POLL_S = 0.2
 ALONE_MAX_S = 10.0  # without any node: one that is being restarted is back by then

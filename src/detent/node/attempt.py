@@ -13,7 +13,7 @@ from random import Random
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
 from detent.rules.settling import give_back, held_back, settle
 from detent.rules.trust import renew_s, trusted_by
-from detent.runners.running import Running, Starter, Went
+from detent.runners.running import AttemptEnd, Running, Starter
 
 
 class HeldClaim:
@@ -63,7 +63,7 @@ def work_of(job: Job, claim: Claim) -> Work | None:
     return job.hooks.get(json.loads(claim.fire.payload)["hook"])
 
 
-def judge_end(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
+def judge_end(claim: Claim, went: AttemptEnd, rng: Random) -> tuple[Verdict, End]:
     """What becomes of the fire."""
     if isinstance(went, End):
         return settle(went, claim, rng), went

@@ -22,14 +22,14 @@ from detent.model import Call, End, Outcome
 from detent.node.service import Service
 from detent.runners.call.spec import GuardSpec
 from detent.runners.running import LaneHeld
-from detent.warden.client import Processes, Work
+from detent.warden.client import TaskHandle, WardenClient
 from detent.warden.program import host_locks
 
 STOP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
 
 
 class EmbeddedService(Service):
-    def _new_processes(self) -> Processes:
+    def _new_processes(self) -> WardenClient:
         return NoWarden(self._life.name)
 
     async def run(self) -> int:
@@ -52,7 +52,7 @@ class EmbeddedService(Service):
         return super()._heartbeat() | {"embedded": True}
 
 
-class NoWarden(Processes):
+class NoWarden(WardenClient):
     """The warden's place, empty: what runs in this process is begun, and nobody ends it."""
 
     def __init__(self, life: str) -> None:
@@ -62,21 +62,21 @@ class NoWarden(Processes):
     async def start(self) -> None:
         """There is nobody to start."""
 
-    def take(self, work: Work) -> None:
+    def take(self, work: TaskHandle) -> None:
         spec = work.spec
         if not isinstance(spec, GuardSpec):
             work.resolve(
                 End(Outcome("failed", "no process is started from within another program", "not-here"))
             )
             return
-        fd = host_locks.take(spec.lane, spec.places) if spec.lane else host_locks.NO_LANE
+        fd = host_locks.take_lane(spec.lane, spec.places) if spec.lane else host_locks.NO_LANE
         if fd is None:
             work.resolve(LaneHeld(host_locks.holders(spec.lane, spec.places)))
         else:
             self._lanes[work.id] = fd
             asyncio.get_running_loop().call_soon(partial(self._begin, work))
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: TaskHandle) -> None:
         """The work itself checks whether its claim is still trusted, as it does under a warden."""
         if self.is_closing:
             self.release(work)
@@ -84,11 +84,11 @@ class NoWarden(Processes):
         else:
             work.begun()
 
-    def extend(self, work: Work) -> None:
+    def extend(self, work: TaskHandle) -> None:
         """Nobody has to know."""
 
-    def release(self, work: Work) -> None:
-        host_locks.let_go(self._lanes.pop(work.id, host_locks.NO_LANE))
+    def release(self, work: TaskHandle) -> None:
+        host_locks.release_lane(self._lanes.pop(work.id, host_locks.NO_LANE))
 
 
 def in_threads(manifest: Manifest) -> Manifest:

@@ -34,7 +34,7 @@ from detent.node.reporting import Reporter, fields_of
 from detent.rules.chains import Followers
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.settling import admit, give_back, refuse, report
-from detent.runners.running import Went
+from detent.runners.running import AttemptEnd
 from detent.stores.base import NODE, SENTENCES_MAX, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
 
@@ -55,7 +55,7 @@ class Node(Planning):
         self._hooks = self._sentenced = 0  # among them: neither takes a place
         self._renew_by = math.inf  # not later than the first of them has to be renewed
         self._beginning = 0  # rounds of attempts that are being begun
-        self._ended: list[tuple[HeldClaim, asyncio.Future[Went]]] = []
+        self._ended: list[tuple[HeldClaim, asyncio.Future[AttemptEnd]]] = []
         self._done: list[Report] = []
         self._look, self._keep, self._end, self._tell = Wakeup(), Wakeup(), Wakeup(), Wakeup()
         self._renew_now, self._burst = False, Burst(tuning.burst_s, tuning.ask_max)
@@ -88,7 +88,7 @@ class Node(Planning):
         self._look.set()
         self._back.set()
 
-    def has_reported_death(self, life: str) -> bool:
+    def is_declared_dead(self, life: str) -> bool:
         """Has the store been told?"""
         return life not in self._dead
 
@@ -314,7 +314,7 @@ class Node(Planning):
         """Is it one that we open, and not the fire of a job?"""
         return fire.origin == "push" and self.ports.inbox is not None
 
-    def _note_end(self, holding: HeldClaim, gone: asyncio.Future[Went]) -> None:
+    def _note_end(self, holding: HeldClaim, gone: asyncio.Future[AttemptEnd]) -> None:
         self._ended.append((holding, gone))
         self._end.set()
 

@@ -36,8 +36,8 @@ from detent.rules.fingerprint import fingerprint
 from detent.rules.rates import with_levels
 from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
-from detent.warden.client import Processes, find_cgroup, sweep
-from detent.warden.lives import Graveyard, Life, make_lanes
+from detent.warden.client import WardenClient, find_cgroup, sweep
+from detent.warden.instances import DeadInstances, Instance, make_lanes
 from detent.worker.inbox import Inbox
 
 BEAT_S = 10.0  # between two heartbeats
@@ -106,8 +106,8 @@ class Service:
         self._options, self._manifest = options, manifest
         self._emit, self._store, self._worker = options.emit, options.store, options.worker
         self._host, self._began = socket.gethostname(), clock.wall()
-        self._life = Life(options.directory, manifest.node.id or self._host)
-        self._graveyard = Graveyard(options.directory, self._life.name)
+        self._life = Instance(options.directory, manifest.node.id or self._host)
+        self._dead_instances = DeadInstances(options.directory, self._life.name)
         self._thread_pools = ThreadPools({"request": manifest.node.max_running + Tuning().max_hooks})
         self._notify = Notify(options.env)
         self._stop, self._code = asyncio.Event(), 0
@@ -145,12 +145,12 @@ class Service:
         at_once = -(-most // shared_by)
         return settings._replace(processes=self._worker.processes or most, at_once=at_once, most=most)
 
-    def _new_processes(self) -> Processes:
-        return Processes(
+    def _new_processes(self) -> WardenClient:
+        return WardenClient(
             self._life.name,
             cgroup=find_cgroup(),
             lock_fd=self._life.lock_fd,
-            launched=self._life.tell,
+            launched=self._life.record_warden,
             died=lambda: self._emit("warden-died", **self._who()),
         )
 
@@ -208,7 +208,7 @@ class Service:
                 )
         self._store.close()
         self._thread_pools.close()
-        self._graveyard.close()
+        self._dead_instances.close()
         self._life.end()
         self._emit("stopped", **self._who())
 
@@ -292,9 +292,9 @@ class Service:
             looked += 1
             if looked % 2 == 0:
                 await self._look_at_file()
-            for life in self._graveyard.find():
-                self._spawn(self._bury(life))
-            for life in self._graveyard.find_frozen():
+            for life in self._dead_instances.find():
+                self._spawn(self._declare_dead(life))
+            for life in self._dead_instances.find_frozen():
                 await self._thread_pools("sweep", sweep, life, SWEEP_S)
 
     async def _look_at_file(self) -> None:
@@ -303,16 +303,16 @@ class Service:
             self._seen = seen
             await self._reload()
 
-    async def _bury(self, life: str) -> None:
+    async def _declare_dead(self, life: str) -> None:
         """Its claims are free when nothing that it left behind is alive any more."""
         while not await self._thread_pools("sweep", sweep, life, SWEEP_S):
             await asyncio.sleep(WATCH_S)
         self._node.declare_dead(life)
-        while not self._node.has_reported_death(life):
+        while not self._node.is_declared_dead(life):
             await asyncio.sleep(WATCH_S)
         with suppress(DetentError):  # else its notes expire
             await self._thread_pools("renew", self._take_back_notes, life)
-        self._graveyard.bury(life)
+        self._dead_instances.remove(life)
 
     def _take_back_notes(self, life: str) -> None:
         """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
@@ -388,7 +388,7 @@ def reach(options: ServiceOptions, app: str) -> None:
             return
 
 
-def _runner_settings(manifest: Manifest, env: Mapping[str, str], life: Life) -> RunnerSettings:
+def _runner_settings(manifest: Manifest, env: Mapping[str, str], life: Instance) -> RunnerSettings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
     refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
     hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)

@@ -118,7 +118,7 @@ class TriggerClaims:
             dead=self.locks.find_dead(),
         )
         grants, self._sent, _ = self._session.claim(ask)
-        self.locks.forget_dead()
+        self.locks.remove_dead()
         self._fence = max((claim.fence for claim in grants.claims), default=self._fence)
         return grants.claims
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import signal
 
-from detent.warden.lives import SUFFIX, Graveyard, Life, lane_path
+from detent.warden.instances import SUFFIX, DeadInstances, Instance, lane_path
 from detent.warden.program import kernel
 from detent.warden.program.host_locks import who_has_open
 
@@ -25,8 +25,8 @@ class TriggerLocks:
     def __init__(self, directory: str, node_id: str) -> None:
         """`directory`: "" where nothing can be written."""
         self._directory = directory
-        self._life = Life(directory, node_id)
-        self._graveyard = Graveyard(directory, self._life.name)
+        self._life = Instance(directory, node_id)
+        self._dead_instances = DeadInstances(directory, self._life.name)
         self._dead: list[str] = []
         self.is_begun = False
 
@@ -43,25 +43,25 @@ class TriggerLocks:
         """Before the first claim: from now on our end can be seen."""
         if self._directory and not self.is_begun:
             self._life.begin()
-            self._life.tell(os.getpid())
+            self._life.record_warden(os.getpid())
         self.is_begun = True
 
     def tell(self, warden: int) -> None:
         if self._directory:
-            self._life.tell(warden)
+            self._life.record_warden(warden)
 
     def find_dead(self) -> tuple[str, ...]:
         """Lives of this job's triggers that are over, with nothing of them left."""
         if self._directory:
-            for life in self._graveyard.find():
+            for life in self._dead_instances.find():
                 if _sweep(life):
                     self._dead.append(life)
         return tuple(self._dead)
 
-    def forget_dead(self) -> None:
+    def remove_dead(self) -> None:
         """The store knows that they are dead."""
         for life in self._dead:
-            self._graveyard.bury(life)
+            self._dead_instances.remove(life)
         self._dead.clear()
 
     def lane(self, lane: str) -> str:
@@ -82,12 +82,12 @@ class TriggerLocks:
         _sweep(life)
 
     def end(self) -> None:
-        self._graveyard.close()
+        self._dead_instances.close()
         if self._directory and self.is_begun:
             self._life.end()
 
 
 def _sweep(life: str) -> bool:
-    from detent.warden.program.sweep import sweep  # late: most have nobody to bury
+    from detent.warden.program.sweep import sweep  # late: most have no dead instances
 
     return sweep(life, SWEEP_S)

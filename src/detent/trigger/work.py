@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from detent.runners.call.spec import CallSpec
     from detent.runners.call.store import NodeStore
     from detent.runners.command import Spec
-    from detent.warden.blocking_client import Running, Warden
+    from detent.warden.blocking_client import BlockingTask, BlockingWardenClient
 
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
@@ -68,7 +68,7 @@ class WorkRunner:
     ) -> None:
         self._store, self._locks, self._signals = store, locks, signals
         self._settings, self._emit = settings, emit
-        self._warden: Warden | None = None
+        self._warden: BlockingWardenClient | None = None
         self._renewal: RenewalThread | None = None
 
     def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
@@ -102,7 +102,7 @@ class WorkRunner:
                 running.stop(stopped_by(self._signals), 0.0 if self._signals.count > 1 else None)
                 heard = self._signals.count
             elif self._renewal is None or self._renewal.is_over:
-                self._warden_up().mourn()
+                self._warden_up().start_reaper()
                 self._keep(claim, running)
             end = running.wait(LOOK_S, heard)
         return end
@@ -111,33 +111,33 @@ class WorkRunner:
         """How many signals do not concern this claim: a hook is called although one came."""
         return self._signals.count if claim.fire.origin == "hook" else 0
 
-    def _keep(self, claim: Claim, running: Running | SignalLifeline, after_s: float = 0.0) -> None:
+    def _keep(self, claim: Claim, running: BlockingTask | SignalLifeline, after_s: float = 0.0) -> None:
         import gc
 
         gc.enable()  # it was not worth it for a moment
         self._renewal = RenewalThread(self._store, claim, running, after_s)
 
-    def _warden_up(self) -> Warden:
+    def _warden_up(self) -> BlockingWardenClient:
         """It is forked when it is first needed, by a process that has no other thread."""
         if self._warden is None:
-            from detent.warden.blocking_client import Warden
+            from detent.warden.blocking_client import BlockingWardenClient
 
             if self._renewal:
                 self._renewal.join()
-            self._warden = Warden(self._locks.name, self._locks.lock_fd, self._signals)
+            self._warden = BlockingWardenClient(self._locks.name, self._locks.lock_fd, self._signals)
             self._locks.tell(self._warden.pid)
         return self._warden
 
     def _command(self, command: Command, claim: Claim) -> Spec:
-        from detent.runners.command import Base, Paths, spec_of, steady_env, told_env
+        from detent.runners.command import BaseEnv, Paths, fire_env, inherited_env, spec_of
 
-        env = {**told_env(claim, command), **self._settings.trace()}
-        steady = steady_env(self._settings.env, self._settings.hidden, is_other=bool(command.user))
+        env = {**fire_env(claim, command), **self._settings.trace()}
+        steady = inherited_env(self._settings.env, self._settings.hidden, is_other=bool(command.user))
         paths = Paths(lane=self._locks.lane(claim.fire.lane))
-        return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
+        return spec_of(claim, command, env, paths)._replace(base=BaseEnv(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
-        from detent.runners.call.spec import PROGRAM, call_spec, household_of, setup_of
+        from detent.runners.call.spec import PROGRAM, call_spec, pool_spec, setup_of
         from detent.runners.command import command_env
 
         like = NOTHING._replace(env=call.env, user=call.user)
@@ -145,9 +145,9 @@ class WorkRunner:
             **command_env(self._settings.env, claim, like, self._settings.hidden),
             **self._settings.trace(),
         }
-        household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-        household = household._replace(setup=setup_of(self._settings.store(), call.user))
-        spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
+        pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+        pool = pool._replace(setup=setup_of(self._settings.store(), call.user))
+        spec = call_spec(claim, call, pool, command_env({}, claim, NOTHING))
         return spec._replace(lane=self._locks.lane(claim.fire.lane))
 
     # Requests.
@@ -187,13 +187,13 @@ class WorkRunner:
     @contextmanager
     def _lane_taken(self, claim: Claim) -> Iterator[None]:
         """The lock that a command would inherit; with our end it is free."""
-        from detent.warden.program.host_locks import NO_LANE, holders, let_go, take
+        from detent.warden.program.host_locks import NO_LANE, holders, release_lane, take_lane
 
         path, places = self._locks.lane(claim.fire.lane), claim.fire.policy.max_running
-        fd = take(path, places) if path else NO_LANE
+        fd = take_lane(path, places) if path else NO_LANE
         if fd is None:
             raise LaneHeld(holders(path, places))
         try:
             yield
         finally:
-            let_go(fd)
+            release_lane(fd)

@@ -13,7 +13,7 @@ from detent.rules.outcomes import timed_out
 from detent.runners.call.child_batch import TIMED_OUT
 from detent.runners.call.spec import SUCCEEDED, outcome_of, previous_success
 from detent.runners.lifeline import TAIL_MAX
-from detent.runners.running import Went
+from detent.runners.running import AttemptEnd
 
 if TYPE_CHECKING:
     from detent.worker.batches import Batch
@@ -31,11 +31,11 @@ class SyncFuture:
     def __init__(self) -> None:
         self._is_done = False
         self._waiting: tuple[Callable[[Any], object], ...] = ()
-        self._went: Went = None
+        self._went: AttemptEnd = None
 
     @classmethod
-    def new(cls) -> asyncio.Future[Went]:
-        return cast("asyncio.Future[Went]", cls())
+    def new(cls) -> asyncio.Future[AttemptEnd]:
+        return cast("asyncio.Future[AttemptEnd]", cls())
 
     def done(self) -> bool:
         return self._is_done
@@ -43,12 +43,12 @@ class SyncFuture:
     def cancelled(self) -> bool:
         return False
 
-    def result(self) -> Went:
+    def result(self) -> AttemptEnd:
         if not self._is_done:
             raise asyncio.InvalidStateError("it is under way")
         return self._went
 
-    def set_result(self, went: Went) -> None:
+    def set_result(self, went: AttemptEnd) -> None:
         self._is_done, self._went = True, went
         waiting, self._waiting = self._waiting, ()
         for tell in waiting:
@@ -97,7 +97,7 @@ class BatchMessage:
             self.resolve(None)
         return not self.gone.done()
 
-    def resolve(self, went: Went) -> None:
+    def resolve(self, went: AttemptEnd) -> None:
         if not self.gone.done():
             self.gone.set_result(went)
 
@@ -105,7 +105,7 @@ class BatchMessage:
 class BatchKind(NamedTuple):
     """Only messages of one kind go together."""
 
-    household: str
+    pool: str
     ttl_s: float
     timeout_s: float  # of async ones each has its own
     kill_after_s: float

@@ -28,9 +28,9 @@ from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.rules.outcomes import timed_out
 from detent.runners.call.child_batch import ANSWERED
-from detent.runners.call.spec import SUCCEEDED, TAGS, CallSpec, Household
-from detent.runners.running import Went
-from detent.warden.client import Work
+from detent.runners.call.spec import SUCCEEDED, TAGS, CallSpec, PoolSpec
+from detent.runners.running import AttemptEnd
+from detent.warden.client import TaskHandle
 from detent.warden.program.task import IMPORT_S
 from detent.worker.batch_message import BatchKind, BatchMessage, count_fitting, decode_end, encode_requests
 from detent.worker.batch_size import BATCH_MAX, STALLED_S, BatchSize
@@ -43,9 +43,9 @@ JOIN_MAX = 1000  # async ones in one batch, in its life: what leaks in a child g
 class Warden(Protocol):
     """Who starts batches."""
 
-    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> Work: ...
+    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> TaskHandle: ...
 
-    def extend(self, work: Work) -> None: ...
+    def extend(self, work: TaskHandle) -> None: ...
 
     def send(self, message: dict[str, Any]) -> None: ...
 
@@ -59,16 +59,16 @@ class Batches:
         ] = {}  # to be begun when no more come or, async, with room
         self._is_beginning = self._has_more = False
         self._begun: set[Batch] = set()
-        self._households: dict[str, Household] = {}
+        self._pools: dict[str, PoolSpec] = {}
         self._numbers = itertools.count(1)
         self._is_looking = False
 
-    def add(self, call: Call, claim: Claim, household: Household, trusted_by: float) -> BatchMessage:
+    def add(self, call: Call, claim: Claim, pool: PoolSpec, trusted_by: float) -> BatchMessage:
         """It begins with those that are added before the loop has had a turn without any."""
         member = BatchMessage(call, claim, trusted_by)
-        self._households[household.name] = household
+        self._pools[pool.name] = pool
         timeout_s = 0.0 if call.is_async else claim.fire.policy.timeout_s
-        kind = BatchKind(household.name, claim.ttl_s, timeout_s, call.kill_after_s, call.is_async)
+        kind = BatchKind(pool.name, claim.ttl_s, timeout_s, call.kill_after_s, call.is_async)
         self.add_again(kind, member)
         return member
 
@@ -157,13 +157,13 @@ class Batches:
         self._begun.discard(batch)
         self.begin_soon()
 
-    def begin(self, kind: BatchKind, batch: Batch, members: Sequence[BatchMessage]) -> Work:
+    def begin(self, kind: BatchKind, batch: Batch, members: Sequence[BatchMessage]) -> TaskHandle:
         first = members[0].claim
         env = dict(zip(TAGS, (first.fire.run_id, str(first.attempt)), strict=True))
         id = f"{first.fire.run_id}.{first.fence}.{next(self._numbers)}"
         spec = CallSpec(
             id=id,
-            household=self._households[kind.household],
+            pool=self._pools[kind.pool],
             request=f'{{"id": {json.dumps(id)}, "env": {json.dumps(env)}, '
             f'"at_once": {json.dumps(kind.is_async)}, "calls": [{encode_requests(members)}]}}',
             tags=tuple(f"{name}={value}" for name, value in env.items()),
@@ -333,7 +333,7 @@ class Batch:
             for place in places[: max(0, len(places) - count - 1)]:
                 self._note(place, self._open.pop(place), End(SUCCEEDED, 0))
 
-    def _end(self, gone: asyncio.Future[Went]) -> None:
+    def _end(self, gone: asyncio.Future[AttemptEnd]) -> None:
         self._batches.forget(self)
         went, left = gone.result(), [*self._open.items()]
         for member in self._ended:
@@ -351,7 +351,7 @@ class Batch:
             else:
                 member.resolve(self._cutshort(member, went))
 
-    def _with_rest(self, end: End, went: Went) -> End:
+    def _with_rest(self, end: End, went: AttemptEnd) -> End:
         """Where it was alone, what was written past Python is its own; and until what it left is gone, its
         time goes on."""
         if not self._is_alone or not isinstance(went, End):
@@ -359,7 +359,7 @@ class Batch:
         waited_s = asyncio.get_running_loop().time() - self._heard_at
         return end._replace(tail=went.tail + end.tail, took_s=end.took_s + waited_s)
 
-    def _cutshort(self, member: BatchMessage, went: Went) -> Went:
+    def _cutshort(self, member: BatchMessage, went: AttemptEnd) -> AttemptEnd:
         """Its child died, or was ended, while this was under way."""
         if not isinstance(went, End):
             return None

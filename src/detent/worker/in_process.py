@@ -23,12 +23,12 @@ from detent.model import Call, Claim, Command, End, Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, timed_out
 from detent.rules.trust import term_by
 from detent.runners.call.fire import Fire, fire_of
-from detent.runners.call.in_process import Ended, Inside, Mailbox, start_all
+from detent.runners.call.in_process import Ended, InProcessCall, Mailbox, start_all
 from detent.runners.call.spec import GuardSpec, keeps_result, outcome_of, previous_success
 from detent.runners.command import command_env
-from detent.runners.running import Went
-from detent.warden.client import Processes
-from detent.warden.handle import Work
+from detent.runners.running import AttemptEnd
+from detent.warden.client import WardenClient
+from detent.warden.handle import TaskHandle
 from detent.worker.batch_message import SyncFuture
 
 NOTHING = Command(words=())
@@ -38,7 +38,7 @@ LOOK_S = 0.25  # between two looks at who is still trusted
 class InProcessCalls:
     """All calls in this process."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: WardenClient) -> None:
         self.processes = processes
         self._loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(self._loop)
@@ -89,7 +89,7 @@ class InProcessCalls:
         self._looking = self._loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
-class GuardedCall(Work):
+class GuardedCall(TaskHandle):
     """One call in this process, from the moment when the warden is asked to guard it."""
 
     is_guarded = False
@@ -103,9 +103,9 @@ class GuardedCall(Work):
     ) -> None:
         super().__init__(house.processes, spec, trusted_by)
         self.function, self._in_process_calls, self._claim, self._call = call.function, house, claim, call
-        self.inside = Inside(call, partial(_fire_of, claim), keeps=keeps_result(claim))
+        self.inside = InProcessCall(call, partial(_fire_of, claim), keeps=keeps_result(claim))
 
-    def new_future(self) -> asyncio.Future[Went]:
+    def new_future(self) -> asyncio.Future[AttemptEnd]:
         return SyncFuture.new()
 
     def begun(self) -> None:
@@ -154,7 +154,7 @@ class GuardedCall(Work):
         else:
             self.resolve(None)
 
-    def resolve(self, went: Went) -> None:
+    def resolve(self, went: AttemptEnd) -> None:
         """The warden would not have it; or it died, and its successor is asked."""
         if not self._began:
             self._in_process_calls.leave(self)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from detent.model import End
-from detent.runners.running import Running, Went
+from detent.runners.running import AttemptEnd, Running
 from detent.worker.batch_size import STALLED_S, BatchSize
 
 
@@ -66,7 +66,7 @@ class InProcessQueue:
             if one.begin():
                 self._begun.add(one)
 
-    def _end(self, one: QueuedCall, gone: asyncio.Future[Went]) -> None:
+    def _end(self, one: QueuedCall, gone: asyncio.Future[AttemptEnd]) -> None:
         if one not in self._begun:
             return
         self._begun.discard(one)

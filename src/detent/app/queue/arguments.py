@@ -20,7 +20,7 @@ from detent.errors import UsageError
 from detent.messages.envelope import PAYLOAD_MAX
 from detent.messages.strict_json import encode
 from detent.nesting import DEPTH_MAX
-from detent.runners.call.function import asking, is_fire
+from detent.runners.call.function import fire_parameter, is_fire
 from detent.text import did_you_mean, listed, plural, quote
 
 _PLAIN = frozenset({str, int, bool, type(None)})
@@ -199,7 +199,7 @@ def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    found = asking(function)
+    found = fire_parameter(function)
     parameters = [*signature.parameters.values()]
     if found and is_fire(found[0].annotation):
         parameters = [one for one in parameters if one.name != found[0].name]

@@ -17,7 +17,7 @@ from detent.model import Ask, Call, Claim, End, Report, Verdict
 from detent.node.claim_session import ClaimSession
 from detent.observe.secrecy import masked
 from detent.rules.settling import admit, give_back, refuse, report
-from detent.warden.lives import instance_name
+from detent.warden.instances import instance_name
 from detent.worker.inbox import Inbox
 
 if TYPE_CHECKING:

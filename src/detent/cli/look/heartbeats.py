@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from detent import clock
 from detent.model import Note
 from detent.stores.base import NODE, Store
-from detent.warden.lives import is_over
+from detent.warden.instances import is_dead
 
 
 class Heartbeat(NamedTuple):
@@ -35,7 +35,7 @@ class Heartbeat(NamedTuple):
     def is_dead(self) -> bool:
         """Whether it is proven dead.  A heartbeat expires after half a minute; on this host the lock is free
         at once."""
-        return self.host == socket.gethostname() and is_over(self.outputs)
+        return self.host == socket.gethostname() and is_dead(self.outputs)
 
 
 def heartbeats(store: Store, app: str) -> list[Heartbeat]:

@@ -8,7 +8,7 @@ from random import Random
 from detent.model import Claim, End, Outcome, Work
 from detent.rules.outcomes import CLAIM_EXPIRED
 from detent.rules.trust import notice_s
-from detent.runners.running import Went
+from detent.runners.running import AttemptEnd
 from detent.testing.sim.virtual import VirtualLoop
 from detent.testing.sim.witness import Witness
 
@@ -22,7 +22,7 @@ class SimRunning:
     def __init__(self, warden: SimWarden, work: Work, claim: Claim, trusted_by: float) -> None:
         self.work = work
         self.claim, self.loop, self.rng, self.witness = claim, warden.loop, warden.rng, warden.witness
-        self.gone: asyncio.Future[Went] = self.loop.create_future()
+        self.gone: asyncio.Future[AttemptEnd] = self.loop.create_future()
         self.trusted_by, self.ending, self.alive = trusted_by, False, False
         self.term_s = notice_s(claim.ttl_s, KILL_AFTER_S)
         self.told: Outcome | None = None  # to stop, before it has begun
