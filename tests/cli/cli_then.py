@@ -32,13 +32,13 @@ class Then:
         self._behind_s = clock.wall() - instant.timestamp()
 
     def adopt(self) -> None:
-        chart = self.store.look(self.app)
+        watermarks = self.store.look(self.app)
         ours = {name: job.revision for name, job in self.jobs.items()}
-        self.store.adopt(self.app, chart.generation, ours)
+        self.store.adopt(self.app, watermarks.generation, ours)
 
     def plan(self) -> None:
-        chart = self.store.look(self.app)
-        plans = [plan(job, chart.marks[name], chart.now) for name, job in self.jobs.items()]
+        watermarks = self.store.look(self.app)
+        plans = [plan(job, watermarks.by_job[name], watermarks.now) for name, job in self.jobs.items()]
         self.store.advance(self.app, plans)
 
     def claim(self) -> list[Claim]:
@@ -54,9 +54,9 @@ class Then:
         """Settle every sentence there is; what may run is given back."""
         claims = self.claim()
         for claim in claims:
-            if claim.sentence:
-                self.finish(claim, claim.sentence)
-        return [claim for claim in claims if not claim.sentence]
+            if claim.disposition:
+                self.finish(claim, claim.disposition)
+        return [claim for claim in claims if not claim.disposition]
 
     def live(self, instant: datetime, outcome: Outcome) -> None:
         """Adopt a minute before the instant, and run all that is due then."""

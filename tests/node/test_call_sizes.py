@@ -12,7 +12,7 @@ from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
 from detent.node.timeline import FIRES_MAX
 from detent.runners.running import AttemptEnd
-from detent.stores.base import SENTENCES_MAX
+from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import START, Every
 from detent.testing.sim.virtual import Process, VirtualLoop
@@ -78,7 +78,7 @@ def test_no_call_carries_more_than_a_few_hundred_fires_however_many_are_due() ->
     world = _World()
     world.run()
     assert world.largest("advance") <= 2 * FIRES_MAX
-    assert world.largest("claim") <= PACE.ask_max + SENTENCES_MAX
+    assert world.largest("claim") <= PACE.ask_max + DISPOSITIONS_MAX
     assert world.largest("finish") <= PACE.report_max
     assert world.largest("renew") <= PACE.renew_max
 

@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
     def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
         """What both grant; it must be the same, in the same order, and so must all rows then."""
-        ours, theirs = ([(one.fire.key, one.sentence) for one in call(store)] for store in self.stores)
+        ours, theirs = ([(one.fire.key, one.disposition) for one in call(store)] for store in self.stores)
         assert theirs == ours
         assert rows(self.stores[1]) == rows(self.stores[0])
         assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}

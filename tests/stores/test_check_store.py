@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from detent.model import Ask, Cause, Chart, Claim, Fire, Grants, Mark, Outcome, Plan, Report, Verdict
+from detent.model import (
+    Ask,
+    Cause,
+    Claim,
+    Fire,
+    Grants,
+    Outcome,
+    Plan,
+    Report,
+    Verdict,
+    Watermark,
+    Watermarks,
+)
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
 from detent.stores.record import Entry
@@ -136,7 +148,7 @@ class TrustsAnyFence(MemoryStore):
 class LosesSentences(MemoryStore):
     def _grant(self, entry: Entry, ask: Ask) -> None:
         super()._grant(entry, ask)
-        entry.sentence = None
+        entry.disposition = None
 
 
 class FollowsTwice(MemoryStore):
@@ -157,10 +169,10 @@ class WithdrawsOnlyWhatIsNotDue(MemoryStore):
 
 
 class FillsGaps(MemoryStore):
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         for plan in plans:
-            if mark := self._marks.get(plan.job):
-                self._marks[plan.job] = Mark(max(mark.at, plan.since), mark.revision)
+            if watermark := self._marks.get(plan.job):
+                self._marks[plan.job] = Watermark(max(watermark.at, plan.since), watermark.revision)
         return super().advance(app, plans)
 
 

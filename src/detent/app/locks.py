@@ -270,12 +270,12 @@ class _Asker:
             ask = self.session.ask._replace(queues=(fire.queue, *left_by_others))
             grants, sent, _ = self.session.claim(ask)
             own = self._settle(grants, fire)
-            if own and not own.sentence:
+            if own and not own.disposition:
                 return own, sent
             if own or clock.boottime() >= good_until:
                 self.store.cancel(fire.key, "another fire waits in its place")
                 fire, good_until = self._put(name, terms.ttl_s)
-            if own and own.sentence and own.sentence.kind == "missed":
+            if own and own.disposition and own.disposition.kind == "missed":
                 continue  # the store's clock was set, and we know it now
             left_s = until - clock.boottime()
             if left_s <= 0 or given_up.is_set():
@@ -309,8 +309,8 @@ class _Asker:
     def _settle(self, grants: Grants, fire: Fire) -> Claim | None:
         """Ours; what may not run is settled as its sentence says."""
         for claim in grants.claims:
-            if claim.sentence:
-                verdict, end = Verdict(claim.sentence), End(claim.sentence)
+            if claim.disposition:
+                verdict, end = Verdict(claim.disposition), End(claim.disposition)
                 self.store.finish([report(claim, verdict, end, grants.now)])
         return next((claim for claim in grants.claims if claim.fire.key == fire.key), None)
 

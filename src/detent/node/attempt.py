@@ -90,4 +90,4 @@ def with_policy_of(job: Job | None, claim: Claim) -> Claim:
 
 def is_sentenced(claim: Claim) -> bool:
     """Is it only to be settled?  Then it takes no place; a hook has its own anyway."""
-    return claim.sentence is not None and claim.fire.origin != "hook"
+    return claim.disposition is not None and claim.fire.origin != "hook"

@@ -23,7 +23,7 @@ class ForgottenLaunches:
 
     def remember(self, report: Report, stands: Verdict | None) -> None:
         """The store has acknowledged the end of an attempt."""
-        if stands and stands.counts and report.claim.sentence is None:
+        if stands and stands.counts and report.claim.disposition is None:
             self._launches.append(report.claim)
 
     def suspect_all(self) -> None:

@@ -35,7 +35,7 @@ from detent.rules.chains import Followers
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.settling import admit, give_back, refuse, report
 from detent.runners.running import AttemptEnd
-from detent.stores.base import NODE, SENTENCES_MAX, is_hook
+from detent.stores.base import DISPOSITIONS_MAX, NODE, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
 
 YIELD_EVERY = 100  # attempts that are begun before others get their turn
@@ -183,7 +183,7 @@ class Node(Planning):
         self._settled.set()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
-        if grants.era != self.timeline.era:
+        if grants.epoch != self.timeline.epoch:
             self._adopted, self._deploys = False, True  # it may have forgotten whose jobs these are
         if fresh := [HeldClaim(claim, sent) for claim in grants.claims if claim.fence not in self._held]:
             self._hold(fresh)
@@ -230,15 +230,15 @@ class Node(Planning):
         return self.tuning.max_running * self.ports.prefetch_factor()
 
     def _when_to_ask_again(self, ask: Ask, grants: Grants) -> float:
-        sentences = sum([claim.sentence is not None for claim in grants.claims])
-        hooks = sum([claim.fire.origin == "hook" and claim.sentence is None for claim in grants.claims])
-        runs = len(grants.claims) - sentences - hooks
+        dispositions = sum([claim.disposition is not None for claim in grants.claims])
+        hooks = sum([claim.fire.origin == "hook" and claim.disposition is None for claim in grants.claims])
+        runs = len(grants.claims) - dispositions - hooks
         self._full = runs >= ask.limit or hooks >= ask.hooks
         self._owes_hooks |= self.draining and hooks >= ask.hooks
         if self._burst.goes_on(self._full, ask.limit, self.ports.monotonic()):
             self._look.set()
         is_more = self.fair_share.take(ask.limit, runs, self._room()[0])
-        at_once = is_more or sentences >= SENTENCES_MAX or not self._adopted
+        at_once = is_more or dispositions >= DISPOSITIONS_MAX or not self._adopted
         return 0.0 if at_once else grants.next_in_s
 
     # Attempts.
@@ -260,7 +260,7 @@ class Node(Planning):
                 self.ports.spawn(self._begin([holding]))
                 continue
             try:
-                if is_doubtful and holding.claim.sentence is None:
+                if is_doubtful and holding.claim.disposition is None:
                     job = await self._definition(fire, holding.renewed)
                     holding.claim = with_policy_of(job, holding.claim)
                     now = self.store_now()
@@ -406,7 +406,9 @@ class Node(Planning):
                 self._let_go(one.claim)
                 self.reporter.end(one, stands)
                 self._forgotten_launches.remember(one, stands)
-                self._owes_hooks |= bool(one.follow) and one.claim.sentence is None and not self._is_closing
+                self._owes_hooks |= (
+                    bool(one.follow) and one.claim.disposition is None and not self._is_closing
+                )
             self._settled.set()
             is_due_again = any(stands and stands.again_in_s is not None for stands in answers)
             if self._full or is_due_again or (self.draining and self._owes_hooks):

@@ -38,12 +38,12 @@ _HOOKS = {
 
 def admit(claim: Claim, rng: Random) -> Verdict | None:
     """None: run it.  A verdict: settle it without running."""
-    sentence = claim.sentence
-    if sentence is None:
+    disposition = claim.disposition
+    if disposition is None:
         return None
-    if sentence.kind == "lost" and not is_contended(sentence):
-        return settle(End(sentence), claim, rng)
-    return Verdict(sentence)
+    if disposition.kind == "lost" and not is_contended(disposition):
+        return settle(End(disposition), claim, rng)
+    return Verdict(disposition)
 
 
 def settle(end: End, claim: Claim, rng: Random) -> Verdict:

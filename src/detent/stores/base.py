@@ -34,7 +34,6 @@ from typing import Literal, NamedTuple, Protocol
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
@@ -49,11 +48,12 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermarks,
 )
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
-SENTENCES_MAX = 200  # granted with one ask, on top of its limit
+DISPOSITIONS_MAX = 200  # granted with one ask, on top of its limit
 LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
 HEARTBEAT_TTL_S = 30.0  # a node that wrote no heartbeat for this long counts as dead
@@ -73,7 +73,7 @@ BREAKER = "breaker/"  # a note of this name and a breaker's is what it knows; no
 class Store(Protocol):
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         """Make these the app's jobs, if `seen` is still the app's generation.  A new job starts now; one
         that was removed less than `RETURN_S` ago continues where its plan ended.  A changed job takes back
         the planned fires that nobody has attempted, and is planned again from the first of them: work and
@@ -81,10 +81,10 @@ class Store(Protocol):
         claimed, cancelled or pruned (`resume_at`).  The planned fires of a removed job stay, to be settled
         as cancelled when they are due."""
 
-    def look(self, app: str) -> Chart:
+    def look(self, app: str) -> Watermarks:
         """The app's chart, with all its marks.  Changes nothing, and waits for no other call."""
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         """Record the plans that continue their job's mark, and move it to where they end.  The
         answer has the marks of these jobs only: an app may have a hundred thousand."""
 

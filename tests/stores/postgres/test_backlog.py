@@ -117,7 +117,7 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(stores: Stores, kin
         one.store.finish([Report(holder, Verdict(Outcome("succeeded")))])
         (claim,) = one.ask()
         assert claim.fire.lane == holder.fire.lane
-        assert claim.sentence is None
+        assert claim.disposition is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -35,11 +35,11 @@ def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) 
         with closing(PostgresStore(server.url, name)) as store:
             gate.wait(PATIENCE_S)
             store.put([fire(f"a.b@{number}")])
-            return store.look("a").era
+            return store.look("a").epoch
 
     with ThreadPoolExecutor(THREADS) as pool:
-        eras = set(pool.map(open_and_put, range(THREADS)))
-    assert len(eras) == 1
+        epochs = set(pool.map(open_and_put, range(THREADS)))
+    assert len(epochs) == 1
     assert server.sql(f"SELECT count(*) FROM {name}.fires") == [(THREADS,)]
 
 
@@ -156,10 +156,10 @@ def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_l
     server: Server, store: PostgresStore
 ) -> None:
     store.put([fire("a.b@1")])
-    era, old = store.look("a").era, Asker(store).claim_one()
+    epoch, old = store.look("a").epoch, Asker(store).claim_one()
     server.sql(f"DROP SCHEMA {schema_of(store)} CASCADE")
     assert store.put([fire("a.b@1")]) == [True]
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
     granted = Asker(store, "n2").ask()
     assert granted.claims == ()
     assert 25 < granted.next_in_s <= 30

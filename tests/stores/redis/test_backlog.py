@@ -86,7 +86,7 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(server: RedisServer
     one.store.finish([Report(one.holder, Verdict(Outcome("succeeded")))])
     (claim,) = one.ask()
     assert claim.fire.lane == one.holder.fire.lane
-    assert claim.sentence is None
+    assert claim.disposition is None
 
 
 @pytest.mark.parametrize("kind", ["messages", "instants"])

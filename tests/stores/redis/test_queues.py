@@ -177,9 +177,9 @@ def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -
     store.put(_messages(1, start_by=now), delay_s=5)
     clock.pass_time(6)
     claim = Asker(store).claim_one(queues=["mail"])
-    assert claim.sentence == missed(now)
-    assert finish(store, claim, Verdict(claim.sentence)) == Verdict(claim.sentence)
-    assert row(store, claim.fire.key).outcome == claim.sentence
+    assert claim.disposition == missed(now)
+    assert finish(store, claim, Verdict(claim.disposition)) == Verdict(claim.disposition)
+    assert row(store, claim.fire.key).outcome == claim.disposition
 
 
 def test_messages_that_follow_from_one_are_messages_too(server: RedisServer, store: RedisStore) -> None:

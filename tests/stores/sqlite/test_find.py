@@ -44,7 +44,7 @@ def test_a_look_waits_for_no_writer(tmp_path: Path) -> None:
         adopted = store.adopt("a", 0, {"a.b": "r1"})
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
-            assert store.look("a").marks == adopted.marks
+            assert store.look("a").by_job == adopted.by_job
             assert store.apps() == ["a"]
 
 

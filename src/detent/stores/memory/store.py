@@ -11,12 +11,10 @@ from detent.clock import instant
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
     Grants,
-    Mark,
     Note,
     Outcome,
     Plan,
@@ -26,19 +24,21 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermark,
+    Watermarks,
 )
-from detent.rules.lanes import Facts, Judgement, Standing, judge
+from detent.rules.lanes import Decision, Facts, OpenFire, decide
 from detent.rules.outcomes import CLAIM_GONE, replaced_by
 from detent.rules.trust import STEP_S
 from detent.stores.base import (
     BREAKER,
+    DISPOSITIONS_MAX,
     GONE,
     ORPHANS_TTL_S,
     PAUSE,
     RATE,
     REMEMBER_ASKS_S,
     RETURN_S,
-    SENTENCES_MAX,
     app_of,
     concerns,
     continues,
@@ -51,7 +51,7 @@ from detent.stores.base import (
 from detent.stores.memory.index import Graces, Rings, Shelf
 from detent.stores.memory.limits import Gates
 from detent.stores.memory.notes import Notes
-from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, prunable, standing, turn_of
+from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, open_fire, prunable, turn_of
 
 
 class MemoryStore:
@@ -65,7 +65,7 @@ class MemoryStore:
         self._rings, self._shelf = Rings(ring), Shelf()
         self._changed, self._ring = self._rings.lock, self._rings.ring
         self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
-        self._marks: dict[str, Mark] = {}
+        self._marks: dict[str, Watermark] = {}
         self._reached: dict[str, datetime] = {}  # job -> its newest instant claimed, cancelled or forgotten
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
@@ -80,32 +80,32 @@ class MemoryStore:
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         with self._changed:
-            marks = self._chart(app).marks
-            in_force = {job: mark.revision for job, mark in marks.items()}
+            by_job = self._chart(app).by_job
+            in_force = {job: watermark.revision for job, watermark in by_job.items()}
             if seen == self._generations.get(app, 0) and revisions != in_force:
-                for job in {**marks, **revisions}:
+                for job in {**by_job, **revisions}:
                     self._revise(job, revisions.get(job))
                 self._generations[app] = seen + 1
                 self._ring()
             return self._chart(app)
 
-    def look(self, app: str) -> Chart:
+    def look(self, app: str) -> Watermarks:
         with self._changed:
             return self._chart(app)
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         with self._changed:
             for plan in plans:
-                mark = self._marks.get(plan.job)
-                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                watermark = self._marks.get(plan.job)
+                if watermark and watermark.revision == plan.revision and continues(plan, watermark.at):
                     for fire in plan.fires:
-                        if (fire.first_at or fire.due_at) > mark.at:
+                        if (fire.first_at or fire.due_at) > watermark.at:
                             self._record(fire, fire.due_at.timestamp())
-                    self._marks[plan.job] = mark._replace(at=plan.until)
-            marks = {plan.job: self._marks[plan.job] for plan in plans if plan.job in self._marks}
-            return self._chart(app)._replace(marks=marks)
+                    self._marks[plan.job] = watermark._replace(at=plan.until)
+            by_job = {plan.job: self._marks[plan.job] for plan in plans if plan.job in self._marks}
+            return self._chart(app)._replace(by_job=by_job)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         with self._changed:
@@ -219,27 +219,27 @@ class MemoryStore:
 
     # How a job's plan changes.
 
-    def _chart(self, app: str) -> Chart:
-        marks = {job: mark for job, mark in self._marks.items() if app_of(job) == app}
+    def _chart(self, app: str) -> Watermarks:
+        by_job = {job: watermark for job, watermark in self._marks.items() if app_of(job) == app}
         now, left_s = self._now(), self._calm_until - self._monotonic()
         quarantine = instant(now + left_s) if left_s > 0 else None
-        return Chart(instant(now), str(self._era), self._generations.get(app, 0), marks, quarantine)
+        return Watermarks(instant(now), str(self._era), self._generations.get(app, 0), by_job, quarantine)
 
     def _revise(self, job: str, revision: str | None) -> None:
-        mark, app = self._marks.get(job), app_of(job)
-        if mark and mark.revision == revision:
+        watermark, app = self._marks.get(job), app_of(job)
+        if watermark and watermark.revision == revision:
             return
         if revision is None:
             self._notes.write(app, GONE + job, str(self._marks.pop(job).at.timestamp()), RETURN_S)
             return
         gone, reached = self._notes.read(app, GONE + job), self._reached.get(job)
-        ended_at = mark.at if mark else instant(float(gone)) if gone else None
+        ended_at = watermark.at if watermark else instant(float(gone)) if gone else None
         planned = self._unattempted(job)
         starts = [e.fire.first_at or e.fire.due_at for e in planned if e.fire.origin == "schedule"]
         first_at = min((at for at in starts if not reached or at > reached), default=None)
         since = resume_at(instant(self._now()), ended_at, reached, first_at)
         self._withdraw(planned, since if ended_at else None)
-        self._marks[job] = Mark(since, revision)
+        self._marks[job] = Watermark(since, revision)
         self._notes.write(app, GONE + job, "")
 
     def _withdraw(self, planned: Sequence[Entry], since: datetime | None) -> None:
@@ -271,23 +271,23 @@ class MemoryStore:
                 self._ring()
 
     def _grant_due(self, ask: Ask, now: float) -> None:
-        left, sentences = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX
-        lanes: dict[str, list[Standing]] = {}  # as they are seen now, until something in them changes
+        left, dispositions = {False: ask.limit, True: ask.hooks}, DISPOSITIONS_MAX
+        lanes: dict[str, list[OpenFire]] = {}  # as they are seen now, until something in them changes
         for entry in self._due_entries(ask, now):
             if entry.fire.key not in self._open:
                 continue  # a hook that the start of its fire has dropped
-            kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
-            for key in judgement.stop:
+            kind, decision = is_hook(entry.fire), self._decide(entry, now, lanes)
+            for key in decision.stop:
                 self._open[key].stop = replaced_by(entry.fire.key)
                 self._ring()
-            if judgement.step == "wait":
+            if decision.step == "wait":
                 entry.waits = True
-            elif judgement.step == "sentence" and sentences:
-                entry.sentence, sentences = judgement.sentence, sentences - 1
+            elif decision.step == "settle" and dispositions:
+                entry.disposition, dispositions = decision.disposition, dispositions - 1
                 self._grant(entry, ask)
-            elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
+            elif decision.step == "run" and left[kind] and entry.fire.job not in ask.without:
                 left[kind] -= self._let_in(entry, ask, now)
-            elif not judgement.stop:
+            elif not decision.stop:
                 continue
             lanes.pop(entry.fire.lane, None)
 
@@ -310,20 +310,20 @@ class MemoryStore:
         places = {queue: place for place, queue in enumerate(ask.queues)}
         return sorted(due, key=lambda e: turn_of(e, places))
 
-    def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
-        fire, mark = entry.fire, self._marks.get(entry.fire.job)
+    def _decide(self, entry: Entry, now: float, lanes: dict[str, list[OpenFire]]) -> Decision:
+        fire, watermark = entry.fire, self._marks.get(entry.fire.job)
         rivals = reversed(self._shelf.jobs.get(fire.job, {}).values())  # the newest first
         facts = Facts(
             now=instant(now),
-            planned_until=mark.at if mark else None,
+            planned_until=watermark.at if watermark else None,
             paused=self._notes.read(app_of(fire.job), PAUSE + fire.job),
             newer_due=any(e.fire.due_at > fire.due_at and e.fire.due_at.timestamp() <= now for e in rivals),
             graces=len(self._graces.ends(fire.lane)),
         )
         monotonic = self._monotonic()
         if fire.lane not in lanes:
-            lanes[fire.lane] = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
-        return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
+            lanes[fire.lane] = [open_fire(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
+        return decide(open_fire(entry, now, monotonic), lanes[fire.lane], facts)
 
     def _live(self, entry: Entry) -> bool:
         return entry.state == "claimed" and entry.expires > self._monotonic()
@@ -353,7 +353,7 @@ class MemoryStore:
         entry.expires = self._monotonic() + entry.ttl_s
         self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
         self._reach(entry.fire)
-        if entry.sentence is None:
+        if entry.disposition is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, self._now()
             if not is_hook(entry.fire):
@@ -390,11 +390,11 @@ class MemoryStore:
         self._gates.leave(entry.fire, entry.ran[1], verdict.outcome)
         if verdict.counts and entry.attempt > len(entry.attempts):
             entry.attempts.append(attempt_of(entry, report, self._now()))
-            if entry.fire.lane and entry.fire.policy.grace_s and entry.sentence is None:
+            if entry.fire.lane and entry.fire.policy.grace_s and entry.disposition is None:
                 self._graces.keep(entry.fire.lane, entry.fire.policy.grace_s)
-        if not verdict.counts and entry.sentence is None:
+        if not verdict.counts and entry.disposition is None:
             entry.attempt -= 1
-        entry.sentence, entry.waits = entry.sentence if not verdict.counts else None, False
+        entry.disposition, entry.waits = entry.disposition if not verdict.counts else None, False
         if verdict.again_in_s is None or stop:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)

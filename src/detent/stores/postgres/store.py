@@ -17,7 +17,6 @@ from detent.clock import instant
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
@@ -31,6 +30,7 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermarks,
 )
 from detent.stores.encoding import outcome_of
 from detent.stores.postgres.link import LATER_S, SCHEMA, SOON_S, Link, Links
@@ -77,14 +77,14 @@ class PostgresStore:
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         document = {"app": app, "seen": seen, "revisions": dict(revisions)}
         return chart_of(self._call("adopt", document, LATER_S))
 
-    def look(self, app: str) -> Chart:
+    def look(self, app: str) -> Watermarks:
         return chart_of(self._call("look", {"app": app}))
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         document = {
             "app": app,
             "plans": [plan_json(plan, place) for place, plan in enumerate(plans)],
@@ -215,11 +215,11 @@ class PostgresStore:
         """What we know of the store's clock, and how long ago by one of our own that nobody sets."""
         if self._memory is None:
             return {}
-        era, mono, asked, answered = self._memory
-        return {"era": era, "mono": mono, "least": now - answered, "most": now - asked}
+        epoch, mono, asked, answered = self._memory
+        return {"era": epoch, "mono": mono, "least": now - answered, "most": now - asked}
 
-    def _remember(self, era: str, mono: float, asked: float) -> None:
+    def _remember(self, epoch: str, mono: float, asked: float) -> None:
         """The newest answer counts: another thread may have been answered meanwhile."""
         with self._remembering:
-            if self._memory is None or self._memory[0] != era or self._memory[1] < mono:
-                self._memory = era, mono, asked, self._boottime()
+            if self._memory is None or self._memory[0] != epoch or self._memory[1] < mono:
+                self._memory = epoch, mono, asked, self._boottime()

@@ -52,9 +52,9 @@ def _settle(call: Call, entry: Kept, report: Report) -> None:
     if verdict.counts and entry.attempt and not call.has_attempt(entry):
         call.add_attempt(entry, attempt_of(entry, report, call.now()))
         _keep_lane(call, entry)
-    if not verdict.counts and entry.sentence is None:
+    if not verdict.counts and entry.disposition is None:
         entry.attempt -= 1
-    entry.sentence, entry.waits = None if verdict.counts else entry.sentence, False
+    entry.disposition, entry.waits = None if verdict.counts else entry.disposition, False
     if verdict.again_in_s is None or stop:
         entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
         end(call, entry, entry.verdict.outcome)
@@ -70,7 +70,7 @@ def _settle(call: Call, entry: Kept, report: Report) -> None:
 
 def _keep_lane(call: Call, entry: Kept) -> None:
     fire = entry.fire
-    if fire.lane and fire.policy.grace_s and entry.sentence is None:
+    if fire.lane and fire.policy.grace_s and entry.disposition is None:
         ends = call.monotonic + fire.policy.grace_s
         call.db.execute("INSERT INTO graces VALUES (?, ?)", (fire.lane, ends))
 

@@ -22,16 +22,16 @@ def end_batch(call: Call, reports: Sequence[Report]) -> set[int]:
     if len({report.claim.fire.key for report in reports}) < len(reports):
         return set()  # what the second of a key is answered depends on the first
     by_outcome: dict[Outcome, dict[int, Report]] = {}
-    sentenced: dict[int, Report] = {}
+    disposed: dict[int, Report] = {}
     for place, report in enumerate(reports):
         ended, again_in_s, counts = report.verdict
         if again_in_s is None and counts and not report.follow:
-            if report.claim.sentence:
-                sentenced[place] = report
+            if report.claim.disposition:
+                disposed[place] = report
             else:
                 by_outcome.setdefault(ended, {})[place] = report
     places = {place for ended, some in by_outcome.items() for place in _end(call, ended, some)}
-    return places.union(_end_sentenced(call, sentenced) if sentenced else ())
+    return places.union(_end_disposed(call, disposed) if disposed else ())
 
 
 def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
@@ -50,7 +50,7 @@ def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]
     return [row[0] for row in found]
 
 
-def _end_sentenced(call: Call, reports: Mapping[int, Report]) -> list[int]:
+def _end_disposed(call: Call, reports: Mapping[int, Report]) -> list[int]:
     """Those that were never attempted: nothing is left of them but how they ended."""
     told = [(place, one.claim.fire.key, one.claim.fence) for place, one in reports.items()]
     (text,) = call.one(_SENTENCED, json.dumps(told)) or ("[]",)

@@ -20,12 +20,10 @@ from detent.errors import StoreUnavailable
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
     Grants,
-    Mark,
     Note,
     Origin,
     Outcome,
@@ -36,6 +34,8 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermark,
+    Watermarks,
 )
 from detent.stores.base import BREAKER, GONE, PAUSE, RATE, RETURN_S, app_of, continues, is_planned, resume_at
 from detent.stores.sqlite.claim import SOON_S, Far, Round, grant_again, next_in_s
@@ -67,34 +67,34 @@ class SqliteStore:
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         with self._writing() as call:
-            chart = _chart(call, app, _marks(call, app))
-            in_force = {job: mark.revision for job, mark in chart.marks.items()}
-            if seen != chart.generation or revisions == in_force:
-                return chart
-            for job in {**chart.marks, **revisions}:
-                _revise(call, job, chart.marks.get(job), revisions.get(job))
+            watermarks = _chart(call, app, _marks(call, app))
+            in_force = {job: watermark.revision for job, watermark in watermarks.by_job.items()}
+            if seen != watermarks.generation or revisions == in_force:
+                return watermarks
+            for job in {**watermarks.by_job, **revisions}:
+                _revise(call, job, watermarks.by_job.get(job), revisions.get(job))
             call.db.execute(_SET_GENERATION, (app, seen + 1))
             call.ring()
             return _chart(call, app, _marks(call, app))
 
-    def look(self, app: str) -> Chart:
+    def look(self, app: str) -> Watermarks:
         with self._current() as call:
             return _chart(call, app, _marks(call, app))
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         with self._writing() as call:
-            marks = {plan.job: mark for plan in plans if (mark := call.mark_of(plan.job))}
+            by_job = {plan.job: watermark for plan in plans if (watermark := call.mark_of(plan.job))}
             for plan in plans:
-                mark = marks.get(plan.job)
-                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                watermark = by_job.get(plan.job)
+                if watermark and watermark.revision == plan.revision and continues(plan, watermark.at):
                     for fire in plan.fires:
-                        if (fire.first_at or fire.due_at) > mark.at:
+                        if (fire.first_at or fire.due_at) > watermark.at:
                             call.record(fire, fire.due_at.timestamp())
-                    marks[plan.job] = mark._replace(at=plan.until)
-                    _set_mark(call, plan.job, marks[plan.job])
-            return _chart(call, app, marks)
+                    by_job[plan.job] = watermark._replace(at=plan.until)
+                    _set_mark(call, plan.job, by_job[plan.job])
+            return _chart(call, app, by_job)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         with self._writing() as call:
@@ -261,35 +261,35 @@ def _claim(call: Call, ask: Ask, far: Far) -> Grants:
     return Grants(claims, instant(now), wait_s, call.world.era)
 
 
-def _chart(call: Call, app: str, marks: Mapping[str, Mark]) -> Chart:
+def _chart(call: Call, app: str, by_job: Mapping[str, Watermark]) -> Watermarks:
     generation = call.one("SELECT generation FROM apps WHERE app = ?", app) or (0,)
     now, left_s = call.now(), call.world.calm_until - call.monotonic
     quarantine = instant(now + left_s) if left_s > 0 else None
-    return Chart(instant(now), call.world.era, generation[0], marks, quarantine)
+    return Watermarks(instant(now), call.world.era, generation[0], by_job, quarantine)
 
 
-def _marks(call: Call, app: str) -> dict[str, Mark]:
+def _marks(call: Call, app: str) -> dict[str, Watermark]:
     rows = call.db.execute("SELECT job, at, revision FROM marks WHERE app = ?", (app,))
-    return {job: Mark(instant(at), revision) for job, at, revision in rows}
+    return {job: Watermark(instant(at), revision) for job, at, revision in rows}
 
 
-def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> None:
-    if mark and mark.revision == revision:
+def _revise(call: Call, job: str, watermark: Watermark | None, revision: str | None) -> None:
+    if watermark and watermark.revision == revision:
         return
     app = app_of(job)
     if revision is None:
         call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
-        call.write_note(app, GONE + job, str(mark.at.timestamp() if mark else 0.0), RETURN_S)
+        call.write_note(app, GONE + job, str(watermark.at.timestamp() if watermark else 0.0), RETURN_S)
         return
     gone, reached_at = call.read_note(app, GONE + job), call.reached_of(job)
-    ended_at = mark.at if mark else instant(float(gone)) if gone else None
+    ended_at = watermark.at if watermark else instant(float(gone)) if gone else None
     planned = [row for row in call.db.execute(_UNATTEMPTED, (job,)) if _is_planned(row)]
     starts = [instant(start) for _, _, origin, start in planned if origin == "schedule"]
     first_at = min((at for at in starts if not reached_at or at > reached_at), default=None)
     since = resume_at(instant(call.now()), ended_at, reached_at, first_at)
     if withdrawn := [row[0] for row in planned if not ended_at or row[3] > since.timestamp()]:
         call.delete(withdrawn)
-    _set_mark(call, job, Mark(since, revision))
+    _set_mark(call, job, Watermark(since, revision))
     call.write_note(app, GONE + job, "")
 
 
@@ -298,8 +298,8 @@ def _is_planned(row: tuple[int, str, Origin, float]) -> bool:
     return is_planned(Fire(key, "", instant(start), origin=origin))
 
 
-def _set_mark(call: Call, job: str, mark: Mark) -> None:
-    values = (job, app_of(job), mark.at.timestamp(), mark.revision)
+def _set_mark(call: Call, job: str, watermark: Watermark) -> None:
+    values = (job, app_of(job), watermark.at.timestamp(), watermark.revision)
     call.db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", values)
 
 

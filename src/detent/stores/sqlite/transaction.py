@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import Any, cast
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Mark
-from detent.rules.lanes import Standing
+from detent.model import Attempt, Fire, Watermark
+from detent.rules.lanes import OpenFire
 from detent.rules.trust import STEP_S
 from detent.stores.base import BREAKER, ORPHANS_TTL_S, PAUSE, RATE, is_spent, leap
 from detent.stores.encoding import policy_of
-from detent.stores.record import standing
+from detent.stores.record import open_fire
 from detent.stores.sqlite.clocks import Clocks, World
 from detent.stores.sqlite.file import Link
 from detent.stores.sqlite.rows import (
@@ -46,8 +46,8 @@ class Call:
         self._entries: dict[str, Kept] = {}
         self._gone: set[str] = set()
         self._lanes: dict[str, list[Kept]] = {}
-        self._standings: dict[str, list[Standing]] = {}  # of lanes in which nothing changed since
-        self._holders: dict[str, list[Standing]] = {}  # of lanes in which nobody got or lost a claim since
+        self._open_fires: dict[str, list[OpenFire]] = {}  # of lanes in which nothing changed since
+        self._holders: dict[str, list[OpenFire]] = {}  # of lanes in which nobody got or lost a claim since
         self._changed: dict[int, Kept] = {}
         self._attempts: list[tuple[int, Attempt]] = []
         self._fences: dict[str, int] = {}
@@ -160,31 +160,31 @@ class Call:
         for row in self.db.execute(f"SELECT {COLUMNS} FROM {source} WHERE {where}", values):
             yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
 
-    def lane(self, lane: str) -> list[Standing]:
+    def lane(self, lane: str) -> list[OpenFire]:
         """The fires of a lane that count: those claimed, due, or told to wait, as they were recorded.
         Those planned ahead are many, and count for nothing yet."""
         if lane and lane not in self._lanes:
             self._lanes[lane] = list(self.select(_LANE, (lane, lane, self.wall, lane)))
-        if lane and lane not in self._standings:
-            self._standings[lane] = [self.standing(entry) for entry in self._lanes[lane]]
-        return self._standings[lane] if lane else []
+        if lane and lane not in self._open_fires:
+            self._open_fires[lane] = [self.open_fire(entry) for entry in self._lanes[lane]]
+        return self._open_fires[lane] if lane else []
 
-    def holders(self, lane: str) -> list[Standing]:
+    def holders(self, lane: str) -> list[OpenFire]:
         """Those of a lane that are claimed."""
         if lane not in self._holders:
             self.save()
             found = self.select(f"id IN ({_OPEN} AND state = 'claimed') ORDER BY id", (lane,))
-            self._holders[lane] = [self.standing(entry) for entry in found]
+            self._holders[lane] = [self.open_fire(entry) for entry in found]
         return self._holders[lane]
 
-    def waiters(self, lane: str) -> list[Standing]:
+    def waiters(self, lane: str) -> list[OpenFire]:
         """Those of a lane that were told to wait."""
         self.save()
         found = self.select("lane = ? AND state = 'pending' AND waits = 1 ORDER BY id", (lane,))
-        return [self.standing(entry) for entry in found]
+        return [self.open_fire(entry) for entry in found]
 
-    def standing(self, entry: Kept) -> Standing:
-        return standing(entry, self.wall, self.monotonic)
+    def open_fire(self, entry: Kept) -> OpenFire:
+        return open_fire(entry, self.wall, self.monotonic)
 
     def is_live(self, entry: Kept) -> bool:
         return entry.state == "claimed" and entry.expires > self.monotonic
@@ -241,7 +241,7 @@ class Call:
 
     def outdate(self, fires: Iterable[tuple[str, str]]) -> None:
         """Rows of these keys and lanes were written past us: what was read before counts no longer."""
-        by_lane = [read for read in (self._lanes, self._standings, self._holders) if read]
+        by_lane = [read for read in (self._lanes, self._open_fires, self._holders) if read]
         if not self._entries and not by_lane:
             return
         for key, lane in fires:
@@ -251,7 +251,7 @@ class Call:
 
     def change(self, entry: Kept) -> None:
         self._changed[entry.id] = entry
-        self._standings.pop(entry.fire.lane, None)
+        self._open_fires.pop(entry.fire.lane, None)
         if entry.state != "pending":
             self._holders.pop(entry.fire.lane, None)
 
@@ -292,11 +292,11 @@ class Call:
 
     # What else a decision depends on; read once a call.
 
-    def mark_of(self, job: str) -> Mark | None:
+    def mark_of(self, job: str) -> Watermark | None:
         if ("mark", job) not in self._read:
             found = self.one("SELECT at, revision FROM marks WHERE job = ?", job)
-            self._read["mark", job] = Mark(instant(found[0]), found[1]) if found else None
-        return cast(Mark | None, self._read["mark", job])
+            self._read["mark", job] = Watermark(instant(found[0]), found[1]) if found else None
+        return cast(Watermark | None, self._read["mark", job])
 
     def successes(self, jobs: Iterable[str]) -> dict[str, float]:
         """When fires of these jobs were last over with success, of those that ever were: in one text, as each

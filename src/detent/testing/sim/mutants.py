@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Ask, Chart, Claim, End, Grants, Job, Outcome, Plan, Verdict, Work
+from detent.model import Ask, Claim, End, Grants, Job, Outcome, Plan, Verdict, Watermarks, Work
 from detent.node.attempt import HeldClaim
 from detent.node.node import Node
-from detent.rules.lanes import Judgement
+from detent.rules.lanes import Decision
 from detent.rules.planning import key_of
 from detent.rules.settling import settle
 from detent.stores.record import Entry
@@ -70,25 +70,25 @@ class ARepeatedAskIsNotRenewed(WatchedStore):
 class AReplacementDoesNotWait(WatchedStore):
     """It starts when the holder is told to stop, not when it is gone."""
 
-    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
-        judgement = super()._judge(entry, now, lanes)
-        replaces = judgement.step == "wait" and entry.fire.policy.concurrency == "Replace"
-        return judgement._replace(step="run") if replaces else judgement
+    def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
+        decision = super()._decide(entry, now, lanes)
+        replaces = decision.step == "wait" and entry.fire.policy.concurrency == "Replace"
+        return decision._replace(step="run") if replaces else decision
 
 
 class ARetryJumpsItsLane(WatchedStore):
-    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
-        judgement = super()._judge(entry, now, lanes)
-        contended = judgement.step == "sentence" and entry.attempt and entry.state == "pending"
-        return Judgement("run") if contended else judgement
+    def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
+        decision = super()._decide(entry, now, lanes)
+        contended = decision.step == "settle" and entry.attempt and entry.state == "pending"
+        return Decision("run") if contended else decision
 
 
 class EveryLateInstantRuns(WatchedStore):
     """`latest` is judged by what is planned, before all of it is."""
 
-    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
-        judgement = super()._judge(entry, now, lanes)
-        return Judgement("run") if judgement.step == "hold" else judgement
+    def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
+        decision = super()._decide(entry, now, lanes)
+        return Decision("run") if decision.step == "hold" else decision
 
 
 class TheLaneIsFreeBeforeTheWorkIsGone(Node):
@@ -158,8 +158,8 @@ class EventsAreNotConfirmed(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
-        if sentence := holding.claim.sentence:
-            self.ports.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
+        if disposition := holding.claim.disposition:
+            self.ports.emit(disposition.kind, fire=holding.claim.fire.key, outcome=disposition.kind)
         return super()._start_attempt(holding, job, now)
 
 
@@ -171,17 +171,17 @@ class PlansMayLeaveGaps(WatchedStore):
 
     mood = "failover"
 
-    def advance(self, app: str, plans: Any) -> Chart:
+    def advance(self, app: str, plans: Any) -> Watermarks:
         return super().advance(app, [plan._replace(since=EPOCH) for plan in plans])
 
 
 class PruningForgetsKeys(WatchedStore):
     """Nothing but the recorded key tells an old fire from a new one."""
 
-    def advance(self, app: str, plans: Any) -> Chart:
+    def advance(self, app: str, plans: Any) -> Watermarks:
         for plan in plans:
-            mark = self._marks.get(plan.job)
-            if mark and mark.revision == plan.revision:
+            watermark = self._marks.get(plan.job)
+            if watermark and watermark.revision == plan.revision:
                 for fire in plan.fires:
                     self._record(fire, fire.due_at.timestamp())
         return super().advance(app, plans)
@@ -227,10 +227,10 @@ class TheMarkStaysAhead(WatchedStore):
     mood = "failover"
 
     def _revise(self, job: str, revision: str | None) -> None:
-        mark = self._marks.get(job)
+        watermark = self._marks.get(job)
         super()._revise(job, revision)
-        if mark and job in self._marks:
-            self._marks[job] = self._marks[job]._replace(at=mark.at)
+        if watermark and job in self._marks:
+            self._marks[job] = self._marks[job]._replace(at=watermark.at)
 
 
 class AClockSetBackBringsInstantsBack(WatchedStore):
@@ -248,7 +248,7 @@ class AnyAdoptionIsTaken(WatchedStore):
 
     mood = "deploy"
 
-    def adopt(self, app: str, seen: int, revisions: Any) -> Chart:
+    def adopt(self, app: str, seen: int, revisions: Any) -> Watermarks:
         return super().adopt(app, self._generations.get(app, 0), revisions)
 
 
@@ -318,9 +318,9 @@ class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
 class LostIsAlwaysRerun(Node):
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         claim = holding.claim
-        if claim.sentence and claim.sentence.kind == "lost":
+        if claim.disposition and claim.disposition.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
-            return settle(End(claim.sentence), claim._replace(fire=fire), self.ports.rng)
+            return settle(End(claim.disposition), claim._replace(fire=fire), self.ports.rng)
         return super()._start_attempt(holding, job, now)
 
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from detent.clock import instant
-from detent.model import Ask, Chart, Claim, Command, Fire, Grants, Job, Mark, Outcome, Work
+from detent.model import Ask, Claim, Command, Fire, Grants, Job, Outcome, Watermark, Watermarks, Work
 from detent.rules.planning import fire_at, lane_of
 from detent.rules.trust import STEP_S
 from detent.stores.base import leap
@@ -60,7 +60,9 @@ class Shadow:
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
 
-    def revise(self, jobs: Mapping[str, Job], before: Mapping[str, Mark], after: Mapping[str, Mark]) -> None:
+    def revise(
+        self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
+    ) -> None:
         """A changed job's new revision reigns from where the store resumes its plan.  What is planned of a
         removed job stays the old revision's."""
         for name in list(self.in_force | dict(jobs)):
@@ -81,7 +83,7 @@ class Shadow:
                     for reign in self.reigns
                 ]
 
-    def resumes_wrongly(self, name: str, before: Mark | None, after: Mark, now: datetime) -> str:
+    def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:
         """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
         reached = self.reached.get(name)
         latest = max(now, reached or now)
@@ -124,23 +126,23 @@ class WatchedStore(MemoryStore):
         self.shadow, self.manifests, self.witness = Shadow(), manifests, witness
         self.calls: Counter[str] = Counter()
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         before, now = self._chart(app), instant(self._now())
-        chart = super().adopt(app, seen, revisions)
-        if chart.generation != before.generation:
+        watermarks = super().adopt(app, seen, revisions)
+        if watermarks.generation != before.generation:
             jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
-            for name, mark in chart.marks.items():
-                if before.marks.get(name, mark._replace(revision="")).revision != mark.revision:
-                    wrong = self.shadow.resumes_wrongly(name, before.marks.get(name), mark, now)
+            for name, watermark in watermarks.by_job.items():
+                if before.by_job.get(name, watermark._replace(revision="")).revision != watermark.revision:
+                    wrong = self.shadow.resumes_wrongly(name, before.by_job.get(name), watermark, now)
                     if wrong:
                         self.witness.fail(wrong)
-            self.shadow.revise(jobs, before.marks, chart.marks)
-        return chart
+            self.shadow.revise(jobs, before.by_job, watermarks.by_job)
+        return watermarks
 
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
         for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
-            held = [e for e in self._lanes[lane].values() if self._live(e) and e.sentence is None]
+            held = [e for e in self._lanes[lane].values() if self._live(e) and e.disposition is None]
             if held and len(held) > max(e.fire.policy.max_running for e in held):
                 self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
         return grants

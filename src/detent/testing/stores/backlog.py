@@ -47,7 +47,7 @@ def what_can_run_behind_many_that_wait_for_their_lane_runs(store: Store, world: 
     others = [fire(f"a.other@{n}", origin="push") for n in range(3)]
     store.put([*others, fire("a.lane@1", "Forbid"), fire("a.queue@1", "Queue", origin="push")])
     ran = _claim_all(Asker(store), world)
-    assert {claim.fire.key: claim.sentence for claim in ran} == dict.fromkeys(
+    assert {claim.fire.key: claim.disposition for claim in ran} == dict.fromkeys(
         ["a.lane@1", "a.other@0", "a.other@1", "a.other@2", "a.queue@1"]
     )
 
@@ -67,7 +67,7 @@ def many_that_wait_for_their_lane_take_it_when_its_claim_expires(store: Store, w
     _fill_the_lane(store, world)
     world.pass_time(TTL_S)
     claims = _claim_all(Asker(store), world)
-    assert [(claim.fire.key, claim.sentence and claim.sentence.kind) for claim in claims] == [
+    assert [(claim.fire.key, claim.disposition and claim.disposition.kind) for claim in claims] == [
         ("a.single@000", "lost"),
         ("a.single@001", None),
     ]
@@ -87,7 +87,7 @@ def many_that_wait_are_missed_when_it_is_too_late(store: Store, world: World) ->
     world.pass_time(TTL_S / 2)
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence and claim.sentence.kind for claim in claims} == {"missed"}
+    assert {claim.disposition and claim.disposition.kind for claim in claims} == {"missed"}
 
 
 def those_that_a_node_cannot_run_do_not_keep_their_lane_from_others(store: Store, world: World) -> None:
@@ -138,9 +138,9 @@ def of_the_instants_of_a_short_outage_only_the_newest_runs_under_skip(store: Sto
     planner = Planner(store, Policy("Forbid", claim_s=TTL_S, catch_up="skip"))
     planner.advance(ahead_s=60.0)
     world.pass_time(3.5 * planner.beat_s)
-    claims = {claim.fire.key: claim.sentence for claim in _claim_all(Asker(store), world)}
+    claims = {claim.fire.key: claim.disposition for claim in _claim_all(Asker(store), world)}
     assert claims.pop(planner.key(3)) is None
-    assert {key: sentence and sentence.kind for key, sentence in claims.items()} == {
+    assert {key: disposition and disposition.kind for key, disposition in claims.items()} == {
         planner.key(1): "missed",
         planner.key(2): "missed",
     }
@@ -151,7 +151,7 @@ def instants_that_are_held_are_skipped_when_their_job_is_paused(store: Store, wo
     store.note("a", f"{PAUSE}a.b", "by hand")
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence for claim in claims} == {paused("by hand")}
+    assert {claim.disposition for claim in claims} == {paused("by hand")}
     finish(store, holder)
     assert row(store, planner.key(1)).outcome == DONE.outcome
 
@@ -161,7 +161,7 @@ def instants_that_are_held_are_cancelled_with_their_job(store: Store, world: Wor
     store.adopt("a", 1, {"a.c": "r1"})
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence for claim in claims} == {JOB_REMOVED}
+    assert {claim.disposition for claim in claims} == {JOB_REMOVED}
 
 
 def many_instants_that_are_held_for_their_plan_are_settled_after_it(store: Store, world: World) -> None:
@@ -174,5 +174,5 @@ def many_instants_that_are_held_for_their_plan_are_settled_after_it(store: Store
     plan = planner.covering(last, last)._replace(since=planner.at(MANY))
     store.advance("a", [plan._replace(until=plan.until + timedelta(seconds=60))])
     claims = _claim_all(node, world)
-    assert [claim.fire.key for claim in claims if claim.sentence is None] == [planner.key(MANY)]
+    assert [claim.fire.key for claim in claims if claim.disposition is None] == [planner.key(MANY)]
     assert len(claims) == MANY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from detent.model import Ask, Outcome, Policy
 from detent.rules.outcomes import lane_taken, node_lost
 from detent.rules.trust import CLAIM_MIN_S, margin_s
-from detent.stores.base import ORPHANS_TTL_S, SENTENCES_MAX, Store
+from detent.stores.base import DISPOSITIONS_MAX, ORPHANS_TTL_S, Store
 from detent.testing.stores.clocks import (
     AGAIN,
     DONE,
@@ -15,13 +15,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     keys,
     later,
     renew,
     row,
-    sentences,
 )
 
 FENCE_MAX = 2**53
@@ -32,7 +32,7 @@ OVER_SKIPPED = DONE._replace(outcome=lane_taken("a.b@1"))
 def a_fire_is_granted_to_one_node(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     claim = Asker(store).claim_one()
-    assert (claim.attempt, claim.node, claim.ttl_s, claim.sentence) == (1, "n1", TTL_S, None)
+    assert (claim.attempt, claim.node, claim.ttl_s, claim.disposition) == (1, "n1", TTL_S, None)
     assert Asker(store, "n2").claim() == []
     stored = row(store, "a.b@1")
     assert (stored.state, stored.node, stored.fence) == ("claimed", "n1", claim.fence)
@@ -55,7 +55,7 @@ def a_repeated_ask_gets_its_sentences_again(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
     node = Asker(store)
     first = node.claim()
-    assert sentences(node.claim(repeat=True)) == sentences(first)
+    assert dispositions(node.claim(repeat=True)) == dispositions(first)
     assert len(first) == 2
 
 
@@ -112,15 +112,15 @@ def a_limit_of_zero_still_gets_sentences(store: Store, world: World) -> None:
     node = Asker(store)
     node.claim(limit=1)
     store.put([fire("a.b@3", "Forbid")])
-    assert sentences(Asker(store, "n2").claim(limit=0)) == {"a.b@3": lane_taken("a.b@1")}
+    assert dispositions(Asker(store, "n2").claim(limit=0)) == {"a.b@3": lane_taken("a.b@1")}
 
 
 def the_sentences_of_one_ask_are_bounded(store: Store, world: World) -> None:
-    store.put([fire(f"a.b@{n:03}", "Forbid") for n in range(SENTENCES_MAX + 6)])
+    store.put([fire(f"a.b@{n:03}", "Forbid") for n in range(DISPOSITIONS_MAX + 6)])
     node = Asker(store)
     first = node.claim()
-    assert len(first) == SENTENCES_MAX + 1
-    assert len([claim for claim in first if claim.sentence]) == SENTENCES_MAX
+    assert len(first) == DISPOSITIONS_MAX + 1
+    assert len([claim for claim in first if claim.disposition]) == DISPOSITIONS_MAX
     assert len(node.claim()) == 5
 
 
@@ -194,7 +194,7 @@ def an_expired_claim_is_granted_to_be_settled_as_lost(store: Store, world: World
     old = Asker(store).claim_one()
     world.pass_time(TTL_S + 1)
     new = Asker(store, "n2").claim_one()
-    assert new.sentence == node_lost("n1")
+    assert new.disposition == node_lost("n1")
     assert new.fence > old.fence
     assert new.attempt == 1
     assert finish(store, old, DONE) is None
@@ -243,7 +243,7 @@ def a_sentence_outlives_the_node_that_should_settle_it(store: Store, world: Worl
     finish(store, run)
     world.pass_time(TTL_S + 1)
     other = Asker(store, "n2").claim_one()
-    assert other.sentence == skip.sentence == lane_taken("a.b@1")
+    assert other.disposition == skip.disposition == lane_taken("a.b@1")
     assert other.attempt == 0
     assert other.fence > skip.fence
     assert finish(store, skip, OVER_SKIPPED) is None
@@ -256,7 +256,7 @@ def the_claims_of_a_dead_life_are_over_at_once(store: Store, world: World) -> No
     Asker(store, "alive").claim(limit=1)
     store.put([fire("a.b@2", "Forbid")])
     claims = Asker(store, "n2").claim(dead=("dead", "unknown"))
-    assert sentences(claims) == {"a.b@1": node_lost("dead"), "a.b@2": None}
+    assert dispositions(claims) == {"a.b@1": node_lost("dead"), "a.b@2": None}
 
 
 def a_late_ask_buries_nobody(store: Store, world: World) -> None:
@@ -276,7 +276,7 @@ def a_claim_given_back_made_no_attempt(store: Store, world: World) -> None:
     assert finish(store, first, GIVEN_BACK) == GIVEN_BACK
     assert (row(store, "a.b@1").attempt, row(store, "a.b@1").attempts) == (0, ())
     second = node.claim_one()
-    assert (second.attempt, second.sentence) == (1, None)
+    assert (second.attempt, second.disposition) == (1, None)
 
 
 def a_claim_says_when_its_job_last_succeeded(store: Store, world: World) -> None:
@@ -303,7 +303,7 @@ def a_step_of_the_wall_clock_expires_no_claim(store: Store, world: World) -> Non
         assert Asker(store, f"n{step_s}").claim() == []
         assert renew(store, claim) is None
     world.pass_time(TTL_S + 1)
-    assert Asker(store, "n2").claim_one().sentence == node_lost("n1")
+    assert Asker(store, "n2").claim_one().disposition == node_lost("n1")
 
 
 def a_small_step_of_the_wall_clock_expires_no_claim_that_its_node_trusts(store: Store, world: World) -> None:
@@ -354,20 +354,20 @@ def a_store_opened_again_remembers(store: Store, world: World) -> None:
 
 def a_new_era_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
-    era = store.look("a").era
+    epoch = store.look("a").epoch
     old = Asker(store).claim_one(limit=1)
     again = world.new_era(store)
-    chart = again.look("a")
-    assert chart.era != era
-    assert chart.quarantined_until is not None
-    assert 0 < (chart.quarantined_until - chart.now).total_seconds() <= TTL_S
+    watermarks = again.look("a")
+    assert watermarks.epoch != epoch
+    assert watermarks.quarantined_until is not None
+    assert 0 < (watermarks.quarantined_until - watermarks.now).total_seconds() <= TTL_S
     node = Asker(again, "n2")
     assert node.claim() == []
     assert 0 < node.ask().next_in_s <= TTL_S
     world.pass_time(TTL_S + 1)
     assert again.look("a").quarantined_until is None
     claims = node.claim()
-    assert sentences(claims) == {"a.b@1": node_lost("n1"), "a.c@1": None}
+    assert dispositions(claims) == {"a.b@1": node_lost("n1"), "a.c@1": None}
     assert all(old.fence < claim.fence < FENCE_MAX for claim in claims)
     assert finish(again, old) is None
 

@@ -74,8 +74,8 @@ def a_claim_counts_as_running_until_somebody_has_settled_it(store: Store, world:
     world.pass_time(TTL_S + 1)
     assert store.count("a") == {"mail": Size(running=1)}
     lost = node.claim_one(queues=("mail",))
-    assert lost.sentence is not None
-    finish(store, lost, Verdict(lost.sentence))
+    assert lost.disposition is not None
+    finish(store, lost, Verdict(lost.disposition))
     assert store.count("a") == {"mail": Size(dead=1)}
 
 

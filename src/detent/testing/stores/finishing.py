@@ -16,13 +16,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     found,
     keys,
     renew,
     row,
-    sentences,
 )
 
 CANCELLED = Outcome("cancelled", "by hand", "stopped")
@@ -132,7 +132,7 @@ def what_follows_is_recorded_with_the_end_and_once(store: Store, world: World) -
         assert finish(store, first, OVER, follow=(HOOK, HOOK)) == OVER
         assert found(store, origins=("hook",)) == [HOOK.key]
     hook = Asker(store, "n2").claim_one()
-    assert (hook.fire, hook.sentence) == (HOOK, None)
+    assert (hook.fire, hook.disposition) == (HOOK, None)
 
 
 def what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded(store: Store, world: World) -> None:
@@ -216,7 +216,7 @@ def a_cancelled_fire_whose_node_dies_is_settled_as_cancelled(store: Store, world
     Asker(store).claim_one()
     store.cancel("a.b@1", "by hand")
     world.pass_time(TTL_S + 1)
-    assert sentences(Asker(store, "n2").claim()) == {"a.b@1": CANCELLED}
+    assert dispositions(Asker(store, "n2").claim()) == {"a.b@1": CANCELLED}
 
 
 def a_cancel_that_is_repeated_or_arrives_late_does_no_harm(store: Store, world: World) -> None:
@@ -240,7 +240,7 @@ def a_late_hook_is_due_when_its_fire_has_not_started_and_then_left_alone(store: 
     world.pass_time(40)
     node = Asker(store, "n2")
     hooks = node.claim()
-    assert sentences(hooks) == {planner.key(1) + "/on_late": None, planner.key(1) + "/on_late.1": None}
+    assert dispositions(hooks) == {planner.key(1) + "/on_late": None, planner.key(1) + "/on_late.1": None}
     finish(store, holder)
     assert keys(node.claim()) == [planner.key(1)]
     assert [finish(store, hook) for hook in hooks] == [DONE, DONE]
@@ -322,12 +322,12 @@ def a_sentence_that_is_given_back_stays_and_counts_nothing(store: Store, world: 
     _, skip = Asker(store).claim()
     finish(store, skip, GIVEN_BACK)
     assert row(store, "a.b@2").attempt == 0
-    assert sentences(Asker(store, "n2").claim()) == {"a.b@2": skip.sentence}
+    assert dispositions(Asker(store, "n2").claim()) == {"a.b@2": skip.disposition}
 
 
 def a_fire_that_is_over_before_it_was_started_has_no_attempt(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
-    claim = next(one for one in Asker(store).claim() if one.sentence is None)
+    claim = next(one for one in Asker(store).claim() if one.disposition is None)
     over = Verdict(Outcome("skipped", "its lane is held on this host"), counts=False)
     assert finish(store, claim, over) == over
     stored = row(store, claim.fire.key)

@@ -27,7 +27,6 @@ from detent.model import (
     Command,
     Grants,
     Job,
-    Mark,
     Outcome,
     Plan,
     Policy,
@@ -35,6 +34,7 @@ from detent.model import (
     Rate,
     Report,
     Verdict,
+    Watermark,
 )
 from detent.rules.planning import hook_fire, plan
 from detent.rules.rates import rate_text
@@ -149,10 +149,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(ahead_s=st.sampled_from([0.0, 30.0, 120.0]), names=st.sets(st.sampled_from(NAMES), min_size=1))
     def advance(self, ahead_s: float, names: set[str]) -> None:
-        chart = self.ours.look(APP)
-        marks = {name: chart.marks[name] for name in sorted(names) if name in chart.marks}
-        self.plans += [planned(name, mark, chart.now, ahead_s) for name, mark in marks.items()]
-        self.same_advance(self.plans[len(self.plans) - len(marks) :])
+        watermarks = self.ours.look(APP)
+        by_job = {name: watermarks.by_job[name] for name in sorted(names) if name in watermarks.by_job}
+        self.plans += [
+            planned(name, watermark, watermarks.now, ahead_s) for name, watermark in by_job.items()
+        ]
+        self.same_advance(self.plans[len(self.plans) - len(by_job) :])
 
     @precondition(lambda self: self.plans)
     @rule(number=numbers)
@@ -361,15 +363,15 @@ def check_against_reference(opener: Opener, *, examples: int, fixed: bool, shrin
     run_state_machine_as_test(machine, settings=bounds)
 
 
-def planned(name: str, mark: Mark, now: datetime, ahead_s: float) -> Plan:
-    return plan(JOBS[name]._replace(revision=mark.revision), mark, now, ahead_s)
+def planned(name: str, watermark: Watermark, now: datetime, ahead_s: float) -> Plan:
+    return plan(JOBS[name]._replace(revision=watermark.revision), watermark, now, ahead_s)
 
 
 def report_of(claim: Claim, verdict: Verdict) -> Report:
     """A sentence is settled as it says, a lost attempt perhaps repeated; other claims get the verdict."""
-    if claim.sentence is not None:
-        again = verdict.again_in_s if claim.sentence.kind == "lost" else None
-        verdict = Verdict(claim.sentence, again_in_s=again)
+    if claim.disposition is not None:
+        again = verdict.again_in_s if claim.disposition.kind == "lost" else None
+        verdict = Verdict(claim.disposition, again_in_s=again)
     hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {"outcome": verdict.outcome.kind})
     follow = () if verdict.outcome.kind == "succeeded" else (hook,)
     return Report(claim, verdict, status=3, took_s=1.5, tail=b"tail", follow=follow)

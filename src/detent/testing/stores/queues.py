@@ -20,11 +20,11 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     keys,
     row,
-    sentences,
 )
 
 LONG = Rate(3, 60.0)
@@ -88,7 +88,7 @@ def of_messages_all_wait_for_their_lane(store: Store, world: World) -> None:
     node = Asker(store)
     for number in range(4):
         claim = node.claim_one()
-        assert (claim.fire.key, claim.sentence) == (f"a.b@{number}", None)
+        assert (claim.fire.key, claim.disposition) == (f"a.b@{number}", None)
         assert node.claim() == []
         finish(store, claim)
 
@@ -96,7 +96,7 @@ def of_messages_all_wait_for_their_lane(store: Store, world: World) -> None:
 def a_message_that_must_not_wait_fails_where_its_lane_is_full(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{n}", "Forbid", origin="push") for n in range(2)])
     claims = Asker(store).claim()
-    assert sentences(claims) == {"a.b@0": None, "a.b@1": contended("failed", "a.b@0")}
+    assert dispositions(claims) == {"a.b@0": None, "a.b@1": contended("failed", "a.b@0")}
     assert claims[1].attempt == 0
 
 
@@ -111,7 +111,7 @@ def a_rate_is_never_exceeded_in_any_window(store: Store, world: World) -> None:
         world.pass_time(step_s)
         at += step_s
         for asker in (node, other):
-            begun += [at for claim in asker.claim(limit=2, queues=QUEUES) if not claim.sentence]
+            begun += [at for claim in asker.claim(limit=2, queues=QUEUES) if not claim.disposition]
     assert len(begun) > LONG.most
     for late in begun:
         assert sum(late - LONG.window_s <= one <= late for one in begun) <= LONG.most, begun
@@ -126,7 +126,7 @@ def a_rate_frees_a_place_when_its_window_has_passed(store: Store, world: World) 
     assert grants.claims == ()
     assert 0 < grants.next_in_s <= TTL_S
     world.pass_time(SPAN_S)
-    assert keys([c for c in node.claim(queues=QUEUES) if not c.sentence]) == ["a.b@03", "a.b@04"]
+    assert keys([c for c in node.claim(queues=QUEUES) if not c.disposition]) == ["a.b@03", "a.b@04"]
 
 
 def a_rate_holds_for_all_priorities_of_its_queue_together(store: Store, world: World) -> None:
@@ -285,8 +285,8 @@ def a_probe_that_is_lost_leaves_the_probing_to_another(store: Store, world: Worl
     lost = node.claim_one()
     world.pass_time(TTL_S + 1)
     claims = Asker(store, "n2").claim()
-    assert sentences(claims)[lost.fire.key] == node_lost(lost.node)
-    assert len([claim for claim in claims if not claim.sentence]) == 1
+    assert dispositions(claims)[lost.fire.key] == node_lost(lost.node)
+    assert len([claim for claim in claims if not claim.disposition]) == 1
 
 
 def what_ends_after_its_breaker_opened_changes_nothing(store: Store, world: World) -> None:
