@@ -116,9 +116,9 @@ def test_what_others_said_of_their_load_fades_too_and_others_of_other_queues_do_
 class Sharing(Node):
     """One of three nodes; every other life had more than its share."""
 
-    def __init__(self, life: str, *given: Any) -> None:
-        super().__init__(life, *given)
-        self.fair_share.compare([1.0, 1.0, 1.0], 9.0 * (int(life.rpartition(".")[2]) % 2))
+    def __init__(self, instance: str, *given: Any) -> None:
+        super().__init__(instance, *given)
+        self.fair_share.compare([1.0, 1.0, 1.0], 9.0 * (int(instance.rpartition(".")[2]) % 2))
 
 
 def test_the_promise_is_kept_by_nodes_that_share() -> None:

@@ -17,8 +17,8 @@ SOON_S = 2.0
 class HalfDeaf(Sim):
     """For a while its one node hears no answer to an ask; all requests arrive."""
 
-    def offload(self, life: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        way = super().offload(life)
+    def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        way = super().offload(instance)
 
         async def call(line: str, method: Callable[..., Any], *args: Any) -> Any:
             answer = await way(line, method, *args)

@@ -65,8 +65,8 @@ class Worker(Node):
     """A node that serves messages, and has no task at all."""
 
     def __init__(self, *given: Any) -> None:
-        life, app, jobs, ports, tuning = given
-        super().__init__(life, app, jobs, ports._replace(inbox=Inbox({})), tuning)
+        instance, app, jobs, ports, tuning = given
+        super().__init__(instance, app, jobs, ports._replace(inbox=Inbox({})), tuning)
 
 
 class Deploy(Sim):

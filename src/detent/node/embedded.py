@@ -30,7 +30,7 @@ STOP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take fo
 
 class EmbeddedService(Service):
     def _new_processes(self) -> WardenClient:
-        return NoWarden(self._life.name)
+        return NoWarden(self._instance.name)
 
     async def run(self) -> int:
         self._thread_pools.begin("look", "renew", "report")
@@ -55,8 +55,8 @@ class EmbeddedService(Service):
 class NoWarden(WardenClient):
     """The warden's place, empty: what runs in this process is begun, and nobody ends it."""
 
-    def __init__(self, life: str) -> None:
-        super().__init__(life)
+    def __init__(self, instance: str) -> None:
+        super().__init__(instance)
         self._lanes: dict[str, int] = {}  # work -> the descriptor of its place in its lane
 
     async def start(self) -> None:

@@ -42,14 +42,16 @@ YIELD_EVERY = 100  # attempts that are begun before others get their turn
 
 
 class Node(Planning):
-    def __init__(self, life: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning) -> None:
-        super().__init__(life, app, jobs, ports, tuning)
+    def __init__(
+        self, instance: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning
+    ) -> None:
+        super().__init__(instance, app, jobs, ports, tuning)
         self.fair_share, self.draining = FairShare(is_worker=not tuning.plans), False
         self._owes_hooks = self._is_closing = False  # while it drains
         self._ask: Ask | None = None
         self._asks = self.settled = 0
         self._dead: set[str] = set()
-        self._lives: set[str] = set()  # the heartbeats that we saw last
+        self._live_instances: set[str] = set()  # the heartbeats that we saw last
         self._full = False  # the newest ask used up our room: there may be more
         self._held: dict[int, HeldClaim] = {}  # by fence, until settled
         self._hooks = self._sentenced = 0  # among them: neither takes a place
@@ -72,9 +74,9 @@ class Node(Planning):
         self._look.set()
         self._keep.set()
 
-    def declare_dead(self, life: str) -> None:
+    def declare_dead(self, instance: str) -> None:
         """All processes of that life are proven dead: its claims are free."""
-        self._dead.add(life)
+        self._dead.add(instance)
         self._look.set()
 
     async def wait_for_store(self) -> None:
@@ -88,9 +90,9 @@ class Node(Planning):
         self._look.set()
         self._back.set()
 
-    def is_declared_dead(self, life: str) -> bool:
+    def is_declared_dead(self, instance: str) -> bool:
         """Has the store been told?"""
-        return life not in self._dead
+        return instance not in self._dead
 
     def load(self) -> float:
         """How much it had of late: to be compared, once, with the loads of the other nodes."""
@@ -101,11 +103,11 @@ class Node(Planning):
         load = self.load()
         await self.announce("renew", load)
         living = await self._call("renew", self.ports.store.notes, self.app, NODE)
-        lives = {note.name for note in living}
-        if self._lives - lives or self.timeline.superseded:
+        instances = {note.name for note in living}
+        if self._live_instances - instances or self.timeline.superseded:
             self._rang = True  # perhaps no other living node holds these jobs any more
             self._look.set()
-        self._lives = lives
+        self._live_instances = instances
         self.unknown.learn(living, self.ports.monotonic())
         self.fair_share.compare([*loads_of(living, self.tuning.queues, self.store_now())], load)
 
@@ -209,7 +211,7 @@ class Node(Planning):
         (room, hooks), unknown = self._room(), self.unknown.excluded(self.ports.monotonic())
         return Ask(
             app=self.app,
-            node=self.life,
+            node=self.instance,
             number=self._asks,
             limit=min(self.fair_share.batch_limit(room), self._burst.limit),
             hooks=hooks,
@@ -307,7 +309,7 @@ class Node(Planning):
         if why.fault != "unknown-task":
             return refuse(*why)
         if fire.job not in self.unknown:
-            self.ports.emit("task-unknown", app=self.app, node=self.life, task=fire.job.partition(".")[2])
+            self.ports.emit("task-unknown", app=self.app, node=self.instance, task=fire.job.partition(".")[2])
         return self.unknown.verdict(fire.job, why, self.ports.monotonic())
 
     def _is_message(self, fire: Fire) -> bool:

@@ -29,8 +29,10 @@ NAMES_MAX = 10  # jobs that an event names
 
 
 class Planning:
-    def __init__(self, life: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning) -> None:
-        self.life, self.app, self.jobs, self.ports, self.tuning = life, app, jobs, ports, tuning
+    def __init__(
+        self, instance: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning
+    ) -> None:
+        self.instance, self.app, self.jobs, self.ports, self.tuning = instance, app, jobs, ports, tuning
         self.timeline = Timeline(tuning.ahead_s)
         self._adopted = False
         self._deploys = True  # our definitions replace those of other living nodes
@@ -39,15 +41,15 @@ class Planning:
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
         self._rang = False  # another process changed something in the store
-        self._holders, self._list, self._listed_at = Holders(life), JobList(jobs), -math.inf
+        self._holders, self._list, self._listed_at = Holders(instance), JobList(jobs), -math.inf
         self._held_at = -math.inf  # when the note of what we hold was written
-        self._call, self._forgotten_launches = StoreCalls(ports, app, life, tuning), ForgottenLaunches()
+        self._call, self._forgotten_launches = StoreCalls(ports, app, instance, tuning), ForgottenLaunches()
 
     async def announce(self, pool: str, load: float = 0.0) -> None:
         """Write our heartbeat, and keep the list of our jobs."""
         held = {"list": self._list.digest if self.tuning.plans else "", "load": round(load, 1)}
         text = json.dumps(self.ports.heartbeat() | held)
-        await self._call(pool, self.ports.store.note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
+        await self._call(pool, self.ports.store.note, self.app, NODE + self.instance, text, HEARTBEAT_TTL_S)
         if self.tuning.plans:
             await self._keep_list(pool)
 
@@ -61,7 +63,7 @@ class Planning:
             await self._call(pool, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
             self._listed_at = now
         if now >= self._held_at + RENEW_S:
-            await self._call(pool, note, self.app, HOLDS + self.life, digest, HOLDS_TTL_S)
+            await self._call(pool, note, self.app, HOLDS + self.instance, digest, HOLDS_TTL_S)
             self._held_at = now
 
     async def _adopt(self) -> None:
@@ -109,7 +111,7 @@ class Planning:
         removed = sorted(before.keys() - after.keys())
         if changed or removed:
             about = {"changed": changed[:NAMES_MAX], "removed": removed[:NAMES_MAX]}
-            self.ports.emit("deployed", app=self.app, node=self.life, **about)
+            self.ports.emit("deployed", app=self.app, node=self.instance, **about)
 
     async def _read_chart(self) -> None:
         """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
@@ -122,7 +124,7 @@ class Planning:
         if not self.tuning.plans:
             return
         if superseded := sorted(self.timeline.superseded - before):
-            self.ports.emit("superseded", app=self.app, node=self.life, jobs=superseded[:NAMES_MAX])
+            self.ports.emit("superseded", app=self.app, node=self.instance, jobs=superseded[:NAMES_MAX])
         kept = await self._held_by_others(watermarks)
         if in_force(watermarks, self.jobs, kept) != {
             name: watermark.revision for name, watermark in watermarks.by_job.items()
@@ -156,7 +158,7 @@ class Planning:
     def _take(self, watermarks: Watermarks) -> None:
         self._learn(watermarks.now)
         if self.timeline.epoch not in ("", watermarks.epoch):
-            self.ports.emit("new-era", app=self.app, node=self.life)
+            self.ports.emit("new-era", app=self.app, node=self.instance)
             self._forgotten_launches.suspect_all()
             self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
         self.timeline.take(watermarks, self.jobs)

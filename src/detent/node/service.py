@@ -106,14 +106,14 @@ class Service:
         self._options, self._manifest = options, manifest
         self._emit, self._store, self._worker = options.emit, options.store, options.worker
         self._host, self._began = socket.gethostname(), clock.wall()
-        self._life = Instance(options.directory, manifest.node.id or self._host)
-        self._dead_instances = DeadInstances(options.directory, self._life.name)
+        self._instance = Instance(options.directory, manifest.node.id or self._host)
+        self._dead_instances = DeadInstances(options.directory, self._instance.name)
         self._thread_pools = ThreadPools({"request": manifest.node.max_running + Tuning().max_hooks})
         self._notify = Notify(options.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen = _signature(options.files)
-        self._life.begin()
+        self._instance.begin()
         self._processes = self._new_processes()
         self._processes.replaced = self._child_replaced
         settings = self._runner_settings(manifest)
@@ -137,7 +137,7 @@ class Service:
         return (self._worker and self._worker.concurrency) or self._manifest.node.max_running
 
     def _runner_settings(self, manifest: Manifest) -> RunnerSettings:
-        settings, most = _runner_settings(manifest, self._options.env, self._life), self._max_running()
+        settings, most = _runner_settings(manifest, self._options.env, self._instance), self._max_running()
         settings = settings._replace(store=self._options.store_of_calls)
         if self._worker is None:
             return settings
@@ -147,10 +147,10 @@ class Service:
 
     def _new_processes(self) -> WardenClient:
         return WardenClient(
-            self._life.name,
+            self._instance.name,
             cgroup=find_cgroup(),
-            lock_fd=self._life.lock_fd,
-            launched=self._life.record_warden,
+            lock_fd=self._instance.lock_fd,
+            launched=self._instance.record_warden,
             died=lambda: self._emit("warden-died", **self._who()),
         )
 
@@ -182,7 +182,7 @@ class Service:
             plans=self._worker is None or self._worker.plans,
             cooldown_s=self._worker.cooldown_s if self._worker else Tuning().cooldown_s,
         )
-        return Node(self._life.name, self._manifest.app, jobs, ports, tuning)
+        return Node(self._instance.name, self._manifest.app, jobs, ports, tuning)
 
     async def _work(self) -> None:
         served = {"queues": [*self._options.queues]} if self._worker else {}
@@ -204,12 +204,12 @@ class Service:
         with suppress(DetentError):
             for name in (HOLDS, NODE):  # the other nodes look at the first when they miss the second
                 await self._thread_pools(
-                    "renew", self._store.note, self._manifest.app, name + self._life.name, ""
+                    "renew", self._store.note, self._manifest.app, name + self._instance.name, ""
                 )
         self._store.close()
         self._thread_pools.close()
         self._dead_instances.close()
-        self._life.end()
+        self._instance.end()
         self._emit("stopped", **self._who())
 
     # Signals.
@@ -292,10 +292,10 @@ class Service:
             looked += 1
             if looked % 2 == 0:
                 await self._look_at_file()
-            for life in self._dead_instances.find():
-                self._spawn(self._declare_dead(life))
-            for life in self._dead_instances.find_frozen():
-                await self._thread_pools("sweep", sweep, life, SWEEP_S)
+            for instance in self._dead_instances.find():
+                self._spawn(self._declare_dead(instance))
+            for instance in self._dead_instances.find_frozen():
+                await self._thread_pools("sweep", sweep, instance, SWEEP_S)
 
     async def _look_at_file(self) -> None:
         seen = _signature(self._options.files)
@@ -303,21 +303,21 @@ class Service:
             self._seen = seen
             await self._reload()
 
-    async def _declare_dead(self, life: str) -> None:
+    async def _declare_dead(self, instance: str) -> None:
         """Its claims are free when nothing that it left behind is alive any more."""
-        while not await self._thread_pools("sweep", sweep, life, SWEEP_S):
+        while not await self._thread_pools("sweep", sweep, instance, SWEEP_S):
             await asyncio.sleep(WATCH_S)
-        self._node.declare_dead(life)
-        while not self._node.is_declared_dead(life):
+        self._node.declare_dead(instance)
+        while not self._node.is_declared_dead(instance):
             await asyncio.sleep(WATCH_S)
         with suppress(DetentError):  # else its notes expire
-            await self._thread_pools("renew", self._take_back_notes, life)
-        self._dead_instances.remove(life)
+            await self._thread_pools("renew", self._take_back_notes, instance)
+        self._dead_instances.remove(instance)
 
-    def _take_back_notes(self, life: str) -> None:
+    def _take_back_notes(self, instance: str) -> None:
         """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
         for app in self._store.apps():
-            for name in (HOLDS + life, NODE + life):
+            for name in (HOLDS + instance, NODE + instance):
                 self._store.note(app, name, "")
 
     async def _beat(self) -> None:
@@ -331,7 +331,7 @@ class Service:
     def _heartbeat(self) -> dict[str, object]:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
         tasks = self._worker.inbox.tasks if self._worker else []
-        serves = {"queues": self._options.queues, "tasks": tasks, "outputs": self._life.outputs}
+        serves = {"queues": self._options.queues, "tasks": tasks, "outputs": self._instance.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return about | serves | now
 
@@ -339,7 +339,7 @@ class Service:
         """What is slow at a lane's first fire is done before that is due."""
         lanes = [fire.lane for plan in plans for fire in plan.fires if fire.lane and self._is_ours(plan.job)]
         if lanes:
-            self._spawn(self._thread_pools("lanes", make_lanes, self._life.lanes, lanes))
+            self._spawn(self._thread_pools("lanes", make_lanes, self._instance.lanes, lanes))
 
     def _is_ours(self, name: str) -> bool:
         """Is it ours to run, and in processes of this host?"""
@@ -365,7 +365,7 @@ class Service:
             self._notify("WATCHDOG=1")
 
     def _who(self) -> dict[str, str]:
-        return {"app": self._manifest.app, "node": self._life.name}
+        return {"app": self._manifest.app, "node": self._instance.name}
 
 
 def reach(options: ServiceOptions, app: str) -> None:
@@ -388,11 +388,11 @@ def reach(options: ServiceOptions, app: str) -> None:
             return
 
 
-def _runner_settings(manifest: Manifest, env: Mapping[str, str], life: Instance) -> RunnerSettings:
+def _runner_settings(manifest: Manifest, env: Mapping[str, str], instance: Instance) -> RunnerSettings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
     refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
     hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)
-    return RunnerSettings(env, manifest.secrets, hidden, life.outputs, life.lanes)
+    return RunnerSettings(env, manifest.secrets, hidden, instance.outputs, instance.lanes)
 
 
 def _check_same(old: Manifest, new: Manifest) -> None:

@@ -15,9 +15,9 @@ ERRORS_MAX = 5  # in a row; then a worker lets the store cool down
 
 
 class StoreCalls:
-    def __init__(self, ports: Ports, app: str, life: str, tuning: Tuning) -> None:
+    def __init__(self, ports: Ports, app: str, instance: str, tuning: Tuning) -> None:
         self._ports, self._tuning = ports, tuning
-        self._about = {"app": app, "node": life}
+        self._about = {"app": app, "node": instance}
         self._errors = 0  # in a row
         self.back: Callable[[], None] = lambda: None  # called when the store answers again
         self.is_away = False

@@ -167,13 +167,13 @@ class Sim:
             if self.rng.random() < 0.95 or not self.faults:
                 self.loop.call_later(0.005, node.wake)
 
-    def offload(self, life: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         errs = self.mood != "crash"
 
         async def call(line: str, method: Callable[..., Any], *args: Any) -> Any:
             self.store.calls[method.__name__] += 1
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
-            self.maybe_fail(life)
+            self.maybe_fail(instance)
             if self.refuses_reports and method.__name__ == "finish":
                 raise StoreUnavailable("reports are refused")
             if errs and self.faults and self.is_late(method, *args):
@@ -182,7 +182,7 @@ class Sim:
             if errs and self.faults and self.rng.random() < 0.02:
                 await asyncio.sleep(self.rng.uniform(0, 8 if self.mood == "gentle" else 35))
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
-            self.maybe_fail(life, self.deaf)
+            self.maybe_fail(instance, self.deaf)
             return answer
 
         return call
@@ -211,27 +211,27 @@ class Sim:
                 self.witness.fail(f"a plan from {plan.since} was taken, with {plan.job} at {watermark.at}")
         return answer
 
-    def maybe_fail(self, life: str, deaf: Collection[str] = ()) -> None:
-        away = life in self.cut_off or life in deaf or self.store_away
+    def maybe_fail(self, instance: str, deaf: Collection[str] = ()) -> None:
+        away = instance in self.cut_off or instance in deaf or self.store_away
         if away or (self.faults and self.mood != "crash" and self.rng.random() < 0.02):
             raise StoreUnavailable("injected")
 
     # What happens to nodes.
 
-    async def life(self, machine: str) -> None:
+    async def run_machine(self, machine: str) -> None:
         """One machine: its node starts with the newest jobs, lives, dies, and starts again."""
         number = 0
         while True:
             while self.blackout:
                 await asyncio.sleep(5)
             number += 1
-            life, process = f"{machine}.{number}", Process()
+            instance, process = f"{machine}.{number}", Process()
             warden = self.warden_type(self.loop, self.rng, self.witness)
-            self.nodes[machine] = node = self.start_node(life, process, warden)
+            self.nodes[machine] = node = self.start_node(instance, process, warden)
             process.spawn(node.run())
             process.spawn(self.beat(node))
-            await self.trouble(life, process)
-            await self.end_life(life, node, process, warden)
+            await self.trouble(instance, process)
+            await self.end_instance(instance, node, process, warden)
             await asyncio.sleep(self.rng.choice([0.0, 1.0, self.rng.uniform(0, 200)]))
 
     async def beat(self, node: Node) -> None:
@@ -241,58 +241,60 @@ class Sim:
                 await node.beat()
             await asyncio.sleep(BEAT_S)
 
-    def start_node(self, life: str, process: Process, warden: SimWarden) -> Node:
+    def start_node(self, instance: str, process: Process, warden: SimWarden) -> Node:
         def emit(event: str, **fields: Any) -> None:
             if not process.dead:
                 self.witness.emit(event, **fields)
 
-        ports = Ports(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
+        ports = Ports(
+            self.store, warden, self.offload(instance), process.spawn, self.loop.time, self.rng, emit
+        )
         ports = ports._replace(heartbeat=lambda: {"queues": ["default"], "tasks": []})
-        return self.node_type(life, APP, self.jobs, ports, Tuning(max_running=self.fleet.room))
+        return self.node_type(instance, APP, self.jobs, ports, Tuning(max_running=self.fleet.room))
 
-    async def end_life(self, life: str, node: Node, process: Process, warden: SimWarden) -> None:
+    async def end_instance(self, instance: str, node: Node, process: Process, warden: SimWarden) -> None:
         if not self.blackout and self.rng.random() < 0.3:
             await asyncio.wait([process.spawn(node.drain(25.0))], timeout=120)
             self.witness.emit("sim.drain")
         process.kill()
-        self.witness.deaths[life] = self.loop.time()
+        self.witness.deaths[instance] = self.loop.time()
         self.rng.choice([warden.hang_up, warden.hang_up, warden.lose_power])()
         self.witness.emit("sim.death")
         if self.rng.random() < 0.5:
-            self.loop.call_later(1.5, self.prove_death, life, warden)
+            self.loop.call_later(1.5, self.prove_death, instance, warden)
 
-    def prove_death(self, life: str, warden: SimWarden) -> None:
+    def prove_death(self, instance: str, warden: SimWarden) -> None:
         """The host's other nodes see that the lock of the dead life is free."""
         if warden.is_gone:
             for node in self.nodes.values():
-                node.declare_dead(life)
+                node.declare_dead(instance)
 
-    async def trouble(self, life: str, process: Process) -> None:
+    async def trouble(self, instance: str, process: Process) -> None:
         """A node's life until its death."""
-        while self.mood == "deploy" and life.partition(".")[0] not in self.deployed:
+        while self.mood == "deploy" and instance.partition(".")[0] not in self.deployed:
             await asyncio.sleep(1)
-        self.deployed.discard(life.partition(".")[0])
+        self.deployed.discard(instance.partition(".")[0])
         while self.faults and self.mood in ("rough", "failover", "crash") and not self.blackout:
             await self.unless_blackout(self.rng.uniform(30, 600))
             kind = "die" if self.mood == "crash" else self.rng.choice(["stop", "cut", "flap", "die", "die"])
             self.witness.emit(f"sim.{kind}")
             if kind == "die":
                 return
-            await self.pause_or_cut(kind, life, process)
+            await self.pause_or_cut(kind, instance, process)
         while not self.blackout and self.mood != "deploy":
             await asyncio.sleep(60)
 
-    async def pause_or_cut(self, kind: str, life: str, process: Process) -> None:
+    async def pause_or_cut(self, kind: str, instance: str, process: Process) -> None:
         if kind == "stop":
             process.stop()
             await self.unless_blackout(self.rng.choice([3, 20, 40, 120]))
             process.go_on()
         for _ in range({"stop": 0, "cut": 1, "flap": 8}[kind]):
             cut = self.rng.choice([self.cut_off, self.deaf])
-            cut.add(life)
+            cut.add(instance)
             self.loop.call_later(self.rng.uniform(0, BRIEF_S), self.nudge)
             await self.unless_blackout(self.rng.choice([3, 10, 20] if kind == "flap" else [3, 20, 40, 120]))
-            cut.discard(life)
+            cut.discard(instance)
             await self.unless_blackout(self.rng.uniform(0.05, 2))
 
     async def unless_blackout(self, seconds: float) -> None:
@@ -413,16 +415,16 @@ class Sim:
         self.loop.set_exception_handler(
             lambda _, context: self.witness.fail(repr(context.get("exception") or context["message"]))
         )
-        lives = [
-            asyncio.create_task(self.life(f"m{i}")) for i in range(self.rng.randint(*self.fleet.machines))
+        instances = [
+            asyncio.create_task(self.run_machine(f"m{i}")) for i in range(self.rng.randint(*self.fleet.machines))
         ]
-        lives.append(asyncio.create_task(self.weather()))
+        instances.append(asyncio.create_task(self.weather()))
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
             self.check_trust()
             await asyncio.sleep(15)
         self.faults = False
         await asyncio.sleep(CALM_S)
-        for task in filter(asyncio.Task.done, lives):
+        for task in filter(asyncio.Task.done, instances):
             task.result()
         end = START + timedelta(seconds=self.loop.time() + self.ahead_s, hours=1)
         self.witness.check(self.store, self.now() - timedelta(seconds=SETTLED_S), end)

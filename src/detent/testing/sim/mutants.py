@@ -191,7 +191,7 @@ class TheKeyIsOfTheNodesClock(Node):
     """A fire is named after the node's own time, which is a little off."""
 
     def _plans(self) -> list[Plan]:
-        skew = timedelta(seconds=len(self.life) + ord(self.life[1]) % 3)
+        skew = timedelta(seconds=len(self.instance) + ord(self.instance[1]) % 3)
         return [self._renamed(plan, skew) for plan in super()._plans()]
 
     def _renamed(self, plan: Plan, skew: timedelta) -> Plan:
@@ -203,7 +203,7 @@ class TheNodesClockSaysWhatIsLate(Node):
     """It plans by its own clock, an hour ahead of the store's."""
 
     def _learn(self, now: datetime) -> None:
-        super()._learn(now + timedelta(hours=1) if self.life.startswith("m0") else now)
+        super()._learn(now + timedelta(hours=1) if self.instance.startswith("m0") else now)
 
 
 class NothingIsTakenBack(WatchedStore):

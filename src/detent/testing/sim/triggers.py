@@ -87,8 +87,8 @@ class Turns:
 class RemoteStore:
     """The store as a trigger reaches it."""
 
-    def __init__(self, sim: Sim, life: str, turns: Turns) -> None:
-        self._store, self._call, self._turns = sim.store, sim.offload(life), turns
+    def __init__(self, sim: Sim, instance: str, turns: Turns) -> None:
+        self._store, self._call, self._turns = sim.store, sim.offload(instance), turns
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         method = getattr(self._store, verb)
@@ -114,7 +114,7 @@ class NoLocks:
 
     def remove_dead(self) -> None: ...
 
-    def end_holder(self, life: str) -> None: ...
+    def end_holder(self, instance: str) -> None: ...
 
 
 class NoSignals:
@@ -194,33 +194,33 @@ class RungSim(Sim):
             self.rings.add(task)
             task.add_done_callback(self.rings.discard)
 
-    async def ring_once(self, life: str) -> None:
+    async def ring_once(self, instance: str) -> None:
         """One trigger, from its start to its end."""
         job = self.rng.choice(list(self.jobs.values()))
         process, warden = Process(), self.warden_type(self.loop, self.rng, self.witness)
-        task = process.spawn(self.trigger(life, job, process, warden))
+        task = process.spawn(self.trigger(instance, job, process, warden))
         is_mortal = self.faults and self.rng.random() < 0.2
         _, unfinished = await asyncio.wait([task], timeout=self.rng.uniform(0, 60) if is_mortal else None)
         if unfinished:
             process.kill()
-            self.witness.deaths[life] = self.loop.time()
+            self.witness.deaths[instance] = self.loop.time()
             self.rng.choice([warden.hang_up, warden.lose_power])()
             self.witness.emit("sim.trigger-death")
             await asyncio.wait([task])
         elif error := task.exception():
-            self.witness.fail(f"the trigger {life} of {job.name} ended with {error!r}")
+            self.witness.fail(f"the trigger {instance} of {job.name} ended with {error!r}")
 
-    async def trigger(self, life: str, job: Job, process: Process, warden: SimWarden) -> None:
+    async def trigger(self, instance: str, job: Job, process: Process, warden: SimWarden) -> None:
         def emit(event: str, **fields: Any) -> None:
             if not process.dead:
                 self.witness.emit(event, **fields)
 
         turns = Turns()
-        store = RemoteStore(self, life, turns)
+        store = RemoteStore(self, instance, turns)
         runner = SimWorkRunner(self, job, warden, store, turns)
         ports = Ports(
             store=cast(Any, store),
-            locks=cast(TriggerLocks, NoLocks(life)),
+            locks=cast(TriggerLocks, NoLocks(instance)),
             signals=cast(Signals, NoSignals(turns)),
             runner=cast(WorkRunner, runner),
             emit=emit,
