@@ -11,7 +11,7 @@ import json
 from random import Random
 
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
-from detent.rules.settling import give_back, held_back, settle
+from detent.rules.settling import lane_busy, return_claim, settle
 from detent.rules.trust import renew_s, trusted_by
 from detent.runners.running import Running, Starter, Went
 
@@ -68,8 +68,8 @@ def judge(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
     if isinstance(went, End):
         return settle(went, claim, rng), went
     if went is None:
-        return without_work(give_back("the grant came too late", "claim-lost"))
-    return without_work(held_back(claim, str(went)))
+        return without_work(return_claim("the grant came too late", "claim-lost"))
+    return without_work(lane_busy(claim, str(went)))
 
 
 def without_work(verdict: Verdict) -> tuple[Verdict, End]:

@@ -24,7 +24,7 @@ from detent.node.ports import Bell, Edges, Pace
 from detent.node.reporting import Telling, fields_of
 from detent.rules.chains import Followers
 from detent.rules.outcomes import HOOK_REMOVED
-from detent.rules.settling import admit, give_back, refuse, report
+from detent.rules.settling import admit, refuse, report, return_claim
 from detent.runners.running import Went
 from detent.stores.base import DISPOSITIONS_MAX, NODE, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
@@ -270,7 +270,7 @@ class Node(Planning):
         if verdict := admit(claim, self.edges.rng):
             return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
-            return give_back("its node is shutting down", "shutdown")
+            return return_claim("its node is shutting down", "shutdown")
         work = self._work_of(holding, job, now)
         if isinstance(work, Verdict):
             return work
@@ -289,7 +289,7 @@ class Node(Planning):
             return self._refused(fire, opened) if isinstance(opened, Refusal) else opened
         if job is None:
             self._without.add(fire.job)
-            return give_back("its node does not hold its definition", "not-here")
+            return return_claim("its node does not hold its definition", "not-here")
         work = work_of(job, holding.claim)
         return work or Verdict(HOOK_REMOVED)
 

@@ -33,7 +33,7 @@ from detent.node.node import Node
 from detent.node.ports import Edges, Pace, Threads
 from detent.node.runners import Runners, Surroundings
 from detent.rules.fingerprint import fingerprint
-from detent.rules.rates import with_levels
+from detent.rules.rates import with_priorities
 from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
 from detent.warden.client import Processes, find_cgroup, sweep
@@ -178,7 +178,7 @@ class Service:
         pace = Pace(
             max_running=self._max_running(),
             idle_s=min(idle_s, Pace().idle_s),
-            queues=with_levels(self._setting.queues) if self._serving else self._setting.queues,
+            queues=with_priorities(self._setting.queues) if self._serving else self._setting.queues,
             plans=self._serving is None or self._serving.plans,
             cooldown_s=self._serving.cooldown_s if self._serving else Pace().cooldown_s,
         )
