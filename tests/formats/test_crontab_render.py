@@ -12,7 +12,7 @@ from tests.hosts.schedule_texts import DST, PATIENT, SCHEDULES, ZONES
 
 from detent.errors import UsageError
 from detent.formats.crontab.render import cron_fields
-from detent.schedules.minutes import shifts_of
+from detent.schedules.host_fields import shifts_of
 from detent.schedules.timetable import Timetable, once, parse_schedule
 
 DAY = timedelta(days=1)

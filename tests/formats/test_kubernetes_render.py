@@ -13,7 +13,7 @@ from tests.hosts.schedule_texts import DST, PATIENT, SCHEDULES, ZONES
 
 from detent.errors import UsageError
 from detent.formats.kubernetes.render import cronjob_rings
-from detent.schedules.minutes import shifts_of
+from detent.schedules.host_fields import shifts_of
 from detent.schedules.timetable import Timetable, once
 
 DAY = timedelta(days=1)

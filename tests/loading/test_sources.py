@@ -17,7 +17,7 @@ from detent.loading.sources import find_place, places_of, read_manifest, read_ma
 from detent.manifest.check import canonical_text
 from detent.manifest.problems import ManifestError
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, verify
+from detent.messages.signing import SignedRequest, verify
 from detent.model import Job, Request
 
 JOB = {"name": "a", "schedule": "@daily", "request": {"url": "http://127.0.0.1/"}}
@@ -87,7 +87,7 @@ def test_an_app_is_asked_with_a_signature(tmp_path: Path) -> None:
     assert [job.name for job in read.jobs] == ["shop.a"]
     [asked] = app.requests
     signature = asked.headers["x-cron-signature"]
-    assert verify(signature, Message("GET", PATH), [Secret("long-secret")], now()) == 0
+    assert verify(signature, SignedRequest("GET", PATH), [Secret("long-secret")], now()) == 0
 
 
 def test_the_secret_signs_the_jobs_that_name_none(tmp_path: Path) -> None:

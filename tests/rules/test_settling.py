@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from detent.model import Claim, Concurrency, End, Fire, Kind, Outcome, Policy, Retries, Verdict
 from detent.rules.outcomes import contended, node_lost
 from detent.rules.settling import (
-    GIVEN_BACK_S,
+    RETURN_DELAY_S,
     TOLD_TAIL_MAX,
     admit,
     backoff_s,
-    give_back,
-    held_back,
+    lane_busy,
     report,
+    return_claim,
     settle,
 )
 
@@ -137,8 +137,8 @@ def test_a_contended_retry_is_over_whatever_its_last_outcome(kind: Kind) -> None
 
 
 def test_a_claim_given_back_counts_no_attempt_and_is_due_soon() -> None:
-    verdict = give_back("its node stops", "shutdown")
-    assert verdict == Verdict(Outcome("lost", "its node stops", "shutdown"), GIVEN_BACK_S, counts=False)
+    verdict = return_claim("its node stops", "shutdown")
+    assert verdict == Verdict(Outcome("lost", "its node stops", "shutdown"), RETURN_DELAY_S, counts=False)
 
 
 def follow(kind: Kind, policy: Policy, **fields: object) -> list[Fire]:
@@ -223,7 +223,7 @@ def test_a_lane_that_is_held_on_the_host_is_waited_for_by_whatever_waits_for_lan
 ) -> None:
     one = claim(Policy(concurrency), attempt)
     granted_at = one.fire.due_at + timedelta(seconds=late_s)
-    verdict = held_back(one._replace(expires_at=granted_at + timedelta(seconds=one.ttl_s)), "held")
+    verdict = lane_busy(one._replace(expires_at=granted_at + timedelta(seconds=one.ttl_s)), "held")
     skipped = Verdict(Outcome("skipped", "held", "lane"), counts=False)
-    expected = give_back("held", "lane") if waits else skipped
+    expected = return_claim("held", "lane") if waits else skipped
     assert verdict == expected

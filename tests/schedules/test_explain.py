@@ -40,14 +40,14 @@ def is_due(schedule: Timetable, instant: datetime) -> bool:
 def check(expression: str, answer: Answer, shown: datetime) -> None:
     """Each field that is named really lacks the value, and there is a reason where it is not due."""
     words = expression.split()
-    for miss in answer.misses:
+    for miss in answer.mismatches:
         if miss.field != "second":
             place, low, high = FIELDS[miss.field]
             assert miss.value not in values(words[place], low, high), (expression, miss)
             assert words[place] in miss.words
     named = Naive(expression).names(shown) and shown.second == 0
     if not answer.told:
-        assert answer.is_due is named is (not answer.misses), (expression, shown, answer)
+        assert answer.is_due is named is (not answer.mismatches), (expression, shown, answer)
     assert answer.is_due or answer.words
 
 
@@ -120,7 +120,7 @@ def test_a_hashed_field_tells_the_value_that_nobody_can_see() -> None:
     due_at = schedule.after(at("2026-01-01T00:00"))
     assert due_at
     [answer] = explain(schedule, due_at + timedelta(minutes=1))
-    assert answer.misses[0].words.endswith(f"is not in H (here {due_at.minute})")
+    assert answer.mismatches[0].words.endswith(f"is not in H (here {due_at.minute})")
 
 
 def test_each_expression_of_a_schedule_answers_for_itself() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detent.messages.envelope import Refusal
-from detent.messages.message import Stamp, Task, Wish, message
+from detent.messages.message import MessageOptions, PushContext, Task, message
 from detent.model import Call, Note, Query
 from detent.node.node import Node
 from detent.testing.sim.fleet import APP, Fleet, Sim
@@ -75,7 +75,7 @@ class Deploy(Sim):
     key = ""
 
     def put(self) -> None:
-        fire = message(Task("send", Call("")), "[]", Wish(), Stamp(APP, self.now(), "1"), ())
+        fire = message(Task("send", Call("")), "[]", MessageOptions(), PushContext(APP, self.now(), "1"), ())
         self.key = fire.key
         self.store.put([fire])
         self.store.shadow.pushed.add(fire.key)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 WAIT_S = 1.0  # for a fork
 IMPORT_S = 0.02  # between two looks whether an import is done
 AGAIN_S = 1.0  # after a node that broke, or while its store cannot be asked
-LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+PRIORITIES = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 CHILD = "detent.runners.call.child"  # imported in the processes of calls only
 MEMORY = "memory:"
 FORKER = "multiprocessing.popen_fork"
@@ -218,7 +218,7 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
 
 def _emit(event: str, **fields: Any) -> None:
     """Our events are the host's log lines."""
-    level = LEVELS[EVENTS[event].level]
+    level = PRIORITIES[EVENTS[event].level]
     if log.isEnabledFor(level):
         line = word_of(event, "plain", **fields).partition(" ")[2]  # the host's log has the time itself
         log.log(level, "%s", line, extra={"detent": {"event": event, **fields}})

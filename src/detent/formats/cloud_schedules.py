@@ -14,7 +14,7 @@ from math import gcd
 from typing import NamedTuple
 
 from detent.schedules.cronfields import Field
-from detent.schedules.minutes import HOUR_S, MINUTE_S, minutes_of_period, shift_minutes, shifts_of
+from detent.schedules.host_fields import HOUR_S, MINUTE_S, minutes_of_period, shift_minutes, shifts_of
 from detent.schedules.wallclock import WallClock
 from detent.schedules.zones import Window
 

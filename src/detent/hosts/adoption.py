@@ -15,7 +15,7 @@ from typing import NamedTuple
 from detent.errors import UsageError
 from detent.manifest.spec import Spec
 from detent.model import Call, Command, Schedule
-from detent.schedules.minutes import SPAN_FROM_S
+from detent.schedules.host_fields import SPAN_FROM_S
 from detent.schedules.timetable import EPOCH, Timetable, combine, parse_schedule
 
 COMPARED = 200  # instants

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from detent.loading.line_numbers import scan_json, scan_toml
 from detent.manifest.problems import ManifestError, Problem
-from detent.nesting import DEPTH_MAX, TOO_DEEP, is_too_deep
-from detent.text import quote
+from detent.text import NESTING_MAX, TOO_DEEP, is_too_deep, quote
 
 ALIASED_MAX = 100_000  # values that all aliases of a YAML text stand for
 DIGITS_MAX = 4000  # Python reads no longer whole numbers
@@ -99,7 +98,7 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
     import tomllib
 
     try:
-        document = _without_dates(tomllib.loads(text), DEPTH_MAX)
+        document = _without_dates(tomllib.loads(text), NESTING_MAX)
     except tomllib.TOMLDecodeError as error:
         raise _toml_refusal(str(error), text) from None
     except RecursionError:
@@ -161,7 +160,9 @@ class _Yaml:
         self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         self._anchors: dict[str, _Anchored] = {}
         self._size, self._aliased = 0, 0  # values so far, and those of them that aliases stand for
-        self._bottom = DEPTH_MAX  # the smallest number of levels that was left within the value that is read
+        self._bottom = (
+            NESTING_MAX  # the smallest number of levels that was left within the value that is read
+        )
         self._problems: list[Problem] = []
         self.lines: dict[str, int] | None = None  # a mapping: to be filled
 
@@ -178,7 +179,7 @@ class _Yaml:
         next(self._events)  # the stream's start
         if isinstance(next(self._events), self._yaml.StreamEndEvent):
             return None
-        document = self._value(next(self._events), "", DEPTH_MAX)
+        document = self._value(next(self._events), "", NESTING_MAX)
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, self._yaml.StreamEndEvent):

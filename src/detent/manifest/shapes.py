@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from detent.errors import UsageError
 from detent.manifest.problems import Findings
-from detent.nesting import DEPTH_MAX, TOO_DEEP
 from detent.schedules.timetable import parse_instant
-from detent.text import did_you_mean, is_unicode, listed, nearest, plural, quote, show
+from detent.text import NESTING_MAX, TOO_DEEP, did_you_mean, is_unicode, listed, nearest, plural, quote, show
 
 BAD: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments
@@ -249,7 +248,7 @@ def _json_value(value: Any, path: str, findings: Findings) -> Any:
 
 
 def _json_values(value: Any, path: str, findings: Findings) -> Any:
-    if path.count("/") > DEPTH_MAX:
+    if path.count("/") > NESTING_MAX:
         findings.problem(path, TOO_DEEP)
         return BAD
     named = value if type(value) is dict else {str(i): item for i, item in enumerate(value)}

@@ -11,7 +11,7 @@ import json
 from random import Random
 
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
-from detent.rules.settling import give_back, held_back, settle
+from detent.rules.settling import lane_busy, return_claim, settle
 from detent.rules.trust import renew_s, trusted_by
 from detent.runners.running import AttemptEnd, Running, Starter
 
@@ -68,8 +68,8 @@ def judge_end(claim: Claim, went: AttemptEnd, rng: Random) -> tuple[Verdict, End
     if isinstance(went, End):
         return settle(went, claim, rng), went
     if went is None:
-        return not_started(give_back("the grant came too late", "claim-lost"))
-    return not_started(held_back(claim, str(went)))
+        return not_started(return_claim("the grant came too late", "claim-lost"))
+    return not_started(lane_busy(claim, str(went)))
 
 
 def not_started(verdict: Verdict) -> tuple[Verdict, End]:

@@ -33,7 +33,7 @@ from detent.node.ports import Ports, Tuning, Wakeup
 from detent.node.reporting import Reporter, fields_of
 from detent.rules.chains import Followers
 from detent.rules.outcomes import HOOK_REMOVED
-from detent.rules.settling import admit, give_back, refuse, report
+from detent.rules.settling import admit, refuse, report, return_claim
 from detent.runners.running import AttemptEnd
 from detent.stores.base import DISPOSITIONS_MAX, NODE, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
@@ -281,7 +281,7 @@ class Node(Planning):
         if verdict := admit(claim, self.ports.rng):
             return verdict
         if self.draining and (self._is_closing or not is_hook(claim.fire)):
-            return give_back("its node is shutting down", "shutdown")
+            return return_claim("its node is shutting down", "shutdown")
         work = self._work_of(holding, job, now)
         if isinstance(work, Verdict):
             return work
@@ -300,7 +300,7 @@ class Node(Planning):
             return self._refused(fire, opened) if isinstance(opened, Refusal) else opened
         if job is None:
             self._without.add(fire.job)
-            return give_back("its node does not hold its definition", "not-here")
+            return return_claim("its node does not hold its definition", "not-here")
         work = work_of(job, holding.claim)
         return work or Verdict(HOOK_REMOVED)
 

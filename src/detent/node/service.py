@@ -33,7 +33,7 @@ from detent.node.node import Node
 from detent.node.ports import Ports, ThreadPools, Tuning
 from detent.node.runners import Runners, RunnerSettings
 from detent.rules.fingerprint import fingerprint
-from detent.rules.rates import with_levels
+from detent.rules.rates import with_priorities
 from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
 from detent.warden.client import WardenClient, find_cgroup, sweep
@@ -178,7 +178,7 @@ class Service:
         tuning = Tuning(
             max_running=self._max_running(),
             idle_s=min(idle_s, Tuning().idle_s),
-            queues=with_levels(self._options.queues) if self._worker else self._options.queues,
+            queues=with_priorities(self._options.queues) if self._worker else self._options.queues,
             plans=self._worker is None or self._worker.plans,
             cooldown_s=self._worker.cooldown_s if self._worker else Tuning().cooldown_s,
         )

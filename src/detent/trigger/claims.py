@@ -13,7 +13,7 @@ from detent.node.claim_session import ClaimSession
 from detent.node.reporting import Reporter, fields_of
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.planning import HOOK_POLICY
-from detent.rules.settling import admit, give_back, held_back, report, settle
+from detent.rules.settling import admit, lane_busy, report, return_claim, settle
 from detent.rules.trust import trigger_ttl_s
 from detent.runners.running import LaneHeld, TooLate
 from detent.stores.base import Store, app_of, is_hook
@@ -139,9 +139,9 @@ class TriggerClaims:
         try:
             end = self._runner.carry_out(work, claim, self._sent)
         except LaneHeld as held:
-            return _unstarted(held_back(claim, str(held)))
+            return _unstarted(lane_busy(claim, str(held)))
         except TooLate:
-            return _unstarted(give_back("the grant came too late", "claim-lost"))
+            return _unstarted(return_claim("the grant came too late", "claim-lost"))
         if end.outcome.cause == "no-secret":
             return Verdict(end.outcome), end  # another attempt would find none either
         return settle(end, claim, self._chance), end

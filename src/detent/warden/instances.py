@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from detent.errors import UsageError
-from detent.text import quoted
+from detent.text import percent_encoded
 from detent.warden.program import kernel
 from detent.warden.program.host_locks import make
 
@@ -181,7 +181,7 @@ def lane_path(lanes: str, lane: str) -> str:
 
 @functools.lru_cache(maxsize=20_000)
 def _name_of(lane: str) -> str:
-    return quoted(lane)
+    return percent_encoded(lane)
 
 
 def make_lanes(lanes: str, names: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from detent import Detent, UsageError
 from detent.app.queue.tasks import TaskFunction
 from detent.app.queue.tokens import _COUNT_MAX, TOKENS, Tokens
 from detent.messages.envelope import open_envelope
-from detent.messages.message import rules_of
+from detent.messages.message import message_rules
 from detent.model import Fire, Query
 from detent.stores.base import find_all
 from detent.testing import FakeClock, app_in_memory
@@ -203,7 +203,7 @@ def test_what_is_put_is_signed_and_carries_every_setting(shop: Detent) -> None:
     assert (policy.rate_key, policy.unique_s, policy.drop_result) == ("tenant", 99, False)
     assert fire.start_by == fire.due_at + timedelta(seconds=50)
     assert "sig" in json.loads(fire.payload)
-    rules = rules_of(shop.tasks(), shop.signing())
+    rules = message_rules(shop.tasks(), shop.signing())
     assert open_envelope(fire, rules).task == "send"  # type: ignore[union-attr]
     altered = fire._replace(policy=policy._replace(timeout_s=900))
     assert open_envelope(altered, rules).fault == "forged"  # type: ignore[union-attr]

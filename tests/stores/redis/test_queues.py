@@ -11,7 +11,7 @@ from tests.equipment.redis_server import RedisServer
 
 from detent.model import Fire, Outcome, Policy, Query, Rate, Report, Verdict
 from detent.rules.outcomes import missed
-from detent.rules.rates import rate_text, with_levels
+from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.clocks import AGAIN, DONE, OVER, TTL_S, Asker, FakeClock, finish, fire, keys, row
@@ -69,7 +69,7 @@ def test_a_long_queue_costs_an_ask_for_another_nothing(server: RedisServer, stor
         store.put(_messages(pushed, "slow"))
         store.put(_messages(1, f"quick-{pushed}"))
         before = server.commands_run()
-        assert len(node.claim(queues=with_levels([f"quick-{pushed}"]))) == 1
+        assert len(node.claim(queues=with_priorities([f"quick-{pushed}"]))) == 1
         costs.append(server.commands_run() - before)
     assert costs[1] == costs[2]
 
@@ -137,7 +137,7 @@ def test_what_messages_leave_behind_goes_when_it_is_pruned(
     store.note("a", RATE + "mail", rate_text(Rate(1000)))
     store.put(_messages(4, policy=MAIL))
     store.put([fire("a.c@1", "Queue", origin="push", queue="mail")])
-    node, queues = Asker(store), with_levels(["mail"])
+    node, queues = Asker(store), with_priorities(["mail"])
     first, *others = node.claim(queues=queues)
     finish(store, first, AGAIN, tail=b"output")
     for claim in others:

@@ -11,13 +11,13 @@ import pytest
 from tests.stores.sqlite_pair import Pair, open_pair, rows
 
 from detent.model import Ask, Fire, Outcome, Policy, Query, Rate, Report
-from detent.rules.rates import rate_text, with_levels
+from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
 from detent.stores.sqlite.claim import PUT_OFFS_MAX
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.clocks import DONE, GIVEN_BACK, Asker, finish, fire, later
 
-MAIL = with_levels(["mail"])
+MAIL = with_priorities(["mail"])
 SMTP = Policy("Allow", breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)
 REFUSED = DONE._replace(outcome=Outcome("failed", "refused", "backend"))
 
@@ -135,7 +135,7 @@ def test_what_others_leave_lying_costs_an_ask_nothing(tmp_path: Path) -> None:
             store.put([message(first + number, "slow") for number in range(10 + first)])
             store.put([message(90_000 + first + number, "fast") for number in range(20)])
             asks: list[dict[str, Any]] = [
-                {"queues": with_levels(["fast"]), "limit": 9},
+                {"queues": with_priorities(["fast"]), "limit": 9},
                 {"queues": ("slow", "fast"), "limit": 1},
                 {"queues": ("slow", "fast"), "limit": 0},
             ]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from detent.app.queue.handles import Handle
 from detent.app.queue.options import RUNS, Pushed, checked
 from detent.errors import UsageError
-from detent.messages.ad_hoc import Allowed, allowed_from, generic_work
+from detent.messages.ad_hoc import Allowed, ad_hoc_work, allowed_from
 from detent.messages.addresses import Reach, check_reach
-from detent.messages.envelope import Letter, Refusal
+from detent.messages.envelope import MessageBody, Refusal
 from detent.messages.message import Task, task_policy
 from detent.model import Call, Retries
 from detent.text import quote
@@ -58,7 +58,7 @@ def push_generic(app: Detent, queue: str, kind: str, args: dict[str, Any], runs:
         raise UsageError(
             f"queue {quote(queue)} allows no {kind[1:]} from a message: say so with app.allow({queue!r}, …)"
         )
-    work = generic_work(queue, Letter(kind, text), app.allowed())
+    work = ad_hoc_work(queue, MessageBody(kind, text), app.allowed())
     if isinstance(work, Refusal):
         raise UsageError(f"queue {quote(queue)}: {work.detail}")
     further = {"timeout_s": float(given.get("timeout_seconds", 0)), "drop_result": True}

@@ -19,9 +19,8 @@ from detent.app.queue.annotations import RETURN, Hint, Unfit, hints_of
 from detent.errors import UsageError
 from detent.messages.envelope import PAYLOAD_MAX
 from detent.messages.strict_json import encode
-from detent.nesting import DEPTH_MAX
 from detent.runners.call.function import fire_parameter, is_fire
-from detent.text import did_you_mean, listed, plural, quote
+from detent.text import NESTING_MAX, did_you_mean, listed, plural, quote
 
 _PLAIN = frozenset({str, int, bool, type(None)})
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -251,8 +250,8 @@ def _fault(value: Any, names: list[str]) -> str:
 
 
 def _fault_within(value: Any, depth: int) -> tuple[str, str] | None:
-    if depth > DEPTH_MAX:
-        return "", f"is nested more than {plural(DEPTH_MAX, 'level')} deep"
+    if depth > NESTING_MAX:
+        return "", f"is nested more than {plural(NESTING_MAX, 'level')} deep"
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):

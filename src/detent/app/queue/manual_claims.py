@@ -16,7 +16,7 @@ from detent.messages.envelope import Refusal
 from detent.model import Ask, Call, Claim, End, Report, Verdict
 from detent.node.claim_session import ClaimSession
 from detent.observe.secrecy import masked
-from detent.rules.settling import admit, give_back, refuse, report
+from detent.rules.settling import admit, refuse, report, return_claim
 from detent.warden.instances import instance_name
 from detent.worker.inbox import Inbox
 
@@ -74,7 +74,7 @@ class Claims:
                 if isinstance(opened, Refusal):
                     verdict = self._refused(claim, opened)
                 elif call is None:
-                    verdict = give_back("what it describes is run by workers only", "not-here")
+                    verdict = return_claim("what it describes is run by workers only", "not-here")
             if verdict:
                 self.finish(claim, verdict, End(verdict.outcome))
                 taken.settled.append((claim, verdict))
@@ -87,7 +87,7 @@ class Claims:
         if why.fault != "unknown-task":
             return refuse(*why)
         self._unknown.add(claim.fire.job)
-        return give_back(why.detail, "not-here")
+        return return_claim(why.detail, "not-here")
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""

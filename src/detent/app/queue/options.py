@@ -11,15 +11,15 @@ from detent.errors import UsageError
 from detent.manifest.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
 from detent.manifest.problems import Findings
 from detent.manifest.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, Text, Whole, Word
-from detent.messages.message import WITH_RESULT, Task, Wish, check_links, task_policy
+from detent.messages.message import WITH_RESULT, MessageOptions, Task, check_links, task_policy
 from detent.model import Call, Isolation, OnLost, Policy, Retries
-from detent.rules.rates import LEVELS
+from detent.rules.rates import PRIORITIES
 from detent.rules.trust import CLAIM_MIN_S
 from detent.text import listed, quote, show
 
 Priority = Literal["high", "normal", "low"]
 RETRIES_MAX = 1000
-UNIQUE_S = Wish().unique_s
+UNIQUE_S = MessageOptions().unique_s
 
 
 class TaskOptions(TypedDict, total=False):
@@ -72,7 +72,7 @@ class Message(NamedTuple):
 class Pushed(NamedTuple):
     """What one push is to be like."""
 
-    wish: Wish = Wish()
+    options: MessageOptions = MessageOptions()
     at: datetime | None = None
     connection: Any = None  # the user's own, of PostgreSQL
 
@@ -165,7 +165,7 @@ _TASK: dict[str, Shape] = {
 _PUSH: dict[str, Shape] = {
     "delay": _SECONDS,
     "at": _Instant(),
-    "priority": Word(LEVELS),
+    "priority": Word(PRIORITIES),
     "unique": _Unique(),
     "unique_for": Number(0.001, YEAR_S),
     "expires": Number(0.001, YEAR_S),
@@ -254,7 +254,7 @@ def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> P
         raise UsageError(
             f"{where}: queue: {quote(queue)} is not {allowed}; what else it may come from, also_from= says"
         )
-    wish = Wish(
+    options_of_message = MessageOptions(
         queue=queue,
         priority=given.get("priority", "normal"),
         delay_s=given.get("delay", 0.0),
@@ -264,7 +264,7 @@ def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> P
         rate_key=given.get("rate_key", ""),
         links=_links_of(app, task, given, where),
     )
-    return Pushed(wish, given.get("at"), given.get("connection"))
+    return Pushed(options_of_message, given.get("at"), given.get("connection"))
 
 
 def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dict[str, Any]:

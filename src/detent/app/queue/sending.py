@@ -19,7 +19,7 @@ from detent.app.queue.options import Pushed
 from detent.app.queue.tokens import TOKENS
 from detent.errors import StoreUnavailable, UsageError
 from detent.manifest.secret_refs import Secret
-from detent.messages.message import Stamp, Task, messages
+from detent.messages.message import PushContext, Task, messages
 from detent.model import Fire
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
@@ -92,12 +92,12 @@ class Post:
         return self._secrets
 
     def _sealed(self, task: Task, texts: Sequence[str], pushed: Pushed) -> tuple[list[Fire], float]:
-        now, wish = self.now(), pushed.wish
+        now, options = self.now(), pushed.options
         if pushed.at is not None:
-            wish = wish._replace(delay_s=max(0.0, (pushed.at - now).total_seconds()))
+            options = options._replace(delay_s=max(0.0, (pushed.at - now).total_seconds()))
         letters = zip(TOKENS.take(len(texts), now), texts, strict=True)
-        stamp = Stamp(self._app.name, now, "")
-        return messages(task, letters, wish, stamp, self.secrets()), wish.delay_s
+        context = PushContext(self._app.name, now, "")
+        return messages(task, letters, options, context, self.secrets()), options.delay_s
 
     def _handles(
         self, task: Task, fires: Sequence[Fire], fresh: Sequence[bool], is_in_transaction: bool = False

@@ -68,7 +68,7 @@ class Push(Generic[P, T]):
     def _linked(self, text: str) -> Message:
         pushed, task = self._pushed, self._owner.task
         for word, is_said in (
-            ("delay", pushed.wish.delay_s),
+            ("delay", pushed.options.delay_s),
             ("at", pushed.at),
             ("connection", pushed.connection is not None),
         ):
@@ -76,7 +76,7 @@ class Push(Generic[P, T]):
                 raise UsageError(
                     f"{caller()}task {quote(task.name)}: {word} is not for what follows from another"
                 )
-        return Message(self._owner.app.name, link(task.name, text, pushed.wish))
+        return Message(self._owner.app.name, link(task.name, text, pushed.options))
 
     def _send(self, texts: list[str]) -> list[Handle[T]]:
         return self._owner.app.post.push(self._owner.task, texts, self._pushed)

@@ -17,7 +17,7 @@ from detent.errors import UsageError
 from detent.loading.module_app import is_app, load_app
 from detent.messages.strict_json import decode
 from detent.model import Query, Rate, Size
-from detent.rules.rates import LEVELS, base_of
+from detent.rules.rates import PRIORITIES, without_priority
 from detent.stores.base import RATE
 from detent.text import listed, plural, quote
 
@@ -172,7 +172,7 @@ def _retry(app: Detent, given: argparse.Namespace) -> int:
     store, keys = app.open_store(), dict[str, list[str]]()
     for key in given.keys:
         row = next(iter(store.find(Query(key=key, limit=1))), None)
-        keys.setdefault(base_of(row.fire.queue) if row else _names(app, given)[0], []).append(key)
+        keys.setdefault(without_priority(row.fire.queue) if row else _names(app, given)[0], []).append(key)
     if given.all:
         keys = {name: [one.key for one in app.queue(name).dead(RETRY_MAX)] for name in _names(app, given)}
     handles = [handle for name, some in keys.items() for handle in app.queue(name).retry(*some)]
@@ -208,7 +208,7 @@ def _names(app: Detent, given: argparse.Namespace) -> list[str]:
     tasks, store = app.tasks().values(), app.open_store()
     known = {queue for task in tasks for queue in (task.queue, *task.queues)} | {*app.allowed()}
     known |= {note.name.removeprefix(RATE) for note in store.notes(app.name, RATE)}
-    known |= {base_of(queue) for queue, size in store.count(app.name).items() if any(size)}
+    known |= {without_priority(queue) for queue, size in store.count(app.name).items() if any(size)}
     named = getattr(given, "queue", None)
     if named and named not in known:
         raise UsageError(f"{app.name} has no queue {quote(named)}; there are {listed(sorted(known), 'and')}")
@@ -243,7 +243,7 @@ def _add_push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delay", type=seconds, dest="delay_s", metavar="TIME", help="how long until it is due, such as 90m"
     )
-    parser.add_argument("--priority", choices=LEVELS, help="the priority within its queue")
+    parser.add_argument("--priority", choices=PRIORITIES, help="the priority within its queue")
     parser.add_argument("--unique", metavar="TEXT", help="skip it if a message with this text exists")
     parser.add_argument("--queue", metavar="QUEUE", help="the queue (default: the task's)")
 

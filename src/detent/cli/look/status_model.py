@@ -25,7 +25,7 @@ from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
 from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
 from detent.rules.lanes import LATE_S
-from detent.rules.rates import base_of
+from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.record import place_of
 from detent.text import listed, plural
@@ -179,8 +179,8 @@ def _late_messages(
 
 
 def _why(queue: str, nodes: Sequence[Listed]) -> str:
-    if nodes and base_of(queue) not in _served(nodes):
-        return f"no living node serves its queue {base_of(queue)}"
+    if nodes and without_priority(queue) not in _served(nodes):
+        return f"no living node serves its queue {without_priority(queue)}"
     return ""
 
 
@@ -194,7 +194,7 @@ def _unserved(
     waiting: Counter[tuple[str, str]] = Counter()
     for app, queues in sizes.items():
         for queue, size in queues.items():
-            waiting[app, base_of(queue)] += size.pending + size.delayed
+            waiting[app, without_priority(queue)] += size.pending + size.delayed
     for row in planned:
         if "/" not in row.fire.queue:
             waiting[app_of(row.fire.job), row.fire.queue] += 1

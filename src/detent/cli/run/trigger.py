@@ -241,7 +241,7 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
 
     from detent.loading.config import load_machine, load_manifest
     from detent.manifest.check import check_manifest
-    from detent.nesting import is_too_deep
+    from detent.text import is_too_deep
 
     try:
         with open(path, "rb") as file:
@@ -315,13 +315,13 @@ def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, s
 def _lock_directory(asked: Asked, job: Job, scope: str, env: Mapping[str, str]) -> str:
     """A folder of the job's own.  "": nothing can be written here, and a store that hosts share does."""
     from detent.loading.config import state_path
-    from detent.text import quoted
+    from detent.text import percent_encoded
 
     named = asked.lock_dir or env.get("DETENT_LOCK_DIR", "")
     runtime = "/run" if os.geteuid() == 0 else env.get("XDG_RUNTIME_DIR", "")
     usual = [f"{runtime}/detent"] if runtime else []
     for place in [named] if named else [*usual, f"{state_path(env)}/locks"]:
-        folder = f"{place}/{quoted(job.name)}"
+        folder = f"{place}/{percent_encoded(job.name)}"
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:

@@ -26,7 +26,14 @@ from detent.formats.cloud_schedules import (
     of_period,
 )
 from detent.schedules.cronfields import Field
-from detent.schedules.minutes import AT_BOOT, bits, check_whole_minutes, runs, wider_days, wider_weekdays
+from detent.schedules.host_fields import (
+    REBOOT_UNSUPPORTED,
+    bits,
+    check_whole_minutes,
+    runs,
+    wider_days,
+    wider_weekdays,
+)
 from detent.schedules.timetable import AtBoot, Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 
@@ -53,7 +60,7 @@ def schedule_rings(instants: Instants) -> list[Ring]:
             check_whole_minutes(instants.at)
             found = [Ring(f"at({datetime.fromtimestamp(instants.at, UTC):%Y-%m-%dT%H:%M:%S})")]
         case AtBoot():
-            raise UsageError(AT_BOOT)
+            raise UsageError(REBOOT_UNSUPPORTED)
         case _:
             raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
     if any(len(ring.expression) > EXPRESSION_MAX for ring in found):

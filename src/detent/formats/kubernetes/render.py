@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from detent.errors import UsageError
 from detent.formats.cloud_schedules import Times, around_changes, every_hour, of_instant, of_period
-from detent.schedules.minutes import (
-    AT_BOOT,
+from detent.schedules.host_fields import (
+    REBOOT_UNSUPPORTED,
     check_whole_minutes,
     closed_field,
     open_field,
@@ -45,7 +45,7 @@ def cronjob_rings(instants: Instants) -> list[Ring]:
             check_whole_minutes(instants.at)
             return [_plain(of_instant(instants.at))]
         case AtBoot():
-            raise UsageError(AT_BOOT)
+            raise UsageError(REBOOT_UNSUPPORTED)
     raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
 
 

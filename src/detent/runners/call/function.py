@@ -15,8 +15,8 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from detent.nesting import TOO_DEEP, is_too_deep
 from detent.runners.call.django_setup import set_up
+from detent.text import TOO_DEEP, is_too_deep
 
 if TYPE_CHECKING:
     import inspect

@@ -416,7 +416,8 @@ class Sim:
             lambda _, context: self.witness.fail(repr(context.get("exception") or context["message"]))
         )
         instances = [
-            asyncio.create_task(self.run_machine(f"m{i}")) for i in range(self.rng.randint(*self.fleet.machines))
+            asyncio.create_task(self.run_machine(f"m{i}"))
+            for i in range(self.rng.randint(*self.fleet.machines))
         ]
         instances.append(asyncio.create_task(self.weather()))
         while self.loop.time() < self.hours * 3600 and not self.witness.broken:
