@@ -107,7 +107,7 @@ def known_jobs(context: Context) -> list[str]:
 
 
 def _planned(store: Store, apps: Iterable[str]) -> list[str]:
-    return [name for app in apps for name in store.look(app).marks]
+    return [name for app in apps for name in store.look(app).by_job]
 
 
 def find_jobs(texts: Sequence[str], known: Collection[str]) -> list[str]:

@@ -174,7 +174,7 @@ class Node(Planning):
         self._settled.ring()
         self._dead.difference_update(ask.dead)
         self._learn(grants.now)
-        if grants.era != self.timeline.era:
+        if grants.epoch != self.timeline.epoch:
             self._adopted, self._deploys = False, True  # it may have forgotten whose jobs these are
         if fresh := [Holding(claim, sent) for claim in grants.claims if claim.fence not in self._held]:
             self._hold(fresh)

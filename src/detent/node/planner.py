@@ -15,7 +15,7 @@ from datetime import datetime
 
 from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
-from detent.model import Chart, Fire, Job, Note, Plan
+from detent.model import Fire, Job, Note, Plan, Watermarks
 from detent.node.attempt import is_in_doubt
 from detent.node.forgotten_launches import Recollection
 from detent.node.holders import ANY, HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
@@ -35,7 +35,7 @@ class Planning:
         self._adopted = False
         self._deploys = True  # our definitions replace those of other living nodes
         self._store_clock = StoreClock(edges.monotonic)
-        self._read_at = 0.0  # when the request for the newest chart was sent
+        self._read_at = 0.0  # when the request for the newest watermarks was sent
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
         self._rang = False  # another process changed something in the store
@@ -72,23 +72,23 @@ class Planning:
             self._adopted = True
             return
         await self._keep_list("look")  # before: what no living node holds is removed
-        chart = await self._call("look", store.look, self.app)
-        kept = await self._held_by_others(chart)
-        wanted = in_force(chart, jobs, kept - jobs.keys() if self._deploys else kept)
-        before = {name: mark.revision for name, mark in chart.marks.items()}
+        watermarks = await self._call("look", store.look, self.app)
+        kept = await self._held_by_others(watermarks)
+        wanted = in_force(watermarks, jobs, kept - jobs.keys() if self._deploys else kept)
+        before = {name: watermark.revision for name, watermark in watermarks.by_job.items()}
         if wanted != before:
-            chart = await self._call("look", store.adopt, self.app, chart.generation, wanted)
-        if wanted != {name: mark.revision for name, mark in chart.marks.items()}:
+            watermarks = await self._call("look", store.set_jobs, self.app, watermarks.generation, wanted)
+        if wanted != {name: watermark.revision for name, watermark in watermarks.by_job.items()}:
             raise StoreUnavailable("another node changed the app's jobs at the same moment")
         self._report_deploy(before, wanted)
-        self._take(chart)
+        self._take(watermarks)
         self._adopted = jobs is self.jobs  # else it was reloaded meanwhile, and has to adopt again
         self._deploys = not self._adopted
 
-    async def _held_by_others(self, chart: Chart) -> set[str]:
+    async def _held_by_others(self, watermarks: Watermarks) -> set[str]:
         """Of the jobs that we do not hold as they are in force: those that another living node holds.  A job
         that we hold otherwise counts only where that node holds it as it is in force."""
-        revisions = {name: mark.revision for name, mark in chart.marks.items()}
+        revisions = {name: watermark.revision for name, watermark in watermarks.by_job.items()}
         foreign = {
             name for name in revisions if name not in self.jobs or self.jobs[name].revision != revisions[name]
         }
@@ -111,20 +111,22 @@ class Planning:
             about = {"changed": changed[:NAMES_MAX], "removed": removed[:NAMES_MAX]}
             self.edges.emit("deployed", app=self.app, node=self.life, **about)
 
-    async def _read_chart(self) -> None:
+    async def _read_watermarks(self) -> None:
         """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
         sent = self.edges.monotonic()
-        chart = await self._call("look", self.edges.store.look, self.app)
+        watermarks = await self._call("look", self.edges.store.look, self.app)
         before = self.timeline.superseded
-        self._take(chart)
+        self._take(watermarks)
         self._read_at = sent
         self._without &= self.timeline.foreign  # the rest may be ours to run by now
         if not self.pace.plans:
             return
         if superseded := sorted(self.timeline.superseded - before):
             self.edges.emit("superseded", app=self.app, node=self.life, jobs=superseded[:NAMES_MAX])
-        kept = await self._held_by_others(chart)
-        if in_force(chart, self.jobs, kept) != {name: mark.revision for name, mark in chart.marks.items()}:
+        kept = await self._held_by_others(watermarks)
+        if in_force(watermarks, self.jobs, kept) != {
+            name: watermark.revision for name, watermark in watermarks.by_job.items()
+        }:
             self._adopted = False  # a job of ours is missing, or one is in force as no living node holds it
 
     async def _plan_ahead(self) -> None:
@@ -132,7 +134,7 @@ class Planning:
         pause_s = RING_READ_S if self._rang else self.pace.idle_s
         if (self._rang or self.timeline.foreign) and self.edges.monotonic() >= self._read_at + pause_s:
             self._rang = False
-            await self._read_chart()
+            await self._read_watermarks()
             if not self._adopted:
                 return await self._adopt()
         if self.timeline.has_lapsed(self.store_now()):
@@ -140,24 +142,24 @@ class Planning:
             return await self._adopt()
         if not (plans := self._plans()):
             return None
-        chart = await self._call("look", self.edges.store.advance, self.app, plans)
-        self._learn(chart.now)
-        self.timeline.move(chart.marks)
+        watermarks = await self._call("look", self.edges.store.advance, self.app, plans)
+        self._learn(watermarks.now)
+        self.timeline.move(watermarks.by_job)
         self.edges.planned(plans)
-        if chart.era != self.timeline.era:
+        if watermarks.epoch != self.timeline.epoch:
             self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
             return await self._adopt()
-        if chart.generation != self.timeline.generation:
-            return await self._read_chart()
+        if watermarks.generation != self.timeline.generation:
+            return await self._read_watermarks()
         return None
 
-    def _take(self, chart: Chart) -> None:
-        self._learn(chart.now)
-        if self.timeline.era not in ("", chart.era):
+    def _take(self, watermarks: Watermarks) -> None:
+        self._learn(watermarks.now)
+        if self.timeline.epoch not in ("", watermarks.epoch):
             self.edges.emit("new-era", app=self.app, node=self.life)
             self._recollection.doubt()
             self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
-        self.timeline.take(chart, self.jobs)
+        self.timeline.take(watermarks, self.jobs)
 
     def _plans(self) -> list[Plan]:
         return self.timeline.plans(self.jobs, self.store_now())
@@ -169,7 +171,7 @@ class Planning:
         return self._store_clock.now()
 
     async def _definition(self, fire: Fire, granted: float) -> Job | None:
-        """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
+        """The job, if we hold it as the fire was planned, or as it is in force: by watermarks that are newer
         than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
         if not is_in_doubt(fire, job):
@@ -177,7 +179,7 @@ class Planning:
         try:
             async with self._reading:
                 if self._read_at < granted:
-                    await self._read_chart()
+                    await self._read_watermarks()
         except StoreUnavailable:
             return None
         return job if job and self.timeline.is_in_force(job) else None

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.errors import StoreUnavailable, UsageError
-from detent.model import Chart, Fire, Job, Mark, Plan, Query, Row
+from detent.model import Fire, Job, Plan, Query, Row, Watermark, Watermarks
 from detent.rules.lanes import HOST_EARLY_S, LATE_S
 from detent.rules.planning import fire_at, key_of, plan, rfc3339
 from detent.rules.trust import lane_wait_s
@@ -53,8 +53,8 @@ class Trigger:
 
     def fire(self) -> int:
         """The exit code."""
-        chart = self._take_part()
-        self._plan(chart)
+        watermarks = self._take_part()
+        self._plan(watermarks)
         target = self._target()
         if self._given.due_at is None:
             self._settle_older(target.key if target else "")
@@ -63,36 +63,38 @@ class Trigger:
 
     # What is due.
 
-    def _take_part(self) -> Chart:
+    def _take_part(self) -> Watermarks:
         """Have our job in force, as we know it, beside whatever else there is of its app."""
         name, revision = self._job.name, self._job.revision
-        chart = self._learn(self._store.look(self._app))
+        watermarks = self._learn(self._store.look(self._app))
         for _ in range(ADOPT_MAX):
-            in_force = {job: mark.revision for job, mark in chart.marks.items()}
+            in_force = {job: watermark.revision for job, watermark in watermarks.by_job.items()}
             if in_force.get(name) == revision:
-                return chart
+                return watermarks
             jobs = {**in_force, name: revision}
             self._store.note(self._app, TRIGGERED + name, "by a host's scheduler")  # no living node holds it
-            chart = self._learn(self._store.adopt(self._app, chart.generation, jobs))
-            self._is_first = chart.marks[name].revision == revision if name in chart.marks else False
+            watermarks = self._learn(self._store.set_jobs(self._app, watermarks.generation, jobs))
+            self._is_first = (
+                watermarks.by_job[name].revision == revision if name in watermarks.by_job else False
+            )
         raise StoreUnavailable(f"the jobs of {self._app} change all the time: others adopt theirs")
 
-    def _learn(self, chart: Chart) -> Chart:
-        self._clock.learn(chart.now)
-        return chart
+    def _learn(self, watermarks: Watermarks) -> Watermarks:
+        self._clock.learn(watermarks.now)
+        return watermarks
 
-    def _plan(self, chart: Chart) -> None:
+    def _plan(self, watermarks: Watermarks) -> None:
         """Account for every instant up to now: what nobody rang for is missed, or caught up by policy."""
-        now, mark = chart.now, chart.marks[self._job.name]
-        while mark.at < now and mark.revision == self._job.revision:
-            chart = self._learn(self._store.advance(self._app, [_ours(self._next_plan(mark, now))]))
-            mark = chart.marks.get(self._job.name) or mark._replace(at=now)
+        now, watermark = watermarks.now, watermarks.by_job[self._job.name]
+        while watermark.at < now and watermark.revision == self._job.revision:
+            watermarks = self._learn(self._store.advance(self._app, [_ours(self._next_plan(watermark, now))]))
+            watermark = watermarks.by_job.get(self._job.name) or watermark._replace(at=now)
 
-    def _next_plan(self, mark: Mark, now: datetime) -> Plan:
+    def _next_plan(self, watermark: Watermark, now: datetime) -> Plan:
         """Only the newest instant is in time, however close the others are: nobody rang for those."""
         due_at = newest(self._job.schedule, now)
-        until = due_at if due_at and due_at > mark.at else now
-        return plan(self._job, mark, until + timedelta(seconds=LATE_S), -LATE_S)
+        until = due_at if due_at and due_at > watermark.at else now
+        return plan(self._job, watermark, until + timedelta(seconds=LATE_S), -LATE_S)
 
     def _plan_again(self) -> None:
         self._plan(self._take_part())

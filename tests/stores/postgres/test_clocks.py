@@ -218,7 +218,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
     store = PostgresStore(primary.url)
     store.put([fire("a.b@1"), fire("a.c@1")])
     first = Asker(store).claim_one(limit=1)
-    era = store.look("a").era
+    epoch = store.look("a").epoch
 
     (durable, failover), rows = promise_of(primary.url), upkeep_of(primary.url)
     assert (durable.state, failover.state, rows) == ("ok", "weak", ())
@@ -236,7 +236,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
         store.put([fire("a.b@2")])
     primary.start()
     assert renew(store, first) is None
-    assert store.look("a").era == era
+    assert store.look("a").epoch == epoch
     assert Asker(store, "n2").claim_one(limit=1).fence > first.fence
 
     store.put([fire("a.d@1")])  # with a synchronous standby: it is there, too
@@ -244,7 +244,7 @@ def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> N
     standby.promote()
     with closing(PostgresStore(standby.url)) as other:
         wait_until(lambda: _answers(other))
-        assert other.look("a").era != era
+        assert other.look("a").epoch != epoch
         assert renew(other, first) is None, "what is remembered goes on"
         calm = Asker(other, "n3").ask()
         assert calm.claims == ()

@@ -18,7 +18,7 @@ from detent.cli.formatting import duration, iso, relative
 from detent.cli.look.heartbeats import Heartbeat, heartbeats
 from detent.cli.lookup import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.model import Chart, Query
+from detent.model import Query, Watermarks
 from detent.node.holders import jobs_in
 from detent.stores.base import JOBS, Store, find_all
 from detent.text import listed
@@ -63,17 +63,17 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def find_nodes(store: Store, charts: Mapping[str, Chart]) -> list[Listed]:
+def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[Listed]:
     """The nodes of these apps that were heard of lately, by name."""
     found = []
-    for app, chart in charts.items():
+    for app, watermarks in by_app.items():
         claimed = find_all(store, Query(app=app, state="claimed", limit=SCAN_MAX))
         running = Counter(row.node for row in claimed)
-        marks = chart.marks
+        by_job = watermarks.by_job
         lists = {note.name.removeprefix(JOBS): jobs_in(note.text) for note in store.notes(app, JOBS)}
         for beat in heartbeats(store, app):
             held = lists.get(beat.jobs_list, {})
-            is_superseded = any(name in marks and marks[name].revision != held[name] for name in held)
+            is_superseded = any(name in by_job and by_job[name].revision != held[name] for name in held)
             found.append(Listed(app, beat, running[beat.life], is_superseded, beat.is_dead))
     return found
 

@@ -23,7 +23,7 @@ from detent.cli.look.nodes import Listed, find_nodes, node_record, remarks
 from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
-from detent.model import Chart, Job, Kind, Mark, Query, Row, Size
+from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
 from detent.rules.lanes import LATE_S
 from detent.rules.rates import base_of
 from detent.stores.base import Store, app_of, find_all, probe
@@ -99,22 +99,22 @@ def look(context: Context, now: datetime) -> Overview:
     overview = Overview(now, context.app, has_store=context.store is not None)
     pauses: Sequence[Pause] = ()
     if store := context.store:
-        charts = {app: store.look(app) for app in apps_of(context)}
-        now = max((chart.now for chart in charts.values()), default=now)
-        pauses = [pause for app in charts for pause in find_pauses(store, app).values()]
-        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, charts))
-        overview = _with_store(overview, store, charts)
-        overview = _with_fires(overview, context, store, charts)
+        by_app = {app: store.look(app) for app in apps_of(context)}
+        now = max((watermarks.now for watermarks in by_app.values()), default=now)
+        pauses = [pause for app in by_app for pause in find_pauses(store, app).values()]
+        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, by_app))
+        overview = _with_store(overview, store, by_app)
+        overview = _with_fires(overview, context, store, by_app)
     return overview._replace(coming=sorted(_coming(context, now, {pause.job: pause for pause in pauses})))
 
 
 # What there is.
 
 
-def _with_store(overview: Overview, store: Store, charts: Mapping[str, Chart]) -> Overview:
-    ends = [chart.quarantined_until for chart in charts.values() if chart.quarantined_until]
+def _with_store(overview: Overview, store: Store, by_app: Mapping[str, Watermarks]) -> Overview:
+    ends = [watermarks.quarantined_until for watermarks in by_app.values() if watermarks.quarantined_until]
     refusal = ""
-    for app in [*charts][:1]:
+    for app in [*by_app][:1]:
         try:
             probe(store, app)
         except StoreUnavailable as error:
@@ -122,17 +122,19 @@ def _with_store(overview: Overview, store: Store, charts: Mapping[str, Chart]) -
     return overview._replace(quarantined_until=max(ends, default=None), refusal=refusal)
 
 
-def _with_fires(overview: Overview, context: Context, store: Store, charts: Mapping[str, Chart]) -> Overview:
+def _with_fires(
+    overview: Overview, context: Context, store: Store, by_app: Mapping[str, Watermarks]
+) -> Overview:
     now, query = overview.now, Query(app=context.app, limit=SCAN_MAX)
     waiting = query._replace(state="pending", until=now)
     running = find_all(store, query._replace(state="claimed", origins=NOT_HOOKS))
     planned = find_all(store, waiting._replace(origins=("schedule", "manual")))
     messages = find_all(store, waiting._replace(origins=("push",), limit=LOOK_MAX))
     lately = query._replace(state="over", origins=NOT_HOOKS, since=now - LATELY, until=now, limit=LOOK_MAX)
-    sizes = {app: _sizes(store, app) for app in charts}
+    sizes = {app: _sizes(store, app) for app in by_app}
     late = [*_late(planned, running, overview.alive, now), *_late_messages(store, sizes, overview.alive, now)]
     if context.manifest:
-        late += _unplanned(context.manifest, charts[context.app], now)
+        late += _unplanned(context.manifest, by_app[context.app], now)
     known = {*known_jobs(context)}
     return overview._replace(
         running=sorted(running, key=lambda row: row.claimed_at or now),
@@ -201,11 +203,11 @@ def _unserved(
     ]
 
 
-def _unplanned(manifest: Manifest, chart: Chart, now: datetime) -> Iterator[Late]:
+def _unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Iterator[Late]:
     """Instants that nobody has put on record although they are due."""
     for job in manifest.jobs:
-        mark: Mark | None = chart.marks.get(find_job(manifest, job.name))
-        due_at = job.schedule.after(mark.at) if mark else None
+        watermark: Watermark | None = watermarks.by_job.get(find_job(manifest, job.name))
+        due_at = job.schedule.after(watermark.at) if watermark else None
         if due_at and _is_late(due_at, job.policy.late_after_s or OVERDUE_S, now):
             yield Late(job.name, due_at, "no node has planned it")
 

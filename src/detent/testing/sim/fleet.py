@@ -193,7 +193,7 @@ class Sim:
         if self.held is not None and self.rng.random() < 0.3:
             self.held.append(request)
             return True
-        if self.rng.random() >= (0.2 if method.__name__ == "adopt" else 0.01):
+        if self.rng.random() >= (0.2 if method.__name__ == "set_jobs" else 0.01):
             return False
         self.loop.call_later(self.rng.choice(DELAYS_S), request)
         return True
@@ -201,14 +201,14 @@ class Sim:
     def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
         """The request is at the store.  One to adopt counts only if nobody was faster, and a plan only if
         it leaves no gap."""
-        before, marks = self.store._generations.get(APP, 0), dict(self.store._marks)
+        before, by_job = self.store._generations.get(APP, 0), dict(self.store._watermarks)
         answer = method(*args)
-        if method.__name__ == "adopt" and args[1] != before != self.store._generations.get(APP, 0):
+        if method.__name__ == "set_jobs" and args[1] != before != self.store._generations.get(APP, 0):
             self.witness.fail(f"an adoption over generation {args[1]} was taken in generation {before}")
         for plan in args[1] if method.__name__ == "advance" else ():
-            mark = marks.get(plan.job)
-            if mark and plan.since > mark.at and self.store._marks[plan.job] != mark:
-                self.witness.fail(f"a plan from {plan.since} was taken, with {plan.job} at {mark.at}")
+            watermark = by_job.get(plan.job)
+            if watermark and plan.since > watermark.at and self.store._watermarks[plan.job] != watermark:
+                self.witness.fail(f"a plan from {plan.since} was taken, with {plan.job} at {watermark.at}")
         return answer
 
     def maybe_fail(self, life: str, deaf: Collection[str] = ()) -> None:
@@ -448,9 +448,9 @@ class Sim:
         for name, revision in in_force.items():
             if not any(name in jobs and jobs[name].revision == revision for jobs in held):
                 self.witness.fail(f"{name} is in force as {revision!r}, which no living node holds")
-        for name, mark in self.store._marks.items():
-            if mark.at < self.now():
-                self.witness.fail(f"{name} is not planned since {mark.at:%H:%M:%S}")
+        for name, watermark in self.store._watermarks.items():
+            if watermark.at < self.now():
+                self.witness.fail(f"{name} is not planned since {watermark.at:%H:%M:%S}")
 
     def run(self) -> Witness:
         asyncio.set_event_loop(self.loop)

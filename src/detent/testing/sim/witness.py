@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from detent.clock import instant
-from detent.model import Ask, Chart, Claim, Command, Fire, Grants, Job, Mark, Outcome, Work
+from detent.model import Ask, Claim, Command, Fire, Grants, Job, Outcome, Watermark, Watermarks, Work
 from detent.rules.planning import fire_at, lane_of
 from detent.rules.trust import STEP_S
 from detent.stores.base import leap
@@ -60,7 +60,9 @@ class Shadow:
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
 
-    def revise(self, jobs: Mapping[str, Job], before: Mapping[str, Mark], after: Mapping[str, Mark]) -> None:
+    def revise(
+        self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
+    ) -> None:
         """A changed job's new revision reigns from where the store resumes its plan.  What is planned of a
         removed job stays the old revision's."""
         for name in list(self.in_force | dict(jobs)):
@@ -75,7 +77,7 @@ class Shadow:
             if new:
                 self.in_force[name] = new, after[name].at
 
-    def resumes_wrongly(self, name: str, before: Mark | None, after: Mark, now: datetime) -> str:
+    def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:
         """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
         reached = self.reached.get(name)
         latest = max(now, reached or now)
@@ -108,28 +110,28 @@ class WatchedStore(MemoryStore):
 
     unnoticed_s = STEP_S
     STATE = (
-        "_marks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
+        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
     )  # fmt: skip
 
     def __init__(
-        self, wall: Any, monotonic: Any, ring: Any, manifests: dict[str, dict[str, Job]], witness: Witness
+        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], witness: Witness
     ) -> None:
-        super().__init__(wall, monotonic, ring)
+        super().__init__(wall, monotonic, wake)
         self.shadow, self.manifests, self.witness = Shadow(), manifests, witness
         self.calls: Counter[str] = Counter()
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
-        before, now = self._chart(app), instant(self._now())
-        chart = super().adopt(app, seen, revisions)
-        if chart.generation != before.generation:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        before, now = self._read_watermarks(app), instant(self._now())
+        watermarks = super().set_jobs(app, seen, revisions)
+        if watermarks.generation != before.generation:
             jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
-            for name, mark in chart.marks.items():
-                if before.marks.get(name, mark._replace(revision="")).revision != mark.revision:
-                    wrong = self.shadow.resumes_wrongly(name, before.marks.get(name), mark, now)
+            for name, watermark in watermarks.by_job.items():
+                if before.by_job.get(name, watermark._replace(revision="")).revision != watermark.revision:
+                    wrong = self.shadow.resumes_wrongly(name, before.by_job.get(name), watermark, now)
                     if wrong:
                         self.witness.fail(wrong)
-            self.shadow.revise(jobs, before.marks, chart.marks)
-        return chart
+            self.shadow.revise(jobs, before.by_job, watermarks.by_job)
+        return watermarks
 
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
@@ -180,7 +182,7 @@ class WatchedStore(MemoryStore):
         return {key for fire in spans if fire.due_at > now for key in keys_of(fire, jobs[fire.key])}
 
     def save(self) -> dict[str, Any]:
-        kept = {"shelf": vars(self._shelf), "graces": self._graces.all_ends}
+        kept = {"shelf": vars(self._index), "graces": self._graces.all_ends}
         values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
         as_they_are = {id(value): value for value in values}  # nobody changes them, and they are most of all
         return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
@@ -189,11 +191,11 @@ class WatchedStore(MemoryStore):
         """A successor takes over that knows only what was saved."""
         for name in self.STATE:
             setattr(self, name, saved[name])
-        vars(self._shelf).update(saved["shelf"])
-        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
+        vars(self._index).update(saved["shelf"])
+        self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
         self._graces.all_ends = saved["graces"]
-        self._new_era()
-        # An era that remembers no fence grants its first one after a quarantine: more than a second later.
+        self._new_epoch()
+        # An epoch that remembers no fence grants its first one after a quarantine: more than a second later.
         self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
@@ -208,7 +210,7 @@ class Witness:
         self.events: Counter[str] = Counter()
         self.over: Counter[tuple[str, str]] = Counter()  # (key, outcome) -> final events
         self.steps = 0
-        self.floors: list[int] = []  # where the fences of each new era start
+        self.floors: list[int] = []  # where the fences of each new epoch start
         self.deaths: dict[str, float] = {}  # life -> when
         self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
         self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
