@@ -68,7 +68,7 @@ def states(store: Store, n: int, size_mb: Callable[[], float]) -> list[State]:
 def fire_on(store: Store, jobs: int) -> Iterator[int]:
     """All jobs fire, again and again; says after each pruning how many fires there have been."""
     names = [f"{APP}.job-{number}" for number in range(jobs)]
-    watermarks = store.adopt(APP, store.look(APP).generation, dict.fromkeys(names, "1"))
+    watermarks = store.set_jobs(APP, store.look(APP).generation, dict.fromkeys(names, "1"))
     asks, done = count(1), 0
     for turn in count(1):
         plans = [plan_of(name, watermarks.by_job[name].at, watermarks.now) for name in names]

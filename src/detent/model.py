@@ -243,7 +243,7 @@ class Grants(NamedTuple):
     claims: tuple[Claim, ...]
     now: datetime
     next_in_s: float
-    epoch: str  # as in a chart
+    epoch: str  # as in `Watermarks`
 
 
 class Verdict(NamedTuple):
@@ -314,13 +314,14 @@ class Plan(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """Marks of an app's jobs, as the store has them now: all of them, or those that were asked about."""
+    """The watermarks of an app's jobs as the store has them now: all of them, or those of the jobs that a
+    call named."""
 
     now: datetime
-    epoch: str  # another era: the store may have forgotten something
+    epoch: str  # another epoch: the store may have forgotten something
     generation: int  # grows whenever the app's jobs change
     by_job: Mapping[str, Watermark]
-    quarantined_until: datetime | None = None  # after a new era nothing is granted before; None: it is over
+    quarantined_until: datetime | None = None  # after a new epoch nothing is granted before; None: it is over
 
 
 Place = tuple[datetime, str]  # of a fire in history: when it was due, and its key

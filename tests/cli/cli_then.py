@@ -31,10 +31,10 @@ class Then:
     def at(self, instant: datetime) -> None:
         self._behind_s = clock.wall() - instant.timestamp()
 
-    def adopt(self) -> None:
+    def set_jobs(self) -> None:
         watermarks = self.store.look(self.app)
         ours = {name: job.revision for name, job in self.jobs.items()}
-        self.store.adopt(self.app, watermarks.generation, ours)
+        self.store.set_jobs(self.app, watermarks.generation, ours)
 
     def plan(self) -> None:
         watermarks = self.store.look(self.app)
@@ -59,9 +59,9 @@ class Then:
         return [claim for claim in claims if not claim.disposition]
 
     def live(self, instant: datetime, outcome: Outcome) -> None:
-        """Adopt a minute before the instant, and run all that is due then."""
+        """Set the jobs a minute before the instant, and run all that is due then."""
         self.at(instant - timedelta(seconds=61))
-        self.adopt()
+        self.set_jobs()
         self.plan()
         self.at(instant + timedelta(seconds=0.2))
         for claim in self.settle():

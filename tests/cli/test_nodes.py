@@ -17,7 +17,7 @@ from detent.rules.fingerprint import fingerprint
 @pytest.fixture
 def past(folder: Path) -> Past:
     past = Past(folder)
-    past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+    past.store.set_jobs("demo", 0, {name: job.revision for name, job in past.jobs.items()})
     return past
 
 

@@ -24,7 +24,7 @@ from detent.stores.memory.store import MemoryStore
 @pytest.fixture
 def past(folder: Path) -> Past:
     past = Past(folder)
-    past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+    past.store.set_jobs("demo", 0, {name: job.revision for name, job in past.jobs.items()})
     return past
 
 
@@ -75,7 +75,7 @@ def test_an_instant_that_comes_due_meanwhile_is_skipped_with_the_reason(detent: 
     (folder / "detent.yaml").write_text(MANIFEST)
     then = Then(folder)
     then.at(yesterday("09:58"))
-    then.adopt()
+    then.set_jobs()
     detent("pause", "money", "--reason", "the database moves")
     then.live(yesterday("10:00"), Outcome("succeeded"))
     [row] = detent("history", "money", "-o", "json").json
@@ -157,7 +157,7 @@ def test_a_job_of_every_host_is_paused_on_all_that_are_known(
     (folder / "detent.yaml").write_text(MANIFEST + everywhere)
     assert detent("pause", "sweep").code == 0
     assert [*paused(past)] == [f"sweep/{socket.gethostname()}"]
-    past.store.adopt("demo", 1, {"demo.sweep/one": "r", "demo.sweep/two.example.org": "r"})
+    past.store.set_jobs("demo", 1, {"demo.sweep/one": "r", "demo.sweep/two.example.org": "r"})
     assert detent("pause", "sweep/two.example.org").code == 0
     assert "sweep/two.example.org" in paused(past) and "sweep/one" not in paused(past)
     detent("resume", "--all")

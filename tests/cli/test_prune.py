@@ -49,7 +49,7 @@ def test_what_was_over_long_ago_is_forgotten(
         hour = (clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         then.jobs = {"demo.money": then.jobs["demo.money"]}
         then.live(hour, GOOD)
-        then.store.adopt("demo", then.store.look("demo").generation, {})
+        then.store.set_jobs("demo", then.store.look("demo").generation, {})
         then.store.note("demo", "gone/demo.money", "")  # as after an hour: only its wall clock is set here
     then.at(clock.now())
     assert len(detent("history", "money", "-o", "json").json) == 3

@@ -30,7 +30,7 @@ GOOD, BAD = Outcome("succeeded"), Outcome("failed", "exit 3")
 def past(folder: Path) -> Past:
     """All well: the jobs are in force, and a node is alive."""
     past = Past(folder)
-    past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+    past.store.set_jobs("demo", 0, {name: job.revision for name, job in past.jobs.items()})
     past.beat()
     return past
 
@@ -100,7 +100,7 @@ def test_a_job_that_was_removed_needs_nobodys_attention(detent: Detent, past: Pa
     (folder / "detent.yaml").write_text("".join(line for line in lines if "money" not in line))
     generation = past.store.look("demo").generation
     kept = {name: job.revision for name, job in past.jobs.items() if name != "demo.money"}
-    past.store.adopt("demo", generation, kept)
+    past.store.set_jobs("demo", generation, kept)
     said = detent("status")
     assert headline(said).startswith("all well")
     assert "demo.money" not in said.out
@@ -280,7 +280,7 @@ def test_a_store_whose_disk_is_full_is_a_problem(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "4m") as disk:
         (disk / "detent.yaml").write_text(MANIFEST)
         past = Past(disk)
-        past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+        past.store.set_jobs("demo", 0, {name: job.revision for name, job in past.jobs.items()})
         past.beat()
         assert call(disk, "status", "--exit-code").code == 0
         fill(disk / "filler")
@@ -317,7 +317,7 @@ def test_an_instant_that_nobody_has_planned_is_late(detent: Detent, folder: Path
     (folder / "detent.yaml").write_text(MANIFEST)
     then = Then(folder)
     then.at(clock.now() - timedelta(hours=3))
-    then.adopt()
+    then.set_jobs()
     said = detent("status")
     assert re.fullmatch(
         r"NO NODE IS ALIVE, and [23] jobs are due: start `detent run`", headline(said)

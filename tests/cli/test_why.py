@@ -52,7 +52,7 @@ def then(folder: Path) -> Then:
 @pytest.fixture
 def asked(detent: Detent, then: Then) -> Detent:
     """For what depends on the manifest alone: a store that knows its jobs."""
-    then.adopt()
+    then.set_jobs()
     return detent
 
 
@@ -85,7 +85,7 @@ def test_a_fire_that_succeeded_says_where_and_how_late(detent: Detent, then: The
 def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, then: Then) -> None:
     due_at = yesterday("02:30")
     then.at(due_at - timedelta(seconds=61))
-    then.adopt()
+    then.set_jobs()
     then.plan()
     then.at(due_at + timedelta(seconds=40))
     [claim] = [claim for claim in then.settle() if claim.fire.job == "demo.nightly"]
@@ -102,7 +102,7 @@ def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, t
 def test_a_fire_that_runs_and_a_retry_that_waits_are_told_as_such(detent: Detent, then: Then) -> None:
     due_at = yesterday("02:30")
     then.at(due_at - timedelta(seconds=61))
-    then.adopt()
+    then.set_jobs()
     then.plan()
     then.at(due_at + timedelta(seconds=1))
     [claim] = [claim for claim in then.settle() if claim.fire.job == "demo.nightly"]
@@ -123,7 +123,7 @@ def test_a_skipped_fire_names_the_pause_and_its_reason(detent: Detent, then: The
 def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: Then) -> None:
     first = yesterday("10:00")
     then.at(first - timedelta(seconds=61))
-    then.adopt()
+    then.set_jobs()
     then.plan()
     then.at(first + timedelta(seconds=1))
     [holder] = [claim for claim in then.settle() if claim.fire.job == "demo.often"]
@@ -140,7 +140,7 @@ def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: Then)
 def test_an_outage_is_told_as_the_span_that_it_was(detent: Detent, then: Then) -> None:
     first = yesterday("10:00")
     then.at(first - timedelta(seconds=61))
-    then.adopt()
+    then.set_jobs()
     then.at(first + timedelta(hours=2))
     then.plan()
     then.settle()

@@ -99,7 +99,7 @@ def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
 
 def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_again() -> None:
     store, job = MemoryStore(), Job("a.b", Every(3600), Command(("true",)), Policy("Allow"), revision="new")
-    store.adopt("a", 0, {"a.b": "old"})
+    store.set_jobs("a", 0, {"a.b": "old"})
     store.put([Fire("a.b@1", "a.b", instant(clock.wall()), policy=job.policy, revision="old")])
 
     async def left_out() -> list[tuple[str, ...]]:

@@ -34,7 +34,7 @@ def _memory(_: Path) -> World:
 
     def forget(store: Store) -> Store:
         assert isinstance(store, MemoryStore)
-        store._new_era()
+        store._new_epoch()
         return store
 
     return World(
@@ -102,10 +102,10 @@ def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> 
         "a step of the clock frees no place",
         "a small step of the clock frees no place",
         "a store opened again remembers",
-        "a new era leaps the fence and grants nothing too soon",
-        "a new era lets the claims it remembers go on",
-        "a new era that knows of no claim grants nothing too soon",
-        "a new era waits for the longest claim that could have been",
+        "a new epoch leaps the fence and grants nothing too soon",
+        "a new epoch lets the claims it remembers go on",
+        "a new epoch that knows of no claim grants nothing too soon",
+        "a new epoch waits for the longest claim that could have been",
     }
 
 
@@ -171,14 +171,14 @@ class WithdrawsOnlyWhatIsNotDue(MemoryStore):
 class FillsGaps(MemoryStore):
     def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         for plan in plans:
-            if watermark := self._marks.get(plan.job):
-                self._marks[plan.job] = Watermark(max(watermark.at, plan.since), watermark.revision)
+            if watermark := self._watermarks.get(plan.job):
+                self._watermarks[plan.job] = Watermark(max(watermark.at, plan.since), watermark.revision)
         return super().advance(app, plans)
 
 
 class KeepsItsFence(MemoryStore):
-    def _new_era(self) -> None:
-        self._era += 1
+    def _new_epoch(self) -> None:
+        self._epoch += 1
 
 
 class HasNoGrace(MemoryStore):
@@ -211,7 +211,7 @@ class CountsWhatIsGivenBack(MemoryStore):
 class KeepsLateHooks(MemoryStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
-        self._shelf.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
+        self._index.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
 
 
 class MixesQueues(MemoryStore):
@@ -231,7 +231,7 @@ class LetsAllProbe(MemoryStore):
 
 
 class BuriesNobody(MemoryStore):
-    def _bury(self, lives: Sequence[str]) -> None:
+    def _declare_dead(self, lives: Sequence[str]) -> None:
         pass
 
 
@@ -277,7 +277,7 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
     (TakesNothingBack, "a_change_also_takes_back_the_late_hooks_of_what_it_takes_back"),
     (ForgetsWhatWasCancelled, "a_change_leaves_an_instant_that_was_cancelled_accounted_for"),
     (FillsGaps, "plans_make_one_chain"),
-    (KeepsItsFence, "a_new_era_leaps_the_fence_and_grants_nothing_too_soon"),
+    (KeepsItsFence, "a_new_epoch_leaps_the_fence_and_grants_nothing_too_soon"),
     (HasNoGrace, "grace_keeps_the_lane_and_what_is_due_meanwhile_waits"),
     (StopsNobody, "a_replacement_waits_until_the_holder_is_gone"),
     (StopsNobody, "a_fire_that_was_told_to_stop_is_never_due_again"),
@@ -315,7 +315,7 @@ def test_a_world_says_what_it_does_not_offer() -> None:
     for act in (
         lambda: world.step_wall(1),
         lambda: world.reopen(MemoryStore()),
-        lambda: world.new_era(MemoryStore()),
+        lambda: world.new_epoch(MemoryStore()),
     ):
         with pytest.raises(NotOffered):
             act()

@@ -58,7 +58,7 @@ class RenewsInNameOnly(MemoryStore):
 class KeepsLateHooks(MemoryStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
-        self._shelf.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
+        self._index.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
 
 
 class LivesByTheWallClock(MemoryStore):

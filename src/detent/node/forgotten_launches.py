@@ -27,13 +27,13 @@ class ForgottenLaunches:
             self._launches.append(report.claim)
 
     def suspect_all(self) -> None:
-        """The store is in another era."""
+        """The store is in another epoch."""
         self._doubtful = list(self._launches)
 
     async def report_forgotten(
         self, app: str, find: Callable[[Query], Awaitable[list[Row]]], emit: Emit
     ) -> None:
-        """Say which launches the store of a new era does not know."""
+        """Say which launches the store of a new epoch does not know."""
         while self._doubtful:
             launch = self._doubtful[-1]
             found = await find(Query(app=app, key=launch.fire.key))

@@ -37,7 +37,7 @@ class Planning:
         self._adopted = False
         self._deploys = True  # our definitions replace those of other living nodes
         self._store_clock = StoreClock(ports.monotonic)
-        self._read_at = 0.0  # when the request for the newest chart was sent
+        self._read_at = 0.0  # when the request for the newest watermarks was sent
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
         self._rang = False  # another process changed something in the store
@@ -79,7 +79,7 @@ class Planning:
         wanted = in_force(watermarks, jobs, kept - jobs.keys() if self._deploys else kept)
         before = {name: watermark.revision for name, watermark in watermarks.by_job.items()}
         if wanted != before:
-            watermarks = await self._call("look", store.adopt, self.app, watermarks.generation, wanted)
+            watermarks = await self._call("look", store.set_jobs, self.app, watermarks.generation, wanted)
         if wanted != {name: watermark.revision for name, watermark in watermarks.by_job.items()}:
             raise StoreUnavailable("another node changed the app's jobs at the same moment")
         self._report_deploy(before, wanted)
@@ -113,7 +113,7 @@ class Planning:
             about = {"changed": changed[:NAMES_MAX], "removed": removed[:NAMES_MAX]}
             self.ports.emit("deployed", app=self.app, node=self.instance, **about)
 
-    async def _read_chart(self) -> None:
+    async def _read_watermarks(self) -> None:
         """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
         sent = self.ports.monotonic()
         watermarks = await self._call("look", self.ports.store.look, self.app)
@@ -136,7 +136,7 @@ class Planning:
         pause_s = RING_READ_S if self._rang else self.tuning.idle_s
         if (self._rang or self.timeline.foreign) and self.ports.monotonic() >= self._read_at + pause_s:
             self._rang = False
-            await self._read_chart()
+            await self._read_watermarks()
             if not self._adopted:
                 return await self._adopt()
         if self.timeline.has_lapsed(self.store_now()):
@@ -152,7 +152,7 @@ class Planning:
             self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
             return await self._adopt()
         if watermarks.generation != self.timeline.generation:
-            return await self._read_chart()
+            return await self._read_watermarks()
         return None
 
     def _take(self, watermarks: Watermarks) -> None:
@@ -173,7 +173,7 @@ class Planning:
         return self._store_clock.now()
 
     async def _definition(self, fire: Fire, granted: float) -> Job | None:
-        """The job, if we hold it as the fire was planned, or as it is in force: by a chart that is newer
+        """The job, if we hold it as the fire was planned, or as it is in force: by watermarks that are newer
         than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
         if not is_other_revision(fire, job):
@@ -181,7 +181,7 @@ class Planning:
         try:
             async with self._reading:
                 if self._read_at < granted:
-                    await self._read_chart()
+                    await self._read_watermarks()
         except StoreUnavailable:
             return None
         return job if job and self.timeline.is_in_force(job) else None

@@ -1,13 +1,14 @@
-"""Which job is to be planned next?  A heap of marks, so that a quiet job costs nothing.
+"""Which job is to be planned next?  A heap of watermarks, so that a quiet job costs nothing.
 
-Planning begins when the first mark comes within a quarter of the planning horizon of the store's now, and
-takes all jobs whose mark is within half of it: so a hundred thousand jobs share few calls.  A call carries
-a few hundred fires at most, the oldest marks first, and each of many jobs gets only its next few instants:
-what is due soonest is planned first, and can be claimed while the rest is planned.
+Planning begins when the first watermark comes within a quarter of the planning horizon of the store's now,
+and takes all jobs whose watermark is within half of it: so a hundred thousand jobs share few calls.  A call
+carries a few hundred fires at most, the oldest watermarks first, and each of many jobs gets only its next few
+instants: what is due soonest is planned first, and can be claimed while the rest is planned.
 
 A job whose revision in force is not ours is foreign: its own nodes plan it.  If nobody does, so that its
-mark falls behind by the whole horizon, that revision has lapsed.  What `run_on: every` has another host do
-is that host's alone: nobody else plans it, takes it over or calls it lapsed, however long the host is away.
+watermark falls behind by the whole horizon, that revision has lapsed.  What `run_on: every` has another host
+do is that host's alone: nobody else plans it, takes it over or calls it lapsed, however long the host is
+away.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ class Timeline:
         self.elsewhere: set[str] = set()  # jobs of `run_on: every`, on other hosts
         self._ahead_s, self._near = ahead_s, timedelta(seconds=ahead_s / 2)
         self._urgent = timedelta(seconds=ahead_s / 4)
-        self._marks: dict[str, Watermark] = {}  # of our jobs, in our revision
-        self._heap: list[tuple[datetime, str]] = []  # some are out of date: `_marks` decides
-        self._foreign_since: datetime | None = None  # the oldest mark of a superseded job
+        self._watermarks: dict[str, Watermark] = {}  # of our jobs, in our revision
+        self._heap: list[tuple[datetime, str]] = []  # some are out of date: `_watermarks` decides
+        self._foreign_since: datetime | None = None  # the oldest watermark of a superseded job
 
     def take(self, watermarks: Watermarks, jobs: Mapping[str, Job]) -> None:
         """Start from what the store has in force."""
         self.epoch, self.generation = watermarks.epoch, watermarks.generation
-        self._marks = {
+        self._watermarks = {
             name: watermark
             for name, watermark in watermarks.by_job.items()
             if name in jobs and jobs[name].revision == watermark.revision
         }
         self.elsewhere = jobs_elsewhere(watermarks.by_job, jobs)
-        self.foreign = (watermarks.by_job.keys() | jobs.keys()) - self._marks.keys() - self.elsewhere
+        self.foreign = (watermarks.by_job.keys() | jobs.keys()) - self._watermarks.keys() - self.elsewhere
         self.superseded = self.foreign & jobs.keys() & watermarks.by_job.keys()
         self._foreign_since = min((watermarks.by_job[name].at for name in self.superseded), default=None)
-        self._heap = [(watermark.at, name) for name, watermark in self._marks.items()]
+        self._heap = [(watermark.at, name) for name, watermark in self._watermarks.items()]
         heapify(self._heap)
 
     def move(self, by_job: Mapping[str, Watermark]) -> None:
-        """These are the marks now."""
+        """These are the watermarks now."""
         for name, watermark in by_job.items():
-            if name in self._marks and self._marks[name].revision == watermark.revision:
-                self._marks[name] = watermark
+            if name in self._watermarks and self._watermarks[name].revision == watermark.revision:
+                self._watermarks[name] = watermark
                 heappush(self._heap, (watermark.at, name))
 
     def plans(self, jobs: Mapping[str, Job], now: datetime) -> list[Plan]:
@@ -68,7 +69,7 @@ class Timeline:
         most = max(INSTANTS_MIN, FIRES_MAX // len(near))
         while near and fires < FIRES_MAX:
             name = near.popleft()
-            plans.append(plan(jobs[name], self._marks[name], now, self._ahead_s, most))
+            plans.append(plan(jobs[name], self._watermarks[name], now, self._ahead_s, most))
             fires += len(plans[-1].fires)
         return plans
 
@@ -87,19 +88,19 @@ class Timeline:
         """The jobs that we do not ask for: those of other nodes, and what we could not run, unless it is ours
         by now."""
         foreign = self.foreign if len(self.foreign) <= EXCLUDED_MAX else set()
-        return self.elsewhere | foreign | (unable - self._marks.keys())
+        return self.elsewhere | foreign | (unable - self._watermarks.keys())
 
     def is_in_force(self, job: Job) -> bool:
-        watermark = self._marks.get(job.name)
+        watermark = self._watermarks.get(job.name)
         return watermark is not None and watermark.revision == job.revision
 
     def _near_names(self, now: datetime) -> deque[str]:
-        """The oldest marks first, as many as one call takes.  They stay in the heap: only `move` puts a job
-        later, so that a lost call is made again."""
+        """The oldest watermarks first, as many as one call takes.  They stay in the heap: only `move` puts a
+        job later, so that a lost call is made again."""
         near: dict[str, datetime] = {}
         while self._heap and self._heap[0][0] <= now + self._near and len(near) < PLANS_MAX:
             at, name = heappop(self._heap)
-            if name in self._marks and self._marks[name].at == at:
+            if name in self._watermarks and self._watermarks[name].at == at:
                 near[name] = at
         for name, at in near.items():
             heappush(self._heap, (at, name))
@@ -108,7 +109,7 @@ class Timeline:
     def _drop_outdated(self) -> None:
         while self._heap:
             at, name = self._heap[0]
-            if name in self._marks and self._marks[name].at == at:
+            if name in self._watermarks and self._watermarks[name].at == at:
                 return
             heappop(self._heap)
 

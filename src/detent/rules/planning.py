@@ -1,6 +1,6 @@
 """Which instants become fires, and what becomes of those of an outage?  Pure.
 
-A plan covers every instant from the job's mark until a little ahead of the store's now.  What is
+A plan covers every instant from the job's watermark until a little ahead of the store's now.  What is
 too late to be run by the job's `catch_up` is missed already: such instants are one row together, a
 span.  The rest are fires, one an instant; `rules.lanes` judges them when they are due.
 """
@@ -31,7 +31,7 @@ UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start fo
 def plan(
     job: Job, watermark: Watermark, now: datetime, ahead_s: float = AHEAD_S, most: int = SCAN_MAX
 ) -> Plan:
-    """Every instant of `job` from its mark until a little ahead of the store's `now`, or until `most`
+    """Every instant of `job` from its watermark until a little ahead of the store's `now`, or until `most`
     instants that are not due yet."""
     end = max(watermark.at, now + timedelta(seconds=ahead_s))
     past = list(islice(job.schedule.between(watermark.at, min(now, end)), SCAN_MAX))

@@ -91,8 +91,8 @@ def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
     )
 
 
-def turn_of(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
-    """When it has its turn: expired claims first, then queue by queue in their places."""
+def sort_key(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
+    """Sorts expired claims first, then queue by queue."""
     place = -1 if entry.state == "claimed" else places[entry.fire.queue]
     return place, entry.run_at, entry.fire.key
 
@@ -122,8 +122,8 @@ def matches(entry: Entry, query: Query) -> bool:
 
 def found(entries: Iterable[Entry], query: Query) -> Found:
     if query.upcoming:
-        turns = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
-        return Found(row_of(entry, bool(query.key)) for entry in turns[: query.limit])
+        entries = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
+        return Found(row_of(entry, bool(query.key)) for entry in entries[: query.limit])
     some = [e for e in entries if query.before is None or place_of(e.fire) < query.before]
     if query.state in ("pending", "claimed"):
         some = [e for e in some if e.state == query.state]

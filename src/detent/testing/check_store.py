@@ -35,10 +35,10 @@ def check_store(
     *,
     step_wall: Callable[[float], None] | None = None,
     reopen: Callable[[Store], Store] | None = None,
-    new_era: Callable[[Store], Store] | None = None,
+    new_epoch: Callable[[Store], Store] | None = None,
 ) -> list[str]:
     """Check every rule; the sentences that held.  One that needs what is not offered is left out."""
-    world, held = World(opener, pass_time, step_wall, reopen, new_era), []
+    world, held = World(opener, pass_time, step_wall, reopen, new_epoch), []
     for check in CHECKS:
         try:
             run_check(check, world)

@@ -73,7 +73,7 @@ class Trigger:
                 return watermarks
             jobs = {**in_force, name: revision}
             self._store.note(self._app, TRIGGERED + name, "by a host's scheduler")  # no living node holds it
-            watermarks = self._learn(self._store.adopt(self._app, watermarks.generation, jobs))
+            watermarks = self._learn(self._store.set_jobs(self._app, watermarks.generation, jobs))
             self._is_first = (
                 watermarks.by_job[name].revision == revision if name in watermarks.by_job else False
             )

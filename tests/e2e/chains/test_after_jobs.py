@@ -54,7 +54,9 @@ class Settled:
         self.store, self.app = store, app
         self.extract, self.load = check_manifest({"version": 2, "app": app, "jobs": jobs}).jobs
         watermarks = store.look(app)
-        self.now = store.adopt(app, watermarks.generation, {job.name: job.revision for job in self.jobs}).now
+        self.now = store.set_jobs(
+            app, watermarks.generation, {job.name: job.revision for job in self.jobs}
+        ).now
         self._numbers = itertools.count(1)
 
     @property

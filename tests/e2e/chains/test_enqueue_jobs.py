@@ -46,7 +46,7 @@ class Ring:
     def __init__(self, app: Detent, job: Job) -> None:
         self.store, self.app, self.work = app.open_store(), app.name, job.work
         watermarks = self.store.look(app.name)
-        self.now = self.store.adopt(app.name, watermarks.generation, {job.name: job.revision}).now
+        self.now = self.store.set_jobs(app.name, watermarks.generation, {job.name: job.revision}).now
         self.store.put([manual_fire(job, self.now.replace(microsecond=0), "x")])
         (self.claim,) = self.store.claim(Ask(app.name, f"host.{app.name}", 1)).claims
 

@@ -120,7 +120,7 @@ def test_a_user_needs_no_more_rights_than_these(server: RedisServer) -> None:
 
 def _use(store: Store) -> None:
     """Every verb, once."""
-    store.adopt("a", 0, {"a.b": "1"})
+    store.set_jobs("a", 0, {"a.b": "1"})
     assert store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")]) == [True, True]
     claims = Asker(store).claim(limit=2)
     running = next(claim for claim in claims if claim.disposition is None)

@@ -55,7 +55,7 @@ class Asker:
 
     def plan(self, names: list[str], each: int, catch_up: CatchUp, concurrency: Concurrency) -> None:
         """So many instants of an outage, of each of these jobs; under `latest`, not planned up to now."""
-        since = self.store.adopt("a", 0, dict.fromkeys(names, "1")).now
+        since = self.store.set_jobs("a", 0, dict.fromkeys(names, "1")).now
         policy = Policy(concurrency, catch_up=catch_up, claim_s=ENDLESS)
         until = since + timedelta(seconds=each + (0 if catch_up == "latest" else 3600))
         for name in names:

@@ -81,7 +81,7 @@ def test_a_schema_of_the_version_before_is_brought_to_ours(server: Server, store
     assert [row.fire.key for row in store.find(Query(kinds=("failed",)))] == ["a.b@1"]
     (row,) = store.find(Query(key="a.b@1"))
     assert [attempt.fence for attempt in row.attempts] == [7]
-    store.notes("a")  # here its new era begins
+    store.notes("a")  # here its new epoch begins
     server.sql(f"UPDATE {name}.world SET calm_until = 0")
     assert keys(Asker(store).claim()) == ["a.b@2"]
     assert store.forget(["a.b@1"]) == 1

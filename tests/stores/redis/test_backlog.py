@@ -43,7 +43,7 @@ class Backlog:
 
     def _plan(self, each: int) -> None:
         names = [f"a.l{lane:02}" for lane in range(LANES)]
-        since = self.store.adopt("a", 0, dict.fromkeys(names, "1")).now
+        since = self.store.set_jobs("a", 0, dict.fromkeys(names, "1")).now
         until = since + timedelta(seconds=each + 3600)
         for name in names:
             job = Job(name, Every(since, 1.0), Command(("true",)), HELD, revision="1")

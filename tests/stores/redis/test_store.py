@@ -45,7 +45,7 @@ def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> No
         return store
 
     def forget(store: Store) -> Store:
-        server.new_era()
+        server.new_epoch()
         return store
 
     opener = partial(_opened, server.url, clock)

@@ -47,7 +47,7 @@ def opened(server: RedisServer, clock: FakeClock, **options: Any) -> RedisStore:
 # It forgets.
 
 
-def test_a_restart_with_its_data_is_a_new_era(server: RedisServer, clock: FakeClock) -> None:
+def test_a_restart_with_its_data_is_a_new_epoch(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
     store.put([fire("a.b@1"), fire("a.c@1")])
     old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch
@@ -82,7 +82,7 @@ def test_a_server_that_lost_everything_grants_nothing_that_may_still_be_trusted(
     assert found(store) == ["a.b@1"], "the app is known again"
 
 
-def test_a_flush_is_a_new_era_too(server: RedisServer, clock: FakeClock) -> None:
+def test_a_flush_is_a_new_epoch_too(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
     epoch = store.look("a").epoch
     server.call("FLUSHALL")
@@ -173,7 +173,7 @@ def test_a_full_server_is_away_and_nothing_is_half_done(server: RedisServer) -> 
 def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
     store = RedisStore(server.url)
     store.look("a")
-    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
+    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, epoch = 'x', last = 0}}))"
     server.call("EVAL", other, 1, "{detent:a}:world")
     with pytest.raises(StoreMismatch, match="otherwise: upgrade the older one"):
         store.look("a")

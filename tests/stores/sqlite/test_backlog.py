@@ -41,7 +41,7 @@ class Backlog:
         self.asks = self.steps = 0
         names = [f"a.j{number:02}" for number in range(JOBS)]
         jobs = [Job(name, _Never(), Command(("true",)), policy, revision="1") for name in names]
-        since = self.store.adopt("a", 0, dict.fromkeys(names, "1")).now
+        since = self.store.set_jobs("a", 0, dict.fromkeys(names, "1")).now
         seconds = late // JOBS + YOUNG_S
         until = since + timedelta(seconds=seconds + 3600)
         for job in jobs:

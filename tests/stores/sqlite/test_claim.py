@@ -39,7 +39,7 @@ def test_what_can_run_behind_more_sentences_than_are_granted_is_found(pair: Pair
 
 def test_a_paused_schedule_is_sentenced_behind_a_full_node(pair: Pair) -> None:
     for store in pair.stores:
-        store.adopt("a", 0, {"a.b": "1", "a.z": "1"})
+        store.set_jobs("a", 0, {"a.b": "1", "a.z": "1"})
         store.note("a", "pause/a.z", "for now")
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.z@3", origin="schedule"))
     assert dict(pair.ask(1, limit=1))["a.z@3"] == paused("for now")
@@ -58,7 +58,7 @@ def test_a_late_instant_without_a_job_is_sentenced(pair: Pair) -> None:
 
 def test_an_older_late_instant_is_sentenced_behind_a_full_node(pair: Pair) -> None:
     for store in pair.stores:
-        store.adopt("a", 0, {"a.z": "1"})
+        store.set_jobs("a", 0, {"a.z": "1"})
     pair.put(fire("a.b@1"), fire("a.b@2"))
     pair.put(*(fire(f"a.z@{at}", origin="schedule", due_at=later(at)) for at in (-300, -200)))
     assert dict(pair.ask(1, limit=1))["a.z@-300"] == NEWER_INSTANT
@@ -163,7 +163,7 @@ def test_pruning_goes_on_in_batches_until_all_is_gone(tmp_path: Path) -> None:
 
 def test_a_burst_is_granted_as_if_each_of_it_were_judged(pair: Pair) -> None:
     for store in pair.stores:
-        store.adopt("a", 0, {f"a.j{number:02}": "1" for number in range(40)})
+        store.set_jobs("a", 0, {f"a.j{number:02}": "1" for number in range(40)})
         store.note("a", "pause/a.j13", "for now")
     forbid = Policy(claim_s=10.0)
     some = {

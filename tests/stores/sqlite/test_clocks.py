@@ -1,4 +1,4 @@
-"""What happens around the SQLite store: another boot, a new era, a clock that is set."""
+"""What happens around the SQLite store: another boot, a new epoch, a clock that is set."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_this_machine_knows_its_boot() -> None:
 # Eras.
 
 
-def test_a_restored_file_is_a_new_era_with_higher_fences_and_a_calm(host: Host) -> None:
+def test_a_restored_file_is_a_new_epoch_with_higher_fences_and_a_calm(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1"), fire("a.b@2")])
     old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch

@@ -41,7 +41,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
 
 def test_a_look_waits_for_no_writer(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
-        adopted = store.adopt("a", 0, {"a.b": "r1"})
+        adopted = store.set_jobs("a", 0, {"a.b": "r1"})
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
             assert store.look("a").by_job == adopted.by_job

@@ -63,10 +63,10 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def find_nodes(store: Store, all_watermarks: Mapping[str, Watermarks]) -> list[Listed]:
+def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[Listed]:
     """The nodes of these apps that were heard of lately, by name."""
     found = []
-    for app, watermarks in all_watermarks.items():
+    for app, watermarks in by_app.items():
         claimed = find_all(store, Query(app=app, state="claimed", limit=SCAN_MAX))
         running = Counter(row.node for row in claimed)
         by_job = watermarks.by_job

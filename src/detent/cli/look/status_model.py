@@ -99,24 +99,22 @@ def look(context: Context, now: datetime) -> Overview:
     overview = Overview(now, context.app, has_store=context.store is not None)
     pauses: Sequence[Pause] = ()
     if store := context.store:
-        all_watermarks = {app: store.look(app) for app in apps_of(context)}
-        now = max((watermarks.now for watermarks in all_watermarks.values()), default=now)
-        pauses = [pause for app in all_watermarks for pause in find_pauses(store, app).values()]
-        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, all_watermarks))
-        overview = _with_store(overview, store, all_watermarks)
-        overview = _with_fires(overview, context, store, all_watermarks)
+        by_app = {app: store.look(app) for app in apps_of(context)}
+        now = max((watermarks.now for watermarks in by_app.values()), default=now)
+        pauses = [pause for app in by_app for pause in find_pauses(store, app).values()]
+        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, by_app))
+        overview = _with_store(overview, store, by_app)
+        overview = _with_fires(overview, context, store, by_app)
     return overview._replace(coming=sorted(_coming(context, now, {pause.job: pause for pause in pauses})))
 
 
 # What there is.
 
 
-def _with_store(overview: Overview, store: Store, all_watermarks: Mapping[str, Watermarks]) -> Overview:
-    ends = [
-        watermarks.quarantined_until for watermarks in all_watermarks.values() if watermarks.quarantined_until
-    ]
+def _with_store(overview: Overview, store: Store, by_app: Mapping[str, Watermarks]) -> Overview:
+    ends = [watermarks.quarantined_until for watermarks in by_app.values() if watermarks.quarantined_until]
     refusal = ""
-    for app in [*all_watermarks][:1]:
+    for app in [*by_app][:1]:
         try:
             probe(store, app)
         except StoreUnavailable as error:
@@ -125,7 +123,7 @@ def _with_store(overview: Overview, store: Store, all_watermarks: Mapping[str, W
 
 
 def _with_fires(
-    overview: Overview, context: Context, store: Store, all_watermarks: Mapping[str, Watermarks]
+    overview: Overview, context: Context, store: Store, by_app: Mapping[str, Watermarks]
 ) -> Overview:
     now, query = overview.now, Query(app=context.app, limit=SCAN_MAX)
     waiting = query._replace(state="pending", until=now)
@@ -133,10 +131,10 @@ def _with_fires(
     planned = find_all(store, waiting._replace(origins=("schedule", "manual")))
     messages = find_all(store, waiting._replace(origins=("push",), limit=LOOK_MAX))
     lately = query._replace(state="over", origins=NOT_HOOKS, since=now - LATELY, until=now, limit=LOOK_MAX)
-    sizes = {app: _sizes(store, app) for app in all_watermarks}
+    sizes = {app: _sizes(store, app) for app in by_app}
     late = [*_late(planned, running, overview.alive, now), *_late_messages(store, sizes, overview.alive, now)]
     if context.manifest:
-        late += _unplanned(context.manifest, all_watermarks[context.app], now)
+        late += _unplanned(context.manifest, by_app[context.app], now)
     known = {*known_jobs(context)}
     return overview._replace(
         running=sorted(running, key=lambda row: row.claimed_at or now),

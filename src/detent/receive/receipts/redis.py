@@ -60,8 +60,8 @@ class RedisReceipts:
         place = _place(arrival)
         memory, asked_at = self._memories[place].recall()
         words = (verb, arrival.job, arrival.key, arrival.owner, *map(str, memory), *given)
-        era, mono, kind, value = self._link.run(_script(), place, words, is_write=True)
-        self._memories[place].learn(Reading(era.decode(), float(mono)), asked_at)
+        epoch, mono, kind, value = self._link.run(_script(), place, words, is_write=True)
+        self._memories[place].learn(Reading(epoch.decode(), float(mono)), asked_at)
         return kind, value
 
 

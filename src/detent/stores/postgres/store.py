@@ -39,7 +39,6 @@ from detent.stores.postgres.schema import prepare, schema_name
 from detent.stores.postgres.values import (
     Json,
     ask_json,
-    chart_of,
     claim_json,
     fire_json,
     first_of,
@@ -54,6 +53,7 @@ from detent.stores.postgres.values import (
     report_json,
     row_of,
     verdict_of,
+    watermarks_of,
 )
 from detent.stores.record import page
 
@@ -71,18 +71,20 @@ class PostgresStore:
         self._links = Links(url, schema_name(schema or SCHEMA), self._prepare)
         self._boottime = boottime
         self._is_ready = False  # we have seen the schema
-        self._memory: tuple[str, float, float, float] | None = None  # era, its clock; ours, before and after
+        self._memory: tuple[str, float, float, float] | None = (
+            None  # epoch, its clock; ours, before and after
+        )
         self._remembering = threading.Lock()
         self._ears = Ears(self._links)
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         document = {"app": app, "seen": seen, "revisions": dict(revisions)}
-        return chart_of(self._call("adopt", document, LATER_S))
+        return watermarks_of(self._call("set_jobs", document, LATER_S))
 
     def look(self, app: str) -> Watermarks:
-        return chart_of(self._call("look", {"app": app}))
+        return watermarks_of(self._call("look", {"app": app}))
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         document = {
@@ -92,7 +94,7 @@ class PostgresStore:
                 fire_json(fire, 0) | {"plan": n} for n, plan in enumerate(plans) for fire in plan.fires
             ],
         }
-        return chart_of(self._call("advance", document, LATER_S))
+        return watermarks_of(self._call("advance", document, LATER_S))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         within_s = SOON_S if len(fires) <= SOON_MAX else LATER_S

@@ -208,7 +208,7 @@ def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool
     return [place in places for place in range(len(fires))]
 
 
-def chart_of(said: Mapping[str, Any]) -> Watermarks:
+def watermarks_of(said: Mapping[str, Any]) -> Watermarks:
     by_job = {job: Watermark(instant(at), revision) for job, (at, revision) in said["marks"].items()}
     quarantine = _instant(said["quarantined_until"])
     return Watermarks(instant(said["now"]), said["era"], said["generation"], by_job, quarantine)

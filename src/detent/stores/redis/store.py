@@ -3,7 +3,7 @@
 Every verb is one script, carried out whole, whatever the size of its batch; the server's clock is the
 clock.  The keys of an app lie in one slot of a cluster, below `<key_prefix>{detent:<app>}:`.  The rules
 are those of `stores.base`, the answers those of `stores.memory`; `world.lua` tells how claims
-survive a step of the server's clock, and what a new era is.
+survive a step of the server's clock, and what a new epoch is.
 
 A call that touches several apps is one script for each of them.
 """
@@ -103,21 +103,21 @@ class RedisStore:
         self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
         self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
         self._seen: dict[str, Seen] = {}
-        self._met: set[tuple[str, str]] = set()  # apps and eras of servers that we may use
+        self._met: set[tuple[str, str]] = set()  # apps and epochs of servers that we may use
         self._heard: dict[str, bytes] = {}  # app -> the newest ring
         self._closing = threading.Event()
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
-        return self._chart(app, "adopt", {"seen": seen, "revisions": dict(revisions)})
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        return self._read_watermarks(app, "set_jobs", {"seen": seen, "revisions": dict(revisions)})
 
     def look(self, app: str) -> Watermarks:
-        return self._chart(app, "look", {})
+        return self._read_watermarks(app, "look", {})
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         texts: list[bytes] = []
-        return self._chart(app, "advance", [plan_values(plan, texts) for plan in plans], texts)
+        return self._read_watermarks(app, "advance", [plan_values(plan, texts) for plan in plans], texts)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         def put(app: str, some: list[Fire]) -> Sequence[bool]:
@@ -193,8 +193,8 @@ class RedisStore:
     def find(self, query: Query) -> Found:
         found = [self._find(app, query) for app in self._searched(query)]
         if query.upcoming:
-            turns = merge(*found, key=lambda row: (row.run_at, row.fire.key))
-            return Found(islice(turns, query.limit))
+            rows = merge(*found, key=lambda row: (row.run_at, row.fire.key))
+            return Found(islice(rows, query.limit))
         # Of what is due before the place where the search of one app stopped, not all is known.
         stopped_at = max((one.before for one in found if one.before), default=None)
         rows = merge(*found, key=lambda row: place_of(row.fire), reverse=True)
@@ -249,7 +249,7 @@ class RedisStore:
         claims = claims_of(answer.texts, answer.now, ask.node)
         return Grants(claims, instant(answer.now), next_in_s, answer.epoch)
 
-    def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Watermarks:
+    def _read_watermarks(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Watermarks:
         answer = self._call(app, verb, asked, texts)
         by_job = marks_of(answer.value["marks"])
         until, generation = answer.value.get("quarantined_until"), answer.value["generation"]
@@ -283,7 +283,7 @@ class RedisStore:
         return waits, wall, seen.epoch, seen.mono, seen.longest, repr(self._elapsed() - seen.at)
 
     def _meet(self, app: str, epoch: str) -> None:
-        """An era that is new to us may be another server's, or one that has forgotten its apps."""
+        """An epoch that is new to us may be another server's, or one that has forgotten its apps."""
         self._check(app)
         self._link.call(self._registry, "SADD", self._registry, app)
         self._met.add((app, epoch))

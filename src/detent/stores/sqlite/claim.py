@@ -20,7 +20,7 @@ from detent.stores.sqlite.candidates import HEAD, LOOKS_MAX, Due, Place, Wants
 from detent.stores.sqlite.grant_many import Room, grant_burst, put_off_likes
 from detent.stores.sqlite.limits import Gates
 from detent.stores.sqlite.rows import Kept
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 PUT_OFFS_MAX = 500  # by one ask: behind a breaker there may be a hundred thousand
 WAITS_MAX = 1000  # told to wait by one ask: so there may for a lane
@@ -31,7 +31,7 @@ Far = dict[tuple[str, str], Place]  # how far the asks for an app's queue have l
 class Round:
     """One ask that is being answered: what it can still get, and what it was granted."""
 
-    def __init__(self, call: Call, ask: Ask, gates: Gates, far: Far) -> None:
+    def __init__(self, call: Transaction, ask: Ask, gates: Gates, far: Far) -> None:
         self._call, self._ask, self._gates, self._far = call, ask, gates, far
         self._has_stopped = False
         self._places, self._hooks, self._dispositions = ask.limit, ask.hooks, DISPOSITIONS_MAX
@@ -46,7 +46,7 @@ class Round:
     def grant_due(self) -> tuple[Claim, ...]:
         """Claim what is due: first what has expired, then queue by queue."""
         for life in self._ask.dead:
-            _bury(self._call, life)
+            _declare_dead(self._call, life)
         queues = json.dumps(self._ask.queues)
         expired = (self._ask.app, queues, self._call.monotonic, LOOKS_MAX, self._dispositions)
         for entry in list(self._call.select(_EXPIRED, expired)):
@@ -175,7 +175,7 @@ class Round:
         self._granted.append(entry)
 
 
-def grant_again(call: Call, ask: Ask) -> tuple[Claim, ...]:
+def grant_again(call: Transaction, ask: Ask) -> tuple[Claim, ...]:
     """What is claimed under this ask already, renewed."""
     where = "state = 'claimed' AND node = ? AND ask = ? AND expires > ? ORDER BY id"
     granted = list(call.select(where, (ask.node, ask.number, call.monotonic)))
@@ -185,14 +185,14 @@ def grant_again(call: Call, ask: Ask) -> tuple[Claim, ...]:
     return _claims_of(call, granted)
 
 
-def _claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
+def _claims_of(call: Transaction, granted: Sequence[Kept]) -> tuple[Claim, ...]:
     ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
     return tuple(claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted)
 
 
-def next_in_s(call: Call, ask: Ask, gates: Gates) -> float:
-    if not call.is_calm:
-        return call.world.calm_until - call.monotonic
+def next_in_s(call: Transaction, ask: Ask, gates: Gates) -> float:
+    if call.is_quarantined:
+        return call.header.quarantined_until - call.monotonic
     call.save()
     queues = json.dumps(ask.queues)
     (pending,) = call.one(_NEXT_PENDING, ask.app, call.wall, queues) or (None,)
@@ -207,18 +207,21 @@ def next_in_s(call: Call, ask: Ask, gates: Gates) -> float:
     return min((wait for wait in waits if wait is not None), default=float("inf"))
 
 
-def _bury(call: Call, life: str) -> None:
+def _declare_dead(call: Transaction, life: str) -> None:
     expire = "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?"
     if call.db.execute(expire, (call.monotonic, life, call.monotonic)).rowcount:
-        call.ring()  # they may be another app's
+        call.wake()  # they may be another app's
 
 
-def _decide(call: Call, entry: Kept) -> Decision:
+def _decide(call: Transaction, entry: Kept) -> Decision:
     me, fire, now = call.open_fire(entry), entry.fire, instant(call.wall)
-    mark, since = call.mark_of(fire.job) if fire.origin == "schedule" else None, fire.due_at.timestamp()
+    watermark, since = (
+        call.watermark_of(fire.job) if fire.origin == "schedule" else None,
+        fire.due_at.timestamp(),
+    )
     facts = Facts(
         now=now,
-        planned_until=mark.at if mark else None,
+        planned_until=watermark.at if watermark else None,
         paused=call.pauses(app_of(fire.job)).get(fire.job),
         newer_due=is_late(me, now) and call.one(_NEWER, fire.job, since, call.wall) is not None,
         graces=call.graces().get(fire.lane, 0),
@@ -226,7 +229,7 @@ def _decide(call: Call, entry: Kept) -> Decision:
     return decide(me, _lane(call, fire), facts)
 
 
-def _lane(call: Call, fire: Fire) -> list[OpenFire]:
+def _lane(call: Transaction, fire: Fire) -> list[OpenFire]:
     """Those of its lane that its judgement depends on.  Of those who are just due there may be thousands."""
     if not fire.lane:
         return []
@@ -242,12 +245,12 @@ def _waits_alone(fire: Fire) -> bool:
     return fire.origin == "push" and fire.policy.concurrency == "Queue"
 
 
-def _stop(call: Call, key: str, why: Outcome) -> None:
+def _stop(call: Transaction, key: str, why: Outcome) -> None:
     entry = call.open_entry(key)
     assert entry is not None, "who holds a lane is open"
     entry.stop = why
     call.change(entry)
-    call.ring()
+    call.wake()
 
 
 _NEWER = """

@@ -34,7 +34,7 @@ from detent.stores.sqlite.candidates import (
 )
 from detent.stores.sqlite.limits import Gates
 from detent.stores.sqlite.rows import Kept, outcome_column
-from detent.stores.sqlite.transaction import SET_JOB, Call
+from detent.stores.sqlite.transaction import SET_JOB, Transaction
 
 
 class Room(NamedTuple):
@@ -51,7 +51,7 @@ class Burst(NamedTuple):
     goes_on: bool  # what follows may be as sure
 
 
-def grant_burst(call: Call, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
+def grant_burst(call: Transaction, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
     """Claim the first of what is due as far as it surely runs or is sentenced; None: not even one."""
     rows, is_all = _sure(gates, _due(call, due, room), room)
     if not rows:
@@ -109,7 +109,7 @@ def _sentence(row: list[Any]) -> Outcome | None:
     return None
 
 
-def _grant(call: Call, ask: Ask, granted: list[Granted]) -> int:
+def _grant(call: Transaction, ask: Ask, granted: list[Granted]) -> int:
     """Says how many run."""
     runs = [one for one in granted if one.disposition is None]
     for ttl_s in {one.ttl_s for one in granted}:
@@ -125,7 +125,7 @@ def _grant(call: Call, ask: Ask, granted: list[Granted]) -> int:
     return len(runs)
 
 
-def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
+def put_off_likes(call: Transaction, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
     """Put off what comes right after this one's place and is surely put off for the same reason: with its
     policy, never sentenced and in no lane.  Says how many."""
     fire = first.fire
@@ -139,7 +139,7 @@ def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], m
     return len(likes)
 
 
-def _due(call: Call, due: Due, room: Room) -> list[list[Any]]:
+def _due(call: Transaction, due: Due, room: Room) -> list[list[Any]]:
     """As many as may all run, so that few are read in vain; without a place, as may be sentenced."""
     if room.dispositions:
         source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
@@ -151,7 +151,7 @@ def _due(call: Call, due: Due, room: Room) -> list[list[Any]]:
     return found
 
 
-def _claims(call: Call, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
+def _claims(call: Transaction, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
     succeeded = call.successes({one.row[2] for one in granted})
     successes = {job: instant(at) for job, at in succeeded.items()}
     ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}

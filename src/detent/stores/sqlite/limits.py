@@ -10,7 +10,7 @@ from detent.model import Fire, Outcome, Rate, Usage
 from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
 from detent.rules.rates import charged_as, rate_of, span_s, without_priority
 from detent.stores.base import BREAKER, RATE
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 LOOK_BACK_S = 3600.0  # a charge is kept for so long at least: another rate may look back further
 
@@ -18,7 +18,7 @@ LOOK_BACK_S = 3600.0  # a charge is kept for so long at least: another rate may 
 class Gates:
     """Those of one app, in one call."""
 
-    def __init__(self, call: Call, app: str) -> None:
+    def __init__(self, call: Transaction, app: str) -> None:
         self._call, self._app = call, app
         self._rooms: dict[str, int] = {}  # queues with a rate -> how many may begin now
 

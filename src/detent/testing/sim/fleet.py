@@ -193,7 +193,7 @@ class Sim:
         if self.held is not None and self.rng.random() < 0.3:
             self.held.append(request)
             return True
-        if self.rng.random() >= (0.2 if method.__name__ == "adopt" else 0.01):
+        if self.rng.random() >= (0.2 if method.__name__ == "set_jobs" else 0.01):
             return False
         self.loop.call_later(self.rng.choice(DELAYS_S), request)
         return True
@@ -201,13 +201,13 @@ class Sim:
     def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
         """The request is at the store.  One to adopt counts only if nobody was faster, and a plan only if
         it leaves no gap."""
-        before, by_job = self.store._generations.get(APP, 0), dict(self.store._marks)
+        before, by_job = self.store._generations.get(APP, 0), dict(self.store._watermarks)
         answer = method(*args)
-        if method.__name__ == "adopt" and args[1] != before != self.store._generations.get(APP, 0):
+        if method.__name__ == "set_jobs" and args[1] != before != self.store._generations.get(APP, 0):
             self.witness.fail(f"an adoption over generation {args[1]} was taken in generation {before}")
         for plan in args[1] if method.__name__ == "advance" else ():
             watermark = by_job.get(plan.job)
-            if watermark and plan.since > watermark.at and self.store._marks[plan.job] != watermark:
+            if watermark and plan.since > watermark.at and self.store._watermarks[plan.job] != watermark:
                 self.witness.fail(f"a plan from {plan.since} was taken, with {plan.job} at {watermark.at}")
         return answer
 
@@ -451,7 +451,7 @@ class Sim:
         for name, revision in in_force.items():
             if not any(name in jobs and jobs[name].revision == revision for jobs in held):
                 self.witness.fail(f"{name} is in force as {revision!r}, which no living node holds")
-        for name, watermark in self.store._marks.items():
+        for name, watermark in self.store._watermarks.items():
             if watermark.at < self.now():
                 self.witness.fail(f"{name} is not planned since {watermark.at:%H:%M:%S}")
 

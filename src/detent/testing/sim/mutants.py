@@ -180,7 +180,7 @@ class PruningForgetsKeys(WatchedStore):
 
     def advance(self, app: str, plans: Any) -> Watermarks:
         for plan in plans:
-            watermark = self._marks.get(plan.job)
+            watermark = self._watermarks.get(plan.job)
             if watermark and watermark.revision == plan.revision:
                 for fire in plan.fires:
                     self._record(fire, fire.due_at.timestamp())
@@ -227,10 +227,10 @@ class TheMarkStaysAhead(WatchedStore):
     mood = "failover"
 
     def _revise(self, job: str, revision: str | None) -> None:
-        watermark = self._marks.get(job)
+        watermark = self._watermarks.get(job)
         super()._revise(job, revision)
-        if watermark and job in self._marks:
-            self._marks[job] = self._marks[job]._replace(at=watermark.at)
+        if watermark and job in self._watermarks:
+            self._watermarks[job] = self._watermarks[job]._replace(at=watermark.at)
 
 
 class AClockSetBackBringsInstantsBack(WatchedStore):
@@ -248,8 +248,8 @@ class AnyAdoptionIsTaken(WatchedStore):
 
     mood = "deploy"
 
-    def adopt(self, app: str, seen: int, revisions: Any) -> Watermarks:
-        return super().adopt(app, self._generations.get(app, 0), revisions)
+    def set_jobs(self, app: str, seen: int, revisions: Any) -> Watermarks:
+        return super().set_jobs(app, self._generations.get(app, 0), revisions)
 
 
 class NobodyAdoptsAgain(Node):
@@ -261,7 +261,7 @@ class NobodyAdoptsAgain(Node):
 
     async def _adopt(self) -> None:
         if self.before:
-            await self._read_chart()
+            await self._read_watermarks()
             self._adopted = True
         else:
             await super()._adopt()
@@ -285,18 +285,18 @@ class OneFenceForAllEras(WatchedStore):
 
     mood = "failover"
 
-    def _new_era(self) -> None:
+    def _new_epoch(self) -> None:
         fences = dict(self._fences)
-        super()._new_era()
+        super()._new_epoch()
         self._fences = fences
 
 
 class ANewEraGrantsAtOnce(WatchedStore):
     mood = "failover"
 
-    def _new_era(self) -> None:
-        super()._new_era()
-        self._calm_until = 0.0
+    def _new_epoch(self) -> None:
+        super()._new_epoch()
+        self._quarantined_until = 0.0
 
 
 class ClaimsExpireByTheWallClock(WatchedStore):

@@ -116,19 +116,20 @@ class WatchedStore(MemoryStore):
 
     unnoticed_s = STEP_S
     STATE = (
-        "_marks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
+        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes",
+        "shadow",
     )  # fmt: skip
 
     def __init__(
-        self, wall: Any, monotonic: Any, ring: Any, manifests: dict[str, dict[str, Job]], witness: Witness
+        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], witness: Witness
     ) -> None:
-        super().__init__(wall, monotonic, ring)
+        super().__init__(wall, monotonic, wake)
         self.shadow, self.manifests, self.witness = Shadow(), manifests, witness
         self.calls: Counter[str] = Counter()
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
-        before, now = self._chart(app), instant(self._now())
-        watermarks = super().adopt(app, seen, revisions)
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        before, now = self._read_watermarks(app), instant(self._now())
+        watermarks = super().set_jobs(app, seen, revisions)
         if watermarks.generation != before.generation:
             jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
             for name, watermark in watermarks.by_job.items():
@@ -188,7 +189,7 @@ class WatchedStore(MemoryStore):
         return {key for fire in spans if fire.due_at > now for key in keys_of(fire, jobs[fire.key])}
 
     def save(self) -> dict[str, Any]:
-        kept = {"shelf": vars(self._shelf), "graces": self._graces.all_ends}
+        kept = {"shelf": vars(self._index), "graces": self._graces.all_ends}
         values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
         as_they_are = {id(value): value for value in values}  # nobody changes them, and they are most of all
         return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
@@ -197,11 +198,11 @@ class WatchedStore(MemoryStore):
         """A successor takes over that knows only what was saved."""
         for name in self.STATE:
             setattr(self, name, saved[name])
-        vars(self._shelf).update(saved["shelf"])
-        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
+        vars(self._index).update(saved["shelf"])
+        self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
         self._graces.all_ends = saved["graces"]
-        self._new_era()
-        # An era that remembers no fence grants its first one after a quarantine: more than a second later.
+        self._new_epoch()
+        # An epoch that remembers no fence grants its first one after a quarantine: more than a second later.
         self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
@@ -216,7 +217,7 @@ class Witness:
         self.events: Counter[str] = Counter()
         self.over: Counter[tuple[str, str]] = Counter()  # (key, outcome) -> final events
         self.steps = 0
-        self.floors: list[int] = []  # where the fences of each new era start
+        self.floors: list[int] = []  # where the fences of each new epoch start
         self.deaths: dict[str, float] = {}  # life -> when
         self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
         self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once

@@ -158,7 +158,7 @@ def instants_that_are_held_are_skipped_when_their_job_is_paused(store: Store, wo
 
 def instants_that_are_held_are_cancelled_with_their_job(store: Store, world: World) -> None:
     _hold_instants(store, world)
-    store.adopt("a", 1, {"a.c": "r1"})
+    store.set_jobs("a", 1, {"a.c": "r1"})
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
     assert {claim.disposition for claim in claims} == {JOB_REMOVED}

@@ -104,7 +104,7 @@ def prune_never_forgets_a_fire_after_its_jobs_mark(store: Store, world: World) -
     for number in (1, 2, 3):
         store.cancel(planner.key(number))
     world.pass_time(15)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert store.prune("a", 0, keep=0) == 1
     assert found(store) == [planner.key(3), planner.key(2)]
 

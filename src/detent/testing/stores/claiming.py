@@ -352,11 +352,11 @@ def a_store_opened_again_remembers(store: Store, world: World) -> None:
     assert Asker(again, "n2").claim_one().fence == first[-1].fence + 1
 
 
-def a_new_era_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: World) -> None:
+def a_new_epoch_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     epoch = store.look("a").epoch
     old = Asker(store).claim_one(limit=1)
-    again = world.new_era(store)
+    again = world.new_epoch(store)
     watermarks = again.look("a")
     assert watermarks.epoch != epoch
     assert watermarks.quarantined_until is not None
@@ -372,10 +372,10 @@ def a_new_era_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: W
     assert finish(again, old) is None
 
 
-def a_new_era_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world: World) -> None:
+def a_new_epoch_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world: World) -> None:
     """The first claim of all may be what was forgotten, and with it how long claims live."""
     store.put([fire("a.b@1")])
-    again = world.new_era(store)
+    again = world.new_epoch(store)
     again.look("a")
     node = Asker(again, "n2")
     assert node.claim() == []
@@ -383,12 +383,12 @@ def a_new_era_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world
     assert keys(node.claim()) == ["a.b@1"]
 
 
-def a_new_era_waits_for_the_longest_claim_that_could_have_been(store: Store, world: World) -> None:
+def a_new_epoch_waits_for_the_longest_claim_that_could_have_been(store: Store, world: World) -> None:
     """What is pending may have been claimed for the first time, and that was forgotten."""
     policy = Policy(concurrency="Allow", claim_s=3 * TTL_S)
     store.put([fire("a.b@1"), fire("a.c@1", policy=policy), fire("a.d@1", origin="push", policy=policy)])
     assert finish(store, Asker(store).claim_one(limit=1), DONE) == DONE
-    again = world.new_era(store)
+    again = world.new_epoch(store)
     again.look("a")
     node = Asker(again, "n2")
     world.pass_time(2 * TTL_S)
@@ -397,10 +397,10 @@ def a_new_era_waits_for_the_longest_claim_that_could_have_been(store: Store, wor
     assert keys(node.claim()) == ["a.c@1", "a.d@1"]
 
 
-def a_new_era_lets_the_claims_it_remembers_go_on(store: Store, world: World) -> None:
+def a_new_epoch_lets_the_claims_it_remembers_go_on(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     first, second = Asker(store).claim()
-    again = world.new_era(store)
+    again = world.new_epoch(store)
     assert renew(again, first) is None
     assert finish(again, second, DONE) == DONE
     world.pass_time(TTL_S * 0.7)

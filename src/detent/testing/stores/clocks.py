@@ -79,9 +79,9 @@ class World(NamedTuple):
             raise NotOffered("a store that can be opened again")
         return self.reopener(store)
 
-    def new_era(self, store: Store) -> Store:
+    def new_epoch(self, store: Store) -> Store:
         if self.forgetter is None:
-            raise NotOffered("a new era")
+            raise NotOffered("a new epoch")
         return self.forgetter(store)
 
 
@@ -129,7 +129,7 @@ class Planner:
     """Adopts the one job of app `a`, which is due every few seconds from now on, and plans it."""
 
     def __init__(self, store: Store, policy: Policy = PLAIN, beat_s: float = BEAT_S) -> None:
-        watermarks = store.adopt("a", 0, {"a.b": "r1"})
+        watermarks = store.set_jobs("a", 0, {"a.b": "r1"})
         self.store, self.start, self.beat_s = store, watermarks.now, beat_s
         self.job = Job("a.b", Every(watermarks.now, beat_s), Command(("true",)), policy, revision="r1")
 

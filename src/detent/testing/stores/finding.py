@@ -66,7 +66,7 @@ def a_search_examines_a_bounded_number_of_fires_and_says_where_to_continue(
 
 def apps_are_known_by_their_jobs_by_what_waits_and_by_their_notes(store: Store, world: World) -> None:
     assert store.apps() == []
-    store.adopt("d-1", 0, {"d-1.b": "r1"})
+    store.set_jobs("d-1", 0, {"d-1.b": "r1"})
     store.put([fire("c.b@1"), fire("c.b@2")])
     store.note("b", "node/1", "text", ttl_s=60.0)
     assert store.apps() == ["b", "c", "d-1"]

@@ -259,7 +259,7 @@ def a_deadline_does_not_end_a_retry(store: Store, world: World) -> None:
 
 def a_deadline_does_not_end_a_retry_that_waits_or_has_a_late_hook(store: Store, world: World) -> None:
     """Both need a closer look by the store than a fire that can simply run."""
-    start_by = store.adopt("a", -1, {}).now + timedelta(seconds=5)
+    start_by = store.set_jobs("a", -1, {}).now + timedelta(seconds=5)
     hooked = Policy(claim_s=TTL_S, hooks=("on_late",), late_after_s=3600.0)
     store.put(
         [fire("a.queued@1", "Queue", start_by=start_by), fire("a.late@1", policy=hooked, start_by=start_by)]

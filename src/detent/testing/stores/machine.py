@@ -1,7 +1,7 @@
 """Random sequences of calls, which every store must answer as the reference does.
 
 Both stores live by one fake clock.  After every call the answers are compared and, after every
-step, all that the stores remember.  Fences are compared as they grow, not as they start; eras not.
+step, all that the stores remember.  Fences are compared as they grow, not as they start; epochs not.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from detent.testing.stores.clocks import (
     fire,
     later,
 )
-from detent.testing.stores.machine_answers import by_fence, chart_of, claim_of, notes_of, row_of
+from detent.testing.stores.machine_answers import by_fence, claim_of, notes_of, row_of, watermarks_of
 
 Opener = Callable[[FakeClock], Store]
 APP = "a"
@@ -115,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.adopt(dict.fromkeys(NAMES, "r1"), 0)
+        self.set_jobs(dict.fromkeys(NAMES, "r1"), 0)
 
     @rule(life=st.sampled_from(LIVES), seconds=st.sampled_from([0, 1, 5, 11, 16]), limit=st.integers(1, 5))
     def take_a_turn(self, life: str, seconds: float, limit: int) -> None:
@@ -143,9 +143,9 @@ class StoreMachine(RuleBasedStateMachine):
     # Planning.
 
     @rule(wanted=revisions, behind=st.sampled_from([0, 0, 0, 1]))
-    def adopt(self, wanted: dict[str, str], behind: int) -> None:
+    def set_jobs(self, wanted: dict[str, str], behind: int) -> None:
         seen = self.ours.look(APP).generation - behind
-        self.same("adopt", *[chart_of(store.adopt(APP, seen, wanted)) for store in self.both])
+        self.same("set_jobs", *[watermarks_of(store.set_jobs(APP, seen, wanted)) for store in self.both])
 
     @rule(ahead_s=st.sampled_from([0.0, 30.0, 120.0]), names=st.sets(st.sampled_from(NAMES), min_size=1))
     def advance(self, ahead_s: float, names: set[str]) -> None:
@@ -303,7 +303,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def touch(self) -> None:
         """Both look at the clock: each learns of a step of it when it is called next."""
-        self.same("chart", *[chart_of(store.look(APP)) for store in self.both])
+        self.same("look", *[watermarks_of(store.look(APP)) for store in self.both])
 
     def pair(self, number: int) -> Pair:
         """Mostly one of the newest claims."""
@@ -314,7 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert ours == theirs, f"{call}: the reference says {ours}, {name} says {theirs}"
 
     def same_advance(self, plans: Sequence[Plan]) -> None:
-        self.same("advance", *[chart_of(store.advance(APP, plans)) for store in self.both])
+        self.same("advance", *[watermarks_of(store.advance(APP, plans)) for store in self.both])
 
     def same_renew(self, pairs: Sequence[Pair]) -> None:
         ours = self.ours.renew([pair.ours for pair in pairs])

@@ -16,7 +16,7 @@ def by_fence(grants: Grants) -> list[Claim]:
     return sorted(grants.claims, key=lambda claim: claim.fence)
 
 
-def chart_of(watermarks: Watermarks) -> tuple[Any, ...]:
+def watermarks_of(watermarks: Watermarks) -> tuple[Any, ...]:
     by_job = {
         name: (seconds(watermark.at), watermark.revision) for name, watermark in watermarks.by_job.items()
     }
@@ -42,7 +42,7 @@ def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
 
 
 def notes_of(notes: Sequence[Note], first_fence: int) -> list[Any]:
-    """Stores may write the state of a breaker, which has a fence in it, and the mark of a removed job in
+    """Stores may write the state of a breaker, which has a fence in it, and the watermark of a removed job in
     several ways."""
     return [_note_of(note, first_fence) for note in notes]
 

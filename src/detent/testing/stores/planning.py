@@ -1,4 +1,4 @@
-"""What every store must do about keys, marks, plans and adoptions, in sentences."""
+"""What every store must do about keys, watermarks, plans and adoptions, in sentences."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def a_plan_of_another_revision_is_refused(store: Store, world: World) -> None:
 
 def a_call_that_plans_answers_with_the_marks_of_its_jobs(store: Store, world: World) -> None:
     planner = Planner(store)
-    store.adopt("a", 1, {"a.b": "r1", "a.c": "r1"})
+    store.set_jobs("a", 1, {"a.b": "r1", "a.c": "r1"})
     assert sorted(store.advance("a", [planner.covering(1, 1)]).by_job) == ["a.b"]
     assert sorted(store.look("a").by_job) == ["a.b", "a.c"]
 
@@ -166,7 +166,7 @@ def _changed_after_pruning(store: Store) -> Planner:
     planner.advance(ahead_s=30)
     store.cancel(planner.key(2))
     store.prune("a", 0, keep=0)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     planner.job = planner.job._replace(revision="r2")
     planner.advance(ahead_s=30)
     return planner
@@ -174,7 +174,7 @@ def _changed_after_pruning(store: Store) -> Planner:
 
 def a_new_job_starts_now(store: Store, world: World) -> None:
     world.pass_time(5)
-    watermarks = store.adopt("a", 0, {"a.b": "r1", "a.c": "r1"})
+    watermarks = store.set_jobs("a", 0, {"a.b": "r1", "a.c": "r1"})
     assert {watermark.at for watermark in watermarks.by_job.values()} == {watermarks.now}
     assert sorted(watermarks.by_job) == ["a.b", "a.c"]
 
@@ -182,23 +182,23 @@ def a_new_job_starts_now(store: Store, world: World) -> None:
 def a_look_answers_as_an_adoption_does_and_changes_nothing(store: Store, world: World) -> None:
     first = store.look("a")
     assert (dict(first.by_job), first.generation, first.quarantined_until) == ({}, 0, None)
-    adopted = store.adopt("a", 0, {"a.b": "r1"})
+    adopted = store.set_jobs("a", 0, {"a.b": "r1"})
     assert store.look("a") == store.look("a") == adopted
     assert store.look("z").by_job == {}
 
 
 def a_repeated_adoption_changes_nothing(store: Store, world: World) -> None:
-    first = store.adopt("a", 0, {"a.b": "r1"})
+    first = store.set_jobs("a", 0, {"a.b": "r1"})
     assert first.generation == 1
-    assert store.adopt("a", 0, {"a.b": "r1"}) == first
-    assert store.adopt("a", 1, {"a.b": "r1"}) == first
+    assert store.set_jobs("a", 0, {"a.b": "r1"}) == first
+    assert store.set_jobs("a", 1, {"a.b": "r1"}) == first
 
 
 def an_adoption_that_arrives_late_is_ignored(store: Store, world: World) -> None:
-    store.adopt("a", 0, {"a.b": "r1"})
-    second = store.adopt("a", 1, {"a.b": "r2"})
-    assert store.adopt("a", 0, {"a.b": "r1"}) == second
-    assert store.adopt("a", 1, {}) == second
+    store.set_jobs("a", 0, {"a.b": "r1"})
+    second = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert store.set_jobs("a", 0, {"a.b": "r1"}) == second
+    assert store.set_jobs("a", 1, {}) == second
     assert second.generation == 2
     assert second.by_job["a.b"].revision == "r2"
 
@@ -207,8 +207,8 @@ def an_adoption_leaves_the_jobs_it_does_not_change_alone(store: Store, world: Wo
     planner = Planner(store)
     store.advance("a", [planner.covering(1, 6)])
     before = store.find(Query())
-    store.adopt("a", 1, {"a.b": "r1", "a.c": "r1"})
-    watermarks = store.adopt("a", 2, {"a.b": "r1", "a.c": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r1", "a.c": "r1"})
+    watermarks = store.set_jobs("a", 2, {"a.b": "r1", "a.c": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(6)
     assert store.find(Query()) == before
 
@@ -218,7 +218,7 @@ def a_change_takes_back_what_nobody_has_attempted(store: Store, world: World) ->
     planner.advance(ahead_s=30)
     store.put([fire("a.b@pushed")], delay_s=99)
     world.pass_time(15)
-    watermarks = store.adopt("a", 1, {"a.b": "r2"})
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(1) - timedelta(seconds=1)
     assert found(store) == ["a.b@pushed"]
     assert store.advance("a", [planner.covering(1, 9)]).by_job == watermarks.by_job
@@ -229,7 +229,7 @@ def a_change_takes_back_what_is_not_yet_due(store: Store, world: World) -> None:
     planner.advance(ahead_s=30)
     world.pass_time(15)
     finish(store, Asker(store).claim_one())
-    watermarks = store.adopt("a", 1, {"a.b": "r2"})
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == watermarks.now
     assert found(store) == [planner.key(1)]
 
@@ -239,7 +239,7 @@ def a_fire_that_came_due_before_a_change_runs_under_the_new_policy(store: Store,
     planner = Planner(store, Policy("Allow", timeout_s=7.0))
     planner.advance(ahead_s=30)
     world.pass_time(25)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     planner.job = planner.job._replace(revision="r2", policy=Policy("Forbid", timeout_s=9.0))
     planner.advance(ahead_s=30)
     claims = Asker(store).claim()
@@ -251,7 +251,7 @@ def a_change_also_takes_back_a_span_that_nobody_has_settled(store: Store, world:
     planner = Planner(store, Policy(catch_up="skip"))
     world.pass_time(90)
     planner.advance(ahead_s=0)
-    watermarks = store.adopt("a", 1, {"a.b": "r2"})
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(1) - timedelta(seconds=1)
     assert found(store) == []
 
@@ -261,7 +261,7 @@ def a_change_also_takes_back_the_late_hooks_of_what_it_takes_back(store: Store, 
     planner.advance(ahead_s=20)
     assert len(found(store)) == 4
     world.pass_time(12)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert found(store) == []
 
 
@@ -273,7 +273,7 @@ def a_change_takes_back_no_hook_of_a_fire_that_has_ended(store: Store, world: Wo
     hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {})
     finish(store, claim, OVER, follow=(hook,))
     world.step_wall(-3600)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert hook.key in found(store)
 
 
@@ -288,7 +288,7 @@ def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: 
         assert renew(store, holder) is None
     assert keys(node.claim()) == [planner.key(3), planner.key(4)], "the second is held for its lane"
     world.step_wall(-100)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert planner.key(2) in found(store)
 
 
@@ -297,7 +297,7 @@ def a_change_leaves_an_instant_that_was_cancelled_accounted_for(store: Store, wo
     planner = Planner(store)
     planner.advance(ahead_s=30)
     assert store.cancel(planner.key(2), "by hand")
-    watermarks = store.adopt("a", 1, {"a.b": "r2"})
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(2)
     assert sorted(found(store)) == [planner.key(1), planner.key(2)], "what is before it is not taken back"
 
@@ -305,7 +305,7 @@ def a_change_leaves_an_instant_that_was_cancelled_accounted_for(store: Store, wo
 def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     planner.job = planner.job._replace(revision="r2")
     planner.advance(ahead_s=30)
     assert {one.fire.revision for one in store.find(Query())} == {"r2"}
@@ -315,7 +315,7 @@ def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: Worl
 def a_job_that_changed_while_nobody_planned_misses_nothing(store: Store, world: World) -> None:
     planner = Planner(store)
     world.pass_time(25)
-    watermarks = store.adopt("a", 1, {"a.b": "r2"})
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(0)
     assert watermarks.by_job["a.b"].revision == "r2"
 
@@ -325,9 +325,9 @@ def a_change_leaves_a_fire_that_was_attempted(store: Store, world: World) -> Non
     planner.advance(ahead_s=10)
     world.pass_time(10)
     claim = Asker(store).claim_one()
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert finish(store, claim, DONE._replace(again_in_s=60.0)) == DONE._replace(again_in_s=60.0)
-    store.adopt("a", 2, {"a.b": "r3"})
+    store.set_jobs("a", 2, {"a.b": "r3"})
     assert found(store) == [planner.key(1)]
 
 
@@ -335,7 +335,7 @@ def a_removed_job_ends_its_fires(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
-    assert store.adopt("a", 1, {}).by_job == {}
+    assert store.set_jobs("a", 1, {}).by_job == {}
     removed, node = JOB_REMOVED, Asker(store)
     claims = node.claim()
     assert dispositions(claims) == {planner.key(1): removed}
@@ -350,9 +350,9 @@ def a_removed_job_that_comes_back_soon_continues_its_plan(store: Store, world: W
     store.advance("a", [planner.covering(1, 1)])
     world.pass_time(BEAT_S + 1)
     finish(store, Asker(store).claim_one())
-    store.adopt("a", 1, {})
+    store.set_jobs("a", 1, {})
     world.pass_time(45)
-    watermarks = store.adopt("a", 2, {"a.b": "r1"})
+    watermarks = store.set_jobs("a", 2, {"a.b": "r1"})
     assert watermarks.by_job["a.b"].at == planner.at(1)
 
 
@@ -360,8 +360,8 @@ def a_removed_job_that_comes_back_plans_again_what_nobody_attempted(store: Store
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
-    store.adopt("a", 1, {})
-    watermarks = store.adopt("a", 2, {"a.b": "r2"})
+    store.set_jobs("a", 1, {})
+    watermarks = store.set_jobs("a", 2, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(1) - timedelta(seconds=1)
     assert found(store) == []
 
@@ -369,16 +369,16 @@ def a_removed_job_that_comes_back_plans_again_what_nobody_attempted(store: Store
 def a_removed_job_that_comes_back_late_starts_now(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
-    store.adopt("a", 1, {})
+    store.set_jobs("a", 1, {})
     world.pass_time(RETURN_S + 1)
-    watermarks = store.adopt("a", 2, {"a.b": "r1"})
+    watermarks = store.set_jobs("a", 2, {"a.b": "r1"})
     assert watermarks.by_job["a.b"].at == watermarks.now
     assert found(store) == [], "what was planned then is not run by what the job is now"
 
 
 def a_removed_job_still_ends_what_was_put_for_it_by_hand_as_usual(store: Store, world: World) -> None:
     Planner(store)
-    store.adopt("a", 1, {})
+    store.set_jobs("a", 1, {})
     store.put([fire("a.b@1", origin="manual")])
     assert Asker(store).claim_one().disposition is None
 
@@ -386,15 +386,15 @@ def a_removed_job_still_ends_what_was_put_for_it_by_hand_as_usual(store: Store, 
 def the_jobs_of_apps_are_separate(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance()
-    watermarks = store.adopt("z", 0, {"z.b": "r1"})
+    watermarks = store.set_jobs("z", 0, {"z.b": "r1"})
     assert sorted(watermarks.by_job) == ["z.b"]
     assert watermarks.generation == 1
-    assert store.adopt("z", 1, {}).by_job == {}
+    assert store.set_jobs("z", 1, {}).by_job == {}
     assert sorted(store.look("a").by_job) == ["a.b"]
     assert len(found(store, app="a")) == 6
 
 
-def a_chart_tells_the_time_of_the_store(store: Store, world: World) -> None:
+def watermarks_have_the_time_of_the_store(store: Store, world: World) -> None:
     first = store.look("a")
     world.pass_time(10)
     second = store.advance("a", [])

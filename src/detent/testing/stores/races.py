@@ -73,10 +73,10 @@ def race_to_run(opener: Opener, path: Path) -> None:
 
 def race_to_plan(opener: Opener, path: Path) -> None:
     """All adopt and plan the same job: one chain, without a gap, each instant once."""
-    charts = run_race(_plan_all, opener, path)
-    assert {generation for seen in charts for generation, _ in seen} == {1}
-    for marks in ([at for _, at in seen] for seen in charts):
-        assert marks == sorted(marks), "a mark went back"
+    seen_by_all = run_race(_plan_all, opener, path)
+    assert {generation for seen in seen_by_all for generation, _ in seen} == {1}
+    for instants in ([at for _, at in seen] for seen in seen_by_all):
+        assert instants == sorted(instants), "a watermark went back"
     store = opener(path)
     rows = find_all(store, Query(job=JOB.name, limit=FIND_MAX))
     recorded = sorted(row.fire.due_at for row in rows)
@@ -178,11 +178,11 @@ def _verdict(claim: Claim) -> Verdict:
 
 def _plan_all(store: Store, number: int) -> list[Any]:
     seen = []
-    chart = store.adopt("a", 0, {JOB.name: JOB.revision})
+    watermarks = store.set_jobs("a", 0, {JOB.name: JOB.revision})
     for turn in range(1, ROUNDS + 1):
-        plans = [plan(JOB, chart.by_job[JOB.name], chart.now, ahead_s=5.0 * turn)]
-        chart = store.advance("a", plans)
-        seen.append((chart.generation, chart.by_job[JOB.name].at.timestamp()))
+        plans = [plan(JOB, watermarks.by_job[JOB.name], watermarks.now, ahead_s=5.0 * turn)]
+        watermarks = store.advance("a", plans)
+        seen.append((watermarks.generation, watermarks.by_job[JOB.name].at.timestamp()))
     return seen
 
 
