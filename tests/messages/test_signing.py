@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.errors import SignatureError, UsageError
-from detent.manifest.secret_refs import Nowhere, Secret, Variable, locate, secret_variables, shown
+from detent.manifest.secret_refs import BadReference, Secret, Variable, locate, secret_variables, shown
 from detent.messages.signing import (
     Identity,
     MalformedHeader,
@@ -236,7 +236,7 @@ def test_a_bare_name_is_looked_up_in_the_table_before_the_environment() -> None:
     table = {"main": "env:MAIN_KEY", "nothing": ""}
     assert locate("main", table) == Variable("MAIN_KEY")
     assert locate("other", table) == Variable("other")
-    assert locate("nothing", table) == Nowhere("it is empty")
+    assert locate("nothing", table) == BadReference("it is empty")
 
 
 def test_a_table_may_hold_the_secret_itself() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from detent.errors import UsageError
 from detent.events import Emit
-from detent.loading.config import nodes_directory, store_of_calls
+from detent.loading.config import call_store, nodes_directory
 from detent.manifest.check import Manifest
 from detent.manifest.problems import worded
 from detent.messages.ad_hoc import Allowed
@@ -104,7 +104,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
-    store = store_of_calls(manifest, order.store, env)
+    store = call_store(manifest, order.store, env)
     use(store)
     url = store.url
     setting = Setting(
@@ -117,7 +117,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
         queues=order.queues,
         waits=order.waits,
         serving=order.serving,
-        store_of_calls=store,
+        call_store=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
         tell_weakness(url, manifest, emit)

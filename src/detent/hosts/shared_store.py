@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from detent.errors import UsageError
-from detent.hosts.base import Unringable, refuse_unringable
+from detent.hosts.base import UnsupportedSchedule, refuse_unsupported
 from detent.manifest.canonical import without_password
 from detent.manifest.spec import Spec
 from detent.model import Command, Request
 from detent.schedules.timetable import Instants
 
-Ring = TypeVar("Ring")
+HostSchedule = TypeVar("HostSchedule")
 
 
 class Store(NamedTuple):
@@ -28,7 +28,7 @@ class Store(NamedTuple):
     advice: str  # how to let the host give it to them
 
 
-def check_fleet(host: str, specs: Sequence[Spec], store: Store) -> None:
+def check_shared(host: str, specs: Sequence[Spec], store: Store) -> None:
     """One `UsageError` with all that cannot be so on this host."""
     told = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, store)]
     if told:
@@ -56,20 +56,20 @@ def _store_problems(url: str, advice: str) -> Iterator[str]:
         yield f"the password of its store could be read by others there: {advice}"
 
 
-def rings_of(
-    host: str, specs: Sequence[Spec], rings: Callable[[Instants], list[Ring]]
-) -> list[tuple[Spec, list[Ring]]]:
+def host_schedules(
+    host: str, specs: Sequence[Spec], render: Callable[[Instants], list[HostSchedule]]
+) -> list[tuple[Spec, list[HostSchedule]]]:
     """Each job with its rings, each once; all that the host cannot ring for is refused together."""
-    found, unringable = list[tuple[Spec, list[Ring]]](), list[Unringable]()
+    found, unsupported = list[tuple[Spec, list[HostSchedule]]](), list[UnsupportedSchedule]()
     for spec in specs:
-        made: list[Ring] = []
+        made: list[HostSchedule] = []
         for time in spec.times:
             try:
-                made += rings(time.instants)
+                made += render(time.instants)
             except UsageError as error:
-                unringable.append(Unringable(spec.name, time.text, str(error)))
+                unsupported.append(UnsupportedSchedule(spec.name, time.text, str(error)))
         found.append((spec, list(dict.fromkeys(made))))
-    refuse_unringable(host, unringable)
+    refuse_unsupported(host, unsupported)
     return found
 
 

@@ -65,7 +65,7 @@ def read_manifests(place: Place, env: Mapping[str, str], secret_ref: str = "") -
     """The manifests of a source, one for each app, by the apps' names."""
     apps: dict[str, list[_Part]] = {}
     machine = load_machine(env)
-    for one in places_of(place):
+    for one in manifest_places(place):
         source = read_source(one, env, secret_ref)
         part = _Part(str(one), source, check_source(source, str(one), env, machine))
         apps.setdefault(part.manifest.app, []).append(part)
@@ -120,7 +120,7 @@ def _signed_job(job: Any, secret_ref: str) -> Any:
     return {**job, "auth": {**auth, "secret_refs": [secret_ref]}} if is_unsigned else job
 
 
-def places_of(place: Place) -> tuple[Place, ...]:
+def manifest_places(place: Place) -> tuple[Place, ...]:
     """The files of a directory; anything else is one place."""
     if is_url(place) or is_app(place) or not _is_folder(place):
         return (place,)

@@ -13,8 +13,8 @@ from detent.manifest.canonical import canonical_job, job_text, machine_document,
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
 from detent.manifest.jobs import JobMaker
 from detent.manifest.problems import Findings, ManifestError, Problem
-from detent.manifest.rules import check_rules, lay_under
-from detent.manifest.shapes import BAD
+from detent.manifest.rules import apply_defaults, check_rules
+from detent.manifest.shapes import INVALID
 from detent.model import Job
 from detent.schedules.timetable import Timetable
 from detent.text import did_you_mean, plural, show
@@ -167,9 +167,9 @@ class _Jobs:
     def _read_one(self, document: Any, index: int) -> None:
         path = f"jobs/{index}"
         own = JOB[self._version].check(document, path, self._findings)
-        if own is BAD:
+        if own is INVALID:
             return
-        job = lay_under(self._defaults, own)
+        job = apply_defaults(self._defaults, own)
         check_rules(job, path, self._version, self._findings)
         self._check_name(job.get("name"), index)
         if type(job.get("name")) is str and type(job.get("after")) is list:

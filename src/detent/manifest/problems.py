@@ -124,7 +124,7 @@ def line_of(path: str, lines: Mapping[str, int]) -> int:
     return lines.get(path, 0)
 
 
-def escaped(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """The text such that expanding it gives it back."""
     if "$" not in text:
         return text

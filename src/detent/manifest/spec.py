@@ -58,11 +58,11 @@ def specs_of(manifest: Manifest, store_url: str = "", machine: Machine = NO_MACH
     if url:  # the canonical form has no password in it
         settings["store"] = {**settings.get("store", {}), "url": url}
     for job in manifest.jobs:
-        check_alone(job)
+        check_hostable(job)
     return [_spec(manifest, job, settings, machine) for job in manifest.jobs]
 
 
-def check_alone(job: Job) -> None:
+def check_hostable(job: Job) -> None:
     """Raise where a host cannot do what the manifest says."""
     if job.after:
         raise UsageError(

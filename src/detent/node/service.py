@@ -75,7 +75,7 @@ class Setting(NamedTuple):
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
     serving: Serving | None = None  # messages; None: none of them
-    store_of_calls: NodeStore | None = None  # for its children: the same store
+    call_store: NodeStore | None = None  # for its children: the same store
 
 
 class Notify:
@@ -138,7 +138,7 @@ class Service:
 
     def _surroundings(self, manifest: Manifest) -> Surroundings:
         around, most = _surroundings(manifest, self._setting.env, self._life), self._max_running()
-        around = around._replace(store=self._setting.store_of_calls)
+        around = around._replace(store=self._setting.call_store)
         if self._serving is None:
             return around
         shared_by = self._serving.processes or os.cpu_count() or 1  # async ones share what there is

@@ -20,7 +20,7 @@ from detent.cli.write.validate_checks import Host, check_job
 from detent.errors import UsageError
 from detent.loading.config import check_source, load_machine
 from detent.loading.foreign import Source
-from detent.loading.sources import Place, find_place, places_of, read_manifests, read_source
+from detent.loading.sources import Place, find_place, manifest_places, read_manifests, read_source
 from detent.manifest.check import Manifest
 from detent.manifest.lint.dst import CODE
 from detent.manifest.lint.job import Subject, lint_job
@@ -44,7 +44,7 @@ def main(given: argparse.Namespace) -> int:
     if given.output == "json":
         return _answer_program(given)
     whole = find_place(given.file)
-    codes = [_check(place, given) for place in places_of(whole)]
+    codes = [_check(place, given) for place in manifest_places(whole)]
     if len(codes) > 1 and not any(codes):
         read_manifests(whole, dict(os.environ))  # what is wrong between the files, as they are no problem
     return max(codes)
@@ -84,7 +84,7 @@ def _answer_program(given: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     try:
         whole = find_place(given.file)
-        for place in places_of(whole):
+        for place in manifest_places(whole):
             records += _records(place, given.secret_ref)
         if not any(record["level"] == "error" for record in records):
             read_manifests(whole, dict(os.environ), given.secret_ref)
@@ -119,7 +119,7 @@ def find_warnings(place: Place, manifest: Manifest) -> list[str]:
     others are found by reading all of it again."""
     if len(manifest.canonical) > JOBS_CHECKED_MAX:
         return [worded(warning, str(place)) for warning in manifest.warnings]
-    found = [(one, warning) for one in places_of(place) for warning in _read(one, "")[1]]
+    found = [(one, warning) for one in manifest_places(place) for warning in _read(one, "")[1]]
     lines = [
         worded(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
         for one, warning in found[:WARNINGS_LOGGED_MAX]

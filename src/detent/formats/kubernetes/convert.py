@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
-from detent.formats.kubernetes.pods import pod_fields, tell_rest
+from detent.formats.kubernetes.pods import pod_fields, warn_unread
 from detent.manifest.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S, YEAR_S
-from detent.manifest.problems import ManifestError, Problem, escaped, line_of
+from detent.manifest.problems import ManifestError, Problem, escape_dollars, line_of
 from detent.schedules.timetable import parse_schedule
 from detent.text import quote, show
 
@@ -182,7 +182,7 @@ class _CronJob:
 
     def _tags(self) -> list[str]:
         labels = _sub(self._metadata, "labels")
-        return [escaped(f"{key}={_text(value)}"[:TAG_MAX]) for key, value in labels.items()][:TAGS_MAX]
+        return [escape_dollars(f"{key}={_text(value)}"[:TAG_MAX]) for key, value in labels.items()][:TAGS_MAX]
 
     # When.
 
@@ -255,10 +255,10 @@ class _CronJob:
     # What has no equivalent.
 
     def _tell_rest(self) -> None:
-        tell_rest(self._spec, SPEC_READ, SPEC_ADVICE, lambda key, told: self._warn(f"spec/{key}", told))
+        warn_unread(self._spec, SPEC_READ, SPEC_ADVICE, lambda key, told: self._warn(f"spec/{key}", told))
         job_spec = {key: value for key, value in self._job_spec.items() if NOT_SAID.get(key) != value}
         place = "spec/jobTemplate/spec"
-        tell_rest(job_spec, JOB_READ, JOB_ADVICE, lambda key, told: self._warn(f"{place}/{key}", told))
+        warn_unread(job_spec, JOB_READ, JOB_ADVICE, lambda key, told: self._warn(f"{place}/{key}", told))
         notes = [key for key in _sub(self._metadata, "annotations") if not key.startswith(UNTOLD_ANNOTATIONS)]
         if notes:
             self._warn("metadata/annotations", f"{', '.join(notes)}: nobody reads them here")

@@ -27,7 +27,7 @@ TOO_WIDE = (
 )
 NO_YEARS = "a schedule of ours has no field for years, so this one fires in all; test the year in the command"
 NEVER = "no such day exists, so it never fires"
-NEVER_ASKED = "@yearly"  # a job must have a schedule, also one that is disabled for want of it
+PLACEHOLDER_SCHEDULE = "@yearly"  # a job must have a schedule, also one that is disabled for want of it
 ANY_MONTH = Field("*", (1 << 13) - 2)
 WEEKS = tuple(frozenset(range(first, first + 7)) for first in (1, 8, 15, 22, 29))
 
@@ -62,7 +62,7 @@ def spans_of(calendar: Calendar, zone: str) -> list[Span]:
         return [_within(calendar, stretch, timezone) for stretch in stretches]
     if stretches:
         return [_recurring(calendar)._replace(timezone=timezone, fault=NO_YEARS)]
-    return [Span(schedules=(NEVER_ASKED,), timezone=timezone, fault=NEVER)]
+    return [Span(schedules=(PLACEHOLDER_SCHEDULE,), timezone=timezone, fault=NEVER)]
 
 
 def _within(calendar: Calendar, years: range, timezone: str) -> Span:
@@ -113,7 +113,7 @@ def _dated_days(dates: list[tuple[int, int]]) -> Iterator[Days]:
 def _recurring(calendar: Calendar) -> Span:
     possible = _possible(calendar)
     if not possible:
-        return Span(schedules=(NEVER_ASKED,), fault=NEVER)
+        return Span(schedules=(PLACEHOLDER_SCHEDULE,), fault=NEVER)
     found = find_days(calendar)
     if found is not None:
         return Span(schedules=tuple(_written(days, calendar) for days in found))

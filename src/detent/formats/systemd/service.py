@@ -89,7 +89,7 @@ def work_of(service: Unit) -> Work:
     return Work(reader.fields, tuple(reader.warnings))
 
 
-def missing_work(place: str, why: str) -> Work:
+def placeholder_work(place: str, why: str) -> Work:
     """A job that is not to run before somebody has said what."""
     fields = {"command": MISSING, "enabled": False, "policy": {}}
     return Work(fields, (Problem(place, f"{why}; the job is disabled until its command is written"),))

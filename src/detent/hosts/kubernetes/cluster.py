@@ -25,7 +25,7 @@ SAID_MAX = 500  # characters of the server's words
 JSON, APPLY = "application/json", "application/apply-patch+yaml"
 
 
-class Missing(HostError):
+class NotFound(HostError):
     """There is no such object."""
 
 
@@ -66,7 +66,7 @@ class Cluster:
         """This very object, as it was seen; what it started goes on.  One that is gone already is gone."""
         seen = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
         asked = {"propagationPolicy": "Orphan", "preconditions": seen}
-        with suppress(Missing):
+        with suppress(NotFound):
             self._call("DELETE", self._path_of(live), {}, asked)
 
     def _path(self, kind: str) -> str:
@@ -126,5 +126,5 @@ def _error(status: int, answer: Any, what: str) -> HostError:
     }.get(status, "")
     plain = "".join(c if c.isprintable() else " " for c in str(said))[:SAID_MAX]
     told = f"the cluster refused {what} ({status}): {plain}"
-    kind = Missing if status == 404 else HostError
+    kind = NotFound if status == 404 else HostError
     return kind(f"{told}; {advice}" if advice else told)

@@ -30,12 +30,12 @@ def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _request(job: Mapping[str, Any]) -> Iterator[Problem]:
     match = _HOST.match(job["request"]["url"])
-    if match and job["auth"]["secret_refs"] and not is_near(match[1]):
+    if match and job["auth"]["secret_refs"] and not is_private_host(match[1]):
         message = f"the signature goes to {quote(match[1])} over plain http: whoever is on the way can use it"
         yield Problem("request/url", message, code="signed-over-http", advice="use https://")
 
 
-def is_near(host: str) -> bool:
+def is_private_host(host: str) -> bool:
     """Is it this machine, a private network, or a name that only such a network knows?"""
     name = host.lower()
     is_bare = "." not in name and not name.startswith("[")
