@@ -7,7 +7,7 @@ import pytest
 from detent.errors import UsageError
 from detent.formats.base import Converted
 from detent.formats.cronlock.convert import LocalContext, convert_cronlock, is_cronlock
-from detent.formats.cronlock.fields import parse_duration
+from detent.formats.cronlock.texts import parse_duration
 from detent.manifest.check import Manifest, check_manifest
 from detent.manifest.problems import ManifestError
 from detent.model import Command, Job

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from detent.loading.files import read_document
 from detent.manifest.check import check_manifest
 from detent.manifest.lint.cron_fields import every_text
-from detent.manifest.lint.job import Subject, lint_job, shared_instant, total_wait_s
+from detent.manifest.lint.job import LintedJob, lint_job, shared_instant, total_wait_s
 from detent.manifest.lint.work import is_private_host, lint_secrets
 from detent.manifest.problems import Problem
 from detent.schedules.timetable import parse_schedule
@@ -29,7 +29,7 @@ REQUEST = {"url": "https://example.org/x"}
 def lints(document: dict[str, Any]) -> list[Problem]:
     manifest = check_manifest(document)
     subjects = [
-        Subject(name, json.loads(text), manifest.version, NOW) for name, text in manifest.canonical.items()
+        LintedJob(name, json.loads(text), manifest.version, NOW) for name, text in manifest.canonical.items()
     ]
     return [problem for subject in subjects for problem in lint_job(subject)]
 

@@ -13,7 +13,7 @@ from detent.errors import UsageError
 from detent.events import Emit
 from detent.loading.config import call_store, nodes_directory
 from detent.manifest.check import Manifest
-from detent.manifest.problems import worded
+from detent.manifest.problems import format_problem
 from detent.messages.ad_hoc import Allowed
 from detent.messages.masking import Mask
 from detent.messages.message import Task
@@ -101,7 +101,9 @@ def run(order: Order, style: Style) -> int:
 
 def _run(order: Order, emit: Emit, mask: Mask) -> int:
     manifest, env = order.load(), order.env
-    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+    found = (
+        order.warn(manifest) if order.warn else [format_problem(one, order.name) for one in manifest.warnings]
+    )
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
     store = call_store(manifest, order.store, env)

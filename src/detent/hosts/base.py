@@ -58,7 +58,7 @@ class Option(NamedTuple):
     name: str  # unit-dir; it is given to the host as unit_dir
     about: str
     metavar: str = ""  # "": it is a flag
-    finds: bool = False  # it says where to look, so verbs that only look take it too
+    is_location: bool = False  # it says where to look, so verbs that only look take it too
     only: str = ""  # the one verb that takes it; "": all that compare a host with a manifest
 
 

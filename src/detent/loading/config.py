@@ -61,7 +61,7 @@ def check_source(source: Source, name: str, env: Mapping[str, str], machine: Mac
     """The manifest of a document that came from a file or an address of this name."""
     try:
         manifest = check_manifest(
-            source.document, lines=source.lines, variables=env, machine=machine, least=source.least
+            source.document, lines=source.lines, variables=env, machine=machine, jobs_min=source.jobs_min
         )
     except ManifestError as error:
         found = source.locate(error)

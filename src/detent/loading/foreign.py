@@ -54,12 +54,12 @@ def _said(text: str) -> tuple[Path, Form | None]:
     return Path(text), None
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of foreign file."""
 
     matches: Callable[[Path], bool]
     convert: Callable[[Path, Mapping[str, str]], Converted]  # the file and the environment
-    runs: bool = False  # every verb takes it as it is; else it is only converted
+    is_runnable: bool = False  # every verb takes it as it is; else it is only converted
 
 
 class Source(NamedTuple):
@@ -69,7 +69,7 @@ class Source(NamedTuple):
     lines: Mapping[str, int]
     warnings: tuple[Problem, ...] = ()
     locate: Callable[[ManifestError], ManifestError] = lambda error: error  # where it is of several files
-    least: int = 1  # jobs: an app in code may have tasks only
+    jobs_min: int = 1  # jobs: an app in code may have tasks only
 
 
 def read_source(path: Path, env: Mapping[str, str]) -> Source:
@@ -342,9 +342,9 @@ def _is_zone(name: str) -> bool:
     return True
 
 
-KINDS: dict[str, Kind] = {  # tried in this order
-    "cronlock": Kind(_is_cronlock, _cronlock, runs=True),
-    "crontab": Kind(_is_crontab, _crontab, runs=True),
-    "Kubernetes": Kind(_is_kubernetes, _kubernetes),
-    "systemd": Kind(_is_systemd, _systemd),
+KINDS: dict[str, FileKind] = {  # tried in this order
+    "cronlock": FileKind(_is_cronlock, _cronlock, is_runnable=True),
+    "crontab": FileKind(_is_crontab, _crontab, is_runnable=True),
+    "Kubernetes": FileKind(_is_kubernetes, _kubernetes),
+    "systemd": FileKind(_is_systemd, _systemd),
 }

@@ -74,10 +74,10 @@ def read_manifests(place: Place, env: Mapping[str, str], secret_ref: str = "") -
 
 def read_once(place: str, env: Mapping[str, str]) -> Callable[[], Manifest]:
     """For an app in code and for standard input, which do not change while a node runs."""
-    return only_once(read_manifest(place, env), place)
+    return single_use(read_manifest(place, env), place)
 
 
-def only_once(manifest: Manifest, place: str) -> Callable[[], Manifest]:
+def single_use(manifest: Manifest, place: str) -> Callable[[], Manifest]:
     """Gives the manifest, and refuses to read it again."""
     left = [manifest]
 

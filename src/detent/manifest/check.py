@@ -88,9 +88,9 @@ def check_manifest(
     lines: Mapping[str, int] = NOTHING,
     variables: Mapping[str, str] = NOTHING,
     machine: Machine = NO_SETTINGS,
-    least: int = 1,
+    jobs_min: int = 1,
 ) -> Manifest:
-    """The manifest of a parsed document, with so many jobs at least; raises one `ManifestError` with every
+    """The manifest of a parsed document, with at least `jobs_min` jobs; raises one `ManifestError` with every
     problem."""
     version = _version(document, lines)
     findings = Findings(lines, variables if version > 1 else None)
@@ -101,7 +101,7 @@ def check_manifest(
     node = NodeSettings() if findings.found else _node_settings({**machine.node, **own.node})
     reader = _Jobs(version, clean, node.grace_s, findings)
     if "jobs" in document:
-        reader.read(document["jobs"], least)
+        reader.read(document["jobs"], jobs_min)
     findings.raise_problems()
     return Manifest(
         version=version,
@@ -151,11 +151,11 @@ class _Jobs:
         self.everywhere: list[str] = []
         self.canonical: dict[str, str] = {}
 
-    def read(self, jobs: Any, least: int) -> None:
+    def read(self, jobs: Any, jobs_min: int) -> None:
         high = LIMITS[self._version].jobs
         if type(jobs) is not list:
             self._findings.problem("jobs", f"{show(jobs)} is not a list of jobs")
-        elif not least <= len(jobs) <= high:
+        elif not jobs_min <= len(jobs) <= high:
             self._findings.problem("jobs", f"{plural(len(jobs), 'job')}: allowed are from 1 to {high:,}")
         else:
             for i, job in enumerate(jobs):

@@ -52,7 +52,7 @@ class BadReference(NamedTuple):
 Place = Variable | File | Secret | BadReference
 
 
-def locate(ref: str, table: Mapping[str, str]) -> Place:
+def locate_secret(ref: str, table: Mapping[str, str]) -> Place:
     """Where the secret of this name or reference is to be found."""
     if place := _explicit(ref):
         return place
@@ -89,12 +89,12 @@ def secret_fault(text: str) -> str:
     return "is not UTF-8 text" if not is_unicode(text) else ""
 
 
-def shown(ref: str) -> str:
+def display_ref(ref: str) -> str:
     """The reference as messages may name it: `raw:` contains the secret."""
     return "raw:…" if ref.startswith("raw:") else ref
 
 
 def secret_variables(refs: Iterable[str], table: Mapping[str, str]) -> set[str]:
     """The environment variables that hold secrets, so that no command is given them."""
-    places = [locate(ref, table) for ref in (*refs, *table)]
+    places = [locate_secret(ref, table) for ref in (*refs, *table)]
     return {place.name for place in places if isinstance(place, Variable)}

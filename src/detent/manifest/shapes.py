@@ -1,4 +1,4 @@
-"""The shapes that a value of a document can have: what is allowed, checked and worded in one place.
+"""The shapes that a value of a document can have: what is allowed, checked and format_problem in one place.
 
 `check` answers with the clean value (variables filled in, `60.0` as 60, an instant in UTC), or tells
 the findings what is wrong and answers INVALID, so that one mistake does not hide the next.
@@ -315,19 +315,19 @@ class Record:
         return clean
 
     def _unknown(self, name: str) -> str:
-        places = self.places()
-        places |= {known.removesuffix("_seconds"): place for known, place in places.items()}
-        meant = nearest(name, places)
-        told = f"did you mean {quote(places[meant])}?" if meant else f"allowed are {listed(self.names)}"
+        known_paths = self.known_paths()
+        known_paths |= {known.removesuffix("_seconds"): place for known, place in known_paths.items()}
+        meant = nearest(name, known_paths)
+        told = f"did you mean {quote(known_paths[meant])}?" if meant else f"allowed are {listed(self.names)}"
         return f"unknown field {quote(name)}; {told}"
 
-    def places(self) -> dict[str, str]:
+    def known_paths(self) -> dict[str, str]:
         """The names of all fields, here and further in, with where they belong."""
         further = {
             name: f"{field.name}/{place}"
             for field in self.fields
             if isinstance(field.shape, Record)
-            for name, place in field.shape.places().items()
+            for name, place in field.shape.known_paths().items()
         }
         return {**further, **{name: name for name in self._shapes}}
 

@@ -12,7 +12,15 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, assert_never
 
-from detent.manifest.secret_refs import BadReference, File, Secret, Variable, locate, secret_fault, shown
+from detent.manifest.secret_refs import (
+    BadReference,
+    File,
+    Secret,
+    Variable,
+    display_ref,
+    locate_secret,
+    secret_fault,
+)
 from detent.text import quote
 
 SECRET_MIN = 8  # bytes: shorter ones are refused
@@ -43,12 +51,12 @@ def resolve(
         if isinstance(found, Secret):
             secrets.append(found)
         else:
-            warnings.append(f"secret {quote(shown(ref))} is skipped: {found.why}")
+            warnings.append(f"secret {quote(display_ref(ref))} is skipped: {found.why}")
     return Resolved(tuple(secrets), tuple(warnings))
 
 
 def _find(ref: str, table: Mapping[str, str], env: Mapping[str, str]) -> Secret | BadReference:
-    place = locate(ref, table)
+    place = locate_secret(ref, table)
     match place:
         case Secret() | BadReference():
             return place

@@ -64,7 +64,7 @@ def add_place(parser: argparse.ArgumentParser, about: str, *, required: bool = F
         "--app", metavar="APP", help="with --host: only of this app (default: the manifest's)"
     )
     _add_spec_dir(parser)
-    _add_options(parser, [known for known in host_options() if known.option.finds])
+    _add_options(parser, [known for known in host_options() if known.option.is_location])
 
 
 def _add_spec_dir(parser: argparse.ArgumentParser) -> None:

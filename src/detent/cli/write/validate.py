@@ -23,9 +23,9 @@ from detent.loading.foreign import Source
 from detent.loading.sources import Place, find_place, manifest_places, read_manifests, read_source
 from detent.manifest.check import Manifest
 from detent.manifest.lint.dst import CODE
-from detent.manifest.lint.job import Subject, lint_job
+from detent.manifest.lint.job import LintedJob, lint_job
 from detent.manifest.lint.work import lint_text
-from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, line_of, worded
+from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, format_problem, line_of
 from detent.text import plural
 
 EXAMPLE = "detent validate -f detent.yaml"
@@ -69,7 +69,7 @@ def _check(place: Place, given: argparse.Namespace) -> int:
 
 
 def _tell(warning: Problem, file: Place) -> None:
-    told = wrapped(f"{worded(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
+    told = wrapped(f"{format_problem(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
     print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
     if warning.advice:
         print(wrapped(warning.advice, first="  → ", indent="    "))
@@ -118,10 +118,10 @@ def find_warnings(place: Place, manifest: Manifest) -> list[str]:
     """The warnings that a node logs when it starts.  Of a large manifest, only those of the checker: the
     others are found by reading all of it again."""
     if len(manifest.canonical) > JOBS_CHECKED_MAX:
-        return [worded(warning, str(place)) for warning in manifest.warnings]
+        return [format_problem(warning, str(place)) for warning in manifest.warnings]
     found = [(one, warning) for one in manifest_places(place) for warning in _read(one, "")[1]]
     lines = [
-        worded(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
+        format_problem(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
         for one, warning in found[:WARNINGS_LOGGED_MAX]
     ]
     more = len(found) - len(lines)
@@ -147,7 +147,7 @@ def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
     host, now = Host(dict(os.environ), manifest.secrets), clock.now()
     for i, name in enumerate(manifest.canonical):
         if job := jobs.get(name):
-            subject = Subject(name, canonical(manifest, name), manifest.version, now)
+            subject = LintedJob(name, canonical(manifest, name), manifest.version, now)
             yield from ((i, problem) for problem in lint_job(subject))
             yield from ((i, problem) for problem in check_job(job, host))
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, app_name, slug, unique
-from detent.formats.cronlock.fields import Texts, parse_duration
+from detent.formats.cronlock.texts import Texts, parse_duration
 from detent.manifest.fields import TIMEOUT_MAX_S
 from detent.manifest.problems import ManifestError, Problem, line_of
 from detent.rules.trust import CLAIM_MIN_S

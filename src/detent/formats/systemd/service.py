@@ -32,7 +32,7 @@ BURST, BURST_INTERVAL_S, RESTART_S = 5, 10.0, 0.1  # systemd's defaults
 TRUE = ("1", "yes", "y", "true", "t", "on")
 STOP = ("TimeoutStopSec", "TimeoutSec")
 MISSING = "echo 'write the command here' >&2; exit 1"
-UNTOLD = {  # nothing is lost with these, or they are read below
+READ_KEYS = {  # nothing is lost with these, or they are read below
     *(
         "Description",
         "Documentation",
@@ -263,7 +263,7 @@ class _Service:
             self._warn(entry_after, "systemd would run it once and never again; the job fires each time")
 
     def _tell_rest(self) -> None:
-        told = {*UNTOLD, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
+        told = {*READ_KEYS, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
         rest: dict[str, Entry] = {}
         for entry in self._unit.entries:
             is_known = entry.key in told or entry.key.startswith(("Condition", "Assert", "X-"))

@@ -28,7 +28,7 @@ from detent.hosts.eventbridge.schedules import (
 )
 from detent.hosts.eventbridge.service import Service
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.shared_store import Store, check_shared, host_schedules, user_warnings
+from detent.hosts.remote import StoreSource, check_shared, host_schedules, user_warnings
 from detent.manifest.spec import Spec
 from detent.messages.strict_json import decode
 from detent.text import quote
@@ -36,12 +36,12 @@ from detent.text import quote
 __all__ = ["OPTIONS", "EventBridgeHost", "handler", "open_host"]
 
 OPTIONS = (
-    Option("group", "the schedule group (default: default)", "NAME", finds=True),
+    Option("group", "the schedule group (default: default)", "NAME", is_location=True),
     Option("target-arn", "the Lambda function that contains detent and the jobs' code", "ARN"),
     Option("role-arn", "the role that may call it", "ARN"),
     Option("dead-letter-arn", "the queue for events that could not be delivered", "ARN"),
     Option("lambda-store", "take the store from DETENT_STORE in the function's environment"),
-    Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", finds=True),
+    Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", is_location=True),
 )
 ADVICE = "set DETENT_STORE in the function's own environment, and say --lambda-store"
 
@@ -82,7 +82,7 @@ class EventBridgeHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         target = self._target()
-        check_shared(self.name, specs, Store(target.has_store, ADVICE))
+        check_shared(self.name, specs, StoreSource(target.has_store, ADVICE))
         return [
             make_schedule(spec, index, expression, target)
             for spec, expressions in host_schedules(self.name, specs, schedule_expressions)

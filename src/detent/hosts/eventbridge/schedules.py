@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from detent.errors import UsageError
 from detent.formats.eventbridge.render import Expression
 from detent.hosts.reconcile import Found, Resource, resource_name, seal
-from detent.hosts.shared_store import spec_document
+from detent.hosts.remote import spec_document
 from detent.manifest.spec import Spec
 
 KIND = "schedule"
 NAME_MAX = 64
 INPUT_MAX = 256 * 1024  # bytes that Lambda takes of an event
-AGE_S = 3_600  # older than that it is not handed over any more
+EVENT_AGE_MAX_S = 3_600  # older than that it is not handed over any more
 RANG_AT = "<aws.scheduler.scheduled-time>"
 SERVICE_OWN = ("Arn", "CreationDate", "GroupName", "LastModificationDate", "ResponseMetadata")
 
@@ -58,7 +58,7 @@ def make_schedule(spec: Spec, index: int, expression: Expression, target: Target
             "Arn": target.arn,
             "RoleArn": target.role_arn,
             "Input": told,
-            "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": AGE_S},
+            "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": EVENT_AGE_MAX_S},
             **queue,
         },
     }

@@ -35,7 +35,7 @@ from detent.hosts.kubernetes.objects import (
     resource_of,
 )
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.shared_store import Store, check_shared, host_schedules, user_warnings
+from detent.hosts.remote import StoreSource, check_shared, host_schedules, user_warnings
 from detent.manifest.spec import Spec
 from detent.text import quote
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     Option("image", "the image that contains detent and the jobs' programs", "IMAGE"),
-    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME", finds=True),
+    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME", is_location=True),
     Option(
         "kubeconfig",
         "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, the pod's)",
         "FILE",
-        finds=True,
+        is_location=True,
     ),
-    Option("context", "the context of the kubeconfig (default: its current one)", "NAME", finds=True),
+    Option("context", "the context of the kubeconfig (default: its current one)", "NAME", is_location=True),
     Option("store-secret", "the Secret that holds the store's URL (KEY: url)", "NAME[:KEY]"),
     Option("secret", "the Secret with the variables of the jobs' secrets (default: detent-APP)", "NAME"),
     Option("service-account", "the account of the pods (default: none is mounted)", "NAME"),
@@ -119,7 +119,7 @@ class KubernetesHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         pod = self._pod()
-        check_shared(self.name, specs, Store(pod.store_secret is not None, ADVICE))
+        check_shared(self.name, specs, StoreSource(pod.store_secret is not None, ADVICE))
         made: list[Resource] = []
         for spec, schedules in host_schedules(self.name, specs, cronjob_schedules):
             objects = [make_cronjob(spec, index, schedule, pod) for index, schedule in enumerate(schedules)]

@@ -22,7 +22,7 @@ from detent.errors import UsageError
 from detent.formats.kubernetes.render import CronSchedule
 from detent.hosts.base import SPEC_DIR, STOP_S, trigger_max_s
 from detent.hosts.reconcile import CUT_DIGITS, Found, Resource, app_of, resource_name, seal
-from detent.hosts.shared_store import compact, spec_document, store_url
+from detent.hosts.remote import compact, spec_document, store_url
 from detent.manifest.spec import Spec
 from detent.rules.lanes import LATE_S
 

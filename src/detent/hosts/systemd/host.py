@@ -36,9 +36,9 @@ OPTIONS = (
         "unit-dir",
         "the directory of the units (default: /etc/systemd/system, or the user's)",
         "DIR",
-        finds=True,
+        is_location=True,
     ),
-    Option("user", "use the systemd of the current user", finds=True),
+    Option("user", "use the systemd of the current user", is_location=True),
     Option("run-as", "the user that the triggers run as (default: root)", "USER"),
 )
 SYSTEM_UNITS = Path("/etc/systemd/system")

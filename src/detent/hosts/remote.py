@@ -21,23 +21,23 @@ from detent.schedules.timetable import Instants
 HostSchedule = TypeVar("HostSchedule")
 
 
-class Store(NamedTuple):
+class StoreSource(NamedTuple):
     """Where the triggers find the name of their store."""
 
-    is_elsewhere: bool  # the host gives it to them; no spec names it
+    from_host: bool  # the host gives it to them; no spec names it
     advice: str  # how to let the host give it to them
 
 
-def check_shared(host: str, specs: Sequence[Spec], store: Store) -> None:
+def check_shared(host: str, specs: Sequence[Spec], store: StoreSource) -> None:
     """One `UsageError` with all that cannot be so on this host."""
     told = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, store)]
     if told:
         raise UsageError(f"{host} cannot have these jobs; nothing was changed:\n" + "\n".join(told))
 
 
-def _problems(spec: Spec, host: str, store: Store) -> Iterator[str]:
+def _problems(spec: Spec, host: str, store: StoreSource) -> Iterator[str]:
     document = json.loads(spec.text)
-    if not store.is_elsewhere:
+    if not store.from_host:
         yield from _store_problems(store_url(document), store.advice)
     if isinstance(spec.job.work, Request) and any(
         ref.startswith("raw:") for ref in spec.job.work.secret_refs
@@ -77,10 +77,10 @@ def store_url(document: dict[str, Any]) -> str:
     return str(document.get("store", {}).get("url", ""))
 
 
-def spec_document(spec: Spec, is_elsewhere: bool) -> dict[str, Any]:
+def spec_document(spec: Spec, from_host: bool) -> dict[str, Any]:
     """What the spec says; without the store's name where the host gives that."""
     document: dict[str, Any] = json.loads(spec.text)
-    if is_elsewhere and "store" in document:
+    if from_host and "store" in document:
         document["store"].pop("url", None)
         if not document["store"]:
             del document["store"]
