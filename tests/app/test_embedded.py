@@ -265,7 +265,7 @@ def import_shop(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The app as a sender has it."""
     monkeypatch.setenv("STORE", world.store)
     monkeypatch.setenv("TICKS", world.env["TICKS"])
-    monkeypatch.setattr(module_app, "reads_apps", True)
+    monkeypatch.setattr(module_app, "is_reading_apps", True)
     spec = importlib.util.spec_from_file_location("shop", world.folder / "shop.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -78,7 +78,7 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
             patch.setattr(crontab.CrontabHost, "find", find_together)
             patch.setattr(crontab.CrontabHost, "change", change_in_turn)
         case "what cannot be rung for is left out":
-            patch.setattr(base, "refuse_unringable", lambda host, unringable: None)
+            patch.setattr(base, "refuse_unsupported", lambda host, unsupported_schedule: None)
 
 
 @pytest.mark.parametrize(

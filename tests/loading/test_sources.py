@@ -13,7 +13,7 @@ from tests.trigger.trigger_world import App
 from detent.clock import now
 from detent.errors import UsageError
 from detent.loading import sources
-from detent.loading.sources import find_place, places_of, read_manifest, read_manifests
+from detent.loading.sources import find_place, manifest_places, read_manifest, read_manifests
 from detent.manifest.check import canonical_text
 from detent.manifest.problems import ManifestError
 from detent.manifest.secret_refs import Secret
@@ -75,7 +75,7 @@ def test_files_that_contradict_each_other_are_refused(
 
 def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no manifest in"):
-        places_of(tmp_path)
+        manifest_places(tmp_path)
 
 
 # Apps.

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.errors import SignatureError, UsageError
-from detent.manifest.secret_refs import Nowhere, Secret, Variable, locate, secret_variables, shown
+from detent.manifest.secret_refs import (
+    BadReference,
+    Secret,
+    Variable,
+    display_ref,
+    locate_secret,
+    secret_variables,
+)
 from detent.messages.signing import (
     Identity,
     MalformedHeader,
@@ -234,20 +241,20 @@ def test_a_text_that_cannot_sign_is_no_secret(text: str) -> None:
 
 def test_a_bare_name_is_looked_up_in_the_table_before_the_environment() -> None:
     table = {"main": "env:MAIN_KEY", "nothing": ""}
-    assert locate("main", table) == Variable("MAIN_KEY")
-    assert locate("other", table) == Variable("other")
-    assert locate("nothing", table) == Nowhere("it is empty")
+    assert locate_secret("main", table) == Variable("MAIN_KEY")
+    assert locate_secret("other", table) == Variable("other")
+    assert locate_secret("nothing", table) == BadReference("it is empty")
 
 
 def test_a_table_may_hold_the_secret_itself() -> None:
-    place = locate("main", {"main": "a-long-s3cret"})
+    place = locate_secret("main", {"main": "a-long-s3cret"})
     assert isinstance(place, Secret)
     assert place.key() == b"a-long-s3cret"
 
 
 def test_a_raw_reference_is_never_shown() -> None:
-    assert shown("raw:s3cret") == "raw:…"
-    assert shown("env:NAME") == "env:NAME"
+    assert display_ref("raw:s3cret") == "raw:…"
+    assert display_ref("env:NAME") == "env:NAME"
 
 
 def test_the_variables_of_secrets_are_those_that_references_and_table_name() -> None:

@@ -137,9 +137,9 @@ class Detent:
             raise SystemExit(code)
 
     def _load_once(self, env: Mapping[str, str]) -> Callable[[], Manifest]:
-        from detent.loading.sources import only_once
+        from detent.loading.sources import single_use
 
-        return only_once(self.manifest(env), self.name)
+        return single_use(self.manifest(env), self.name)
 
     def start(self, *, queues: Sequence[str] = ()) -> None:
         """Run a node within this process, and return at once.  It runs the jobs of the default queue or, with

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 from detent.errors import UsageError
 from detent.events import Emit
-from detent.loading.config import nodes_directory, store_of_calls
+from detent.loading.config import call_store, nodes_directory
 from detent.manifest.check import Manifest
-from detent.manifest.problems import worded
+from detent.manifest.problems import format_problem
 from detent.messages.ad_hoc import Allowed
 from detent.messages.masking import Mask
 from detent.messages.message import Task
@@ -101,10 +101,12 @@ def run(order: Order, style: Style) -> int:
 
 def _run(order: Order, emit: Emit, mask: Mask) -> int:
     manifest, env = order.load(), order.env
-    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+    found = (
+        order.warn(manifest) if order.warn else [format_problem(one, order.name) for one in manifest.warnings]
+    )
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
-    store = store_of_calls(manifest, order.store, env)
+    store = call_store(manifest, order.store, env)
     set_store(store)
     url = store.url
     options = ServiceOptions(
@@ -117,7 +119,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
         queues=order.queues,
         waits=order.waits,
         worker=order.worker,
-        store_of_calls=store,
+        call_store=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
         tell_weakness(url, manifest, emit)

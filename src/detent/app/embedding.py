@@ -66,7 +66,7 @@ class Embedding:
 
     def start(self, queues: tuple[str, ...] = (), *, at_once: bool = False) -> None:
         """Where queues are named, their messages are served, too."""
-        if module_app.reads_apps or CHILD in sys.modules:
+        if module_app.is_reading_apps or CHILD in sys.modules:
             return
         manifest = self._app.manifest()
         refuse_outside(self._app.declared)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from detent.cli.tables import say
 from detent.errors import UsageError
 from detent.loading import sources
-from detent.loading.config import find_manifest, named_store, store_options, store_url
+from detent.loading.config import explicit_store, find_manifest, store_options, store_url
 from detent.loading.foreign import CrontabPath
 from detent.loading.sources import find_place
 from detent.manifest.canonical import without_password
@@ -92,7 +92,7 @@ def open_context(given: argparse.Namespace) -> Context:
     try:
         manifest = read_manifest(given.file, given.secret_ref) if given.file or has_manifest() else None
     except UsageError as error:
-        if not named_store(given.store, os.environ):
+        if not explicit_store(given.store, os.environ):
             raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
         say(f"{error}\ngoing on without the manifest")
         manifest = None

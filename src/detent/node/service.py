@@ -75,7 +75,7 @@ class ServiceOptions(NamedTuple):
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
     worker: WorkerOptions | None = None  # messages; None: none of them
-    store_of_calls: NodeStore | None = None  # for its children: the same store
+    call_store: NodeStore | None = None  # for its children: the same store
 
 
 class Notify:
@@ -138,7 +138,7 @@ class Service:
 
     def _runner_settings(self, manifest: Manifest) -> RunnerSettings:
         settings, most = _runner_settings(manifest, self._options.env, self._instance), self._max_running()
-        settings = settings._replace(store=self._options.store_of_calls)
+        settings = settings._replace(store=self._options.call_store)
         if self._worker is None:
             return settings
         shared_by = self._worker.processes or os.cpu_count() or 1  # async ones share what there is

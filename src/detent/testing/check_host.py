@@ -29,7 +29,7 @@ class HostWorld(NamedTuple):
     edit: Callable[[str], None]  # change a resource of ours by hand: another time, another command
     remove: Callable[[str], None]  # take one away by hand
     add_foreign: Callable[[], None]  # something that others have there
-    unringable: str = ""  # a schedule that the host cannot ring for; "": it can ring for all
+    unsupported_schedule: str = ""  # a schedule that the host cannot ring for; "": it can ring for all
 
 
 Check = Callable[[HostWorld], None]
@@ -175,15 +175,20 @@ def what_is_foreign_stays_to_the_byte(world: HostWorld) -> None:
 
 
 def what_cannot_be_rung_for_is_refused_before_anything_is_written(world: HostWorld) -> None:
-    if not world.unringable:
+    if not world.unsupported_schedule:
         return
     before = dict(world.look())
     try:
-        apply(world, manifest_of("shop", fine="30 2 * * *", wrong=world.unringable, too=world.unringable))
+        apply(
+            world,
+            manifest_of(
+                "shop", fine="30 2 * * *", wrong=world.unsupported_schedule, too=world.unsupported_schedule
+            ),
+        )
     except UsageError as error:
         assert "shop.wrong" in str(error) and "shop.too" in str(error), error
     else:
-        raise AssertionError(f"{world.unringable!r} was taken")
+        raise AssertionError(f"{world.unsupported_schedule!r} was taken")
     assert world.look() == before
 
 

@@ -10,7 +10,18 @@ from detent.app.declarations import Spot
 from detent.errors import UsageError
 from detent.manifest.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
 from detent.manifest.problems import Findings
-from detent.manifest.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, Text, Whole, Word
+from detent.manifest.shapes import (
+    INVALID,
+    Boolean,
+    Choice,
+    Field,
+    Integer,
+    ListOf,
+    Number,
+    Record,
+    Shape,
+    Text,
+)
 from detent.messages.message import WITH_RESULT, MessageOptions, Task, check_links, task_policy
 from detent.model import Call, Isolation, OnLost, Policy, Retries
 from detent.rules.rates import PRIORITIES
@@ -85,13 +96,13 @@ class _Backoff(NamedTuple):
         pair = (value, value) if isinstance(value, int | float) else value
         if isinstance(pair, tuple | list) and len(pair) == 2:
             low, high = (Number(0, DAY_S).check(one, path, findings) for one in pair)
-            if BAD in (low, high) or low <= high:
+            if INVALID in (low, high) or low <= high:
                 return (low, high)
             findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
-            return BAD
+            return INVALID
         told = show(tuple(value)) if isinstance(value, list) else show(value)
         findings.problem(path, f"{told} is not a number of seconds, nor a pair (least, most) of them")
-        return BAD
+        return INVALID
 
 
 class _Single(NamedTuple):
@@ -105,7 +116,7 @@ class _Instant(NamedTuple):
             return value
         kind = "has no time zone" if isinstance(value, datetime) else f"is of type {type(value).__name__}"
         findings.problem(path, f"it {kind}: give an aware datetime, like datetime.now(UTC)")
-        return BAD
+        return INVALID
 
 
 class _Unique(NamedTuple):
@@ -120,7 +131,7 @@ class _Messages(NamedTuple):
         if isinstance(those, tuple | list) and all(isinstance(one, Message) for one in those):
             return tuple(those)
         findings.problem(path, f"{show(value)} is not what `task.message(…)` makes, nor a list of such")
-        return BAD
+        return INVALID
 
 
 class _Connection(NamedTuple):
@@ -132,7 +143,7 @@ class _Connection(NamedTuple):
             "it is None, and the message would not be part of your transaction: give a connection, or leave "
             "the option out",
         )
-        return BAD
+        return INVALID
 
 
 def _label(allowed: str) -> Shape:
@@ -146,26 +157,26 @@ _TASK: dict[str, Shape] = {
     "name": name_shape(),
     "queue": name_shape(),
     "also_from": _QUEUES,
-    "max_retries": Whole(0, RETRIES_MAX),
+    "max_retries": Integer(0, RETRIES_MAX),
     "backoff": _Backoff(),
     "jitter": Number(0, 1),
     "timeout_seconds": Number(0, 7 * DAY_S),
     "claim_seconds": Number(CLAIM_MIN_S, DAY_S),
-    "on_lost": Word(("skip", "rerun")),
+    "on_lost": Choice(("skip", "rerun")),
     "expires_seconds": _SECONDS,
     "single": _Single(),
-    "on_contention": Word(("requeue", "fail")),
+    "on_contention": Choice(("requeue", "fail")),
     "breaker": _label("a name"),
-    "breaker_threshold": Whole(1, 1_000_000),
+    "breaker_threshold": Integer(1, 1_000_000),
     "breaker_cooldown_seconds": Number(0.001, YEAR_S),
-    "keep_result": Flag(),
+    "keep_result": Boolean(),
     "result_ttl": _SECONDS,
-    "isolation": Word(("process", "thread", "loop")),
+    "isolation": Choice(("process", "thread", "loop")),
 }
 _PUSH: dict[str, Shape] = {
     "delay": _SECONDS,
     "at": _Instant(),
-    "priority": Word(PRIORITIES),
+    "priority": Choice(PRIORITIES),
     "unique": _Unique(),
     "unique_for": Number(0.001, YEAR_S),
     "expires": Number(0.001, YEAR_S),

@@ -16,7 +16,7 @@ from detent.app.queue.handles import Handle, State, state_of
 from detent.app.queue.options import checked
 from detent.errors import UsageError
 from detent.manifest.fields import DAY_S, name_shape
-from detent.manifest.shapes import Field, Number, Record, Whole
+from detent.manifest.shapes import Field, Integer, Number, Record
 from detent.messages.ad_hoc import CALL, COMMAND, REQUEST
 from detent.messages.envelope import MessageBody, Refusal, open_envelope
 from detent.messages.message import MessageOptions, PushContext, message, message_rules
@@ -35,7 +35,7 @@ CLAIM_MAX = 10_000
 TTL_S = 30.0
 LOOK_S = 1.0  # between two asks, should the store's bell be lost
 _CLAIM = Record((
-    Field("n", Whole(1, CLAIM_MAX)),
+    Field("n", Integer(1, CLAIM_MAX)),
     Field("ttl_seconds", Number(CLAIM_MIN_S, DAY_S)),
     Field("wait_seconds", Number(0, DAY_S)),
 ))  # fmt: skip

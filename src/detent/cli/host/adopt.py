@@ -44,7 +44,7 @@ def main(given: argparse.Namespace) -> int:
     told: list[dict[str, Any]] = []
     codes, refusals = list[int](), list[str]()
     for standing in read_standings(given):
-        matches = match(standing.specs, standing.host.strangers(), standing.host.identity)
+        matches = match(standing.specs, standing.host.unmanaged(), standing.host.identity)
         in_the_way = [change for change in standing.changes if change.state == "foreign"]
         code = _judge(matches, in_the_way, given.force)
         changes = [] if code else _take_over(given, standing, matches)
@@ -72,12 +72,12 @@ def _judge(matches: list[Match], in_the_way: list[Change], force: bool) -> int:
 
 
 def _take_over(given: argparse.Namespace, standing: Standing, matches: list[Match]) -> list[Change]:
-    """What these jobs need is written, and the strangers go with the same step."""
+    """What these jobs need is written, and the unmanaged entries go with the same step."""
     changes = pending(standing.changes)
     jobs = {one.spec.name for one in matches} | {one.job for one in changes if one.state == "foreign"}
     mine = [change for change in changes if change.job in jobs and change.state != "surplus"]
     taken = [one._replace(state="edited") if one.state == "foreign" else one for one in mine]
-    standing.host.change(taken, list(dict.fromkeys(one.stranger for one in matches)))
+    standing.host.change(taken, list(dict.fromkeys(one.entry for one in matches)))
     record_done(given, "adopt", standing.host.where, taken)
     return taken
 
@@ -85,8 +85,8 @@ def _take_over(given: argparse.Namespace, standing: Standing, matches: list[Matc
 def _record(one: Match, changes: list[Change]) -> dict[str, Any]:
     return {
         "job": one.spec.name,
-        "entry": one.stranger.name,
-        "content": shown_text(one.stranger.content),
+        "entry": one.entry.name,
+        "content": shown_text(one.entry.content),
         "differences": list(one.differences),
         "changes": [change_record(change) for change in changes if change.job == one.spec.name],
     }
@@ -107,7 +107,7 @@ def _tell(standing: Standing, matches: list[Match], in_the_way: list[Change]) ->
     if not matches and not in_the_way:
         say(f"{where}: nothing there does what a job of {standing.manifest.app} does")
     for one in matches:
-        place = f"{one.stranger.name} of {where}: {shown_text(one.stranger.content)}"
+        place = f"{one.entry.name} of {where}: {shown_text(one.entry.content)}"
         but = f", but {listed(one.differences, 'and')}" if one.differences else ""
         print(f"{place}\n  is {one.spec.name}{but}")
     for change in in_the_way:

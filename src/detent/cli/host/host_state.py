@@ -18,9 +18,9 @@ from detent.cli.tables import plain
 from detent.errors import UsageError
 from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
 from detent.hosts.reconcile import Change, Found, Resource, app_of, reconcile
-from detent.hosts.registry import HOSTS, REMOTE, Known, host_options, open_host
+from detent.hosts.registry import HOSTS, REMOTE, HostOption, host_options, open_host
 from detent.loading import sources
-from detent.loading.config import load_machine, named_store, state_directory
+from detent.loading.config import explicit_store, load_machine, state_directory
 from detent.loading.foreign import local_timezone
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
@@ -64,7 +64,7 @@ def add_place(parser: argparse.ArgumentParser, about: str, *, required: bool = F
         "--app", metavar="APP", help="with --host: only of this app (default: the manifest's)"
     )
     _add_spec_dir(parser)
-    _add_options(parser, [known for known in host_options() if known.option.finds])
+    _add_options(parser, [known for known in host_options() if known.option.is_location])
 
 
 def _add_spec_dir(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def _add_spec_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spec-dir", metavar="DIR", help=f"with --host: {about}")
 
 
-def _add_options(parser: argparse.ArgumentParser, options: list[Known]) -> None:
+def _add_options(parser: argparse.ArgumentParser, options: list[HostOption]) -> None:
     for option, hosts in options:
         about = f"with --host {listed(hosts)}: {option.about}"
         if option.metavar:
@@ -125,7 +125,7 @@ def read_manifests(given: argparse.Namespace) -> tuple[Manifest, ...]:
 def _specs(given: argparse.Namespace, manifest: Manifest) -> list[Spec]:
     env = dict(os.environ)
     own = manifest.store.url if "url" in manifest.machine.get("store", {}) else ""
-    url = named_store(given.store, env) or own
+    url = explicit_store(given.store, env) or own
     return specs_of(manifest, _absolute(url), load_machine(env))
 
 

@@ -23,7 +23,7 @@ from detent.cli.tables import plain, write_json
 from detent.errors import DetentError, UsageError
 from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.loading.files import STDIN
-from detent.loading.foreign import files_behind, read_source
+from detent.loading.foreign import read_source, source_files
 from detent.loading.sources import find_place
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
@@ -116,7 +116,7 @@ def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest 
     if not isinstance(file, Path) or file == STDIN:  # it has no mode
         return manifest, []
     has_secrets = any(lint_secrets(read_source(file, dict(os.environ)).document))
-    rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in files_behind(file)]
+    rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in source_files(file)]
     return manifest, list(chain.from_iterable(rows))
 
 

@@ -13,7 +13,7 @@ from detent.app.daemon import Order, run, style_of, with_tasks
 from detent.cli.context import add_context
 from detent.cli.write.validate import find_warnings
 from detent.loading.files import STDIN
-from detent.loading.foreign import CrontabPath, files_behind
+from detent.loading.foreign import CrontabPath, source_files
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import find_place, is_url, read_manifest, read_once
 from detent.manifest.canonical import without_password
@@ -57,5 +57,5 @@ def _order(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -
     if found == STDIN:
         order = order._replace(load=read_once(str(found), env))
     elif isinstance(found, Path):
-        order = order._replace(files=files_behind(found))
+        order = order._replace(files=source_files(found))
     return order._replace(queues=queues) if queues else order

@@ -141,7 +141,7 @@ def _fire(asked: Asked) -> int:
     from functools import partial
 
     from detent import clock
-    from detent.loading.config import store_of_calls
+    from detent.loading.config import call_store
     from detent.stores.registry import open_store
     from detent.trigger.claims import Ports, TriggerClaims
     from detent.trigger.locks import TriggerLocks
@@ -159,7 +159,7 @@ def _fire(asked: Asked) -> int:
     store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_brief=True)
     locks = TriggerLocks(_lock_directory(asked, job, scope, env), manifest.node.id or os.uname().nodename)
     trace = traces.variables if traces else lambda: _trace(env)
-    of_calls = partial(store_of_calls, manifest, asked.store, env)
+    of_calls = partial(call_store, manifest, asked.store, env)
     settings = WorkSettings(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
     runner = WorkRunner(store, locks, signals, settings, emit)
     claims = TriggerClaims(job, scope, Ports(store, locks, signals, runner, emit, clock.boottime))
@@ -296,9 +296,9 @@ def _hidden(manifest: Manifest, job: Job) -> set[str]:
 
 def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
     """Of scope global, the store that the hosts share; of scope host, this host's own."""
-    from detent.loading.config import DATABASE, named_store, state_path
+    from detent.loading.config import DATABASE, explicit_store, state_path
 
-    said = named_store(asked.store, env)
+    said = explicit_store(asked.store, env)
     settled = said or manifest.store.url
     if scope == "global" and not settled:
         raise UsageError(

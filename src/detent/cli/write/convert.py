@@ -22,7 +22,7 @@ from detent.formats.base import Converted
 from detent.loading.foreign import convert_file
 from detent.manifest.check import check_manifest
 from detent.manifest.fields import JOB
-from detent.manifest.problems import ManifestError, Problem, worded
+from detent.manifest.problems import ManifestError, Problem, format_problem
 
 EXAMPLE = "detent convert cronlock.yaml --to toml"
 ORDER = ("version", "app", "store", "node", "secrets", "defaults", "jobs")
@@ -65,7 +65,7 @@ def main(given: argparse.Namespace) -> int:
 
 def _told(warning: Problem, file: Path, named: str) -> str:
     """A warning of a unit says in which one, with the line."""
-    return worded(warning, "" if warning.path.startswith(file.name) else named)
+    return format_problem(warning, "" if warning.path.startswith(file.name) else named)
 
 
 def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Converted:

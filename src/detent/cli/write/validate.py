@@ -20,12 +20,12 @@ from detent.cli.write.validate_checks import Host, check_job
 from detent.errors import UsageError
 from detent.loading.config import check_source, load_machine
 from detent.loading.foreign import Source
-from detent.loading.sources import Place, find_place, places_of, read_manifests, read_source
+from detent.loading.sources import Place, find_place, manifest_places, read_manifests, read_source
 from detent.manifest.check import Manifest
 from detent.manifest.lint.dst import CODE
-from detent.manifest.lint.job import Subject, lint_job
+from detent.manifest.lint.job import LintedJob, lint_job
 from detent.manifest.lint.work import lint_text
-from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, line_of, worded
+from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, format_problem, line_of
 from detent.text import plural
 
 EXAMPLE = "detent validate -f detent.yaml"
@@ -44,7 +44,7 @@ def main(given: argparse.Namespace) -> int:
     if given.output == "json":
         return _answer_program(given)
     whole = find_place(given.file)
-    codes = [_check(place, given) for place in places_of(whole)]
+    codes = [_check(place, given) for place in manifest_places(whole)]
     if len(codes) > 1 and not any(codes):
         read_manifests(whole, dict(os.environ))  # what is wrong between the files, as they are no problem
     return max(codes)
@@ -69,7 +69,7 @@ def _check(place: Place, given: argparse.Namespace) -> int:
 
 
 def _tell(warning: Problem, file: Place) -> None:
-    told = wrapped(f"{worded(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
+    told = wrapped(f"{format_problem(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
     print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
     if warning.advice:
         print(wrapped(warning.advice, first="  → ", indent="    "))
@@ -84,7 +84,7 @@ def _answer_program(given: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     try:
         whole = find_place(given.file)
-        for place in places_of(whole):
+        for place in manifest_places(whole):
             records += _records(place, given.secret_ref)
         if not any(record["level"] == "error" for record in records):
             read_manifests(whole, dict(os.environ), given.secret_ref)
@@ -118,10 +118,10 @@ def find_warnings(place: Place, manifest: Manifest) -> list[str]:
     """The warnings that a node logs when it starts.  Of a large manifest, only those of the checker: the
     others are found by reading all of it again."""
     if len(manifest.canonical) > JOBS_CHECKED_MAX:
-        return [worded(warning, str(place)) for warning in manifest.warnings]
-    found = [(one, warning) for one in places_of(place) for warning in _read(one, "")[1]]
+        return [format_problem(warning, str(place)) for warning in manifest.warnings]
+    found = [(one, warning) for one in manifest_places(place) for warning in _read(one, "")[1]]
     lines = [
-        worded(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
+        format_problem(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
         for one, warning in found[:WARNINGS_LOGGED_MAX]
     ]
     more = len(found) - len(lines)
@@ -147,7 +147,7 @@ def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
     host, now = Host(dict(os.environ), manifest.secrets), clock.now()
     for i, name in enumerate(manifest.canonical):
         if job := jobs.get(name):
-            subject = Subject(name, canonical(manifest, name), manifest.version, now)
+            subject = LintedJob(name, canonical(manifest, name), manifest.version, now)
             yield from ((i, problem) for problem in lint_job(subject))
             yield from ((i, problem) for problem in check_job(job, host))
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.errors import UsageError
-from detent.manifest.secret_refs import Secret, shown
+from detent.manifest.secret_refs import Secret, display_ref
 from detent.messages.signing import Identity, SignedRequest, sign, sign_webhook
 from detent.model import Claim, End, Outcome, Request
 from detent.rules.outcomes import NOT_SENT, no_secret
@@ -123,7 +123,7 @@ class _Sending(NamedTuple):
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
     request = sending.request
     if request.secret_refs and not sending.secrets:
-        return no_secret(", ".join(map(shown, request.secret_refs)))
+        return no_secret(", ".join(map(display_ref, request.secret_refs)))
     try:
         endpoint = parse_url(request.url)
         return _exchange(sending, endpoint, watch, answer)
