@@ -138,11 +138,11 @@ def overview() -> str:
 
 def parse(verb: str, words: list[str]) -> argparse.Namespace:
     """The options of a verb.  Exits with the usage where a word is not one of them."""
-    parser = parser_of(verb)
-    given, surplus = parser.parse_known_args(words)
+    parser = build_parser(verb)
+    args, surplus = parser.parse_known_args(words)
     if surplus:
         parser.error(f"unexpected argument: {surplus[0]}{_advice(surplus[0], parser)}")
-    return given
+    return args
 
 
 def _advice(word: str, parser: argparse.ArgumentParser) -> str:
@@ -154,7 +154,7 @@ def _advice(word: str, parser: argparse.ArgumentParser) -> str:
     return f"; name the manifest with `-f {word}`" if "--file" in options else ""
 
 
-def parser_of(verb: str) -> argparse.ArgumentParser:
+def build_parser(verb: str) -> argparse.ArgumentParser:
     import argparse
 
     module = _module(verb)
@@ -167,7 +167,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="text for people, JSON for programs"
     )
-    module.options(parser)
+    module.add_options(parser)
     return parser
 
 
