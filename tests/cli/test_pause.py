@@ -45,9 +45,9 @@ def test_a_pause_says_who_why_and_until_when(detent: Detent, past: Past) -> None
     pause = paused(past)["money"]
     assert said.code == 0
     assert said.out.startswith("demo.money is paused until ")
-    assert f"): the database moves (by {pause.who})\n" in said.out
+    assert f"): the database moves (by {pause.by})\n" in said.out
     assert "are skipped" in said.out and "go on" not in said.out
-    assert (pause.reason, pause.who.count("@")) == ("the database moves", 1)
+    assert (pause.reason, pause.by.count("@")) == ("the database moves", 1)
     assert pause.until
     assert abs((pause.until - pause.since).total_seconds() - 7200) < 1
     assert events(said) == [("paused", "money")]
@@ -206,7 +206,7 @@ def test_a_pause_is_read_back_as_it_was_written(reason: str, who: str) -> None:
     store, since = MemoryStore(), clock.now()
     store.note("demo", "pause/demo.money", Pause("", who, reason, since, None).text)
     read = find_pauses(store, "demo")["demo.money"]
-    assert (read.job, read.who, read.reason) == ("demo.money", who, reason)
+    assert (read.job, read.by, read.reason) == ("demo.money", who, reason)
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_a_quarantine_after_a_lost_epoch_is_shown_with_its_end(
     shutil.copy(folder / "try.db", copy)
     copy.replace(folder / "try.db")
     said = detent("status")
-    assert re.match(r"QUARANTINE: the store was restored.*nothing starts before .*in \d+ s", headline(said))
+    assert re.match(r"QUARANTINE: the store was .*nothing starts before .*in \d+ s", headline(said))
     found = record(detent)
     assert found["well"] is False and found["quarantined_until"] > found["time"]
 

@@ -124,7 +124,7 @@ def _run(words: list[str]) -> int:
         advice = did_you_mean(verb, VERBS) or "; `detent help` lists the verbs"
         print(f"detent: there is no {what} {quote(verb)}{advice}", file=sys.stderr)
         return USAGE_ERROR
-    result: int = _module(verb).main(parse(verb, rest))
+    result: int = verb_module(verb).main(parse(verb, rest))
     return result
 
 
@@ -157,7 +157,7 @@ def _advice(word: str, parser: argparse.ArgumentParser) -> str:
 def build_parser(verb: str) -> argparse.ArgumentParser:
     import argparse
 
-    module = _module(verb)
+    module = verb_module(verb)
     parser = argparse.ArgumentParser(
         prog=f"detent {verb}",
         description=_sentence(VERBS[verb]),
@@ -171,7 +171,7 @@ def build_parser(verb: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _module(verb: str) -> ModuleType:
+def verb_module(verb: str) -> ModuleType:
     from importlib import import_module
 
     return import_module(f"detent.cli.{_group(verb)}.{verb}")
