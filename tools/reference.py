@@ -194,7 +194,7 @@ def verbs() -> str:
 
 
 def _verb(name: str) -> str:
-    parser = main.parser_of(name)
+    parser = main.build_parser(name)
     actions = [action for action in parser._actions if "--help" not in action.option_strings]
     actions.sort(key=lambda action: (bool(action.option_strings), "--output" in action.option_strings))
     usage = " ".join(["detent", name, *(_usage(action) for action in actions if not action.option_strings)])

@@ -18,9 +18,9 @@ from detent.messages.ad_hoc import Allowed
 from detent.messages.masking import Mask
 from detent.messages.message import Task
 from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
-from detent.observe.logs import Style, log_later, word_of
-from detent.observe.secrecy import discreet, learning, password_of
-from detent.observe.unblocking import Unblocking
+from detent.observe.background_writer import BackgroundWriter
+from detent.observe.logs import Style, format_event, log_later
+from detent.observe.secrecy import learn_on_load, masking_store, password_of
 from detent.runners.call.store import set_store
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
@@ -81,11 +81,13 @@ def check_queues(queues: Sequence[str], app: App) -> None:
 
 def run(order: Order, style: Style) -> int:
     """Run it until a signal ends it; the exit code."""
-    log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
+    log = BackgroundWriter(
+        sys.stderr.fileno(), lambda lines: format_event("log-dropped", style, lines=lines) + "\n"
+    )
     try:
         mask = Mask(password_of(order.store or ""))
         mask.learn(order.worker.inbox.secrets if order.worker else ())
-        load = learning(order.load, mask, order.env)
+        load = learn_on_load(order.load, mask, order.env)
         emit = log_later(log.write, style, mask=mask)
 
         def emit_with_hint(event: str, **fields: Any) -> None:
@@ -112,7 +114,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     options = ServiceOptions(
         load=order.load,
         files=order.files,
-        store=discreet(open_store(url, **store.options), mask),
+        store=masking_store(open_store(url, **store.options), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,

@@ -33,8 +33,8 @@ from detent.loading.config import nodes_directory
 from detent.manifest.check import Manifest
 from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_threads
 from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
-from detent.observe.logs import word_of
-from detent.observe.secrecy import discreet
+from detent.observe.logs import format_event
+from detent.observe.secrecy import masking_store
 from detent.runners.call.in_process import capture_logging
 from detent.text import quote
 
@@ -167,7 +167,7 @@ class _Stay:
         options = ServiceOptions(
             load=lambda: self.manifest,
             files=(),
-            store=discreet(store, self._app.mask),
+            store=masking_store(store, self._app.mask),
             directory=_directory(url, env),
             env=env,
             emit=_emit,
@@ -220,7 +220,7 @@ def _emit(event: str, **fields: Any) -> None:
     """Our events are the host's log lines."""
     level = PRIORITIES[EVENTS[event].level]
     if log.isEnabledFor(level):
-        line = word_of(event, "plain", **fields).partition(" ")[2]  # the host's log has the time itself
+        line = format_event(event, "plain", **fields).partition(" ")[2]  # the host's log has the time itself
         log.log(level, "%s", line, extra={"detent": {"event": event, **fields}})
 
 

@@ -15,7 +15,7 @@ from detent.manifest.secret_refs import Secret
 from detent.messages.envelope import Refusal
 from detent.model import Ask, Call, Claim, End, Report, Verdict
 from detent.node.claim_session import ClaimSession
-from detent.observe.secrecy import masked
+from detent.observe.secrecy import mask_report
 from detent.rules.settling import admit, refuse, report, return_claim
 from detent.warden.instances import instance_name
 from detent.worker.inbox import Inbox
@@ -99,7 +99,7 @@ class Claims:
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
             told = told._replace(follow=self._inbox().follow(claim.fire, verdict.outcome, now, end.result))
-        return masked(self._app.mask, told)
+        return mask_report(self._app.mask, told)
 
     def _inbox(self) -> Inbox:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""

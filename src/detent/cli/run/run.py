@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from detent.app.daemon import Order, run, style_of, with_tasks
-from detent.cli.context import add_context
+from detent.cli.context import add_store_options
 from detent.cli.write.validate import find_warnings
 from detent.loading.files import STDIN
 from detent.loading.foreign import CrontabPath, source_files
@@ -21,24 +21,24 @@ from detent.manifest.canonical import without_password
 EXAMPLE = "detent run -f detent.yaml --queues default,db"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_store_options(parser)
     which = "serve only these queues (default: `default` and the queues of the app's tasks)"
     parser.add_argument("--queues", default="", metavar="A,B", help=which)
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
 
 
-def main(given: argparse.Namespace) -> int:
-    queues = tuple(given.queues.split(",")) if given.queues else ()
-    order = _order(given.file, given.secret_ref, queues)
-    order = order._replace(store=given.store, waits=not given.no_wait, hint=_where_to_look(given))
-    return run(order, style_of(given.output, os.environ))
+def main(args: argparse.Namespace) -> int:
+    queues = tuple(args.queues.split(",")) if args.queues else ()
+    order = _order(args.file, args.secret_ref, queues)
+    order = order._replace(store=args.store, waits=not args.no_wait, hint=_where_to_look(args))
+    return run(order, style_of(args.output, os.environ))
 
 
-def _where_to_look(given: argparse.Namespace) -> str:
+def _where_to_look(args: argparse.Namespace) -> str:
     """For a person at a terminal."""
     program = "detent" if shutil.which("detent") else sys.argv[0]
-    named = {"--crontab" if isinstance(given.file, CrontabPath) else "-f": given.file, "--store": given.store}
+    named = {"--crontab" if isinstance(args.file, CrontabPath) else "-f": args.file, "--store": args.store}
     options = "".join(f" {option} {without_password(str(value))}" for option, value in named.items() if value)
     verbs = "\n".join(f"  {program} {verb}{options}" for verb in ("status", "history", "logs JOB"))
     return f"Ctrl-C stops this node. To see what it does, in another terminal:\n{verbs}"

@@ -18,7 +18,7 @@ def yesterday(text: str) -> datetime:
     return datetime.fromisoformat(f"{day:%Y-%m-%d}T{text}:00+00:00")
 
 
-class Then:
+class PastNode:
     """The node of the manifest in the folder, at whatever time it is told."""
 
     def __init__(self, folder: Path) -> None:
