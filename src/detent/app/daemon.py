@@ -30,7 +30,7 @@ LAST_LINES_S = 2.0  # so long is a reader given at the end
 GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
 
 
-class Order(NamedTuple):
+class DaemonOptions(NamedTuple):
     """What a node is to run."""
 
     name: str  # of the place where its jobs come from, as messages name it
@@ -59,13 +59,13 @@ class App(Protocol):
     def desk(self) -> Desk: ...
 
 
-def with_tasks(order: Order, app: App) -> Order:
+def with_tasks(options: DaemonOptions, app: App) -> DaemonOptions:
     """The same, and the messages of the app's tasks, if it has any.  Where no queues are named, it is the
     default one and those of the messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     serving = Serving(app.desk()) if tasks or allowed else None
-    return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
+    return options._replace(queues=options.queues or tuple(dict.fromkeys(own)), serving=serving)
 
 
 def check_queues(queues: Sequence[str], app: App) -> None:
@@ -79,52 +79,54 @@ def check_queues(queues: Sequence[str], app: App) -> None:
             raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
 
 
-def run(order: Order, style: Style) -> int:
+def run(options: DaemonOptions, style: Style) -> int:
     """Run it until a signal ends it; the exit code."""
     log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
     try:
-        mask = Mask(password_of(order.store or ""))
-        mask.learn(order.serving.desk.secrets if order.serving else ())
-        load = learning(order.load, mask, order.env)
+        mask = Mask(password_of(options.store or ""))
+        mask.learn(options.serving.desk.secrets if options.serving else ())
+        load = learning(options.load, mask, options.env)
         emit = log_later(log.write, style, mask=mask)
 
         def emit_with_hint(event: str, **fields: Any) -> None:
             emit(event, **fields)
-            if event == "started" and order.hint and style != "json":
-                log.write(lambda: order.hint)
+            if event == "started" and options.hint and style != "json":
+                log.write(lambda: options.hint)
 
-        return _run(order._replace(load=load), emit_with_hint, mask)
+        return _run(options._replace(load=load), emit_with_hint, mask)
     finally:
         use(None)
         log.close(LAST_LINES_S)
 
 
-def _run(order: Order, emit: Emit, mask: Mask) -> int:
-    manifest, env = order.load(), order.env
-    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
+    manifest, env = options.load(), options.env
+    found = (
+        options.warn(manifest) if options.warn else [worded(one, options.name) for one in manifest.warnings]
+    )
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
-    store = store_of_calls(manifest, order.store, env)
+    store = store_of_calls(manifest, options.store, env)
     use(store)
     url = store.url
     setting = Setting(
-        load=order.load,
-        files=order.files,
+        load=options.load,
+        files=options.files,
         store=discreet(open_store(url, **store.options), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
-        queues=order.queues,
-        waits=order.waits,
-        serving=order.serving,
+        queues=options.queues,
+        waits=options.waits,
+        serving=options.serving,
         store_of_calls=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
-        tell_weakness(url, manifest, emit)
+        report_weakness(url, manifest, emit)
         reach(setting, manifest.app)
     else:  # it tells itself, once it is there
         reach(setting, manifest.app)
-        tell_weakness(url, manifest, emit)
+        report_weakness(url, manifest, emit)
 
     _spare_what_stays()
 
@@ -134,7 +136,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     return asyncio.run(serve())
 
 
-def tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
+def report_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
     """Say what a store may forget or, where `store.require` is `full`, refuse it."""
     weak = [one for one in promise_of(url, manifest.store.wait_replicas) if one.state != "ok"]
     told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)

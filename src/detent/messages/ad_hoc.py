@@ -39,7 +39,7 @@ def allowed_from(allowed: Mapping[str, Allowed]) -> dict[str, frozenset[str]]:
     }
 
 
-def generic_work(queue: str, letter: Letter, allowed: Mapping[str, Allowed]) -> Work | Refusal:
+def ad_hoc_work(queue: str, letter: Letter, allowed: Mapping[str, Allowed]) -> Work | Refusal:
     """What such a letter describes; whether its kind may come from this queue is known by now."""
     args, may = json.loads(letter.args), allowed[base_of(queue)]
     make = {COMMAND: _command, CALL: _call, REQUEST: _request}[letter.task]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from detent.manifest.secret_refs import Secret
-from detent.messages.ad_hoc import Allowed, allowed_from, generic_work
+from detent.messages.ad_hoc import Allowed, ad_hoc_work, allowed_from
 from detent.messages.envelope import Letter, Refusal, Rules, open_envelope
 from detent.messages.message import MAX_AGE_S, Stamp, Task, Wish, follow, links_fault, message, rules_of
 from detent.model import Call, Fire, Outcome, Work
@@ -35,7 +35,7 @@ class Desk:
         if isinstance(letter, Refusal):
             return letter
         if letter.task.startswith("!"):
-            return generic_work(fire.queue, letter, self._allowed)
+            return ad_hoc_work(fire.queue, letter, self._allowed)
         return self._tasks[letter.task].call._replace(args=letter.args)
 
     def follow(self, fire: Fire, outcome: Outcome, now: datetime, result: str = "") -> tuple[Fire, ...]:

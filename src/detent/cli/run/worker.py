@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from detent.app.daemon import Order, check_queues, run, style_of
+from detent.app.daemon import DaemonOptions, check_queues, run, style_of
 from detent.errors import UsageError
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import read_once
@@ -46,7 +46,7 @@ def main(given: argparse.Namespace) -> int:
     queues = tuple(given.queues) or tuple(dict.fromkeys(own))
     check_queues(queues, app)
     serving = Serving(app.desk(), False, given.concurrency, given.processes, given.cooldown)
-    order = Order(
+    options = DaemonOptions(
         name=given.app,
         load=read_once(given.app, env),
         env=env,
@@ -55,7 +55,7 @@ def main(given: argparse.Namespace) -> int:
         waits=not given.no_wait,
         serving=serving,
     )
-    return run(order, style_of(given.output, env))
+    return run(options, style_of(given.output, env))
 
 
 def _count(text: str) -> int:

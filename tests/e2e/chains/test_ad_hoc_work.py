@@ -12,7 +12,7 @@ from tests.equipment.fleet import wait_for
 from tests.runners.http_servers import OK, answering
 
 from detent import Detent, UsageError
-from detent.messages.ad_hoc import CALL, COMMAND, REQUEST, Allowed, generic_work
+from detent.messages.ad_hoc import CALL, COMMAND, REQUEST, Allowed, ad_hoc_work
 from detent.messages.envelope import Letter, Refusal
 from detent.messages.message import Stamp, Task, Wish, message
 from detent.model import Call, Command, Query, Request, Row
@@ -188,5 +188,5 @@ WRONG: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_describes_no_work_is_malformed(name: str) -> None:
     kind, args = WRONG[name]
-    opened = generic_work("ops", Letter(kind, json.dumps(args)), {"ops": ALL})
+    opened = ad_hoc_work("ops", Letter(kind, json.dumps(args)), {"ops": ALL})
     assert isinstance(opened, Refusal) and opened.fault == "malformed"
