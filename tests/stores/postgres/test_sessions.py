@@ -24,7 +24,17 @@ from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.rules.outcomes import CLAIM_GONE, lane_taken, node_lost
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import ask_json, claim_json, fires_json
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, Planner, fire, keys, renew, sentences
+from detent.testing.stores.fixtures import (
+    DONE,
+    TTL_S,
+    Asker,
+    FakeClock,
+    Planner,
+    fire,
+    keys,
+    renew,
+    sentences,
+)
 from detent.testing.stores.races import Launch, judge_launches
 
 THREADS = 8
