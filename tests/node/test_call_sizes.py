@@ -15,7 +15,7 @@ from detent.runners.running import AttemptEnd
 from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import START, Every
-from detent.testing.sim.virtual import Process, VirtualLoop
+from detent.testing.sim.virtual_time import Process, VirtualLoop
 
 APP, JOBS, WORK_S, RUN_S = "a", 300, 8.0, 12.0
 JOB = Job("", Every(1), Command(("true",)), Policy("Allow"), revision="r")

@@ -7,7 +7,7 @@ from detent.messages.masking import Mask
 from detent.model import Ask, Outcome, Query, Report, Verdict
 from detent.observe.secrecy import learn_on_load, masking_store, password_of, secrets_of
 from detent.stores.memory.store import MemoryStore
-from detent.testing.stores.clocks import Asker, fire
+from detent.testing.stores.fixtures import Asker, fire
 
 
 def manifest(*refs: str, **secrets: str) -> Manifest:

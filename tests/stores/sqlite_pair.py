@@ -12,7 +12,7 @@ from detent.model import Ask, Claim, Fire, Outcome, Query, Row
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import FakeClock
+from detent.testing.stores.fixtures import FakeClock
 
 
 class Pair(NamedTuple):

@@ -16,7 +16,7 @@ from detent.rules.outcomes import lane_taken
 from detent.stores.base import Store
 from detent.stores.postgres.values import ask_json
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, Asker, FakeClock, dispositions, finish, fire
+from detent.testing.stores.fixtures import DONE, Asker, FakeClock, dispositions, finish, fire
 
 MONTH_S = 31 * 86_400.0
 

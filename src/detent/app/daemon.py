@@ -30,7 +30,7 @@ LAST_LINES_S = 2.0  # so long is a reader given at the end
 GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
 
 
-class Order(NamedTuple):
+class DaemonOptions(NamedTuple):
     """What a node is to run."""
 
     name: str  # of the place where its jobs come from, as messages name it
@@ -59,13 +59,13 @@ class App(Protocol):
     def inbox(self) -> Inbox: ...
 
 
-def with_tasks(order: Order, app: App) -> Order:
+def with_tasks(options: DaemonOptions, app: App) -> DaemonOptions:
     """The same, and the messages of the app's tasks, if it has any.  Where no queues are named, it is the
     default one and those of the messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     worker = WorkerOptions(app.inbox()) if tasks or allowed else None
-    return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), worker=worker)
+    return options._replace(queues=options.queues or tuple(dict.fromkeys(own)), worker=worker)
 
 
 def check_queues(queues: Sequence[str], app: App) -> None:
@@ -79,56 +79,58 @@ def check_queues(queues: Sequence[str], app: App) -> None:
             raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
 
 
-def run(order: Order, style: Style) -> int:
+def run(options: DaemonOptions, style: Style) -> int:
     """Run it until a signal ends it; the exit code."""
     log = BackgroundWriter(
         sys.stderr.fileno(), lambda lines: format_event("log-dropped", style, lines=lines) + "\n"
     )
     try:
-        mask = Mask(password_of(order.store or ""))
-        mask.learn(order.worker.inbox.secrets if order.worker else ())
-        load = learn_on_load(order.load, mask, order.env)
+        mask = Mask(password_of(options.store or ""))
+        mask.learn(options.worker.inbox.secrets if options.worker else ())
+        load = learn_on_load(options.load, mask, options.env)
         emit = log_later(log.write, style, mask=mask)
 
         def emit_with_hint(event: str, **fields: Any) -> None:
             emit(event, **fields)
-            if event == "started" and order.hint and style != "json":
-                log.write(lambda: order.hint)
+            if event == "started" and options.hint and style != "json":
+                log.write(lambda: options.hint)
 
-        return _run(order._replace(load=load), emit_with_hint, mask)
+        return _run(options._replace(load=load), emit_with_hint, mask)
     finally:
         set_store(None)
         log.close(LAST_LINES_S)
 
 
-def _run(order: Order, emit: Emit, mask: Mask) -> int:
-    manifest, env = order.load(), order.env
+def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
+    manifest, env = options.load(), options.env
     found = (
-        order.warn(manifest) if order.warn else [format_problem(one, order.name) for one in manifest.warnings]
+        options.warn(manifest)
+        if options.warn
+        else [format_problem(one, options.name) for one in manifest.warnings]
     )
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
-    store = call_store(manifest, order.store, env)
+    store = call_store(manifest, options.store, env)
     set_store(store)
     url = store.url
     options = ServiceOptions(
-        load=order.load,
-        files=order.files,
+        load=options.load,
+        files=options.files,
         store=masking_store(open_store(url, **store.options), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
-        queues=order.queues,
-        waits=order.waits,
-        worker=order.worker,
+        queues=options.queues,
+        waits=options.waits,
+        worker=options.worker,
         call_store=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
-        tell_weakness(url, manifest, emit)
+        report_weakness(url, manifest, emit)
         reach(options, manifest.app)
     else:  # it tells itself, once it is there
         reach(options, manifest.app)
-        tell_weakness(url, manifest, emit)
+        report_weakness(url, manifest, emit)
 
     _spare_what_stays()
 
@@ -138,7 +140,7 @@ def _run(order: Order, emit: Emit, mask: Mask) -> int:
     return asyncio.run(serve())
 
 
-def tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
+def report_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
     """Say what a store may forget or, where `store.require` is `full`, refuse it."""
     weak = [one for one in promise_of(url, manifest.store.wait_replicas) if one.state != "ok"]
     told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from detent.app.daemon import check_queues, tell_weakness
-from detent.app.declarations import refuse_outside
+from detent.app.daemon import check_queues, report_weakness
+from detent.app.declarations import refuse_process_options
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import EVENTS
 from detent.loading import module_app
@@ -60,7 +60,7 @@ class Embedding:
         self._app = app
         self._state: State = "off"
         self._queues: tuple[str, ...] = ()
-        self._stay: _Stay | None = None
+        self._node: _NodeThread | None = None
         self._lock = threading.Lock()
         _EMBEDDINGS.add(self)
 
@@ -69,7 +69,7 @@ class Embedding:
         if module_app.is_reading_apps or CHILD in sys.modules:
             return
         manifest = self._app.manifest()
-        refuse_outside(self._app.declared)
+        refuse_process_options(self._app.declared)
         _refuse_queues(queues, self._app)
         with self._lock:
             if self._state != "off":
@@ -80,21 +80,21 @@ class Embedding:
 
     def stop(self) -> None:
         with self._lock:
-            stay, self._stay, self._state = self._stay, None, "off"
-        if stay:
-            stay.end()
+            node, self._node, self._state = self._node, None, "off"
+        if node:
+            node.end()
 
     def _begin(self, manifest: Manifest, importing: list[str], wait_s: float) -> None:
-        self._stay = _Stay(self._app, manifest, self._queues)
-        self._stay.begin(partial(self._is_time, self._stay, importing, wait_s))
+        self._node = _NodeThread(self._app, manifest, self._queues)
+        self._node.begin(partial(self._is_time, self._node, importing, wait_s))
 
-    def _is_time(self, stay: _Stay, importing: list[str], wait_s: float) -> bool:
+    def _is_time(self, node: _NodeThread, importing: list[str], wait_s: float) -> bool:
         """Wait; then say whether it is still wanted."""
-        while any(map(_is_importing, importing)) and not stay.over.is_set():
-            stay.over.wait(IMPORT_S)
-        stay.over.wait(wait_s)
+        while any(map(_is_importing, importing)) and not node.over.is_set():
+            node.over.wait(IMPORT_S)
+        node.over.wait(wait_s)
         with self._lock:
-            if self._stay is not stay or stay.over.is_set() or self._state != "waiting":
+            if self._node is not node or node.over.is_set() or self._state != "waiting":
                 return False
             self._state = "on"
             return True
@@ -104,22 +104,22 @@ class Embedding:
     def forked_here(self) -> None:
         """In the parent."""
         with self._lock:
-            if self._state == "waiting" and self._stay:
+            if self._state == "waiting" and self._node:
                 self._state = "passed-on"
-                self._stay.over.set()
+                self._node.over.set()
 
     def forked_away(self, is_ours: bool) -> None:
         """In the child, where no thread of the parent's is."""
         is_wanted = self._state in ("waiting", "passed-on") and is_ours
-        manifest = self._stay.manifest if self._stay else None
-        self._lock, self._stay, self._state = threading.Lock(), None, "off"
+        manifest = self._node.manifest if self._node else None
+        self._lock, self._node, self._state = threading.Lock(), None, "off"
         if is_wanted and manifest:
             self._state = "waiting"
             self._begin(manifest, [], WAIT_S)
 
 
-class _Stay:
-    """One stay of a node in this process, in a thread of its own."""
+class _NodeThread:
+    """One node of a node in this process, in a thread of its own."""
 
     def __init__(self, app: Detent, manifest: Manifest, queues: tuple[str, ...]) -> None:
         self.manifest, self.over = manifest, threading.Event()
@@ -196,7 +196,7 @@ class _Stay:
         lost."""
         reach(options, self._app.name)
         if not url.startswith(MEMORY):
-            tell_weakness(url, self.manifest, _emit)
+            report_weakness(url, self.manifest, _emit)
 
 
 def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
@@ -206,7 +206,7 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
     for one in app.declared_tasks:
         if one.asks_for_process and not {one.task.queue, *one.task.queues}.isdisjoint(queues):
             raise UsageError(
-                f'{one.spot}: task {quote(one.name)} asks for a process of its own (isolation="process"), '
+                f'{one.where}: task {quote(one.name)} asks for a process of its own (isolation="process"), '
                 f"{elsewhere}, or leave that option out"
             )
     for queue in queues:

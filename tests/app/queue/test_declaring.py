@@ -101,7 +101,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"backoff": (5, 1)}, "backoff: the first wait is longer than the last: write (1, 5)"),
     ({"backoff": (1, 2, 3)}, "backoff: (1, 2, 3) is not a number of seconds, nor a pair (least, most)"),
     ({"backoff": (1, "x")}, 'backoff: "x" is not a number'),
-    ({"result_ttl": 60}, "result_ttl says for how long a result is kept: add keep_result=True"),
+    ({"result_ttl": 60}, "result_ttl needs a kept result: add keep_result=True"),
     ({"jitter": 2}, "jitter: 2 is not a number from 0 to 1"),
     ({"queue": "Mail!"}, 'queue: "Mail!" is not a name'),
     ({"queue": "mail^high"}, 'queue: "mail^high" is not a name'),

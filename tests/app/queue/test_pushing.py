@@ -105,7 +105,7 @@ def test_a_delayed_one_is_due_when_its_delay_is_over(shop: Detent) -> None:
 
 def test_an_instant_is_counted_by_the_stores_clock(shop: Detent) -> None:
     send = sending(shop)
-    now = shop.post.now()
+    now = shop.sender.now()
     send.options(at=now + timedelta(hours=1)).push("later")
     send.options(at=now - timedelta(hours=1)).push("now")
     (fire,) = [fire for fire in fires_of(shop) if "later" in fire.payload]
@@ -133,7 +133,7 @@ def test_the_stores_clock_is_asked_once_and_reckoned_then(shop: Detent) -> None:
     advance, asked = store.advance, list[str]()
     store.advance = lambda app, plans: (asked.append(app), advance(app, plans))[1]  # type: ignore[method-assign]
     before = store.look(shop.name).now
-    now = shop.post.now()
+    now = shop.sender.now()
     after = store.look(shop.name).now
     assert before - timedelta(seconds=0.5) <= now <= after + timedelta(seconds=0.5)
     assert not asked or type(store).__name__ == "MemoryStore"

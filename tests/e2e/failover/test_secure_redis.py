@@ -15,7 +15,7 @@ from detent.errors import StoreMismatch, UsageError
 from detent.model import Query
 from detent.stores.base import Store
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, finish, fire, found, keys, renew
+from detent.testing.stores.fixtures import Asker, finish, fire, found, keys, renew
 
 
 class Secured(NamedTuple):

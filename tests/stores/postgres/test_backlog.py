@@ -26,7 +26,7 @@ from detent.model import (
 )
 from detent.rules.planning import fire_at
 from detent.stores.postgres.values import ask_json
-from detent.testing.stores.clocks import Every, FakeClock, fire
+from detent.testing.stores.fixtures import Every, FakeClock, fire
 
 ASIDE_MAX = 1000  # by one ask
 LANES = 20

@@ -26,7 +26,7 @@ from detent.rules.outcomes import node_lost
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.registry import promise_of, upkeep_of
-from detent.testing.stores.clocks import TTL_S, Asker, FakeClock, fire, keys, renew
+from detent.testing.stores.fixtures import TTL_S, Asker, FakeClock, fire, keys, renew
 
 # Clocks.
 

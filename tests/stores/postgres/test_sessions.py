@@ -24,13 +24,12 @@ from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.rules.outcomes import CLAIM_GONE, lane_taken, node_lost
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import ask_json, claim_json, fires_json
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     DONE,
     TTL_S,
     Asker,
     FakeClock,
     Planner,
-    dispositions,
     fire,
     keys,
     renew,

@@ -14,7 +14,7 @@ from detent.rules.outcomes import missed
 from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import AGAIN, DONE, OVER, TTL_S, Asker, FakeClock, finish, fire, keys, row
+from detent.testing.stores.fixtures import AGAIN, DONE, OVER, TTL_S, Asker, FakeClock, finish, fire, keys, row
 
 ALLOW = Policy("Allow", claim_s=TTL_S)
 MAIL = ALLOW._replace(breaker="smtp", breaker_threshold=1, breaker_cooldown_s=30.0)

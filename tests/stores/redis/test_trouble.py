@@ -22,7 +22,7 @@ from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Query, Report
 from detent.rules.outcomes import node_lost
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
+from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
 
 SKEW = Path(__file__).parents[2] / "equipment" / "skew.c"
 PATIENCE_S = 60.0

@@ -26,7 +26,7 @@ from detent.rules.planning import fire_at
 from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.sqlite.candidates import LOOKS_MAX
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import FakeClock
+from detent.testing.stores.fixtures import FakeClock
 
 JOBS, YOUNG_S = 50, 20
 LATE_S = 60

@@ -13,7 +13,7 @@ from detent.rules.outcomes import JOB_REMOVED, NEWER_INSTANT, paused, replaced_b
 from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.sqlite.rows import entry_of
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
+from detent.testing.stores.fixtures import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
 
 MANY = DISPOSITIONS_MAX + 60
 

@@ -15,7 +15,7 @@ from detent.rules.rates import MARGIN_S
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.sqlite.clocks import boot_id
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import AGAIN, TTL_S, Asker, FakeClock, Planner, finish, fire, renew, row
+from detent.testing.stores.fixtures import AGAIN, TTL_S, Asker, FakeClock, Planner, finish, fire, renew, row
 
 
 class Host:

@@ -15,7 +15,7 @@ from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
 from detent.stores.sqlite.claim import PUT_OFFS_MAX
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, GIVEN_BACK, Asker, finish, fire, later
+from detent.testing.stores.fixtures import DONE, GIVEN_BACK, Asker, finish, fire, later
 
 MAIL = with_priorities(["mail"])
 SMTP = Policy("Allow", breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from detent.app.queue.handles import Handle
-from detent.app.queue.options import RUNS, Pushed, checked
+from detent.app.queue.options import RUNS, PushSpec, checked
 from detent.errors import UsageError
 from detent.messages.ad_hoc import Allowed, ad_hoc_work, allowed_from
 from detent.messages.addresses import Reach, check_reach
@@ -50,7 +50,7 @@ class Sent(Runs, total=False):
     headers: dict[str, str]
 
 
-def push_generic(app: Detent, queue: str, kind: str, args: dict[str, Any], runs: Runs) -> Handle[Any]:
+def push_ad_hoc(app: Detent, queue: str, kind: str, args: dict[str, Any], runs: Runs) -> Handle[Any]:
     """Put such a message."""
     text = json.dumps(args)
     given = checked(RUNS, dict(runs), f"queue {quote(queue)}")
@@ -64,4 +64,4 @@ def push_generic(app: Detent, queue: str, kind: str, args: dict[str, Any], runs:
     further = {"timeout_s": float(given.get("timeout_seconds", 0)), "drop_result": True}
     policy = task_policy(given.get("max_retries", 0), Retries(), "", **further)
     task = Task(kind, Call(""), queue=queue, policy=policy)
-    return app.post.push(task, [text], Pushed())[0]
+    return app.sender.push(task, [text], PushSpec())[0]

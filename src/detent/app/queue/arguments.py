@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from detent.app.declarations import spot_of
-from detent.app.queue.annotations import RETURN, Hint, Unfit, hints_of
+from detent.app.declarations import location_of
+from detent.app.queue.annotations import RETURN, Hint, Mismatch, hints_of
 from detent.errors import UsageError
 from detent.messages.envelope import PAYLOAD_MAX
 from detent.messages.strict_json import encode
@@ -60,19 +60,19 @@ class Parameters:
         else:
             value = self._bound(given, named)
         if self._hints:
-            value = self._each(value, Hint.sent, later)
+            value = self._each(value, Hint.to_json, later)
         return self._written(value, value.values() if isinstance(value, Mapping) else value)
 
     def received(self, value: Any) -> Any:
         """What a message carried, as the function takes it."""
-        return self._each(value, Hint.received) if self._hints else value
+        return self._each(value, Hint.from_json) if self._hints else value
 
     def result(self, value: Any) -> Any:
         """What it returned, as its annotation says."""
         hint = self._said.get(RETURN)
         try:
-            return hint.received(value) if hint else value
-        except Unfit as error:
+            return hint.from_json(value) if hint else value
+        except Mismatch as error:
             raise self._wrong(f"its result {error}") from None
 
     def item_text(self, item: Any) -> str:
@@ -146,7 +146,7 @@ class Parameters:
         hint = self._hints.get(name)
         try:
             return turn(hint, value) if hint else value
-        except Unfit as error:
+        except Mismatch as error:
             raise self._wrong(f"the argument {quote(name)} {error}") from None
 
     # Writing.
@@ -186,7 +186,7 @@ def caller() -> str:
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(OURS):
         frame = frame.f_back
-    return "" if str(frame.f_globals.get("__name__", "")).startswith("detent.") else f"{spot_of(frame)}: "
+    return "" if str(frame.f_globals.get("__name__", "")).startswith("detent.") else f"{location_of(frame)}: "
 
 
 # The function.

@@ -43,7 +43,7 @@ def drain(app: Detent) -> list[Drained]:
         sorted({queue for task in tasks.values() for queue in (task.queue, *task.queues)})
     )
     while len(done) < ATTEMPTS_MAX:
-        taken = app.claims.take(queues, 1)
+        taken = app.claims.claim(queues, 1)
         done += [_drained(claim, verdict) for claim, verdict in taken.settled]
         for claim, call, _ in taken.granted:
             end, error = attempt(call, claim)

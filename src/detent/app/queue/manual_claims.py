@@ -1,4 +1,4 @@
-"""Claims of messages by a process that is no worker: asked for, opened, settled as a worker would."""
+"""ManualClaims of messages by a process that is no worker: asked for, opened, settled as a worker would."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Granted(NamedTuple):
     sent: float  # when it was asked for: from then on it is trusted
 
 
-class Taken(NamedTuple):
+class ClaimResult(NamedTuple):
     """What came of one ask."""
 
     granted: list[Granted]
@@ -48,7 +48,7 @@ class _Own(threading.local):
     session: ClaimSession | None = None
 
 
-class Claims:
+class ManualClaims:
     """Those of one app, by this process."""
 
     def __init__(self, app: Detent) -> None:
@@ -57,15 +57,15 @@ class Claims:
         self._unknown: set[str] = set()  # tasks, as app.task, that messages asked for and the app lacks
         self._made, self._made_of = Inbox({}), (-1, tuple[Secret, ...]())
 
-    def take(
+    def claim(
         self, queues: Sequence[str], limit: int, ttl_s: float = 0.0, reports: Sequence[Report] = ()
-    ) -> Taken:
+    ) -> ClaimResult:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
         inbox, session, without = self._inbox(), self._session(), tuple(sorted(self._unknown))
         ask = session.ask._replace(queues=tuple(queues), limit=limit, ttl_s=ttl_s, without=without)
         grants, sent, verdicts = session.claim(ask, reports)
-        taken = Taken([], [], grants.next_in_s, verdicts)
+        taken = ClaimResult([], [], grants.next_in_s, verdicts)
         for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
@@ -95,7 +95,7 @@ class Claims:
 
     def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
         """What the store is to be told, with what follows."""
-        now = self._app.post.now()
+        now = self._app.sender.now()
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
             told = told._replace(follow=self._inbox().follow(claim.fire, verdict.outcome, now, end.result))
@@ -103,7 +103,7 @@ class Claims:
 
     def _inbox(self) -> Inbox:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
-        made_of = self._app.changes, self._app.post.secrets()
+        made_of = self._app.changes, self._app.sender.secrets()
         if self._made_of != made_of:
             self._made_of, self._made = made_of, self._app.inbox()
             self._unknown.clear()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from detent.app.declarations import Spot
+from detent.app.declarations import Location
 from detent.errors import UsageError
 from detent.manifest.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
 from detent.manifest.problems import Findings
@@ -38,7 +38,7 @@ class TaskOptions(TypedDict, total=False):
 
     name: str  # by default the function's, with hyphens
     queue: str
-    also_from: Sequence[str]  # further queues that it may be pushed to
+    also_from: Sequence[str]  # further queues that it may be spec to
     max_retries: int  # runs are one more
     backoff: float | tuple[float, float]  # seconds between runs: always the same, or doubled up to the second
     jitter: float  # by this fraction the wait is shorter or longer, at random
@@ -80,7 +80,7 @@ class Message(NamedTuple):
     link: Mapping[str, Any]
 
 
-class Pushed(NamedTuple):
+class PushSpec(NamedTuple):
     """What one push is to be like."""
 
     options: MessageOptions = MessageOptions()
@@ -212,17 +212,15 @@ def checked(record: Record, options: Mapping[str, Any], where: str) -> dict[str,
 # What is made of them.
 
 
-def task_of(name: str, path: str, options: Mapping[str, Any], spot: Spot) -> Task:
+def task_of(name: str, path: str, options: Mapping[str, Any], where: Location) -> Task:
     """The task; `path` is where its function is found."""
     single = options.get("single", "")
     if not single and "on_contention" in options:
         raise UsageError(
-            f"{spot}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
+            f"{where}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
         )
     if "result_ttl" in options and not options.get("keep_result"):
-        raise UsageError(
-            f"{spot}: task {quote(name)}: result_ttl says for how long a result is kept: add keep_result=True"
-        )
+        raise UsageError(f"{where}: task {quote(name)}: result_ttl needs a kept result: add keep_result=True")
     return Task(
         name=name,
         call=Call(function=path, isolation=options.get("isolation", "process")),
@@ -252,7 +250,7 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
     )
 
 
-def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> Pushed:
+def push_spec_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> PushSpec:
     """What a push with these options is like."""
     given = checked(PUSH, options, where)
     if "delay" in given and "at" in given:
@@ -275,7 +273,7 @@ def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> P
         rate_key=given.get("rate_key", ""),
         links=_links_of(app, task, given, where),
     )
-    return Pushed(options_of_message, given.get("at"), given.get("connection"))
+    return PushSpec(options_of_message, given.get("at"), given.get("connection"))
 
 
 def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from detent import clock
 from detent.app.queue import rates
-from detent.app.queue.ad_hoc import Runs, Sent, push_generic
+from detent.app.queue.ad_hoc import Runs, Sent, push_ad_hoc
 from detent.app.queue.arguments import caller
 from detent.app.queue.deliveries import Delivery
 from detent.app.queue.handles import Handle, State, state_of
@@ -71,11 +71,11 @@ class Queue:
     def push_command(self, words: str | Sequence[str], **runs: Unpack[Runs]) -> Handle[Any]:
         """A text for the shell, or a list of words without one."""
         work = {"command": words} if isinstance(words, str) else {"words": [*words]}
-        return push_generic(self._app, self.name, COMMAND, work, runs)
+        return push_ad_hoc(self._app, self.name, COMMAND, work, runs)
 
     def push_call(self, function: str, *args: Any, **runs: Unpack[Runs]) -> Handle[Any]:
         """A function, as package.module:function."""
-        return push_generic(self._app, self.name, CALL, {"function": function, "args": [*args]}, runs)
+        return push_ad_hoc(self._app, self.name, CALL, {"function": function, "args": [*args]}, runs)
 
     def push_request(self, url: str, method: str = "POST", **sent: Unpack[Sent]) -> Handle[Any]:
         """An HTTP request, not signed."""
@@ -85,7 +85,7 @@ class Queue:
             "body": sent.pop("body", ""),
             "headers": sent.pop("headers", {}),
         }
-        return push_generic(self._app, self.name, REQUEST, work, sent)
+        return push_ad_hoc(self._app, self.name, REQUEST, work, sent)
 
     # Its rate.
 
@@ -129,7 +129,7 @@ class Queue:
     def peek(self, n: int = 10) -> list[Queued]:
         """The next messages, in the order in which they will be granted; none is claimed."""
         rows = [row for level in self._levels for row in self._find(n, queues=(level,), upcoming=True)]
-        now = self._app.post.asked_now().timestamp()
+        now = self._app.sender.asked_now().timestamp()
         places = {name: place for place, name in enumerate(self._levels)}
 
         def turn(row: Row) -> tuple[float, int, float, str]:
@@ -165,7 +165,7 @@ class Queue:
         return find_all(self._app.open_store(), asked)
 
     def _listed(self, rows: Sequence[Row]) -> list[Queued]:
-        now = self._app.post.asked_now()
+        now = self._app.sender.asked_now()
         return [_queued(row, now) for row in rows]
 
     # Again.
@@ -195,18 +195,18 @@ class Queue:
         if fire.origin != "push" or without_priority(fire.queue) != self.name:
             raise UsageError(f"{quote(key)} is no message of the queue {quote(self.name)}")
         if row.state != "over" or row.outcome is None or row.outcome.kind not in DEAD:
-            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.post.asked_now())}")
+            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.sender.asked_now())}")
         return row
 
     def _again(self, fire: Fire) -> Fire:
         """What is altered or forged must not come to a new seal by this."""
-        tasks, secrets = self._app.tasks(), self._app.post.secrets()
+        tasks, secrets = self._app.tasks(), self._app.sender.secrets()
         body = open_envelope(fire, message_rules(tasks, secrets))
         if isinstance(body, Refusal):
             raise UsageError(f"{quote(fire.key)} cannot be retried: {body.fault}: {body.detail}")
         token = _next_key(fire.key).partition("#")[2]
         unique = fire.key.partition("#")[2] if fire.policy.unique_s else ""
-        context = PushContext(self._app.name, self._app.post.now(), token, body.depth)
+        context = PushContext(self._app.name, self._app.sender.now(), token, body.depth)
         return message(tasks[body.task], body.args, _options_of(fire, body, unique), context, secrets)
 
     # By hand.
@@ -230,7 +230,7 @@ class Queue:
             raise UsageError(f"{caller()}bad done {done!r:.80}: allowed is a list of what `claim` gave")
         reports = [delivery.done_report() for delivery in done]
         while True:
-            taken = self._app.claims.take(self._levels, n, ttl_seconds, reports)
+            taken = self._app.claims.claim(self._levels, n, ttl_seconds, reports)
             for delivery, stands in zip(done, taken.verdicts, strict=False):
                 delivery.answered("acked", stands)
             reports = []

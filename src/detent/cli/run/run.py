@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from detent.app.daemon import Order, run, style_of, with_tasks
+from detent.app.daemon import DaemonOptions, run, style_of, with_tasks
 from detent.cli.context import add_store_options
 from detent.cli.write.validate import find_warnings
 from detent.loading.files import STDIN
@@ -30,9 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     queues = tuple(args.queues.split(",")) if args.queues else ()
-    order = _order(args.file, args.secret_ref, queues)
-    order = order._replace(store=args.store, waits=not args.no_wait, hint=_where_to_look(args))
-    return run(order, style_of(args.output, os.environ))
+    options = _options(args.file, args.secret_ref, queues)
+    options = options._replace(store=args.store, waits=not args.no_wait, hint=_where_to_look(args))
+    return run(options, style_of(args.output, os.environ))
 
 
 def _where_to_look(args: argparse.Namespace) -> str:
@@ -44,18 +44,18 @@ def _where_to_look(args: argparse.Namespace) -> str:
     return f"Ctrl-C stops this node. To see what it does, in another terminal:\n{verbs}"
 
 
-def _order(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> Order:
+def _options(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> DaemonOptions:
     """Files are watched, a URL is read again on SIGHUP, and code and standard input are read once."""
     env = dict(os.environ)
     if place and is_app(place):
-        order = Order(str(place), read_once(str(place), env), env, queues=queues)
-        return with_tasks(order._replace(warn=partial(find_warnings, place)), load_app(str(place)))
+        options = DaemonOptions(str(place), read_once(str(place), env), env, queues=queues)
+        return with_tasks(options._replace(warn=partial(find_warnings, place)), load_app(str(place)))
     found = find_place(place)
-    order = Order(str(found), lambda: read_manifest(found, env, secret_ref), env)
+    options = DaemonOptions(str(found), lambda: read_manifest(found, env, secret_ref), env)
     if not is_url(found):  # its warnings are those of the checker: it is not asked twice
-        order = order._replace(warn=partial(find_warnings, found))
+        options = options._replace(warn=partial(find_warnings, found))
     if found == STDIN:
-        order = order._replace(load=read_once(str(found), env))
+        options = options._replace(load=read_once(str(found), env))
     elif isinstance(found, Path):
-        order = order._replace(files=source_files(found))
-    return order._replace(queues=queues) if queues else order
+        options = options._replace(files=source_files(found))
+    return options._replace(queues=queues) if queues else options

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from detent.app.daemon import Order, check_queues, run, style_of
+from detent.app.daemon import DaemonOptions, check_queues, run, style_of
 from detent.errors import UsageError
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import read_once
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     queues = tuple(args.queues) or tuple(dict.fromkeys(own))
     check_queues(queues, app)
     worker = WorkerOptions(app.inbox(), False, args.concurrency, args.processes, args.cooldown)
-    order = Order(
+    options = DaemonOptions(
         name=args.app,
         load=read_once(args.app, env),
         env=env,
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
         waits=not args.no_wait,
         worker=worker,
     )
-    return run(order, style_of(args.output, env))
+    return run(options, style_of(args.output, env))
 
 
 def _count(text: str) -> int:

@@ -1,6 +1,6 @@
 """Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time.
 
-One that needs a world of its own kind to show names its mood: that is where the hunt for it begins.
+One that needs a world of its own kind to show names its scenario: that is where the hunt for it begins.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from detent.rules.lanes import Decision
 from detent.rules.planning import key_of
 from detent.rules.settling import settle
 from detent.stores.record import Entry
-from detent.testing.sim.witness import WatchedStore
-from detent.testing.sim.work import SimRunning, SimWarden
+from detent.testing.sim.checker import CheckedStore
+from detent.testing.sim.warden import SimRunning, SimWarden
 
 EPOCH = instant(0)
 
@@ -27,10 +27,10 @@ EPOCH = instant(0)
 # Asks.
 
 
-class AsksAreForgotten(WatchedStore):
+class RepeatedAskIsGrantedAgain(CheckedStore):
     """A repeated ask is granted anew."""
 
-    mood = "gentle"
+    scenario = "gentle"
 
     numbers = count(1)
 
@@ -38,10 +38,10 @@ class AsksAreForgotten(WatchedStore):
         return super().claim(ask._replace(number=next(self.numbers)))
 
 
-class AnOldAskIsGranted(WatchedStore):
+class LateAskIsGranted(CheckedStore):
     """Only the newest ask is known again; one that arrives late counts as new."""
 
-    mood = "gentle"
+    scenario = "gentle"
 
     def claim(self, ask: Ask) -> Grants:
         if ask.number < self._asks.get(ask.node, (0, 0))[0]:
@@ -49,7 +49,7 @@ class AnOldAskIsGranted(WatchedStore):
         return super().claim(ask)
 
 
-class ARepeatedAskIsNotRenewed(WatchedStore):
+class RepeatedAskDoesNotRenewClaims(CheckedStore):
     """The same grants come back with the expiry of the first answer."""
 
     def claim(self, ask: Ask) -> Grants:
@@ -67,7 +67,7 @@ class ARepeatedAskIsNotRenewed(WatchedStore):
 # Lanes.
 
 
-class AReplacementDoesNotWait(WatchedStore):
+class ReplacementStartsBeforeHolderEnds(CheckedStore):
     """It starts when the holder is told to stop, not when it is gone."""
 
     def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
@@ -76,14 +76,14 @@ class AReplacementDoesNotWait(WatchedStore):
         return decision._replace(step="run") if replaces else decision
 
 
-class ARetryJumpsItsLane(WatchedStore):
+class RetryIgnoresItsLane(CheckedStore):
     def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
         decision = super()._decide(entry, now, lanes)
         contended = decision.step == "settle" and entry.attempt and entry.state == "pending"
         return Decision("run") if contended else decision
 
 
-class EveryLateInstantRuns(WatchedStore):
+class EveryLateFireRuns(CheckedStore):
     """`latest` is judged by what is planned, before all of it is."""
 
     def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
@@ -91,7 +91,7 @@ class EveryLateInstantRuns(WatchedStore):
         return Decision("run") if decision.step == "hold" else decision
 
 
-class TheLaneIsFreeBeforeTheWorkIsGone(Node):
+class LaneIsFreedBeforeWorkEnds(Node):
     """Work that is told to stop is settled at once, not when its last process is gone."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
@@ -110,37 +110,37 @@ class TheLaneIsFreeBeforeTheWorkIsGone(Node):
 # Finishing.
 
 
-class ARepeatedFinishSaysNo(WatchedStore):
+class RepeatedFinishIsRefused(CheckedStore):
     def _finish(self, report: Any) -> Verdict | None:
         entry = self._entries.get(report.claim.fire.key)
         return super()._finish(report) if entry and entry.state == "claimed" else None
 
 
-class FinishIgnoresTheFence(WatchedStore):
+class FinishIgnoresFence(CheckedStore):
     def _finish(self, report: Any) -> Verdict | None:
         entry = self._entries.get(report.claim.fire.key)
         claim = report.claim._replace(fence=entry.fence) if entry else report.claim
         return super()._finish(report._replace(claim=claim))
 
 
-class FinishEchoes(WatchedStore):
+class FinishReturnsReportedVerdict(CheckedStore):
     """The answer is what was reported, not what stands."""
 
     def _finish(self, report: Any) -> Verdict | None:
         return super()._finish(report) and report.verdict
 
 
-class HooksAreForgotten(WatchedStore):
+class HooksAreNotRecorded(CheckedStore):
     """What follows from a fire's end is recorded by a second call, which a crash can prevent."""
 
     def finish(self, reports: Any) -> list[Verdict | None]:
         return super().finish([report._replace(follow=()) for report in reports])
 
 
-class AHookRerunsItsFire(Node):
+class HookRunsBeforeFireIsSettled(Node):
     """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
 
-    mood = "crash"
+    scenario = "crash"
 
     def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         if holding.running and not holding.settled:
@@ -154,7 +154,7 @@ class AHookRerunsItsFire(Node):
         super()._settle(holding, verdict, end)
 
 
-class EventsAreNotConfirmed(Node):
+class SkipIsReportedBeforeItIsRecorded(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
@@ -166,16 +166,16 @@ class EventsAreNotConfirmed(Node):
 # Planning.
 
 
-class PlansMayLeaveGaps(WatchedStore):
+class PlanLeavesGap(CheckedStore):
     """A plan is recorded wherever it starts."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def advance(self, app: str, plans: Any) -> Watermarks:
         return super().advance(app, [plan._replace(since=EPOCH) for plan in plans])
 
 
-class PruningForgetsKeys(WatchedStore):
+class PrunedFireIsPlannedAgain(CheckedStore):
     """Nothing but the recorded key tells an old fire from a new one."""
 
     def advance(self, app: str, plans: Any) -> Watermarks:
@@ -187,7 +187,7 @@ class PruningForgetsKeys(WatchedStore):
         return super().advance(app, plans)
 
 
-class TheKeyIsOfTheNodesClock(Node):
+class KeyUsesNodeClock(Node):
     """A fire is named after the node's own time, which is a little off."""
 
     def _plans(self) -> list[Plan]:
@@ -199,21 +199,21 @@ class TheKeyIsOfTheNodesClock(Node):
         return plan._replace(fires=fires)
 
 
-class TheNodesClockSaysWhatIsLate(Node):
+class LatenessUsesNodeClock(Node):
     """It plans by its own clock, an hour ahead of the store's."""
 
     def _learn(self, now: datetime) -> None:
         super()._learn(now + timedelta(hours=1) if self.instance.startswith("m0") else now)
 
 
-class NothingIsTakenBack(WatchedStore):
+class OldScheduleIsNotWithdrawn(CheckedStore):
     """What was planned by the old schedule still runs."""
 
     def _withdraw(self, planned: Any, since: datetime | None) -> None:
         pass
 
 
-class AChangedJobKeepsItsOldPolicy(WatchedStore):
+class ChangedJobKeepsOldPolicy(CheckedStore):
     """What an older revision planned and is due keeps that revision's policy: the work is the new one's."""
 
     def _unattempted(self, job: str) -> list[Entry]:
@@ -221,10 +221,10 @@ class AChangedJobKeepsItsOldPolicy(WatchedStore):
         return [entry for entry in super()._unattempted(job) if entry.fire.due_at > now]
 
 
-class TheMarkStaysAhead(WatchedStore):
+class WatermarkStaysAhead(CheckedStore):
     """The new schedule starts where the old one was planned to."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _revise(self, job: str, revision: str | None) -> None:
         watermark = self._watermarks.get(job)
@@ -233,29 +233,29 @@ class TheMarkStaysAhead(WatchedStore):
             self._watermarks[job] = self._watermarks[job]._replace(at=watermark.at)
 
 
-class AClockSetBackBringsInstantsBack(WatchedStore):
+class ClockSetBackRepeatsInstants(CheckedStore):
     """A changed job goes on from now, whatever was launched by a clock that was ahead."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _revise(self, job: str, revision: str | None) -> None:
         self._reached.pop(job, None)
         super()._revise(job, revision)
 
 
-class AnyAdoptionIsTaken(WatchedStore):
+class StaleJobsAreAccepted(CheckedStore):
     """Also one that was under way while another happened."""
 
-    mood = "deploy"
+    scenario = "deploy"
 
     def set_jobs(self, app: str, seen: int, revisions: Any) -> Watermarks:
         return super().set_jobs(app, self._generations.get(app, 0), revisions)
 
 
-class NobodyAdoptsAgain(Node):
+class JobsAreNotSetAgainAfterFailover(Node):
     """After a failover, a node takes whatever jobs it finds in force."""
 
-    mood = "deploy"
+    scenario = "deploy"
 
     before = False
 
@@ -268,10 +268,10 @@ class NobodyAdoptsAgain(Node):
             self.before = True
 
 
-class WhatItCouldNotRunIsNeverAskedForAgain(Node):
+class UnrunnableJobIsNeverAskedForAgain(Node):
     """A job of which a node had another definition when it was given one of its fires."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _new_ask(self) -> Ask:
         return super()._new_ask()._replace(without=tuple(sorted(self._without | self.timeline.elsewhere)))
@@ -280,10 +280,10 @@ class WhatItCouldNotRunIsNeverAskedForAgain(Node):
 # Eras and trust.
 
 
-class OneFenceForAllEras(WatchedStore):
+class FenceIsNotRaisedInNewEpoch(CheckedStore):
     """A fence is a plain counter."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _new_epoch(self) -> None:
         fences = dict(self._fences)
@@ -291,15 +291,15 @@ class OneFenceForAllEras(WatchedStore):
         self._fences = fences
 
 
-class ANewEraGrantsAtOnce(WatchedStore):
-    mood = "failover"
+class NewEpochGrantsAtOnce(CheckedStore):
+    scenario = "failover"
 
     def _new_epoch(self) -> None:
         super()._new_epoch()
         self._quarantined_until = 0.0
 
 
-class ClaimsExpireByTheWallClock(WatchedStore):
+class ClaimsExpireByWallClock(CheckedStore):
     """Whoever sets the clock ends claims, or lets them live on."""
 
     def _now(self) -> float:
@@ -309,13 +309,13 @@ class ClaimsExpireByTheWallClock(WatchedStore):
         return now
 
 
-class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
+class MarginDoesNotCoverClockStep(CheckedStore):
     """The store overlooks a larger step than the trust in a claim allows for."""
 
     unnoticed_s = 2.5
 
 
-class LostIsAlwaysRerun(Node):
+class LostFireIsAlwaysRerun(Node):
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         claim = holding.claim
         if claim.disposition and claim.disposition.kind == "lost":
@@ -324,7 +324,7 @@ class LostIsAlwaysRerun(Node):
         return super()._start_attempt(holding, job, now)
 
 
-class TrustCountsFromTheReply(Node):
+class ClaimTrustCountsFromReply(Node):
     """Not from when the request was sent."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
@@ -332,37 +332,37 @@ class TrustCountsFromTheReply(Node):
         return super()._start_attempt(holding, job, now)
 
 
-class TrustInARenewalCountsFromTheReply(Node):
+class RenewalTrustCountsFromReply(Node):
     """Not from when the request was sent."""
 
     def _apply_renewal(self, holding: HeldClaim, stop: Outcome | None, sent: float) -> None:
         super()._apply_renewal(holding, stop, self.ports.monotonic())
 
 
-class WhatIsNotYetReportedIsNotRenewed(Node):
+class UnreportedWorkIsNotRenewed(Node):
     """The claim of work that has ended expires while the store cannot take the report."""
 
-    mood = "gentle"
+    scenario = "gentle"
 
     def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         super()._settle(holding, verdict, end)
         holding.lost = True  # only what is not lost is renewed
 
 
-class Oversleeps(Node):
+class NodeOversleeps(Node):
     """It looks once in a while, whatever the store says about when."""
 
-    mood = "calm"
+    scenario = "calm"
 
     async def _claim(self) -> float:
         await super()._claim()
         return self.tuning.idle_s
 
 
-class ARetryIsForgottenUntilLater(Node):
+class RetryDoesNotWakeNode(Node):
     """Nobody comes back for a retry when it is due."""
 
-    mood = "calm"
+    scenario = "calm"
 
     async def _report(self) -> float:
         set_, self._look.set = self._look.set, lambda: None  # type: ignore[method-assign]
@@ -372,25 +372,25 @@ class ARetryIsForgottenUntilLater(Node):
             self._look.set = set_  # type: ignore[method-assign]
 
 
-class StoppedWithItsNode(SimRunning):
+class StoppedOnlyByNode(SimRunning):
     """Work whose deadline only the node watches."""
 
     def distrust(self) -> None:
         self.timers.append(self.loop.call_at(self.loop.time() + 600, self.distrust))
 
 
-class NoWarden(SimWarden):
-    running_type = StoppedWithItsNode
+class WorkIsStoppedOnlyByNode(SimWarden):
+    running_type = StoppedOnlyByNode
 
 
-class TheWardenTrustsTheNode(SimWarden):
+class WardenStartsExpiredWork(SimWarden):
     """It starts what the node, stopped in between, found in time."""
 
     def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
         return super().start(work, claim, max(trusted_by, self.loop.time() + 10))
 
 
-class DeathIsProvenTooSoon(SimWarden):
+class DeathIsDeclaredTooSoon(SimWarden):
     """The lock of a life is free while some of its work still runs."""
 
     @property
@@ -407,14 +407,14 @@ MUTANTS: list[type] = [
     one
     for one in list(globals().values())
     if isinstance(one, type)
-    and issubclass(one, Node | WatchedStore | SimWarden)
+    and issubclass(one, Node | CheckedStore | SimWarden)
     and one.__module__ == __name__
 ]
-KINDS: dict[type, str] = {Node: "node_type", WatchedStore: "store_type", SimWarden: "warden_type"}
+KINDS: dict[type, str] = {Node: "node_type", CheckedStore: "store_type", SimWarden: "warden_type"}
 
 
-def mood_of(mutant: type) -> str:
-    return getattr(mutant, "mood", "rough")
+def scenario_of(mutant: type) -> str:
+    return getattr(mutant, "scenario", "rough")
 
 
 def planted(mutant: type) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from detent.model import Claim, Concurrency, Outcome, Policy
 from detent.rules.outcomes import NEWER_INSTANT, lane_awaited, lane_taken, paused, replaced_by
 from detent.stores.base import PAUSE, Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
     TTL_S,
@@ -42,7 +42,7 @@ def _add(store: Store, concurrency: Concurrency, width: int, *numbers: int) -> N
     store.put([fire(f"a.w{width}@{n}", concurrency, width, due_at=later(n)) for n in numbers])
 
 
-def forbid_skips_what_finds_the_lane_full_and_names_the_holder(store: Store, world: World) -> None:
+def forbid_skips_a_fire_whose_lane_is_full_and_names_the_holder(store: Store, world: World) -> None:
     for width in WIDTHS:
         holders = _fill(store, "Forbid", width)
         _add(store, "Forbid", width, 8, 9)
@@ -53,7 +53,7 @@ def forbid_skips_what_finds_the_lane_full_and_names_the_holder(store: Store, wor
         assert Asker(store, f"other-{width}").claim() == []
 
 
-def forbid_runs_again_when_a_place_is_free(store: Store, world: World) -> None:
+def forbid_runs_again_when_the_lane_is_free(store: Store, world: World) -> None:
     for width in WIDTHS:
         holders = _fill(store, "Forbid", width)
         finish(store, holders[-1])
@@ -64,7 +64,7 @@ def forbid_runs_again_when_a_place_is_free(store: Store, world: World) -> None:
         assert renew(store, first) is None
 
 
-def queue_lets_one_wait_and_skips_the_others(store: Store, world: World) -> None:
+def queue_lets_one_fire_wait_and_skips_the_others(store: Store, world: World) -> None:
     for width in WIDTHS:
         holders = _fill(store, "Queue", width)
         _add(store, "Queue", width, 7, 8, 9)
@@ -91,7 +91,7 @@ def a_waiting_fire_is_never_skipped_for_being_late(store: Store, world: World) -
     assert dispositions(node.claim()) == {planner.key(2): None}
 
 
-def a_replacement_waits_until_the_holder_is_gone(store: Store, world: World) -> None:
+def a_replacement_waits_until_the_holder_has_ended(store: Store, world: World) -> None:
     for width in WIDTHS:
         oldest, *others = _fill(store, "Replace", width)
         _add(store, "Replace", width, 9)
@@ -143,7 +143,7 @@ def allow_has_no_lane(store: Store, world: World) -> None:
     assert [claim.disposition for claim in claims] == [None] * 5
 
 
-def a_lane_is_the_fires_own_and_not_the_jobs(store: Store, world: World) -> None:
+def a_lane_belongs_to_the_fire_and_not_to_the_job(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid", lane="a.x"), fire("a.c@1", "Forbid", lane="a.x")])
     store.put([fire("a.b@2", "Forbid", lane="a.y")])
     claims = dispositions(Asker(store).claim())
@@ -303,7 +303,7 @@ def a_pause_ends_with_its_time(store: Store, world: World) -> None:
         assert node.claim_one().disposition == expected
 
 
-def grace_keeps_the_lane_and_what_is_due_meanwhile_waits(store: Store, world: World) -> None:
+def a_fire_that_is_due_during_the_grace_waits_for_its_lane(store: Store, world: World) -> None:
     store.put([fire("a.b@1", lane="a.b", policy=GRACE)])
     node = Asker(store)
     finish(store, node.claim_one())
@@ -314,7 +314,7 @@ def grace_keeps_the_lane_and_what_is_due_meanwhile_waits(store: Store, world: Wo
     assert dispositions(node.claim()) == {"a.b@2": None}
 
 
-def grace_takes_one_place_of_a_wider_lane(store: Store, world: World) -> None:
+def grace_takes_one_slot_of_a_wider_lane(store: Store, world: World) -> None:
     policy = GRACE._replace(max_running=3)
     store.put([fire(f"a.b@{n}", lane="a.b", policy=policy) for n in range(3)])
     node = Asker(store)
@@ -325,7 +325,7 @@ def grace_takes_one_place_of_a_wider_lane(store: Store, world: World) -> None:
     assert dispositions(node.claim()) == {"a.b@8": None}
 
 
-def a_sentence_leaves_no_grace(store: Store, world: World) -> None:
+def a_disposition_leaves_no_grace(store: Store, world: World) -> None:
     store.put([fire("a.b@1", lane="a.b", policy=GRACE), fire("a.b@2", lane="a.b", policy=GRACE)])
     run, skip = Asker(store).claim()
     assert skip.disposition is not None

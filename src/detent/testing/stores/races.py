@@ -21,7 +21,7 @@ from detent.clock import monotonic
 from detent.model import Ask, Claim, Command, Job, Policy, Query, Report, Verdict
 from detent.rules.planning import fire_at, plan
 from detent.stores.base import Store, find_all
-from detent.testing.stores.clocks import DONE, START, Every, fire
+from detent.testing.stores.fixtures import DONE, START, Every, fire
 
 PROCESSES = 8
 KEYS = 500

@@ -20,7 +20,7 @@ from detent.runners.secrets import resolve
 log = logging.getLogger("detent.receive")
 
 
-class Gate:
+class Verifier:
     def __init__(self, base_url: str, refs: Sequence[str], window_s: float) -> None:
         self._base_path = urlsplit(base_url).path
         self._refs, self._window_s = tuple(refs), window_s
