@@ -46,7 +46,7 @@ def check(expression: str, answer: Answer, shown: datetime) -> None:
             assert miss.value not in values(words[place], low, high), (expression, miss)
             assert words[place] in miss.words
     named = Naive(expression).names(shown) and shown.second == 0
-    if not answer.told:
+    if not answer.detail:
         assert answer.is_due is named is (not answer.mismatches), (expression, shown, answer)
     assert answer.is_due or answer.words
 
@@ -64,7 +64,7 @@ def test_an_expression_is_due_where_all_its_fields_fit(rng: random.Random, momen
     for moment in (instant, schedule.after(instant) or instant):
         [answer] = explain(schedule, moment)
         assert answer.is_due == is_due(schedule, moment)
-        assert not answer.told
+        assert not answer.detail
         check(expression, answer, moment.replace(tzinfo=None))
 
 
@@ -149,7 +149,7 @@ def test_a_job_with_bounds_tells_them(instant: str, words: str) -> None:
 def test_a_one_off_tells_its_only_instant() -> None:
     [answer] = explain(once("2026-12-24T18:00+01:00"), at("2026-12-24T18:00"))
     assert answer == Answer(
-        "at 2026-12-24T17:00:00Z", False, told="it is due only once, at 2026-12-24T17:00:00Z"
+        "at 2026-12-24T17:00:00Z", False, detail="it is due only once, at 2026-12-24T17:00:00Z"
     )
 
 
@@ -174,9 +174,9 @@ def test_a_time_that_is_shown_twice_is_two_instants() -> None:
     assert reading == ((at("2026-10-25T00:30"), at("2026-10-25T01:30")), None, None)
     schedule = parse_schedule("30 2 * * *", timezone="Europe/Berlin")
     first, second = (explain(schedule, instant)[0] for instant in reading.instants)
-    assert first.is_due and "happens twice" in first.told
+    assert first.is_due and "happens twice" in first.detail
     assert not second.is_due
-    assert second.told == (
+    assert second.detail == (
         "02:30 was shown twice that day in Europe/Berlin, and this is the second time;"
         " under dst: vixie it fires the first time only"
     )
