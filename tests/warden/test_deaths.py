@@ -147,7 +147,7 @@ def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_wo
             work.trusted_by = boottime() - 100.0  # the warden was told another time
             heard = asyncio.Event()
             processes._hear = lambda message: (
-                processes_module.Processes._hear(processes, message),
+                processes_module.WardenClient._hear(processes, message),
                 heard.set(),
             )
             for _ in range(5):

@@ -139,7 +139,7 @@ async def begin(processes: WardenClient, spec: Spec, for_s: float = TTL_S) -> Ta
 NODE = """
 import asyncio, fcntl, json, os, sys
 from detent.clock import boottime
-from detent.warden.client import Processes
+from detent.warden.client import WardenClient
 from detent.runners.command import NO_BASE_ENV, Spec
 
 async def main():

@@ -236,7 +236,7 @@ def _outermost_of_theirs(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _is_machinery(module: str) -> bool:
-    ours = ("detent.runners.call_", "detent.app.queue.")  # the latter's, where the function is a task
+    ours = ("detent.runners.call.", "detent.app.queue.")  # the latter's, where the function is a task
     return module.startswith(ours) or module.partition(".")[0] in MACHINERY
 
 
