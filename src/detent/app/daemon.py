@@ -113,7 +113,7 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
     store = call_store(manifest, options.store, env)
     set_store(store)
     url = store.url
-    options = ServiceOptions(
+    service = ServiceOptions(
         load=options.load,
         files=options.files,
         store=masking_store(open_store(url, **store.options), mask),
@@ -127,15 +127,15 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
         report_weakness(url, manifest, emit)
-        reach(options, manifest.app)
+        reach(service, manifest.app)
     else:  # it tells itself, once it is there
-        reach(options, manifest.app)
+        reach(service, manifest.app)
         report_weakness(url, manifest, emit)
 
     _spare_what_stays()
 
     async def serve() -> int:
-        return await Service(options, manifest).run()
+        return await Service(service, manifest).run()
 
     return asyncio.run(serve())
 

@@ -30,6 +30,7 @@ from detent.testing.stores.fixtures import (
     Asker,
     FakeClock,
     Planner,
+    dispositions,
     fire,
     keys,
     renew,

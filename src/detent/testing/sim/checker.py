@@ -78,9 +78,9 @@ class Shadow:
                 begin = after[name].at
                 self.in_force[name] = new, begin
                 # A job that returns takes back what was planned after this instant and not attempted.
-                self.reigns = [
-                    reign._replace(until=min(reign.until, begin)) if reign.job.name == new.name else reign
-                    for reign in self.reigns
+                self.past = [
+                    one._replace(until=min(one.until, begin)) if one.job.name == new.name else one
+                    for one in self.past
                 ]
 
     def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:

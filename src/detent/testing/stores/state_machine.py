@@ -40,7 +40,7 @@ from detent.rules.planning import hook_fire, plan
 from detent.rules.rates import rate_text
 from detent.stores.base import PAUSE, RATE, Store
 from detent.stores.memory.store import MemoryStore
-from detent.testing.stores.comparison import by_fence, claim_of, notes_of, row_of
+from detent.testing.stores.comparison import by_fence, claim_of, notes_of, row_of, watermarks_of
 from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
