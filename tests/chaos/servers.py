@@ -60,7 +60,7 @@ class StoreClock:
 
 class ChaosStore(Protocol):
     clock: StoreClock
-    keeps_era: bool  # a restart is no new era, before which the longest claim must have expired: a hook's
+    keeps_epoch: bool  # a restart is no new epoch, before which the longest claim must have expired: a hook's
     targets: frozenset[str]  # of the faults that it can suffer
     node_env: dict[str, str]  # of its nodes
 
@@ -103,7 +103,7 @@ class ChaosServer:
 
 
 class ChaosRedis(ChaosServer):
-    keeps_era = False
+    keeps_epoch = False
 
     def __init__(self, folder: Path, skew: Path) -> None:
         self.clock = StoreClock(WallClock(skew, folder / "store-clock"))
@@ -134,7 +134,7 @@ class ChaosRedis(ChaosServer):
 
 
 class ChaosPostgres(ChaosServer):
-    keeps_era = True
+    keeps_epoch = True
 
     def __init__(self, _: Path, skew: Path) -> None:
         self._server: Server = new_server(*DURABLE)
@@ -179,7 +179,7 @@ class ChaosPostgres(ChaosServer):
 class ChaosSqlite:
     """One file, and nodes on one host.  Nothing is between a node and the file: proxies lead nowhere."""
 
-    keeps_era = True
+    keeps_epoch = True
     targets = OF_A_FILE
     target = 0
 

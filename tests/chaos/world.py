@@ -125,7 +125,7 @@ class World:
         self.members = [Member(name, self, folder / host) for name, host in zip("abc", hosts, strict=True)]
 
     def manifest(self, node: str, deploy: int) -> dict[str, Any]:
-        return manifest(self.place, node, deploy, hooks=self.store.keeps_era)
+        return manifest(self.place, node, deploy, hooks=self.store.keeps_epoch)
 
     def start(self) -> None:
         """The nodes, until all of them take part."""

@@ -19,7 +19,7 @@ PARTS = {
         *("lives", "lanes", "aside", "gates", "told", "quick_claim", "sources", "claim"),
         *("records", "quick_finish", "settle", "finish_and_claim"),
     ),
-    ("look", "adopt", "advance", "put"): ("records", "plan"),
+    ("look", "set_jobs", "advance", "put"): ("records", "plan"),
     ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("turns", "book"),
     ("charge", "reset", "forget", "count"): ("gates", "queues"),
 }

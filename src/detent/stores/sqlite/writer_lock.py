@@ -20,7 +20,7 @@ from detent import clock
 PAUSE_S = 0.002  # between two tries, at most
 
 
-class Turn:
+class WriterLock:
     def __init__(self, store: str) -> None:
         self._path = store + "-turn"
 

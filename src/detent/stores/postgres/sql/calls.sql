@@ -184,7 +184,7 @@ BEGIN
     RETURN chart(arrive(given->'memory'), given->>'app', marks_of(given->>'app'));
 END $$;
 
-CREATE FUNCTION adopt(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE FUNCTION set_jobs(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     here moment := arrive(given->'memory');
     name text := given->>'app';

@@ -92,7 +92,7 @@ local function look()
   return chart(all_marks())
 end
 
-local function adopt(asked)
+local function set_jobs(asked)
   local marks = all_marks()
   if asked.seen == world.generation and not is_in_force(marks, asked.revisions) then
     for job, mark in pairs(marks) do
@@ -166,4 +166,4 @@ local function put(asked)
   return true, fresh
 end
 
-verbs.look, verbs.adopt, verbs.advance, verbs.put = look, adopt, advance, put
+verbs.look, verbs.set_jobs, verbs.advance, verbs.put = look, set_jobs, advance, put

@@ -18,7 +18,7 @@ def yesterday(text: str) -> datetime:
     return datetime.fromisoformat(f"{day:%Y-%m-%d}T{text}:00+00:00")
 
 
-class Then:
+class PastNode:
     """The node of the manifest in the folder, at whatever time it is told."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,14 +31,14 @@ class Then:
     def at(self, instant: datetime) -> None:
         self._behind_s = clock.wall() - instant.timestamp()
 
-    def adopt(self) -> None:
-        chart = self.store.look(self.app)
+    def set_jobs(self) -> None:
+        watermarks = self.store.look(self.app)
         ours = {name: job.revision for name, job in self.jobs.items()}
-        self.store.adopt(self.app, chart.generation, ours)
+        self.store.set_jobs(self.app, watermarks.generation, ours)
 
     def plan(self) -> None:
-        chart = self.store.look(self.app)
-        plans = [plan(job, chart.marks[name], chart.now) for name, job in self.jobs.items()]
+        watermarks = self.store.look(self.app)
+        plans = [plan(job, watermarks.by_job[name], watermarks.now) for name, job in self.jobs.items()]
         self.store.advance(self.app, plans)
 
     def claim(self) -> list[Claim]:
@@ -54,14 +54,14 @@ class Then:
         """Settle every sentence there is; what may run is given back."""
         claims = self.claim()
         for claim in claims:
-            if claim.sentence:
-                self.finish(claim, claim.sentence)
-        return [claim for claim in claims if not claim.sentence]
+            if claim.disposition:
+                self.finish(claim, claim.disposition)
+        return [claim for claim in claims if not claim.disposition]
 
     def live(self, instant: datetime, outcome: Outcome) -> None:
-        """Adopt a minute before the instant, and run all that is due then."""
+        """Set the jobs a minute before the instant, and run all that is due then."""
         self.at(instant - timedelta(seconds=61))
-        self.adopt()
+        self.set_jobs()
         self.plan()
         self.at(instant + timedelta(seconds=0.2))
         for claim in self.settle():

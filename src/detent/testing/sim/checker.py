@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from detent.clock import instant
-from detent.model import Ask, Chart, Claim, Command, Fire, Grants, Job, Mark, Outcome, Work
+from detent.model import Ask, Claim, Command, Fire, Grants, Job, Outcome, Watermark, Watermarks, Work
 from detent.rules.planning import fire_at, lane_of
 from detent.rules.trust import STEP_S
 from detent.stores.base import leap
@@ -41,7 +41,7 @@ class Final(NamedTuple):
     fire: Fire
 
 
-class Reign(NamedTuple):
+class InForce(NamedTuple):
     """One revision of a job was in force in (since, until]."""
 
     job: Job
@@ -55,13 +55,15 @@ class Shadow:
     def __init__(self) -> None:
         self.finals: dict[str, list[Final]] = defaultdict(list)
         self.in_force: dict[str, tuple[Job, datetime]] = {}
-        self.reigns: list[Reign] = []
+        self.past: list[InForce] = []
         self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
 
-    def revise(self, jobs: Mapping[str, Job], before: Mapping[str, Mark], after: Mapping[str, Mark]) -> None:
-        """A changed job's new revision reigns from where the store resumes its plan.  What is planned of a
+    def revise(
+        self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
+    ) -> None:
+        """A changed job's new revision past from where the store resumes its plan.  What is planned of a
         removed job stays the old revision's."""
         for name in list(self.in_force | dict(jobs)):
             new = jobs.get(name)
@@ -70,18 +72,18 @@ class Shadow:
                 continue
             if old and since is not None:
                 end = after[name].at if new else before[name].at
-                self.reigns.append(Reign(old, since, end))
+                self.past.append(InForce(old, since, end))
                 del self.in_force[name]
             if new:
                 begin = after[name].at
                 self.in_force[name] = new, begin
                 # A job that returns takes back what was planned after this instant and not attempted.
-                self.reigns = [
-                    reign._replace(until=min(reign.until, begin)) if reign.job.name == new.name else reign
-                    for reign in self.reigns
+                self.past = [
+                    one._replace(until=min(one.until, begin)) if one.job.name == new.name else one
+                    for one in self.past
                 ]
 
-    def resumes_wrongly(self, name: str, before: Mark | None, after: Mark, now: datetime) -> str:
+    def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:
         """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
         reached = self.reached.get(name)
         latest = max(now, reached or now)
@@ -103,46 +105,47 @@ class Shadow:
 
     def expected(self, until: datetime) -> set[str]:
         keys = set(self.pushed)
-        for job, since, end in self.reigns + [Reign(*force, until) for force in self.in_force.values()]:
+        for job, since, end in self.past + [InForce(*force, until) for force in self.in_force.values()]:
             keys.update(fire_at(job, at).key for at in job.schedule.between(since, min(end, until)))
         return keys
 
 
-class WatchedStore(MemoryStore):
-    """The reference store, which can fail over, and shows a witness what it does.  Its clock is that of a
+class CheckedStore(MemoryStore):
+    """The reference store, which can fail over, and shows a checker what it does.  Its clock is that of a
     server: a step that is too small to be noticed moves the end of claims along."""
 
     unnoticed_s = STEP_S
     STATE = (
-        "_marks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
+        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes",
+        "shadow",
     )  # fmt: skip
 
     def __init__(
-        self, wall: Any, monotonic: Any, ring: Any, manifests: dict[str, dict[str, Job]], witness: Witness
+        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], checker: Checker
     ) -> None:
-        super().__init__(wall, monotonic, ring)
-        self.shadow, self.manifests, self.witness = Shadow(), manifests, witness
+        super().__init__(wall, monotonic, wake)
+        self.shadow, self.manifests, self.checker = Shadow(), manifests, checker
         self.calls: Counter[str] = Counter()
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
-        before, now = self._chart(app), instant(self._now())
-        chart = super().adopt(app, seen, revisions)
-        if chart.generation != before.generation:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        before, now = self._read_watermarks(app), instant(self._now())
+        watermarks = super().set_jobs(app, seen, revisions)
+        if watermarks.generation != before.generation:
             jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
-            for name, mark in chart.marks.items():
-                if before.marks.get(name, mark._replace(revision="")).revision != mark.revision:
-                    wrong = self.shadow.resumes_wrongly(name, before.marks.get(name), mark, now)
+            for name, watermark in watermarks.by_job.items():
+                if before.by_job.get(name, watermark._replace(revision="")).revision != watermark.revision:
+                    wrong = self.shadow.resumes_wrongly(name, before.by_job.get(name), watermark, now)
                     if wrong:
-                        self.witness.fail(wrong)
-            self.shadow.revise(jobs, before.marks, chart.marks)
-        return chart
+                        self.checker.fail(wrong)
+            self.shadow.revise(jobs, before.by_job, watermarks.by_job)
+        return watermarks
 
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
         for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
-            held = [e for e in self._lanes[lane].values() if self._live(e) and e.sentence is None]
+            held = [e for e in self._lanes[lane].values() if self._live(e) and e.disposition is None]
             if held and len(held) > max(e.fire.policy.max_running for e in held):
-                self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
+                self.checker.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
         return grants
 
     def _now(self) -> float:
@@ -159,9 +162,9 @@ class WatchedStore(MemoryStore):
 
     def _grant(self, entry: Entry, ask: Ask) -> None:
         late_s = self._now() - entry.run_at
-        if self.witness.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
-            self.witness.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
-        self.witness.grants[entry.fire.key] += 1
+        if self.checker.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
+            self.checker.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
+        self.checker.grants[entry.fire.key] += 1
         super()._grant(entry, ask)
 
     def _reach(self, fire: Fire) -> None:
@@ -174,8 +177,8 @@ class WatchedStore(MemoryStore):
         job = self.manifests.get(entry.fire.job, {}).get(entry.fire.revision)
         self.shadow.end(entry, job, self._monotonic())
         early = entry.fire.origin == "schedule" and entry.fire.due_at > instant(self._now())
-        if early and outcome.kind != "cancelled" and not self.witness.steps:
-            self.witness.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
+        if early and outcome.kind != "cancelled" and not self.checker.steps:
+            self.checker.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
 
     def awaited(self) -> set[str]:
         """The instants of spans that are not due: the clock was ahead, was set back, and has yet to come to
@@ -186,7 +189,7 @@ class WatchedStore(MemoryStore):
         return {key for fire in spans if fire.due_at > now for key in keys_of(fire, jobs[fire.key])}
 
     def save(self) -> dict[str, Any]:
-        kept = {"shelf": vars(self._shelf), "graces": self._graces.all_ends}
+        kept = {"shelf": vars(self._index), "graces": self._graces.all_ends}
         values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
         as_they_are = {id(value): value for value in values}  # nobody changes them, and they are most of all
         return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
@@ -195,15 +198,15 @@ class WatchedStore(MemoryStore):
         """A successor takes over that knows only what was saved."""
         for name in self.STATE:
             setattr(self, name, saved[name])
-        vars(self._shelf).update(saved["shelf"])
-        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
+        vars(self._index).update(saved["shelf"])
+        self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
         self._graces.all_ends = saved["graces"]
-        self._new_era()
-        # An era that remembers no fence grants its first one after a quarantine: more than a second later.
-        self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
+        self._new_epoch()
+        # An epoch that remembers no fence grants its first one after a quarantine: more than a second later.
+        self.checker.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
-class Witness:
+class Checker:
     """Sees every launch, end and event of the real world; nothing rolls this back."""
 
     def __init__(self) -> None:
@@ -214,7 +217,7 @@ class Witness:
         self.events: Counter[str] = Counter()
         self.over: Counter[tuple[str, str]] = Counter()  # (key, outcome) -> final events
         self.steps = 0
-        self.floors: list[int] = []  # where the fences of each new era start
+        self.floors: list[int] = []  # where the fences of each new epoch start
         self.deaths: dict[str, float] = {}  # life -> when
         self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
         self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
@@ -289,7 +292,7 @@ class Witness:
         if "outcome" in fields:
             self.over[fields["fire"], fields["outcome"]] += 1
 
-    def check(self, store: WatchedStore, calm: datetime, end: datetime) -> None:
+    def check(self, store: CheckedStore, calm: datetime, end: datetime) -> None:
         """Nothing is left undone, nothing is done twice, nothing is told twice."""
         shadow = store.shadow
         for key in sorted(shadow.expected(calm) - store.awaited()):

@@ -13,14 +13,14 @@ from urllib.parse import unquote, urlsplit
 
 from detent import clock
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Identity, Message, SignatureMismatch, verify
+from detent.messages.signing import Identity, SignatureMismatch, SignedRequest, verify
 from detent.receive.messages import Incoming, NoSecret
 from detent.runners.secrets import resolve
 
 log = logging.getLogger("detent.receive")
 
 
-class Gate:
+class Verifier:
     def __init__(self, base_url: str, refs: Sequence[str], window_s: float) -> None:
         self._base_path = urlsplit(base_url).path
         self._refs, self._window_s = tuple(refs), window_s
@@ -49,7 +49,7 @@ class Gate:
     def _verify(
         self, incoming: Incoming, target: str, identity: Identity | None, secrets: Sequence[Secret]
     ) -> int:
-        message = Message(incoming.method, target, incoming.body or b"", identity)
+        message = SignedRequest(incoming.method, target, incoming.body or b"", identity)
         header = incoming.headers.get("x-cron-signature")
         return verify(header, message, secrets, clock.now(), self._window_s)
 

@@ -32,7 +32,7 @@ from detent.receive.messages import (
     reject,
     reply_of,
 )
-from detent.receive.receipts.base import Arrival, Receipts, Standing, Terms, keep_answer, recall
+from detent.receive.receipts.base import Arrival, BeginResult, ReceiptOptions, Receipts, encode_reply, replay
 from detent.receive.renewals import Renewals
 
 TRIES = 2  # to record what is done
@@ -59,36 +59,36 @@ def run(job: DeclaredJob, fire: ReceivedFire) -> Exchange:
     return reply
 
 
-class Once:
-    def __init__(self, receipts: Receipts, terms: Terms) -> None:
-        self._receipts, self._terms = receipts, terms
-        self._renewals = Renewals(receipts, terms)
+class Dedupe:
+    def __init__(self, receipts: Receipts, options: ReceiptOptions) -> None:
+        self._receipts, self._options = receipts, options
+        self._renewals = Renewals(receipts, options)
 
     def run(self, job: DeclaredJob, fire: ReceivedFire, signed_key: str) -> Exchange:
         """Run it unless a request with the same `signed_key` was handled or runs now."""
         arrival = Arrival(fire.app, job.name, signed_key, fire.fence, os.urandom(8).hex())
         try:
-            standing = yield Step(partial(self._receipts.begin, arrival, self._terms))
+            found = yield Step(partial(self._receipts.begin, arrival, self._options))
         except DetentError as error:
             raise NotRecorded(f"nothing was run: {error}") from error
-        if standing.kind != "ours":
-            return _answer(standing, fire)
+        if found.kind != "ours":
+            return _answer(found, fire)
         self._renewals.hold(arrival)
         try:
             reply = yield from run(job, fire)
         except BaseException:  # the process is being ended: whoever is next may have it at once
             self._renewals.drop(arrival)
-            yield Step(partial(self._put_down, arrival, Reply(500)))
+            yield Step(partial(self._record, arrival, Reply(500)))
             raise
-        yield Step(partial(self._put_down, arrival, reply))
+        yield Step(partial(self._record, arrival, reply))
         self._renewals.drop(arrival)
         return reply
 
-    def _put_down(self, arrival: Arrival, reply: Reply) -> None:
+    def _record(self, arrival: Arrival, reply: Reply) -> None:
         for number in range(1, TRIES + 1):
             try:
                 if reply.is_final:
-                    return self._receipts.finish(arrival, keep_answer(reply), self._terms)
+                    return self._receipts.finish(arrival, encode_reply(reply), self._options)
                 return self._receipts.release(arrival)
             except DetentError as error:
                 if number == TRIES:
@@ -96,12 +96,12 @@ class Once:
         return None
 
 
-def _answer(standing: Standing, fire: ReceivedFire) -> Reply:
-    match standing.kind:
+def _answer(found: BeginResult, fire: ReceivedFire) -> Reply:
+    match found.kind:
         case "handled":
             log.info("%s was handled before: attempt %d gets the same answer", fire.key, fire.attempt)
-            return recall(standing.answer)
+            return replay(found.answer)
         case "stale":
-            raise StaleFence(f"fence {fire.fence} is old: {standing.newest} was seen for the job {fire.job}")
-    wait_s = math.ceil(standing.left_s)
+            raise StaleFence(f"fence {fire.fence} is old: {found.newest} was seen for the job {fire.job}")
+    wait_s = math.ceil(found.left_s)
     raise AlreadyRunning(f"{fire.key} runs now: ask again", max(1, wait_s))

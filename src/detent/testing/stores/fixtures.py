@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from detent.app import dry_run
 from detent.model import (
     Ask,
-    Chart,
     Claim,
     Command,
     Concurrency,
@@ -27,6 +26,7 @@ from detent.model import (
     Report,
     Row,
     Verdict,
+    Watermarks,
 )
 from detent.rules.planning import fire_at, key_of, plan
 from detent.stores.base import Store
@@ -79,9 +79,9 @@ class World(NamedTuple):
             raise NotOffered("a store that can be opened again")
         return self.reopener(store)
 
-    def new_era(self, store: Store) -> Store:
+    def new_epoch(self, store: Store) -> Store:
         if self.forgetter is None:
-            raise NotOffered("a new era")
+            raise NotOffered("a new epoch")
         return self.forgetter(store)
 
 
@@ -129,15 +129,15 @@ class Planner:
     """Adopts the one job of app `a`, which is due every few seconds from now on, and plans it."""
 
     def __init__(self, store: Store, policy: Policy = PLAIN, beat_s: float = BEAT_S) -> None:
-        chart = store.adopt("a", 0, {"a.b": "r1"})
-        self.store, self.start, self.beat_s = store, chart.now, beat_s
-        self.job = Job("a.b", Every(chart.now, beat_s), Command(("true",)), policy, revision="r1")
+        watermarks = store.set_jobs("a", 0, {"a.b": "r1"})
+        self.store, self.start, self.beat_s = store, watermarks.now, beat_s
+        self.job = Job("a.b", Every(watermarks.now, beat_s), Command(("true",)), policy, revision="r1")
 
     def plan(self, ahead_s: float = 60.0) -> Plan:
-        chart = self.store.look("a")
-        return plan(self.job, chart.marks[self.job.name], chart.now, ahead_s)
+        watermarks = self.store.look("a")
+        return plan(self.job, watermarks.by_job[self.job.name], watermarks.now, ahead_s)
 
-    def advance(self, ahead_s: float = 60.0) -> Chart:
+    def advance(self, ahead_s: float = 60.0) -> Watermarks:
         return self.store.advance("a", [self.plan(ahead_s)])
 
     def covering(self, first: int, last: int) -> Plan:
@@ -174,8 +174,8 @@ def keys(claims: Sequence[Claim]) -> list[str]:
     return [claim.fire.key for claim in claims]
 
 
-def sentences(claims: Sequence[Claim]) -> dict[str, Outcome | None]:
-    return {claim.fire.key: claim.sentence for claim in claims}
+def dispositions(claims: Sequence[Claim]) -> dict[str, Outcome | None]:
+    return {claim.fire.key: claim.disposition for claim in claims}
 
 
 def finish(store: Store, claim: Claim, verdict: Verdict = DONE, **fields: Any) -> Verdict | None:

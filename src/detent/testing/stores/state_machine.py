@@ -1,7 +1,7 @@
 """Random sequences of calls, which every store must answer as the reference does.
 
 Both stores live by one fake clock.  After every call the answers are compared and, after every
-step, all that the stores remember.  Fences are compared as they grow, not as they start; eras not.
+step, all that the stores remember.  Fences are compared as they grow, not as they start; epochs not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from detent.model import (
     Command,
     Grants,
     Job,
-    Mark,
     Outcome,
     Plan,
     Policy,
@@ -35,12 +34,14 @@ from detent.model import (
     Rate,
     Report,
     Verdict,
+    Watermark,
 )
 from detent.rules.planning import hook_fire, plan
 from detent.rules.rates import rate_text
 from detent.stores.base import PAUSE, RATE, Store
 from detent.stores.memory.store import MemoryStore
-from detent.testing.stores.clocks import (
+from detent.testing.stores.comparison import by_fence, claim_of, notes_of, row_of, watermarks_of
+from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
     GIVEN_BACK,
@@ -52,7 +53,6 @@ from detent.testing.stores.clocks import (
     fire,
     later,
 )
-from detent.testing.stores.machine_answers import by_fence, chart_of, claim_of, notes_of, row_of
 
 Opener = Callable[[FakeClock], Store]
 APP = "a"
@@ -115,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.adopt(dict.fromkeys(NAMES, "r1"), 0)
+        self.set_jobs(dict.fromkeys(NAMES, "r1"), 0)
 
     @rule(life=st.sampled_from(LIVES), seconds=st.sampled_from([0, 1, 5, 11, 16]), limit=st.integers(1, 5))
     def take_a_turn(self, life: str, seconds: float, limit: int) -> None:
@@ -143,16 +143,18 @@ class StoreMachine(RuleBasedStateMachine):
     # Planning.
 
     @rule(wanted=revisions, behind=st.sampled_from([0, 0, 0, 1]))
-    def adopt(self, wanted: dict[str, str], behind: int) -> None:
+    def set_jobs(self, wanted: dict[str, str], behind: int) -> None:
         seen = self.ours.look(APP).generation - behind
-        self.same("adopt", *[chart_of(store.adopt(APP, seen, wanted)) for store in self.both])
+        self.same("set_jobs", *[watermarks_of(store.set_jobs(APP, seen, wanted)) for store in self.both])
 
     @rule(ahead_s=st.sampled_from([0.0, 30.0, 120.0]), names=st.sets(st.sampled_from(NAMES), min_size=1))
     def advance(self, ahead_s: float, names: set[str]) -> None:
-        chart = self.ours.look(APP)
-        marks = {name: chart.marks[name] for name in sorted(names) if name in chart.marks}
-        self.plans += [planned(name, mark, chart.now, ahead_s) for name, mark in marks.items()]
-        self.same_advance(self.plans[len(self.plans) - len(marks) :])
+        watermarks = self.ours.look(APP)
+        by_job = {name: watermarks.by_job[name] for name in sorted(names) if name in watermarks.by_job}
+        self.plans += [
+            planned(name, watermark, watermarks.now, ahead_s) for name, watermark in by_job.items()
+        ]
+        self.same_advance(self.plans[len(self.plans) - len(by_job) :])
 
     @precondition(lambda self: self.plans)
     @rule(number=numbers)
@@ -301,7 +303,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def touch(self) -> None:
         """Both look at the clock: each learns of a step of it when it is called next."""
-        self.same("chart", *[chart_of(store.look(APP)) for store in self.both])
+        self.same("look", *[watermarks_of(store.look(APP)) for store in self.both])
 
     def pair(self, number: int) -> Pair:
         """Mostly one of the newest claims."""
@@ -312,7 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert ours == theirs, f"{call}: the reference says {ours}, {name} says {theirs}"
 
     def same_advance(self, plans: Sequence[Plan]) -> None:
-        self.same("advance", *[chart_of(store.advance(APP, plans)) for store in self.both])
+        self.same("advance", *[watermarks_of(store.advance(APP, plans)) for store in self.both])
 
     def same_renew(self, pairs: Sequence[Pair]) -> None:
         ours = self.ours.renew([pair.ours for pair in pairs])
@@ -361,15 +363,15 @@ def check_against_reference(opener: Opener, *, examples: int, fixed: bool, shrin
     run_state_machine_as_test(machine, settings=bounds)
 
 
-def planned(name: str, mark: Mark, now: datetime, ahead_s: float) -> Plan:
-    return plan(JOBS[name]._replace(revision=mark.revision), mark, now, ahead_s)
+def planned(name: str, watermark: Watermark, now: datetime, ahead_s: float) -> Plan:
+    return plan(JOBS[name]._replace(revision=watermark.revision), watermark, now, ahead_s)
 
 
 def report_of(claim: Claim, verdict: Verdict) -> Report:
     """A sentence is settled as it says, a lost attempt perhaps repeated; other claims get the verdict."""
-    if claim.sentence is not None:
-        again = verdict.again_in_s if claim.sentence.kind == "lost" else None
-        verdict = Verdict(claim.sentence, again_in_s=again)
+    if claim.disposition is not None:
+        again = verdict.again_in_s if claim.disposition.kind == "lost" else None
+        verdict = Verdict(claim.disposition, again_in_s=again)
     hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {"outcome": verdict.outcome.kind})
     follow = () if verdict.outcome.kind == "succeeded" else (hook,)
     return Report(claim, verdict, status=3, took_s=1.5, tail=b"tail", follow=follow)

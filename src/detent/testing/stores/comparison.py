@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from detent.model import Chart, Claim, Grants, Note, Row
+from detent.model import Claim, Grants, Note, Row, Watermarks
 from detent.rules.breakers import Circuit, circuit_of
 from detent.stores.base import BREAKER, GONE
-from detent.testing.stores.clocks import START, later
+from detent.testing.stores.fixtures import START, later
 
 
 def by_fence(grants: Grants) -> list[Claim]:
     return sorted(grants.claims, key=lambda claim: claim.fence)
 
 
-def chart_of(chart: Chart) -> tuple[Any, ...]:
-    marks = {name: (seconds(mark.at), mark.revision) for name, mark in chart.marks.items()}
-    return seconds(chart.now), chart.generation, marks
+def watermarks_of(watermarks: Watermarks) -> tuple[Any, ...]:
+    by_job = {
+        name: (seconds(watermark.at), watermark.revision) for name, watermark in watermarks.by_job.items()
+    }
+    return seconds(watermarks.now), watermarks.generation, by_job
 
 
 def claim_of(claim: Claim, first_fence: int) -> tuple[Any, ...]:
@@ -40,7 +42,7 @@ def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
 
 
 def notes_of(notes: Sequence[Note], first_fence: int) -> list[Any]:
-    """Stores may write the state of a breaker, which has a fence in it, and the mark of a removed job in
+    """Stores may write the state of a breaker, which has a fence in it, and the watermark of a removed job in
     several ways."""
     return [_note_of(note, first_fence) for note in notes]
 
