@@ -314,8 +314,7 @@ class Plan(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """The watermarks of an app's jobs as the store has them now: all of them, or those of the jobs that a call
-    named."""
+    """The watermarks of an app's jobs as the store has them now: all of them, or those that a call named."""
 
     now: datetime
     epoch: str  # another epoch: the store may have forgotten something

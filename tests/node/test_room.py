@@ -109,7 +109,7 @@ def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_ag
         node._hold([holding])
         await node._begin_all([holding])
         before = node._new_ask().without
-        await node._read_chart()
+        await node._read_watermarks()
         still = node._new_ask().without
         await node._adopt()
         return [before, still, node._new_ask().without]

@@ -114,9 +114,9 @@ def test_every_cause_has_its_meaning() -> None:
     [
         ("lanes.lua", r"LATE_S = (\S+)", LATE_S),
         ("plan.lua", r"RETURN_S = (\S+)", base.RETURN_S),
-        ("world.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
-        ("world.lua", r"local STEP_S = (\S+)", STEP_S),
-        ("world.lua", r"FIRST_TEXT = (\S+)", values.FIRST_TEXT),
+        ("header.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
+        ("header.lua", r"local STEP_S = (\S+)", STEP_S),
+        ("header.lua", r"FIRST_TEXT = (\S+)", values.FIRST_TEXT),
         ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = ([^,]+),", START_S),
         ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, ([^,]+),", MARGIN_S),
         ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, [^,]+, ([^,]+),", PROBING_S),

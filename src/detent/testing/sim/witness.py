@@ -110,7 +110,8 @@ class WatchedStore(MemoryStore):
 
     unnoticed_s = STEP_S
     STATE = (
-        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes", "shadow",
+        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes",
+        "shadow",
     )  # fmt: skip
 
     def __init__(
