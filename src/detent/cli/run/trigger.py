@@ -156,7 +156,7 @@ def _fire(asked: Asked) -> int:
     url = _store_url(asked, manifest, scope, env)
     traces = _traces(asked, env)
     signals, emit = Signals(), _both(_log(asked), traces.emit) if traces else _log(asked)
-    store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_brief=True)
+    store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
     presence = Presence(_lock_directory(asked, job, scope, env), manifest.node.id or os.uname().nodename)
     trace = traces.variables if traces else lambda: _trace(env)
     of_calls = partial(store_of_calls, manifest, asked.store, env)

@@ -60,7 +60,7 @@ from detent.stores.redis.values import (
 )
 
 if TYPE_CHECKING:
-    from detent.stores.redis.lean_link import BriefLink
+    from detent.stores.redis.lean_link import LeanLink
     from detent.stores.redis.link import Link
 
 BLOCK_S = 2.0  # one blocking read; less than the client's patience
@@ -95,7 +95,7 @@ class RedisStore:
         wall: Callable[[], float] | None = None,
         elapsed: Callable[[], float] = clock.boottime,
         *,
-        link: BriefLink | None = None,
+        link: LeanLink | None = None,
     ) -> None:
         """`wall` stands for the server's clock, in tests; `link` for the usual way to the server."""
         if "{}" in key_prefix:
