@@ -23,8 +23,8 @@ from servers import RedisServer, postgres_server, redis_server
 
 from detent import clock
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
-from detent.node.node import Edges, Node, Pace
-from detent.node.ports import Threads
+from detent.node.node import Node
+from detent.node.ports import Ports, ThreadPools, Tuning
 from detent.schedules.timetable import parse_schedule
 from detent.stores.base import Store
 from detent.stores.postgres.store import PostgresStore
@@ -87,8 +87,8 @@ class Member:
     """A node of the fleet, with its own store and threads."""
 
     def __init__(self, number: int, jobs: dict[str, Job], store: Store, calls: Counter[str]) -> None:
-        self.threads, self.store, self.tasks = Threads(), store, list[asyncio.Task[None]]()
-        edges = Edges(
+        self.threads, self.store, self.tasks = ThreadPools(), store, list[asyncio.Task[None]]()
+        ports = Ports(
             store=Counted(store, calls),  # type: ignore[arg-type]
             starter=AtOnce(),
             offload=self.threads,
@@ -97,7 +97,7 @@ class Member:
             rng=Random(number),
             emit=lambda *_, **__: None,
         )
-        self.node = Node(f"node-{number}", APP, jobs, edges, Pace())
+        self.node = Node(f"node-{number}", APP, jobs, ports, Tuning())
 
     def spawn(self, step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self.tasks.append(asyncio.ensure_future(step))
@@ -106,7 +106,7 @@ class Member:
     async def listen(self) -> None:
         while True:
             if await self.threads("listen", self.store.wait, APP, LISTEN_S):
-                self.node.told()
+                self.node.wake()
 
     def start(self) -> None:
         self.spawn(self.node.run())

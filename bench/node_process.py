@@ -101,7 +101,7 @@ class NodeProcess:
     def warden(self) -> int:
         """The process id of its warden."""
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        return next(pid for pid in map(int, text.split()) if b"warden.py" in _cmdline(pid))
+        return next(pid for pid in map(int, text.split()) if b"warden/main.py" in _cmdline(pid))
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)

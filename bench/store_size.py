@@ -67,10 +67,10 @@ def states(store: Store, n: int, size_mb: Callable[[], float]) -> list[State]:
 def fire_on(store: Store, jobs: int) -> Iterator[int]:
     """Fire all jobs again and again; yield the number of fires after each pruning."""
     names = [f"{APP}.job-{number}" for number in range(jobs)]
-    chart = store.adopt(APP, store.look(APP).generation, dict.fromkeys(names, "1"))
+    watermarks = store.set_jobs(APP, store.look(APP).generation, dict.fromkeys(names, "1"))
     asks, done = count(1), 0
     for turn in count(1):
-        plans = [plan_of(name, chart.marks[name].at, chart.now) for name in names]
+        plans = [plan_of(name, watermarks.by_job[name].at, watermarks.now) for name in names]
         patiently(store.advance, APP, plans)
         while claims := patiently(store.claim, Ask(APP, "node", next(asks), limit=jobs)).claims:
             patiently(store.finish, [Report(claim, DONE, tail=TAIL) for claim in claims])
@@ -78,7 +78,7 @@ def fire_on(store: Store, jobs: int) -> Iterator[int]:
         if turn % PRUNE_EVERY == 0:
             patiently(store.prune, APP, KEEP_S, KEEP_FIRES)
             yield done
-        chart = patiently(store.look, APP)
+        watermarks = patiently(store.look, APP)
 
 
 def patiently(call: Callable[..., T], *given: Any) -> T:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "detent"
 FILE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 500, 60, 5
 LAYERS = (  # a package may import itself and those before it in this list
-    *("model", "errors", "clock", "text", "nesting", "events"),
+    *("model", "errors", "clock", "text", "events"),
     *("rules", "schedules", "manifest", "messages", "formats"),
     *("stores", "runners", "hosts"),
     *("warden", "worker", "node", "trigger"),
@@ -30,7 +30,6 @@ PURE = {
     "model",
     "errors",
     "text",
-    "nesting",
     "events",
     "rules",
     "schedules",

@@ -219,7 +219,7 @@ class Claim(NamedTuple):
     attempt: int  # the attempt that this claim is for; with a sentence, the last one made
     ttl_s: float
     expires_at: datetime  # by the store's clock
-    sentence: Outcome | None = None
+    disposition: Outcome | None = None
     previous_success_at: datetime | None = None
 
 
@@ -243,7 +243,7 @@ class Grants(NamedTuple):
     claims: tuple[Claim, ...]
     now: datetime
     next_in_s: float
-    era: str  # as in a chart
+    epoch: str  # as in `Watermarks`
 
 
 class Verdict(NamedTuple):
@@ -296,7 +296,7 @@ class Attempt(NamedTuple):
 # What the store knows.
 
 
-class Mark(NamedTuple):
+class Watermark(NamedTuple):
     """Up to where a job's instants are accounted for, and by which revision of the job."""
 
     at: datetime
@@ -313,14 +313,15 @@ class Plan(NamedTuple):
     fires: tuple[Fire, ...]
 
 
-class Chart(NamedTuple):
-    """Marks of an app's jobs, as the store has them now: all of them, or those that were asked about."""
+class Watermarks(NamedTuple):
+    """The watermarks of an app's jobs as the store has them now: all of them, or those of the jobs that a
+    call named."""
 
     now: datetime
-    era: str  # another era: the store may have forgotten something
+    epoch: str  # another epoch: the store may have forgotten something
     generation: int  # grows whenever the app's jobs change
-    marks: Mapping[str, Mark]
-    quarantined_until: datetime | None = None  # after a new era nothing is granted before; None: it is over
+    by_job: Mapping[str, Watermark]
+    quarantined_until: datetime | None = None  # after a new epoch nothing is granted before; None: it is over
 
 
 Place = tuple[datetime, str]  # of a fire in history: when it was due, and its key

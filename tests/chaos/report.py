@@ -59,7 +59,7 @@ def page(heading: Heading, evidence: Evidence, violations: Sequence[Violation]) 
         legend="".join(_legend()),
         height=HEIGHT,
         names="".join(_names()),
-        picture="".join([*_picture(evidence, origin, end), *_marks(violations, origin)]),
+        picture="".join([*_picture(evidence, origin, end), *_watermarks(violations, origin)]),
         outcomes="".join(_bars(_outcome_bars(evidence))),
         faults="".join(_bars(_fault_bars(evidence))),
         takeovers="".join(_bars(_takeover_bars(evidence))),
@@ -174,7 +174,7 @@ def _picture(evidence: Evidence, origin: float, end: float) -> Iterator[str]:
             )
 
 
-def _marks(violations: Sequence[Violation], origin: float) -> Iterator[str]:
+def _watermarks(violations: Sequence[Violation], origin: float) -> Iterator[str]:
     for one in violations:
         if one.at:
             told = f"{one.kind}: {one.key}\n{one.text}"

@@ -85,9 +85,9 @@ class Quarantines:
         while not self._over.wait(QUARANTINE_LOOK_S):
             asked = time.monotonic()
             with suppress(StoreUnavailable):
-                chart = self._store.look(APP)
-                if chart.quarantined_until:
-                    left_s = (chart.quarantined_until - chart.now).total_seconds()
+                watermarks = self._store.look(APP)
+                if watermarks.quarantined_until:
+                    left_s = (watermarks.quarantined_until - watermarks.now).total_seconds()
                     self._spans.append((asked, time.monotonic() + min(left_s, 2 * QUARANTINE_LOOK_S)))
 
     def end(self) -> list[Fault]:
@@ -101,7 +101,7 @@ class Quarantines:
 def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
     """Everything, from the first node to the verdict."""
     world, stalls = World(folder, setup.store, setup.program, setup.pairs), Stalls()
-    quarantines = None if world.store.keeps_era else Quarantines(world.store.url)
+    quarantines = None if world.store.keeps_epoch else Quarantines(world.store.url)
     try:
         world.start()
         chaos = Chaos(world, setup.seed, setup.only)
@@ -120,7 +120,7 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
             clock=Clock(world.store.clock.offset, tuple(world.store.clock.history)),
             began_at=world.began_at,
             calm_at=calm_at,
-            hooks=world.store.keeps_era,
+            hooks=world.store.keeps_epoch,
             events=tuple(one for member in world.members for life in member.lives for one in life.events()),
             broken=(*broken, *_plain_lines(world)),
         )

@@ -60,7 +60,7 @@ class StoreClock:
 
 class ChaosStore(Protocol):
     clock: StoreClock
-    keeps_era: bool  # a restart is no new era, before which the longest claim must have expired: a hook's
+    keeps_epoch: bool  # a restart is no new epoch, before which the longest claim must have expired: a hook's
     targets: frozenset[str]  # of the faults that it can suffer
     node_env: dict[str, str]  # of its nodes
 
@@ -103,7 +103,7 @@ class ChaosServer:
 
 
 class ChaosRedis(ChaosServer):
-    keeps_era = False
+    keeps_epoch = False
 
     def __init__(self, folder: Path, skew: Path) -> None:
         self.clock = StoreClock(WallClock(skew, folder / "store-clock"))
@@ -134,7 +134,7 @@ class ChaosRedis(ChaosServer):
 
 
 class ChaosPostgres(ChaosServer):
-    keeps_era = True
+    keeps_epoch = True
 
     def __init__(self, _: Path, skew: Path) -> None:
         self._server: Server = new_server(*DURABLE)
@@ -179,7 +179,7 @@ class ChaosPostgres(ChaosServer):
 class ChaosSqlite:
     """One file, and nodes on one host.  Nothing is between a node and the file: proxies lead nowhere."""
 
-    keeps_era = True
+    keeps_epoch = True
     targets = OF_A_FILE
     target = 0
 
@@ -214,7 +214,7 @@ class ChaosSqlite:
 
     def is_locked_by(self, pids: Sequence[int]) -> bool:
         """It has SQLite's lock for writers, or the turn of the next one."""
-        names = (self._file.with_name(self._file.name + end) for end in ("-shm", "-turn"))
+        names = (self._file.with_name(self._file.name + end) for end in ("-shm", "-writer"))
         inodes, found = {str(name.stat().st_ino) for name in names if name.exists()}, set()
         for line in Path("/proc/locks").read_text().splitlines():
             held = line.split()  # 1: POSIX ADVISORY WRITE 4711 08:01:1234 120 120

@@ -125,7 +125,7 @@ class World:
         self.members = [Member(name, self, folder / host) for name, host in zip("abc", hosts, strict=True)]
 
     def manifest(self, node: str, deploy: int) -> dict[str, Any]:
-        return manifest(self.place, node, deploy, hooks=self.store.keeps_era)
+        return manifest(self.place, node, deploy, hooks=self.store.keeps_epoch)
 
     def start(self) -> None:
         """The nodes, until all of them take part."""
@@ -190,4 +190,4 @@ def _command(pid: int) -> bytes:
 
 
 def _is_warden(pid: int) -> bool:
-    return b"warden.py" in _command(pid)
+    return b"warden/main.py" in _command(pid)

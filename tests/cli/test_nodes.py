@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.cli_world import MANIFEST, Detent, Past, Said, call, node
+from tests.cli.cli_world import MANIFEST, Detent, Past, Result, call, node
 
 from detent import clock
 from detent.node.holders import JobList
@@ -17,7 +17,7 @@ from detent.rules.fingerprint import fingerprint
 @pytest.fixture
 def past(folder: Path) -> Past:
     past = Past(folder)
-    past.store.adopt("demo", 0, {name: job.revision for name, job in past.jobs.items()})
+    past.store.set_jobs("demo", 0, {name: job.revision for name, job in past.jobs.items()})
     return past
 
 
@@ -30,7 +30,7 @@ def beat(past: Past, life: str, **said: Any) -> None:
     past.store.note("demo", f"node/{life}", json.dumps(about), 30)
 
 
-def rows(said: Said) -> list[list[str]]:
+def rows(said: Result) -> list[list[str]]:
     return [line.split() for line in said.out.splitlines()]
 
 

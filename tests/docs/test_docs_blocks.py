@@ -16,7 +16,7 @@ from tests.docs.docs_likeness import begins_like, is_like
 from tests.docs.docs_pages import PAGES, WRITTEN, Block, Step, blocks_of, faults_of, name_of, steps_of
 from tests.docs.docs_terminal import LOOK_AGAIN_S, Reader, until
 
-from detent.cli.main import VERBS, parser_of
+from detent.cli.main import VERBS, build_parser
 from detent.loading.files import PARSERS
 from detent.manifest.check import check_manifest
 
@@ -116,7 +116,7 @@ NOT_RUN = [
 @pytest.mark.parametrize(("place", "words"), NOT_RUN, ids=[place for place, _ in NOT_RUN])
 def test_a_command_that_is_not_run_has_a_verb_and_options_that_exist(place: str, words: list[str]) -> None:
     assert words[0] in VERBS, place
-    parser_of(words[0]).parse_args(words[1:])
+    build_parser(words[0]).parse_args(words[1:])
 
 
 @pytest.fixture

@@ -257,8 +257,8 @@ class Fleet:
     def is_planned_until(self, name: str, until: datetime) -> bool:
         """Is the job's mark there, or later?"""
         with closing(open_store(self.url)) as store:
-            mark = store.look("t").marks.get(f"t.{name}")
-        return mark is not None and mark.at >= until
+            watermark = store.look("t").by_job.get(f"t.{name}")
+        return watermark is not None and watermark.at >= until
 
     def clear_up(self) -> None:
         for node in self.nodes:
@@ -277,6 +277,6 @@ def _fits(has: Sequence[str], wanted: Sequence[str]) -> bool:
 
 def _is_warden(pid: int) -> bool:
     try:
-        return b"warden.py" in kernel.read(f"{kernel.PROC}/{pid}/cmdline")
+        return b"warden/main.py" in kernel.read(f"{kernel.PROC}/{pid}/cmdline")
     except OSError:
         return False

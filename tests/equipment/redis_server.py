@@ -115,7 +115,7 @@ class RedisServer:
         self.call("ACL", "SETUSER", "older", "on", ">old", "allkeys", "+@all", "-fcall", "-function")
         return self.url.replace("//", "//older:old@")
 
-    def new_era(self) -> None:
+    def new_epoch(self) -> None:
         """Another replication id, as a server has that was promoted."""
         self.call("REPLICAOF", "127.0.0.1", "1")
         self.call("REPLICAOF", "NO", "ONE")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from detent.model import Chart, Command, Job, Mark, Plan
+from detent.model import Command, Job, Plan, Watermark, Watermarks
 from detent.node.timeline import FIRES_MAX, PLANS_MAX, Timeline, in_force
 from detent.testing.sim.fleet import Every
 
@@ -15,13 +15,13 @@ def job(name: str, period_s: int = 3600, revision: str = "r") -> Job:
     return Job(f"a.{name}", Every(period_s), Command(("true",)), revision=revision)
 
 
-def at(seconds: float, revision: str = "r") -> Mark:
-    return Mark(NOW + timedelta(seconds=seconds), revision)
+def at(seconds: float, revision: str = "r") -> Watermark:
+    return Watermark(NOW + timedelta(seconds=seconds), revision)
 
 
-def timeline(marks: dict[str, Mark], jobs: dict[str, Job]) -> Timeline:
+def timeline(by_job: dict[str, Watermark], jobs: dict[str, Job]) -> Timeline:
     line = Timeline(AHEAD_S)
-    line.take(Chart(NOW, "1", 1, marks), jobs)
+    line.take(Watermarks(NOW, "1", 1, by_job), jobs)
     return line
 
 
@@ -71,7 +71,7 @@ def batches(line: Timeline, jobs: dict[str, Job]) -> Iterator[list[Plan]]:
     """All calls until nothing is urgent; the store accepts each plan."""
     while plans := line.plans(jobs, NOW):
         yield plans
-        line.move({plan.job: Mark(plan.until, plan.revision) for plan in plans})
+        line.move({plan.job: Watermark(plan.until, plan.revision) for plan in plans})
 
 
 def test_many_quiet_jobs_are_planned_in_batches() -> None:
@@ -104,26 +104,26 @@ def test_few_jobs_are_planned_for_the_whole_horizon_in_one_call() -> None:
 
 def test_what_runs_on_every_host_is_left_to_each_host() -> None:
     ours = {one.name: one for one in (job("b"), job("c/here"))}
-    marks = {"a.b": at(0), "a.c/here": at(0), "a.c/there": at(-9999, "older"), "a.d/there": at(0)}
-    line = timeline(marks, ours)
+    by_job = {"a.b": at(0), "a.c/here": at(0), "a.c/there": at(-9999, "older"), "a.d/there": at(0)}
+    line = timeline(by_job, ours)
     assert line.elsewhere == {"a.c/there"}
     assert line.foreign == {"a.d/there"}, "a job that we do not have at all stays only while a node holds it"
     assert not line.has_lapsed(NOW), "however long that host is away"
-    chart, alone = Chart(NOW, "1", 1, marks), {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}
-    assert in_force(chart, ours, set()) == alone
-    assert in_force(chart, ours, {"a.d/there"}) == alone | {"a.d/there": "r"}
+    watermarks, alone = Watermarks(NOW, "1", 1, by_job), {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}
+    assert in_force(watermarks, ours, set()) == alone
+    assert in_force(watermarks, ours, {"a.d/there"}) == alone | {"a.d/there": "r"}
 
 
 def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we_hold_it() -> None:
     jobs = {"a.b": job("b"), "a.c": job("c")}
     line = timeline({"a.b": at(0, "other"), "a.c": at(0)}, jobs)
     unable = {"a.b", "a.gone"}
-    assert line.left_out(unable) == unable
-    line.take(Chart(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
-    assert line.left_out(unable) == {"a.gone"}
+    assert line.excluded(unable) == unable
+    line.take(Watermarks(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
+    assert line.excluded(unable) == {"a.gone"}
 
 
 def test_a_definition_that_is_kept_for_another_living_node_is_not_replaced_by_ours() -> None:
     jobs = {"a.b": job("b"), "a.c": job("c")}
-    chart = Chart(NOW, "1", 1, {"a.b": at(0, "newer"), "a.c": at(0, "gone")})
-    assert in_force(chart, jobs, {"a.b"}) == {"a.b": "newer", "a.c": jobs["a.c"].revision}
+    watermarks = Watermarks(NOW, "1", 1, {"a.b": at(0, "newer"), "a.c": at(0, "gone")})
+    assert in_force(watermarks, jobs, {"a.b"}) == {"a.b": "newer", "a.c": jobs["a.c"].revision}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.model import CatchUp, Command, Job, Mark, Plan, Policy
+from detent.model import CatchUp, Command, Job, Plan, Policy, Watermark
 from detent.rules.planning import (
     CATCH_UP_MAX,
     HOOK_POLICY,
@@ -24,7 +24,7 @@ from detent.rules.planning import (
     plan,
     run_id,
 )
-from detent.testing.stores.clocks import Every
+from detent.testing.stores.fixtures import Every
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 WORK = Command(("true",))
@@ -40,7 +40,7 @@ def job(policy: Policy = PLAIN, step_s: float = 10, **fields: str) -> Job:
 
 
 def planned(policy: Policy, now_s: float, *, step_s: float = 10, ahead_s: float = 0) -> Plan:
-    return plan(job(policy, step_s), Mark(START, "r1"), at(now_s), ahead_s)
+    return plan(job(policy, step_s), Watermark(START, "r1"), at(now_s), ahead_s)
 
 
 def told(one: Plan) -> list[tuple[float, int]]:
@@ -90,7 +90,7 @@ def test_a_span_names_its_first_and_last_instant_and_how_many() -> None:
 
 
 def test_a_plan_starts_at_the_mark_and_leaves_no_instant_out_before_its_end() -> None:
-    one = plan(job(), Mark(at(30), "r1"), at(40), ahead_s=20)
+    one = plan(job(), Watermark(at(30), "r1"), at(40), ahead_s=20)
     assert (one.job, one.revision, one.since) == ("app.job", "r1", at(30))
     assert [fire.due_at for fire in one.fires] == [at(40), at(50), at(60)]
     assert at(60) <= one.until < at(70)
@@ -108,7 +108,7 @@ def test_a_quiet_job_is_planned_again_in_a_quarter_of_an_hour() -> None:
 
 
 def test_a_mark_ahead_of_the_stores_now_does_not_go_back() -> None:
-    one = plan(job(), Mark(at(500), "r1"), at(0), ahead_s=120)
+    one = plan(job(), Watermark(at(500), "r1"), at(0), ahead_s=120)
     assert one.fires == ()
     assert one.until >= at(500)
 
@@ -116,10 +116,10 @@ def test_a_mark_ahead_of_the_stores_now_does_not_go_back() -> None:
 @pytest.mark.parametrize(("catch_up", "kept"), [("skip", 0), ("latest", 0), ("all", 100)])
 def test_a_scan_is_bounded_and_the_next_plan_goes_on_where_it_ended(catch_up: CatchUp, kept: int) -> None:
     this, now = job(Policy(catch_up=catch_up)), at(10 * SCAN_MAX + 5000)
-    one = plan(this, Mark(START, "r1"), now, 0)
+    one = plan(this, Watermark(START, "r1"), now, 0)
     assert one.until == one.fires[-1].due_at == at(10 * SCAN_MAX)
     assert [fire.instants for fire in one.fires] == [SCAN_MAX - kept] + [1] * kept
-    following = plan(this, Mark(one.until, "r1"), now, 0).fires[0]
+    following = plan(this, Watermark(one.until, "r1"), now, 0).fires[0]
     assert (following.first_at or following.due_at) == at(10 * SCAN_MAX + 10)
 
 
@@ -129,16 +129,16 @@ def test_a_scan_is_bounded_and_the_next_plan_goes_on_where_it_ended(catch_up: Ca
     st.lists(st.integers(0, 2000), min_size=1, max_size=6),
 )
 def test_a_chain_accounts_for_every_instant_once(catch_up: CatchUp, step_s: int, nows: list[int]) -> None:
-    mark, instants, this = Mark(START, "r1"), 0, job(Policy(catch_up=catch_up), step_s)
+    watermark, instants, this = Watermark(START, "r1"), 0, job(Policy(catch_up=catch_up), step_s)
     last = START
     for now_s in sorted(nows):
-        link = plan(this, mark, at(now_s), 30)
-        assert link.since == mark.at <= link.until
+        link = plan(this, watermark, at(now_s), 30)
+        assert link.since == watermark.at <= link.until
         for fire in link.fires:
             assert last < (fire.first_at or fire.due_at) <= fire.due_at <= link.until
             last, instants = fire.due_at, instants + fire.instants
-        mark = Mark(link.until, "r1")
-    assert instants == len(list(this.schedule.between(START, mark.at)))
+        watermark = Watermark(link.until, "r1")
+    assert instants == len(list(this.schedule.between(START, watermark.at)))
 
 
 def test_a_fire_carries_what_its_job_says() -> None:

@@ -6,10 +6,10 @@ from detent.testing.sim.campaign import hunt
 from detent.testing.sim.fleet import Sim
 from detent.testing.sim.mutants import (
     MUTANTS,
-    AReplacementDoesNotWait,
-    FinishIgnoresTheFence,
-    LostIsAlwaysRerun,
-    NoWarden,
+    FinishIgnoresFence,
+    LostFireIsAlwaysRerun,
+    ReplacementStartsBeforeHolderEnds,
+    WorkIsStoppedOnlyByNode,
 )
 
 FAULTY = ("rough", "failover", "gentle", "deploy", "crash")
@@ -19,21 +19,21 @@ HOURS, FIRES_AN_HOUR = 4.0, 700  # of a fleet; about
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_promise_holds_for_fleets_under_faults(chunk: int) -> None:
-    fires, seed = 0, 10_000 * (chunk + 1) + chunk  # each begins with another mood
+    fires, seed = 0, 10_000 * (chunk + 1) + chunk  # each begins with another scenario
     while fires < FIRES_EACH:
         hours = min(HOURS, 0.1 + (FIRES_EACH - fires) / FIRES_AN_HOUR)  # the last one need not be long
         sim = Sim(seed, FAULTY[seed % len(FAULTY)], hours)
-        assert sim.run().broken == [], f"seed {seed}, {sim.mood}, {hours} hours"
+        assert sim.run().broken == [], f"seed {seed}, {sim.scenario}, {hours} hours"
         fires, seed = fires + len(sim.store.shadow.finals), seed + 1
     assert fires * CHUNKS >= 50_000
 
 
 def test_a_fleet_without_faults_launches_everything_in_time() -> None:
     sim = Sim(4, "calm", hours=1)
-    witness = sim.run()
-    assert witness.broken == []
-    assert not {"lost", "missed", "store-unavailable", "fenced"} & witness.events.keys()
-    assert witness.events["success"] > 300
+    checker = sim.run()
+    assert checker.broken == []
+    assert not {"lost", "missed", "store-unavailable", "fenced"} & checker.events.keys()
+    assert checker.events["success"] > 300
 
 
 def test_a_seed_repeats_its_history() -> None:
@@ -52,7 +52,12 @@ def test_a_quiet_fleet_hardly_calls_its_store() -> None:
     assert others < 24 * len(sim.nodes) * 200, "no loop spins"
 
 
-QUICK = [AReplacementDoesNotWait, FinishIgnoresTheFence, NoWarden, LostIsAlwaysRerun]
+QUICK = [
+    ReplacementStartsBeforeHolderEnds,
+    FinishIgnoresFence,
+    WorkIsStoppedOnlyByNode,
+    LostFireIsAlwaysRerun,
+]
 
 
 @pytest.mark.parametrize("mutant", QUICK)

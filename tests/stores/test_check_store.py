@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from detent.model import Ask, Cause, Chart, Claim, Fire, Grants, Mark, Outcome, Plan, Report, Verdict
+from detent.model import (
+    Ask,
+    Cause,
+    Claim,
+    Fire,
+    Grants,
+    Outcome,
+    Plan,
+    Report,
+    Verdict,
+    Watermark,
+    Watermarks,
+)
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
 from detent.stores.record import Entry
@@ -22,7 +34,7 @@ def _memory(_: Path) -> World:
 
     def forget(store: Store) -> Store:
         assert isinstance(store, MemoryStore)
-        store._new_era()
+        store._new_epoch()
         return store
 
     return World(
@@ -82,18 +94,18 @@ def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> 
         "a step of the wall clock expires no claim",
         "a small step of the wall clock expires no claim that its node trusts",
         "a retry and a delay move with a step of the wall clock",
-        "an instant that was given back moves with a step of the wall clock",
+        "a returned fire moves with a step of the wall clock",
         "a nominal instant does not move with a step of the wall clock",
-        "a change takes back no hook of a fire that has ended",
+        "a change keeps the hooks of fires that have ended",
         "a change after the clock was set back loses no instant",
         "a note does not end with a step of the wall clock",
-        "a step of the clock frees no place",
-        "a small step of the clock frees no place",
+        "a step of the clock allows no further attempt",
+        "a small step of the clock allows no further attempt",
         "a store opened again remembers",
-        "a new era leaps the fence and grants nothing too soon",
-        "a new era lets the claims it remembers go on",
-        "a new era that knows of no claim grants nothing too soon",
-        "a new era waits for the longest claim that could have been",
+        "a new epoch raises the fence and waits before it grants",
+        "a new epoch keeps the claims that it remembers",
+        "a new epoch without known claims waits before it grants",
+        "a new epoch waits for the longest possible claim",
     }
 
 
@@ -136,7 +148,7 @@ class TrustsAnyFence(MemoryStore):
 class LosesSentences(MemoryStore):
     def _grant(self, entry: Entry, ask: Ask) -> None:
         super()._grant(entry, ask)
-        entry.sentence = None
+        entry.disposition = None
 
 
 class FollowsTwice(MemoryStore):
@@ -157,16 +169,16 @@ class WithdrawsOnlyWhatIsNotDue(MemoryStore):
 
 
 class FillsGaps(MemoryStore):
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         for plan in plans:
-            if mark := self._marks.get(plan.job):
-                self._marks[plan.job] = Mark(max(mark.at, plan.since), mark.revision)
+            if watermark := self._watermarks.get(plan.job):
+                self._watermarks[plan.job] = Watermark(max(watermark.at, plan.since), watermark.revision)
         return super().advance(app, plans)
 
 
 class KeepsItsFence(MemoryStore):
-    def _new_era(self) -> None:
-        self._era += 1
+    def _new_epoch(self) -> None:
+        self._epoch += 1
 
 
 class HasNoGrace(MemoryStore):
@@ -199,7 +211,7 @@ class CountsWhatIsGivenBack(MemoryStore):
 class KeepsLateHooks(MemoryStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
-        self._shelf.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
+        self._index.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
 
 
 class MixesQueues(MemoryStore):
@@ -219,7 +231,7 @@ class LetsAllProbe(MemoryStore):
 
 
 class BuriesNobody(MemoryStore):
-    def _bury(self, lives: Sequence[str]) -> None:
+    def _declare_dead(self, lives: Sequence[str]) -> None:
         pass
 
 
@@ -257,26 +269,26 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
     (RenewsTheDead, "an_expired_claim_renews_nothing"),
     (TrustsAnyFence, "a_finish_repeated_after_another_claim_is_refused"),
     (TrustsAnyFence, "an_expired_claim_is_granted_to_be_settled_as_lost"),
-    (LosesSentences, "a_sentence_outlives_the_node_that_should_settle_it"),
-    (FollowsTwice, "what_follows_is_recorded_with_the_end_and_once"),
-    (FollowsTwice, "what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded"),
-    (TakesNothingBack, "a_change_takes_back_what_is_not_yet_due"),
+    (LosesSentences, "a_disposition_outlives_the_node_that_should_settle_it"),
+    (FollowsTwice, "following_fires_are_recorded_once_with_the_end"),
+    (FollowsTwice, "a_refused_finish_records_no_following_fires"),
+    (TakesNothingBack, "a_change_withdraws_fires_that_are_not_yet_due"),
     (WithdrawsOnlyWhatIsNotDue, "a_fire_that_came_due_before_a_change_runs_under_the_new_policy"),
-    (TakesNothingBack, "a_change_also_takes_back_the_late_hooks_of_what_it_takes_back"),
-    (ForgetsWhatWasCancelled, "a_change_leaves_an_instant_that_was_cancelled_accounted_for"),
-    (FillsGaps, "plans_make_one_chain"),
-    (KeepsItsFence, "a_new_era_leaps_the_fence_and_grants_nothing_too_soon"),
-    (HasNoGrace, "grace_keeps_the_lane_and_what_is_due_meanwhile_waits"),
-    (StopsNobody, "a_replacement_waits_until_the_holder_is_gone"),
+    (TakesNothingBack, "a_change_withdraws_the_late_hooks_of_withdrawn_fires"),
+    (ForgetsWhatWasCancelled, "a_change_does_not_plan_a_cancelled_instant_again"),
+    (FillsGaps, "a_plan_must_continue_at_the_watermark"),
+    (KeepsItsFence, "a_new_epoch_raises_the_fence_and_waits_before_it_grants"),
+    (HasNoGrace, "a_fire_that_is_due_during_the_grace_waits_for_its_lane"),
+    (StopsNobody, "a_replacement_waits_until_the_holder_has_ended"),
     (StopsNobody, "a_fire_that_was_told_to_stop_is_never_due_again"),
-    (CountsWhatIsGivenBack, "a_claim_given_back_made_no_attempt"),
+    (CountsWhatIsGivenBack, "a_returned_claim_counts_no_attempt"),
     (KeepsLateHooks, "a_late_hook_is_dropped_when_its_fire_starts"),
     (KeepsLateHooks, "a_late_hook_is_dropped_when_its_fire_is_over"),
     (MixesQueues, "queues_are_served_in_the_order_in_which_they_are_named"),
     (ChargesNobody, "a_rate_is_never_exceeded_in_any_window"),
     (ChargesNobody, "a_rate_by_key_counts_each_key_by_itself"),
     (LetsAllProbe, "one_fire_probes_a_breaker_that_has_cooled_down"),
-    (BuriesNobody, "the_claims_of_a_dead_life_are_over_at_once"),
+    (BuriesNobody, "the_claims_of_a_dead_instance_end_at_once"),
     (ForgetsCauses, "the_cause_of_an_outcome_is_kept_whatever_its_reason_looks_like"),
     (ForgetsCauses, "the_cause_of_a_cancelled_fire_is_kept"),
     (RenewsInNameOnly, "a_renewed_claim_stays_alive"),
@@ -303,7 +315,7 @@ def test_a_world_says_what_it_does_not_offer() -> None:
     for act in (
         lambda: world.step_wall(1),
         lambda: world.reopen(MemoryStore()),
-        lambda: world.new_era(MemoryStore()),
+        lambda: world.new_epoch(MemoryStore()),
     ):
         with pytest.raises(NotOffered):
             act()

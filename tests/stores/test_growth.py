@@ -16,7 +16,7 @@ from detent.rules.outcomes import lane_taken
 from detent.stores.base import Store
 from detent.stores.postgres.values import ask_json
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, Asker, FakeClock, finish, fire, sentences
+from detent.testing.stores.fixtures import DONE, Asker, FakeClock, dispositions, finish, fire
 
 MONTH_S = 31 * 86_400.0
 
@@ -31,14 +31,14 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 def _live(store: Store, name: str) -> None:
     """A host that comes and goes: jobs of its own, a life, a heartbeat."""
     jobs = [f"a.b/{name}-{number}" for number in range(20)]
-    chart = store.look("a")
-    store.adopt("a", chart.generation, dict.fromkeys(jobs, "1"))
+    watermarks = store.look("a")
+    store.set_jobs("a", watermarks.generation, dict.fromkeys(jobs, "1"))
     store.put([fire(f"{job}@1", "Forbid", origin="schedule") for job in jobs])
     store.note("a", f"node/{name}", "here", ttl_s=30.0)
     claims = Asker(store, name).claim(limit=50)
     assert len(claims) == 20
     store.finish([Report(claim, DONE) for claim in claims])
-    store.adopt("a", chart.generation + 1, {})
+    store.set_jobs("a", watermarks.generation + 1, {})
 
 
 def test_hosts_that_come_and_go_leave_nothing_in_postgresql(clocked: ClockedStore, clock: FakeClock) -> None:
@@ -73,7 +73,7 @@ def test_hosts_that_come_and_go_leave_nothing_in_redis(redis_server: RedisServer
 
 
 def test_a_job_in_force_and_an_open_fire_keep_their_lanes(clocked: ClockedStore, clock: FakeClock) -> None:
-    clocked.adopt("a", 0, {"a.b": "1"})
+    clocked.set_jobs("a", 0, {"a.b": "1"})
     clocked.put([fire("a.b@1", "Forbid"), fire("a.c@1", "Forbid"), fire("a.d@1", "Forbid")])
     for claim in Asker(clocked).claim(limit=3)[:2]:
         finish(clocked, claim)
@@ -100,4 +100,4 @@ def test_a_lane_that_was_pruned_as_its_fire_was_recorded_is_put_back_and_locked(
         wait_until(lambda: held(server, clocked))
         other.db.commit()
         assert call.result() == []
-    assert sentences(node.claim(queues=("db",))) == {"a.b@2": lane_taken("a.b@1")}
+    assert dispositions(node.claim(queues=("db",))) == {"a.b@2": lane_taken("a.b@1")}

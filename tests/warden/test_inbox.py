@@ -2,7 +2,7 @@
 
 import pytest
 
-from detent.warden.program.inbox import Heard
+from detent.warden.program.inbox import Inbox
 from detent.warden.wire import written
 
 SAID = [
@@ -15,7 +15,7 @@ SAID = [
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_each_order_is_heard_with_its_own_request(size: int) -> None:
-    wire, heard, orders = b"".join(written(one) + b"\n" for one in SAID), Heard(), []
+    wire, heard, orders = b"".join(written(one) + b"\n" for one in SAID), Inbox(), []
     for first in range(0, len(wire), size):
         heard.take(wire[first : first + size])
         while heard.is_order_next:
@@ -24,7 +24,7 @@ def test_each_order_is_heard_with_its_own_request(size: int) -> None:
 
 
 def test_a_request_without_its_order_is_waited_with() -> None:
-    heard = Heard()
+    heard = Inbox()
     assert not heard.is_order_next
     heard.take(b'=["x"]\n{"do": "call"')
     assert not heard.is_order_next

@@ -14,14 +14,14 @@ from detent.clock import boottime
 from detent.model import Call, Claim, End, Fire, Outcome, Policy
 from detent.rules.outcomes import WARDEN_DIED
 from detent.runners.call.child_batch import ANSWERED
-from detent.runners.call.spec import CallSpec, Household
-from detent.warden.client import Work
-from detent.worker.batch_message import TOGETHER_LONG, Member
-from detent.worker.batch_size import TOGETHER_MAX, TOGETHER_S, Pacing
+from detent.runners.call.spec import CallSpec, PoolSpec
+from detent.warden.client import TaskHandle
+from detent.worker.batch_message import BATCH_CHARS_MAX, BatchMessage
+from detent.worker.batch_size import BATCH_MAX, TARGET_BATCH_S, BatchSize
 from detent.worker.batches import BLOCKED, Batches
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-HOME = Household("home", ("python",), {})
+HOME = PoolSpec("home", ("python",), {})
 LATER = 1e9
 PLAIN = Policy()
 
@@ -30,16 +30,16 @@ class Warden:
     """Remembers what it is asked; the test says what becomes of it."""
 
     def __init__(self) -> None:
-        self.works: list[Work] = []
+        self.works: list[TaskHandle] = []
         self.begun: list[Callable[[], None]] = []
         self.said: list[dict[str, Any]] = []
 
-    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> Work:
-        self.works.append(Work(self, spec, trusted_by, begun))  # type: ignore[arg-type]
+    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> TaskHandle:
+        self.works.append(TaskHandle(self, spec, trusted_by, begun))  # type: ignore[arg-type]
         self.begun.append(begun)
         return self.works[-1]
 
-    def extend(self, work: Work) -> None: ...
+    def extend(self, work: TaskHandle) -> None: ...
 
     def send(self, message: dict[str, Any]) -> None:
         self.said.append(message)
@@ -54,19 +54,19 @@ class World:
         self.batches = Batches(self.warden, at_once, processes)
         self._fences = iter(range(1, 10_000))
 
-    def add(self, call: Call, policy: Policy = PLAIN, trusted_by: float = LATER) -> Member:
+    def add(self, call: Call, policy: Policy = PLAIN, trusted_by: float = LATER) -> BatchMessage:
         fence = next(self._fences)
         fire = Fire(f"a.b#{fence}", "a.b", NOW, run_id=f"r{fence}", policy=policy, origin="push")
         return self.batches.add(call, Claim(fire, "n.1", fence, 1, policy.claim_s, NOW), HOME, trusted_by)
 
-    async def add_many(self, count: int, call: Call, **fields: Any) -> list[Member]:
+    async def add_many(self, count: int, call: Call, **fields: Any) -> list[BatchMessage]:
         members = [self.add(call, **fields) for _ in range(count)]
         await turns()
         return members
 
     def learn_quick(self, call: Call) -> None:
         for _ in range(200):
-            self.batches.pacing.learn(call.function, 1e-5)
+            self.batches.batch_size.learn(call.function, 1e-5)
 
 
 async def turns() -> None:
@@ -78,7 +78,7 @@ def part(place: int, error: str = "") -> str:
     return json.dumps([[place, 1, error, "", "", 0.001] if error else [place, 0.001]])
 
 
-def kinds(members: list[Member]) -> list[str]:
+def kinds(members: list[BatchMessage]) -> list[str]:
     """How each went; `-`: given back; `?`: not yet."""
     went = [member.gone.result() if member.gone.done() else "?" for member in members]
     return [one.outcome.kind if isinstance(one, End) else one or "-" for one in went]  # type: ignore[union-attr]
@@ -99,30 +99,30 @@ def play(scene: Scene, **fields: int) -> None:
 
 
 def test_what_is_not_known_goes_alone_and_what_is_short_goes_with_many() -> None:
-    pacing = Pacing(at_once=7)
-    assert (pacing.size(QUICK), pacing.stretch()) == (1, 1)
+    batch_size = BatchSize(at_once=7)
+    assert (batch_size.size(QUICK), batch_size.prefetch_factor()) == (1, 1)
     for _ in range(100):
-        pacing.learn(QUICK.function, 1e-5)
-    assert (pacing.size(QUICK), pacing.stretch()) == (TOGETHER_MAX, 2 * TOGETHER_MAX)
-    assert pacing.size(Call("m:other")) == 1, "of each function by itself"
+        batch_size.learn(QUICK.function, 1e-5)
+    assert (batch_size.size(QUICK), batch_size.prefetch_factor()) == (BATCH_MAX, 2 * BATCH_MAX)
+    assert batch_size.size(Call("m:other")) == 1, "of each function by itself"
 
 
 @pytest.mark.parametrize(
-    ("took_s", "size"), [(TOGETHER_S, 1), (0.011, 1), (0.009, 2), (0.0019, 10), (1.0, 1)]
+    ("took_s", "size"), [(TARGET_BATCH_S, 1), (0.011, 1), (0.009, 2), (0.0019, 10), (1.0, 1)]
 )
 def test_as_many_go_together_as_are_done_in_a_moment(took_s: float, size: int) -> None:
-    pacing = Pacing(at_once=1)
+    batch_size = BatchSize(at_once=1)
     for _ in range(100):
-        pacing.learn(QUICK.function, took_s)
-    assert pacing.size(QUICK) == size
+        batch_size.learn(QUICK.function, took_s)
+    assert batch_size.size(QUICK) == size
 
 
 def test_one_that_was_slow_makes_the_next_go_alone() -> None:
-    pacing = Pacing(at_once=1)
+    batch_size = BatchSize(at_once=1)
     for _ in range(100):
-        pacing.learn(QUICK.function, 1e-4)
-    pacing.learn(QUICK.function, 1.0)
-    assert (pacing.size(QUICK), pacing.stretch()) == (1, 1)
+        batch_size.learn(QUICK.function, 1e-4)
+    batch_size.learn(QUICK.function, 1.0)
+    assert (batch_size.size(QUICK), batch_size.prefetch_factor()) == (1, 1)
 
 
 def test_messages_of_one_kind_go_together_up_to_what_is_too_long() -> None:
@@ -134,7 +134,7 @@ def test_messages_of_one_kind_go_together_up_to_what_is_too_long() -> None:
         world.add(QUICK, Policy(claim_s=3))
         await turns()
         assert world.warden.sizes() == [5, 1, 1, 1]
-        long = QUICK._replace(args=json.dumps(["x" * (TOGETHER_LONG // 2)]))
+        long = QUICK._replace(args=json.dumps(["x" * (BATCH_CHARS_MAX // 2)]))
         await world.add_many(3, long)
         assert world.warden.sizes()[4:] == [1, 1, 1]
 
@@ -144,7 +144,7 @@ def test_messages_of_one_kind_go_together_up_to_what_is_too_long() -> None:
 # Who is blamed.
 
 
-async def five(world: World) -> tuple[list[Member], Work]:
+async def five(world: World) -> tuple[list[BatchMessage], TaskHandle]:
     world.learn_quick(QUICK)
     members = await world.add_many(5, QUICK)
     (work,) = world.warden.works
@@ -239,8 +239,8 @@ def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -
             await asyncio.sleep(0.05)
         assert world.warden.said == [{"do": "recall", "id": world.warden.works[0].id}]
         world.warden.works[0].parted(1)
-        pacing = world.batches.pacing
-        assert (pacing.size(slow), pacing.size(QUICK)) == (1, TOGETHER_MAX)
+        batch_size = world.batches.batch_size
+        assert (batch_size.size(slow), batch_size.size(QUICK)) == (1, BATCH_MAX)
 
     play(scene)
 

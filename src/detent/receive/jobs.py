@@ -35,7 +35,7 @@ class DeclaredJob(NamedTuple):
             raise RuntimeError("the job raised StopIteration") from error
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a receiver's jobs are called, and by which secrets."""
 
     app: str
@@ -54,26 +54,26 @@ PARTS = {  # a path in a manifest -> what it is called here
 }
 
 
-def check_place(place: Place) -> None:
+def check_endpoint(endpoint: Endpoint) -> None:
     """A `UsageError` where no manifest could come of it."""
-    if not place.secret_refs:
+    if not endpoint.secret_refs:
         raise UsageError(
             "bad secrets: the manifest tells the scheduler where its secrets are, and raw: is not for "
             'telling; say where it finds them, like secret_refs=["env:CRON_SECRET"]'
         )
     try:
-        _check(place, {"name": "any", "schedule": "@daily"})
+        _check(endpoint, {"name": "any", "schedule": "@daily"})
     except ManifestError as error:
         raise UsageError("; ".join(_worded(error, PARTS))) from None
 
 
-def declare(place: Place, document: dict[str, Any], function: Function) -> DeclaredJob:
+def declare(endpoint: Endpoint, document: dict[str, Any], function: Function) -> DeclaredJob:
     """The job, checked; a `UsageError` tells everything that is wrong with it."""
     name = str(document["name"])
     where = f"bad job {quote(name)}"
     wants_fire = _wants_fire(function, where)
     try:
-        _check(place, document)
+        _check(endpoint, document)
     except ManifestError as error:
         raise UsageError(f"{where}: {'; '.join(_worded(error, {}))}") from None
     return DeclaredJob(
@@ -86,20 +86,20 @@ def declare(place: Place, document: dict[str, Any], function: Function) -> Decla
     )
 
 
-def manifest_of(place: Place, jobs: Sequence[DeclaredJob]) -> bytes:
+def manifest_of(endpoint: Endpoint, jobs: Sequence[DeclaredJob]) -> bytes:
     """The manifest as it is served: in its canonical form."""
-    document = {"version": 1, "app": place.app, "jobs": [_whole(place, job.document) for job in jobs]}
+    document = {"version": 1, "app": endpoint.app, "jobs": [_whole(endpoint, job.document) for job in jobs]}
     return canonical_text(check_manifest(document)).encode()
 
 
-def _check(place: Place, document: dict[str, Any]) -> None:
-    check_manifest({"version": 1, "app": place.app, "jobs": [_whole(place, document)]})
+def _check(endpoint: Endpoint, document: dict[str, Any]) -> None:
+    check_manifest({"version": 1, "app": endpoint.app, "jobs": [_whole(endpoint, document)]})
 
 
-def _whole(place: Place, document: dict[str, Any]) -> dict[str, Any]:
+def _whole(endpoint: Endpoint, document: dict[str, Any]) -> dict[str, Any]:
     """A job with what all of them share."""
-    request = {"url": place.url_of(document["name"]), **document.get("request", {})}
-    return {**document, "request": request, "auth": {"secret_refs": list(place.secret_refs)}}
+    request = {"url": endpoint.url_of(document["name"]), **document.get("request", {})}
+    return {**document, "request": request, "auth": {"secret_refs": list(endpoint.secret_refs)}}
 
 
 def _worded(error: ManifestError, names: dict[str, str]) -> list[str]:

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 from detent.errors import SignatureError, UsageError
 from detent.manifest.fields import LIMITS
 from detent.messages.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, fingerprint
+from detent.receive.dedupe import Dedupe, run
 from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
 from detent.receive.fire import ReceivedFire, identity_of, read_fire
-from detent.receive.gate import Gate
-from detent.receive.jobs import DeclaredJob, Place, check_place, declare, manifest_of
+from detent.receive.jobs import DeclaredJob, Endpoint, check_endpoint, declare, manifest_of
 from detent.receive.messages import (
     JSON,
     BadMethod,
@@ -32,8 +32,8 @@ from detent.receive.messages import (
     UnknownJob,
     refuse,
 )
-from detent.receive.once import Once, run
-from detent.receive.receipts.base import Terms, open_receipts
+from detent.receive.receipts.base import ReceiptOptions, open_receipts
+from detent.receive.verifier import Verifier
 from detent.text import did_you_mean, quote
 
 if TYPE_CHECKING:
@@ -82,39 +82,39 @@ class Receiver:
     ) -> None:
         self._refs = (secrets,) if isinstance(secrets, str) else tuple(secrets)
         told = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
-        self._place = Place(app, base_url.rstrip("/"), prefix, told)
+        self._endpoint = Endpoint(app, base_url.rstrip("/"), prefix, told)
         self._window_s, self.body_max = window_seconds, body_max
         self._is_manifest_signed, self._accepts_v1 = require_signed_manifest, accept_v1
-        self._terms = Terms(lease_seconds, keep_days * DAY_S, reject_stale_fence)
+        self._options = ReceiptOptions(lease_seconds, keep_days * DAY_S, reject_stale_fence)
         self._check(dedupe)
-        check_place(self._place)
-        self._gate = Gate(self._place.url, self._refs, window_seconds)
-        self._once = Once(open_receipts(dedupe), self._terms) if dedupe else None
+        check_endpoint(self._endpoint)
+        self._verifier = Verifier(self._endpoint.url, self._refs, window_seconds)
+        self._dedupe = Dedupe(open_receipts(dedupe), self._options) if dedupe else None
         self._jobs: dict[str, DeclaredJob] = {}
         self._manifest = b""  # made when it is first asked for
 
     def __repr__(self) -> str:
-        return f"Receiver({self._place.app!r}, jobs={sorted(self._jobs)})"
+        return f"Receiver({self._endpoint.app!r}, jobs={sorted(self._jobs)})"
 
     def _check(self, dedupe: str) -> None:
-        if not _PREFIX.fullmatch(self._place.prefix):
-            raise UsageError(f"bad prefix {quote(self._place.prefix)}: use a path like /cron")
-        if urlsplit(self._place.url).query or urlsplit(self._place.url).fragment:
-            raise UsageError(f"bad base_url {quote(self._place.url)}: it has no query and no fragment")
+        if not _PREFIX.fullmatch(self._endpoint.prefix):
+            raise UsageError(f"bad prefix {quote(self._endpoint.prefix)}: use a path like /cron")
+        if urlsplit(self._endpoint.url).query or urlsplit(self._endpoint.url).fragment:
+            raise UsageError(f"bad base_url {quote(self._endpoint.url)}: it has no query and no fragment")
         if not TOLERANCE_MIN_S <= self._window_s <= TOLERANCE_MAX_S:
             raise UsageError(f"bad window_seconds {self._window_s:g}: allowed are 30 to 300")
         if self.body_max < 0:
             raise UsageError(f"bad body_max {self.body_max}: it counts bytes, from 0 on")
-        if not LEASE_MIN_S <= self._terms.lease_s <= LEASE_MAX_S:
-            raise UsageError(f"bad lease_seconds {self._terms.lease_s:g}: allowed are 3 to 3,600")
-        if not self._terms.keep_s > self._terms.lease_s:
+        if not LEASE_MIN_S <= self._options.lease_s <= LEASE_MAX_S:
+            raise UsageError(f"bad lease_seconds {self._options.lease_s:g}: allowed are 3 to 3,600")
+        if not self._options.keep_s > self._options.lease_s:
             raise UsageError("bad keep_days: a receipt is kept for longer than a lease")
-        if self._terms.is_fenced and not dedupe:
+        if self._options.is_fenced and not dedupe:
             raise UsageError(
                 'reject_stale_fence needs a place for fences: say dedupe="sqlite:///PATH" as well'
             )
 
-        if self._terms.is_fenced and self._accepts_v1:
+        if self._options.is_fenced and self._accepts_v1:
             raise UsageError(
                 "reject_stale_fence needs signed fences, and accept_v1 believes none: leave one of them out"
             )
@@ -153,12 +153,12 @@ class Receiver:
         return declared
 
     def _declare(self, document: dict[str, Any], function: Callable[..., Any]) -> None:
-        job = declare(self._place, document, function)
+        job = declare(self._endpoint, document, function)
         if job.name in self._jobs:
             raise UsageError(
                 f"bad job {quote(job.name)}: there is one of this name; give it another with name="
             )
-        if self._terms.is_fenced and document["policy"]["concurrency"] == "Allow":
+        if self._options.is_fenced and document["policy"]["concurrency"] == "Allow":
             raise UsageError(
                 f"bad job {quote(job.name)}: with Allow its fires run together, and one would be refused for "
                 "the other's fence; use Forbid, or a receiver without reject_stale_fence"
@@ -197,11 +197,11 @@ class Receiver:
     @property
     def prefix(self) -> str:
         """Below which path the jobs are."""
-        return self._place.prefix
+        return self._endpoint.prefix
 
     def owns(self, path: str) -> bool:
         """Is a request to this path (below the mount) for us?"""
-        below = self._gate.below(path)
+        below = self._verifier.below(path)
         return below == MANIFEST_PATH or below.startswith(f"{self.prefix}/")
 
     # Answering.
@@ -216,7 +216,7 @@ class Receiver:
 
     def manifest(self) -> bytes:
         """The manifest as it is served."""
-        self._manifest = self._manifest or manifest_of(self._place, list(self._jobs.values()))
+        self._manifest = self._manifest or manifest_of(self._endpoint, list(self._jobs.values()))
         return self._manifest
 
     def _exchange(self, incoming: Incoming) -> Exchange:
@@ -229,13 +229,13 @@ class Receiver:
             return refuse(error)
 
     def _answer(self, incoming: Incoming) -> Exchange:
-        below = self._gate.below(incoming.path)
+        below = self._verifier.below(incoming.path)
         if below == MANIFEST_PATH:
             return self._serve_manifest(incoming)
         if not below.startswith(f"{self.prefix}/"):
             raise BadPath(f"nothing is served at {quote(incoming.path)}: jobs are below {self.prefix}/")
         job, fire, signed_key = self._admit(incoming, below)
-        return (yield from self._once.run(job, fire, signed_key) if self._once else run(job, fire))
+        return (yield from self._dedupe.run(job, fire, signed_key) if self._dedupe else run(job, fire))
 
     def _serve_manifest(self, incoming: Incoming) -> Reply:
         if incoming.method != "GET":
@@ -243,7 +243,7 @@ class Receiver:
         if not self._jobs:
             raise NoJobs("this app has not declared a job yet")
         if self._is_manifest_signed:
-            self._gate.verify(incoming, MANIFEST_PATH)
+            self._verifier.verify(incoming, MANIFEST_PATH)
         return Reply(200, self.manifest(), JSON)
 
     def _admit(self, incoming: Incoming, below: str) -> _Verified:
@@ -251,14 +251,14 @@ class Receiver:
         if incoming.body is None:
             raise BodyTooLarge(f"the body is too large: allowed are {self.body_max} bytes")
         headers, is_identified = incoming.headers, not self._accepts_v1
-        index = self._gate.verify(incoming, below, identity_of(headers) if is_identified else None)
+        index = self._verifier.verify(incoming, below, identity_of(headers) if is_identified else None)
         name = below.removeprefix(f"{self.prefix}/")
         job = self._jobs.get(name)
         if job is None:
             raise UnknownJob(f"there is no job {quote(name)} here{did_you_mean(name, self._jobs)}")
         if incoming.method != job.method:
             raise BadMethod(f"bad method {quote(incoming.method)}: the job {job.name} takes {job.method}")
-        fire = read_fire(headers, self._place.app, job.name, is_identified=is_identified)
+        fire = read_fire(headers, self._endpoint.app, job.name, is_identified=is_identified)
         signed_key = fire.key if is_identified else f"v1:{fingerprint(headers['x-cron-signature'])}"
         return _Verified(job, fire._replace(body=incoming.body, secret_index=index), signed_key)
 

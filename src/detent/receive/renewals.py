@@ -6,7 +6,7 @@ import logging
 import threading
 
 from detent.errors import DetentError
-from detent.receive.receipts.base import Arrival, Receipts, Terms
+from detent.receive.receipts.base import Arrival, ReceiptOptions, Receipts
 
 SHARE = 3  # renewals in the time of one lease: two may fail
 
@@ -14,8 +14,8 @@ log = logging.getLogger("detent.receive")
 
 
 class Renewals:
-    def __init__(self, receipts: Receipts, terms: Terms) -> None:
-        self._receipts, self._terms = receipts, terms
+    def __init__(self, receipts: Receipts, options: ReceiptOptions) -> None:
+        self._receipts, self._options = receipts, options
         self._lock = threading.Lock()
         self._held: set[Arrival] = set()
         self._thread: threading.Thread | None = None
@@ -34,13 +34,13 @@ class Renewals:
 
     def _renew(self) -> None:
         while True:
-            threading.Event().wait(self._terms.lease_s / SHARE)
+            threading.Event().wait(self._options.lease_s / SHARE)
             with self._lock:
                 held = list(self._held)
                 if not held:
                     self._thread = None
                     return
             try:
-                self._receipts.renew(held, self._terms)
+                self._receipts.renew(held, self._options)
             except DetentError as error:
                 log.warning("%d running fires could not be renewed: %s", len(held), error)

@@ -1,6 +1,6 @@
 """Which instants become fires, and what becomes of those of an outage?  Pure.
 
-A plan covers every instant from the job's mark until a little ahead of the store's now.  What is
+A plan covers every instant from the job's watermark until a little ahead of the store's now.  What is
 too late to be run by the job's `catch_up` is missed already: such instants are one row together, a
 span.  The rest are fires, one an instant; `rules.lanes` judges them when they are due.
 """
@@ -14,7 +14,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 
-from detent.model import Fire, Job, Mark, Plan, Policy
+from detent.model import Fire, Job, Plan, Policy, Watermark
 from detent.rules.lanes import LATE_S
 
 AHEAD_S = 120.0  # so far are fires planned
@@ -28,17 +28,19 @@ HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
 UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
 
 
-def plan(job: Job, mark: Mark, now: datetime, ahead_s: float = AHEAD_S, most: int = SCAN_MAX) -> Plan:
-    """Every instant of `job` from its mark until a little ahead of the store's `now`, or until `most`
+def plan(
+    job: Job, watermark: Watermark, now: datetime, ahead_s: float = AHEAD_S, most: int = SCAN_MAX
+) -> Plan:
+    """Every instant of `job` from its watermark until a little ahead of the store's `now`, or until `most`
     instants that are not due yet."""
-    end = max(mark.at, now + timedelta(seconds=ahead_s))
-    past = list(islice(job.schedule.between(mark.at, min(now, end)), SCAN_MAX))
+    end = max(watermark.at, now + timedelta(seconds=ahead_s))
+    past = list(islice(job.schedule.between(watermark.at, min(now, end)), SCAN_MAX))
     room = 0 if len(past) == SCAN_MAX else most
-    ahead = list(islice(job.schedule.between(max(mark.at, now), end), room))
+    ahead = list(islice(job.schedule.between(max(watermark.at, now), end), room))
     until = [*past, *ahead][-1] if len(ahead) == room else _quiet_until(job, end)
     missed = _count_missed(job, past, now)
     fires = [*_span(job, past[:missed]), *_fires(job, past[missed:] + ahead)]
-    return Plan(job.name, job.revision, mark.at, until, tuple(fires))
+    return Plan(job.name, job.revision, watermark.at, until, tuple(fires))
 
 
 def fire_at(job: Job, due_at: datetime) -> Fire:

@@ -3,8 +3,8 @@
 Rules of every store, by its own clock; `detent.testing.check_store` checks them:
 
 1. A key is recorded once.  A job's instants are recorded in one unbroken chain of plans: only a
-   plan that starts at or before the job's mark moves it, nothing at or before the mark is recorded,
-   and a plan whose span of missed instants would cross the mark is refused.
+   plan that starts at or before the job's watermark moves it, nothing at or before the watermark is recorded,
+   and a plan whose span of missed instants would cross the watermark is refused.
 2. A fire has at most one live claim; a lane has no more live claims to run than its width.
 3. A fire that is due and may not run is granted too, with a sentence.  Such a claim takes no lane
    and makes no attempt; the sentence stays with the fire until a node has settled it.
@@ -14,9 +14,9 @@ Rules of every store, by its own clock; `detent.testing.check_store` checks them
 5. Every call may be repeated, and may arrive late, after its caller has given it up.  Asks are
    numbered within one life of a node: the same number gets the same grants, renewed; an older one
    gets nothing new.
-6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new era it first leaps to
+6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new epoch it first leaps to
    max(fence + 2^22, seconds since 2020 × 2^22), above all that was granted and forgotten even where
-   the clock was set back, and nothing is granted until every claim of the old era may have expired.
+   the clock was set back, and nothing is granted until every claim of the old epoch may have expired.
 7. An ask is granted its sentences for expired claims first, then what is due queue by queue in the order
    in which it names them, by instant.  A queue with a rate (`RATE`) grants no more in any window than it
    says, and a fire behind a circuit breaker (`BREAKER`) is put off while that is open: `rules.rates`,
@@ -34,7 +34,6 @@ from typing import Literal, NamedTuple, Protocol
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
@@ -49,11 +48,12 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermarks,
 )
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
-SENTENCES_MAX = 200  # granted with one ask, on top of its limit
+DISPOSITIONS_MAX = 200  # granted with one ask, on top of its limit
 LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
 HEARTBEAT_TTL_S = 30.0  # a node that wrote no heartbeat for this long counts as dead
@@ -73,7 +73,7 @@ BREAKER = "breaker/"  # a note of this name and a breaker's is what it knows; no
 class Store(Protocol):
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         """Make these the app's jobs, if `seen` is still the app's generation.  A new job starts now; one
         that was removed less than `RETURN_S` ago continues where its plan ended.  A changed job takes back
         the planned fires that nobody has attempted, and is planned again from the first of them: work and
@@ -81,12 +81,12 @@ class Store(Protocol):
         claimed, cancelled or pruned (`resume_at`).  The planned fires of a removed job stay, to be settled
         as cancelled when they are due."""
 
-    def look(self, app: str) -> Chart:
-        """The app's chart, with all its marks.  Changes nothing, and waits for no other call."""
+    def look(self, app: str) -> Watermarks:
+        """The app's watermarks, with all its watermarks.  Changes nothing, and waits for no other call."""
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
-        """Record the plans that continue their job's mark, and move it to where they end.  The
-        answer has the marks of these jobs only: an app may have a hundred thousand."""
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
+        """Record the plans that continue their job's watermark, and move it to where they end.  The
+        answer has the watermarks of these jobs only: an app may have a hundred thousand."""
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         """Record fires of no schedule whose key is new; say which were.  Due in `delay_s`.  A fire with
@@ -141,7 +141,8 @@ class Store(Protocol):
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
-        job; never an open one, nor an instant after now or its job's mark.  A message that had no success,
+        job; never an open one, nor an instant after now or its job's watermark.  A message that had no
+        success,
         one whose key is unique still, and one whose result is kept and is not older than its `result_s`, are
         no surplus.  Says how many."""
 
@@ -196,10 +197,10 @@ def concerns(fire: Fire, ask: Ask) -> bool:
     return app_of(fire.job) == ask.app and fire.queue in ask.queues
 
 
-def continues(plan: Plan, mark_at: datetime) -> bool:
-    """Does the plan start at or before the mark, end after it, and need no span cut in two?"""
-    cut = any(fire.instants > 1 and fire.first_at and fire.first_at <= mark_at for fire in plan.fires)
-    return plan.since <= mark_at < plan.until and not cut
+def continues(plan: Plan, watermark_at: datetime) -> bool:
+    """Does the plan start at or before the watermark, end after it, and need no span cut in two?"""
+    cut = any(fire.instants > 1 and fire.first_at and fire.first_at <= watermark_at for fire in plan.fires)
+    return plan.since <= watermark_at < plan.until and not cut
 
 
 def resume_at(
@@ -235,5 +236,5 @@ def is_spent(fire: Fire, old: Fire, ended: Outcome, now: float) -> bool:
 
 
 def leap(fence: int, now: float) -> int:
-    """Where the fences of a new era start: above all that an older one can have counted to."""
+    """Where the fences of a new epoch start: above all that an older one can have counted to."""
     return max(fence + (1 << FENCE_SHIFT), int(now - SINCE_2020_S) << FENCE_SHIFT)

@@ -11,7 +11,6 @@ from detent.model import (
     Claim,
     Fire,
     Found,
-    Mark,
     Outcome,
     Place,
     Query,
@@ -19,15 +18,16 @@ from detent.model import (
     Row,
     State,
     Verdict,
+    Watermark,
 )
-from detent.rules.lanes import Standing
+from detent.rules.lanes import OpenFire
 from detent.stores.base import LOOK_MAX, app_of
 
 
 class Entry:
     __slots__ = (
-        "ask", "attempt", "attempts", "expires", "fence", "fire", "node", "outcome", "over_at",
-        "ran", "run_at", "sentence", "state", "stop", "ttl_s", "verdict", "waits",
+        "ask", "attempt", "attempts", "disposition", "expires", "fence", "fire", "node", "outcome", "over_at",
+        "ran", "run_at", "state", "stop", "ttl_s", "verdict", "waits",
     )  # fmt: skip
 
     def __init__(self, fire: Fire, run_at: float) -> None:
@@ -36,7 +36,7 @@ class Entry:
         self.attempt, self.fence, self.node, self.ask = 0, 0, "", 0
         self.ttl_s = self.expires = self.over_at = 0.0
         self.waits = False
-        self.sentence: Outcome | None = None  # why it may not run; only to be settled so
+        self.disposition: Outcome | None = None  # why it may not run; only to be settled so
         self.stop: Outcome | None = None  # why its claim's node must stop
         self.outcome: Outcome | None = None  # of the last attempt, or the last of all
         self.verdict: Verdict | None = None  # what the last finish was answered
@@ -44,9 +44,9 @@ class Entry:
         self.attempts: list[Attempt] = []
 
 
-def standing(entry: Entry, now: float, monotonic: float) -> Standing:
+def open_fire(entry: Entry, now: float, monotonic: float) -> OpenFire:
     """The entry as the rules of lanes see it."""
-    return Standing(
+    return OpenFire(
         fire=entry.fire,
         state=entry.state,
         attempt=entry.attempt,
@@ -54,7 +54,7 @@ def standing(entry: Entry, now: float, monotonic: float) -> Standing:
         live=entry.state == "claimed" and entry.expires > monotonic,
         waits=entry.waits,
         node=entry.node,
-        sentence=entry.sentence,
+        disposition=entry.disposition,
         stop=entry.stop,
         outcome=entry.outcome,
     )
@@ -69,7 +69,7 @@ def claim_of(entry: Entry, expires_at: float, success: float | None) -> Claim:
         attempt=entry.attempt,
         ttl_s=entry.ttl_s,
         expires_at=instant(expires_at),
-        sentence=entry.sentence,
+        disposition=entry.disposition,
         previous_success_at=None if success is None else instant(success),
     )
 
@@ -91,8 +91,8 @@ def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
     )
 
 
-def turn_of(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
-    """When it has its turn: expired claims first, then queue by queue in their places."""
+def sort_key(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
+    """Sorts expired claims first, then queue by queue."""
     place = -1 if entry.state == "claimed" else places[entry.fire.queue]
     return place, entry.run_at, entry.fire.key
 
@@ -122,8 +122,8 @@ def matches(entry: Entry, query: Query) -> bool:
 
 def found(entries: Iterable[Entry], query: Query) -> Found:
     if query.upcoming:
-        turns = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
-        return Found(row_of(entry, bool(query.key)) for entry in turns[: query.limit])
+        entries = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
+        return Found(row_of(entry, bool(query.key)) for entry in entries[: query.limit])
     some = [e for e in entries if query.before is None or place_of(e.fire) < query.before]
     if query.state in ("pending", "claimed"):
         some = [e for e in some if e.state == query.state]
@@ -164,15 +164,15 @@ def row_of(entry: Entry, whole: bool) -> Row:
 
 
 def prunable(
-    entries: Sequence[Entry], marks: Mapping[str, Mark], now: float, limits: tuple[float, int]
+    entries: Sequence[Entry], by_job: Mapping[str, Watermark], now: float, limits: tuple[float, int]
 ) -> list[Entry]:
     """Those that were over for longer than the first limit, or beyond the newest so many of their job."""
     (older_than_s, keep), gone, kept = limits, [], dict[str, int]()
     over = [entry for entry in entries if entry.state == "over"]
     for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
         kept[entry.fire.job] = kept.get(entry.fire.job, 0) + 1
-        mark = marks.get(entry.fire.job, Mark(instant(now), ""))
-        if entry.fire.origin == "schedule" and entry.fire.due_at > min(mark.at, instant(now)):
+        watermark = by_job.get(entry.fire.job, Watermark(instant(now), ""))
+        if entry.fire.origin == "schedule" and entry.fire.due_at > min(watermark.at, instant(now)):
             continue
         is_surplus = kept[entry.fire.job] > keep and not _is_wanted(entry, now)
         if entry.over_at < now - older_than_s or is_surplus:

@@ -24,7 +24,7 @@ from detent.testing.stores import (
     planning,
     queues,
 )
-from detent.testing.stores.clocks import Check, FakeClock, NotOffered, World
+from detent.testing.stores.fixtures import Check, FakeClock, NotOffered, World
 
 __all__ = ["CHECKS", "Check", "FakeClock", "NotOffered", "World", "check_store", "run_check"]
 
@@ -35,10 +35,10 @@ def check_store(
     *,
     step_wall: Callable[[float], None] | None = None,
     reopen: Callable[[Store], Store] | None = None,
-    new_era: Callable[[Store], Store] | None = None,
+    new_epoch: Callable[[Store], Store] | None = None,
 ) -> list[str]:
     """Check every rule; the sentences that held.  One that needs what is not offered is left out."""
-    world, held = World(opener, pass_time, step_wall, reopen, new_era), []
+    world, held = World(opener, pass_time, step_wall, reopen, new_epoch), []
     for check in CHECKS:
         try:
             run_check(check, world)

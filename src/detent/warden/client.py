@@ -1,7 +1,7 @@
 """The node's side of the warden: starts it, speaks with it, and buries what a dead one left.
 
 1. This is the only file of the package that knows the warden's wire (`program/loop.py` has the words).
-2. Work is gone when the warden says so or, where the warden died, when everything that it left is
+2. TaskHandle is gone when the warden says so or, where the warden died, when everything that it left is
    dead: only then is its claim settled, as lost, and another warden started.
 3. What a dead warden leaves comes to us, as we are a subreaper: every child of ours that is in a
    session of its own and younger than that warden is taken for such, whatever its environment says.
@@ -26,16 +26,16 @@ from typing import Any
 from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
 from detent.rules.outcomes import NODE_STOPPED, WARDEN_DIED
-from detent.runners.call.spec import CallSpec, GuardSpec, Household
-from detent.runners.command import Base, Gone, Spec
+from detent.runners.call.spec import CallSpec, GuardSpec, PoolSpec
+from detent.runners.command import BaseEnv, ProcessExit, Spec
 from detent.runners.running import LaneHeld
-from detent.warden.handle import AnySpec, Begun, Work, nothing
+from detent.warden.handle import AnySpec, Begun, TaskHandle, nothing
 from detent.warden.program import kernel
-from detent.warden.program.cgroups import Cgroup, find_cgroup, life_directory
+from detent.warden.program.cgroups import Cgroup, find_cgroup, instance_directory
 from detent.warden.program.sweep import kill_left, orphans_since, sweep
-from detent.warden.wire import base, guard_all, order_of, settle, written
+from detent.warden.wire import base, guard_all, order_of, register, written
 
-__all__ = ["AnySpec", "Begun", "Processes", "Work", "find_cgroup", "sweep"]
+__all__ = ["AnySpec", "Begun", "TaskHandle", "WardenClient", "find_cgroup", "sweep"]
 
 WARDEN = Path(__file__).with_name("main.py")
 RECEIVE = 1 << 20
@@ -44,34 +44,34 @@ FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is 
 PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
 ANSWER_S = 0.15  # how long it may take to answer one while there is work that should be dead
 AGAIN_S = 1.0  # between two tries to start a warden
-HOUSEHOLDS_MAX = 256
+POOLS_MAX = 256
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
 
-class Processes:
-    """All processes of one life of a node."""
+class WardenClient:
+    """All processes of one instance of a node."""
 
     def __init__(
         self,
-        life: str,
+        instance: str,
         *,
         cgroup: str = "",
         lock_fd: int = -1,
         launched: Callable[[int], None] = lambda pid: None,
         died: Callable[[], None] = lambda: None,
     ) -> None:
-        self._life, self._lock_fd = life, lock_fd
+        self._instance, self._lock_fd = instance, lock_fd
         self._launched, self._died = launched, died  # called with each warden's process id, and at its death
-        self._cgroup = Cgroup(life_directory(cgroup, life)) if cgroup else None
-        self._works: dict[str, Work] = {}
-        self._unordered: list[Work] = []  # what waits for a warden
-        self._extended: dict[str, Work] = {}
+        self._cgroup = Cgroup(instance_directory(cgroup, instance)) if cgroup else None
+        self._works: dict[str, TaskHandle] = {}
+        self._unordered: list[TaskHandle] = []  # what waits for a warden
+        self._extended: dict[str, TaskHandle] = {}
         self._is_sending = False
         self._unsent: list[bytes] = []
-        self._unguarded: list[Work] = []  # guards that are to be asked for
+        self._unguarded: list[TaskHandle] = []  # guards that are to be asked for
         self._released: list[str] = []
-        self._bases: dict[str, Base] = {}  # environments that the warden knows
-        self._households: dict[str, None] = {}  # those that the warden knows, the longest unused first
+        self._bases: dict[str, BaseEnv] = {}  # environments that the warden knows
+        self._pools: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
         self._is_closing = False
         self._launched_at = 0.0
@@ -97,13 +97,13 @@ class Processes:
     def is_closing(self) -> bool:
         return self._is_closing
 
-    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = nothing) -> Work:
+    def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = nothing) -> TaskHandle:
         """Have it started, to be gone by `trusted_by` at the latest.  `begun` is called when it is."""
-        work = Work(self, spec, trusted_by, begun)
+        work = TaskHandle(self, spec, trusted_by, begun)
         self.take(work)
         return work
 
-    def take(self, work: Work) -> None:
+    def take(self, work: TaskHandle) -> None:
         """Have this work started."""
         if work.id in self._works:
             raise ValueError(f"{work.id} is under way already")
@@ -116,7 +116,7 @@ class Processes:
         else:
             self._unordered.append(work)
 
-    async def spawn(self, spec: AnySpec, trusted_by: float) -> Work | None:
+    async def spawn(self, spec: AnySpec, trusted_by: float) -> TaskHandle | None:
         """Start it, and see it started.  None: it is too late, nothing was begun; nor was it where its
         lane is held."""
         begun = asyncio.get_running_loop().create_future()
@@ -131,14 +131,14 @@ class Processes:
             raise went
         return work if went else None
 
-    def _order(self, work: Work) -> None:
+    def _order(self, work: TaskHandle) -> None:
         """One message for all guards that are asked for in one turn of the loop: they come in thousands."""
         spec = work.spec
         if isinstance(spec, GuardSpec):
             self._unguarded.append(work)
             return self._send_soon()
         if isinstance(spec, CallSpec):
-            self._settle(spec.household)
+            self._register(spec.pool)
         elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
             self.send(base(spec.base))
             self._bases[spec.base.name] = spec.base
@@ -146,7 +146,7 @@ class Processes:
         return None
 
     async def close(self) -> None:
-        """End everything, the warden too.  Work that is still under way is lost."""
+        """End everything, the warden too.  TaskHandle that is still under way is lost."""
         self._is_closing = True
         if self._pinger:
             self._pinger.cancel()
@@ -163,27 +163,27 @@ class Processes:
 
     # Households.
 
-    def _settle(self, household: Household) -> None:
+    def _register(self, pool: PoolSpec) -> None:
         """The warden is told of surroundings once, and told to forget them when they are long unused."""
-        if household.name not in self._households:
-            if len(self._households) >= HOUSEHOLDS_MAX:
-                self._dissolve(next(iter(self._households)))
-            self.send(settle(household))
-        self._households.pop(household.name, None)
-        self._households[household.name] = None  # the last to be dissolved
+        if pool.name not in self._pools:
+            if len(self._pools) >= POOLS_MAX:
+                self._unregister(next(iter(self._pools)))
+            self.send(register(pool))
+        self._pools.pop(pool.name, None)
+        self._pools[pool.name] = None  # the last to be dissolved
 
-    def _dissolve(self, name: str) -> None:
-        del self._households[name]
-        self.send({"do": "dissolve", "household": name})
+    def _unregister(self, name: str) -> None:
+        del self._pools[name]
+        self.send({"do": "unregister", "pool": name})
 
-    def dissolve_households(self) -> None:
+    def close_pools(self) -> None:
         """Children that are idle end; fresh ones have fresh code, and another environment."""
-        for name in [*self._households]:
-            self._dissolve(name)
+        for name in [*self._pools]:
+            self._unregister(name)
 
     # What work says, and hears.
 
-    def release(self, work: Work) -> None:
+    def release(self, work: TaskHandle) -> None:
         if self._works.pop(work.id, None):
             self._released.append(work.id)
             self._send_soon()
@@ -210,7 +210,7 @@ class Processes:
         for said in (self._unguarded, self._released, self._unsent):
             said.clear()
 
-    def extend(self, work: Work) -> None:
+    def extend(self, work: TaskHandle) -> None:
         """One message for all that are extended in one turn of the loop."""
         if not self._extended:
             asyncio.get_running_loop().call_soon(self._send_extensions)
@@ -248,15 +248,15 @@ class Processes:
                 del self._works[work.id]
                 tail = base64.b64decode(message["tail"])
                 facts = (message["status"], message["cause"], message["error"], message["took_s"])
-                work.end(Gone(*facts, tail), message["result"])
+                work.end(ProcessExit(*facts, tail), message["result"])
 
-    # The warden's life, and death.
+    # The warden's instance, and death.
 
     async def _keep_a_warden(self, reader: asyncio.StreamReader) -> None:
         while True:
             with contextlib.suppress(ConnectionError):
                 await self._listen(reader)
-            await self._bury()
+            await self._clean_up_after_warden()
             if self._is_closing:
                 return
             reader = await self._launch_at_last()
@@ -311,7 +311,7 @@ class Processes:
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=RECEIVE)
         self._launched_at = monotonic()
         self._unheard = 0
-        self._households.clear()
+        self._pools.clear()
         self._bases.clear()
         self._is_up.set()
         self._launched(self._warden.pid)
@@ -331,10 +331,10 @@ class Processes:
             stdout=subprocess.DEVNULL,
             pass_fds=[fd, self._lock_fd] if self._lock_fd >= 0 else [fd],
             start_new_session=True,
-            env=kept | {"DETENT_NODE": self._life},
+            env=kept | {"DETENT_NODE": self._instance},
         )
 
-    async def _bury(self) -> None:
+    async def _clean_up_after_warden(self) -> None:
         """The warden is dead, or as good as dead: make it so, and everything that it left."""
         assert self._warden is not None and self._writer is not None
         self._is_up.clear()
@@ -347,7 +347,7 @@ class Processes:
         while self._warden.poll() is None:
             await asyncio.sleep(LOOK_S)
         cgroups = [self._cgroup] if self._cgroup else []
-        while not kill_left(self._life, cgroups, lambda: orphans_since(born.started if born else 0)):
+        while not kill_left(self._instance, cgroups, lambda: orphans_since(born.started if born else 0)):
             await asyncio.sleep(LOOK_S)
         if self._cgroup:
             self._cgroup.remove()

@@ -1,4 +1,4 @@
-"""The work of one attempt in the warden's charge, as the node knows it."""
+"""The work of one attempt in the warden's task, as the node knows it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from typing import Any, Protocol
 from detent.model import End, Outcome
 from detent.rules.trust import overdue_at, term_by
 from detent.runners.call.spec import CallSpec, GuardSpec, outcome_of
-from detent.runners.command import Gone, Spec, end_of
-from detent.runners.running import Went
+from detent.runners.command import ProcessExit, Spec, end_of
+from detent.runners.running import AttemptEnd
 
 AnySpec = Spec | CallSpec | GuardSpec
 Begun = Callable[[], None]
 
 
-class Charged(Protocol):
+class TaskClient(Protocol):
     """Who speaks with the warden."""
 
     def send(self, message: dict[str, Any]) -> None: ...
 
-    def extend(self, work: Work) -> None: ...
+    def extend(self, work: TaskHandle) -> None: ...
 
-    def release(self, work: Work) -> None: ...
+    def release(self, work: TaskHandle) -> None: ...
 
 
 def nothing(*_: object) -> None:
     """Nobody wants to know."""
 
 
-class Work:
+class TaskHandle:
     pid = 0  # of the main process, once started
     parted: Callable[[Any], None] = staticmethod(nothing)  # of several messages one has ended
     _stopped: Outcome | None = None
 
-    def __init__(self, processes: Charged, spec: AnySpec, trusted_by: float, begun: Begun = nothing) -> None:
+    def __init__(
+        self, processes: TaskClient, spec: AnySpec, trusted_by: float, begun: Begun = nothing
+    ) -> None:
         self.gone = self.new_future()
         self.id, self.spec, self.trusted_by = spec.id, spec, trusted_by
         self._begun, self._processes = begun, processes
 
-    def new_future(self) -> asyncio.Future[Went]:
+    def new_future(self) -> asyncio.Future[AttemptEnd]:
         return asyncio.get_running_loop().create_future()
 
     @property
@@ -72,7 +74,7 @@ class Work:
         """What is only guarded, as it runs in the node, has ended."""
         self._processes.release(self)
 
-    def end(self, gone: Gone, result: str = "") -> None:
+    def end(self, gone: ProcessExit, result: str = "") -> None:
         end = end_of(gone, self.spec.timeout_s, self._stopped)
         if gone.cause == "error" and isinstance(self.spec, CallSpec):
             end = end._replace(outcome=outcome_of(gone.status or 0, gone.error))
@@ -81,6 +83,6 @@ class Work:
     def lose(self, why: Outcome) -> None:
         self.resolve(End(self._stopped or why))
 
-    def resolve(self, went: Went) -> None:
+    def resolve(self, went: AttemptEnd) -> None:
         if not self.gone.done():
             self.gone.set_result(went)

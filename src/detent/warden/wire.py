@@ -8,12 +8,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detent.runners.command import Base, Spec
+from detent.runners.command import BaseEnv, Spec
 from detent.warden.program.inbox import REQUEST
 from detent.warden.program.task import CallOrder
 
 if TYPE_CHECKING:
-    from detent.runners.call.spec import CallSpec, GuardSpec, Household
+    from detent.runners.call.spec import CallSpec, GuardSpec, PoolSpec
 
 Message = dict[str, Any]
 
@@ -44,7 +44,7 @@ def order_of(spec: Spec | CallSpec, trusted_by: float, term_by: float) -> Messag
 
 
 def guard_all(works: Iterable[Guarded]) -> Message:
-    """The fields of `charge.GuardOrder`, of each."""
+    """The fields of `task.GuardOrder`, of each."""
     pid = os.getpid()
     orders = [
         [
@@ -59,24 +59,24 @@ def guard_all(works: Iterable[Guarded]) -> Message:
     return {"do": "guard", "orders": orders}
 
 
-def base(known: Base) -> Message:
+def base(known: BaseEnv) -> Message:
     """An environment for commands to come."""
     return {"do": "base", "name": known.name, "env": _env(known.env)}
 
 
-def settle(household: Household) -> Message:
+def register(pool: PoolSpec) -> Message:
     """What its children are started with."""
     spec = Spec(
         id="",
-        words=household.words,
-        env=household.env,
+        words=pool.words,
+        env=pool.env,
         ttl_s=0.0,
-        work_dir=household.work_dir,
-        user=household.user,
+        work_dir=pool.work_dir,
+        user=pool.user,
     )
     order = _command(spec, 0.0, 0.0)
-    about = {"household": household.name, "most": household.most, "setup": household.setup}
-    return {"do": "settle", "order": order, **about}
+    about = {"pool": pool.name, "most": pool.most, "setup": pool.setup}
+    return {"do": "register", "order": order, **about}
 
 
 def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:
@@ -101,7 +101,7 @@ def _command(spec: Spec, trusted_by: float, term_by: float) -> Message:
 def _call(spec: CallSpec, trusted_by: float, term_by: float) -> CallOrder:
     return CallOrder(
         id=spec.id,
-        household=spec.household.name,
+        pool=spec.pool.name,
         request=spec.request.encode(),
         tags=[*spec.tags],
         trusted_by=trusted_by,

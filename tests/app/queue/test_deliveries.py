@@ -62,7 +62,7 @@ def test_what_is_done_is_acked_with_the_next_claim(shop: Detent) -> None:
 def test_what_can_be_done_is_said(shop: Detent, done: Any) -> None:
     sending(shop).push("a")
     with pytest.raises(
-        UsageError, match=r"test_task_deliveries\.py:\d+: bad done .*: allowed is a list of what"
+        UsageError, match=r"test_deliveries\.py:\d+: bad done .*: allowed is a list of what"
     ):
         shop.queue("mail").claim(1, done=done)
     delivery = one(shop)

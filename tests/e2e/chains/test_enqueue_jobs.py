@@ -19,7 +19,7 @@ from detent.rules.outcomes import no_secret
 from detent.rules.planning import fire_at, manual_fire
 from detent.rules.settling import report, settle
 from detent.runners.push import push
-from detent.trigger.exit_codes import INTERNAL, code_of
+from detent.trigger.exit_codes import INTERNAL, exit_code_of
 
 done: list[Any] = []
 SECRET = "a secret of the shop"  # of the fixture `shop`
@@ -45,8 +45,8 @@ class Ring:
 
     def __init__(self, app: Detent, job: Job) -> None:
         self.store, self.app, self.work = app.open_store(), app.name, job.work
-        chart = self.store.look(app.name)
-        self.now = self.store.adopt(app.name, chart.generation, {job.name: job.revision}).now
+        watermarks = self.store.look(app.name)
+        self.now = self.store.set_jobs(app.name, watermarks.generation, {job.name: job.revision}).now
         self.store.put([manual_fire(job, self.now.replace(microsecond=0), "x")])
         (self.claim,) = self.store.claim(Ask(app.name, f"host.{app.name}", 1)).claims
 
@@ -102,7 +102,7 @@ def test_without_its_secrets_it_fails_and_puts_nothing(detent_app: Detent) -> No
     ring = Ring(detent_app, invite(detent_app.name, auth={"secret_refs": ["env:NOWHERE"]}))
     end = ring.end()
     assert end.outcome == no_secret("env:NOWHERE") and end.follow == ()
-    assert code_of(end.outcome) == INTERNAL  # of a trigger
+    assert exit_code_of(end.outcome) == INTERNAL  # of a trigger
 
 
 def test_the_jobs_policy_is_the_messages(detent_app: Detent) -> None:

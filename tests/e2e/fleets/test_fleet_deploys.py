@@ -41,7 +41,7 @@ def test_two_manifests_with_one_app_name_both_run(any_fleet: Fleet) -> None:
     lives = {"one": nodes[0].life, "two": nodes[1].life}
     for lane, life in lives.items():
         assert {start.node for start in any_fleet.witness.starts(lane)} == {life}, "a node runs what it holds"
-    assert not any(node.events("superseded") or node.events("given-back") for node in nodes)
+    assert not any(node.events("superseded") or node.events("claim-returned") for node in nodes)
     any_fleet.witness.assert_launched_once()
 
 

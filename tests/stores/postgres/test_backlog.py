@@ -26,7 +26,7 @@ from detent.model import (
 )
 from detent.rules.planning import fire_at
 from detent.stores.postgres.values import ask_json
-from detent.testing.stores.clocks import Every, FakeClock, fire
+from detent.testing.stores.fixtures import Every, FakeClock, fire
 
 ASIDE_MAX = 1000  # by one ask
 LANES = 20
@@ -55,7 +55,7 @@ class Asker:
 
     def plan(self, names: list[str], each: int, catch_up: CatchUp, concurrency: Concurrency) -> None:
         """So many instants of an outage, of each of these jobs; under `latest`, not planned up to now."""
-        since = self.store.adopt("a", 0, dict.fromkeys(names, "1")).now
+        since = self.store.set_jobs("a", 0, dict.fromkeys(names, "1")).now
         policy = Policy(concurrency, catch_up=catch_up, claim_s=ENDLESS)
         until = since + timedelta(seconds=each + (0 if catch_up == "latest" else 3600))
         for name in names:
@@ -117,7 +117,7 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(stores: Stores, kin
         one.store.finish([Report(holder, Verdict(Outcome("succeeded")))])
         (claim,) = one.ask()
         assert claim.fire.lane == holder.fire.lane
-        assert claim.sentence is None
+        assert claim.disposition is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

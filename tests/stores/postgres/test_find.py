@@ -13,7 +13,7 @@ from detent.model import Query
 from detent.stores.base import LOOK_MAX
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import query_json
-from detent.testing.stores.clocks import Asker, fire, later
+from detent.testing.stores.fixtures import Asker, fire, later
 
 MANY = 3 * LOOK_MAX
 
@@ -76,6 +76,6 @@ def test_the_apps_are_named_without_reading_history(old: PostgresStore) -> None:
 
 def test_a_look_waits_for_nobody(old: PostgresStore) -> None:
     with closing(Session(shared_server(), old)) as session:
-        session.call("adopt", {"app": "a", "seen": 0, "revisions": {"a.b": "r1"}})  # not committed
+        session.call("set_jobs", {"app": "a", "seen": 0, "revisions": {"a.b": "r1"}})  # not committed
         assert old.look("a").generation == 0
         session.db.rollback()

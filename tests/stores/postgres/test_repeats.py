@@ -25,7 +25,7 @@ from tests.equipment.postgres_server import (
 from detent.model import Ask, Report
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import ask_json
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, finish, fire
+from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire
 
 HOLE_S = 20.0  # nothing gets through for so long
 ROUNDS = 15
@@ -36,8 +36,8 @@ def test_the_clock_is_not_set_right_beside_a_call_that_goes_by_it(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
     clocked.put([fire("a.b@1"), fire("a.c@1", queue="db")])
-    chart = clocked.look("a")
-    known = {"era": chart.era, "mono": clock.wall()}
+    watermarks = clocked.look("a")
+    known = {"epoch": watermarks.epoch, "mono": clock.wall()}
     clock.pass_time(HOLE_S)
     late = {"memory": known | {"least": 0.0, "most": 0.1}}
     since = {"memory": known | {"least": HOLE_S, "most": HOLE_S + 0.1}}
@@ -132,5 +132,5 @@ def _forget_some_time(server: Server, schema: str, keys: list[str]) -> None:
 def _memory(server: Server, schema: str) -> tuple[str, float]:
     """What one knows who called before that."""
     look = "SELECT era, extract(epoch FROM clock_timestamp())::float8 - steps"
-    [(era, mono)] = server.sql(f"{look} FROM {schema}.world")
-    return era, mono - HOLE_S
+    [(epoch, mono)] = server.sql(f"{look} FROM {schema}.world")
+    return epoch, mono - HOLE_S

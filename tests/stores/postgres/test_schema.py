@@ -20,7 +20,7 @@ from detent.stores.postgres.schema import VERSION, sections
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import Json
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import Asker, fire, found, keys, renew
+from detent.testing.stores.fixtures import Asker, fire, found, keys, renew
 
 THREADS = 8
 
@@ -35,11 +35,11 @@ def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) 
         with closing(PostgresStore(server.url, name)) as store:
             gate.wait(PATIENCE_S)
             store.put([fire(f"a.b@{number}")])
-            return store.look("a").era
+            return store.look("a").epoch
 
     with ThreadPoolExecutor(THREADS) as pool:
-        eras = set(pool.map(open_and_put, range(THREADS)))
-    assert len(eras) == 1
+        epochs = set(pool.map(open_and_put, range(THREADS)))
+    assert len(epochs) == 1
     assert server.sql(f"SELECT count(*) FROM {name}.fires") == [(THREADS,)]
 
 
@@ -81,7 +81,7 @@ def test_a_schema_of_the_version_before_is_brought_to_ours(server: Server, store
     assert [row.fire.key for row in store.find(Query(kinds=("failed",)))] == ["a.b@1"]
     (row,) = store.find(Query(key="a.b@1"))
     assert [attempt.fence for attempt in row.attempts] == [7]
-    store.notes("a")  # here its new era begins
+    store.notes("a")  # here its new epoch begins
     server.sql(f"UPDATE {name}.world SET calm_until = 0")
     assert keys(Asker(store).claim()) == ["a.b@2"]
     assert store.forget(["a.b@1"]) == 1
@@ -156,10 +156,10 @@ def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_l
     server: Server, store: PostgresStore
 ) -> None:
     store.put([fire("a.b@1")])
-    era, old = store.look("a").era, Asker(store).claim_one()
+    epoch, old = store.look("a").epoch, Asker(store).claim_one()
     server.sql(f"DROP SCHEMA {schema_of(store)} CASCADE")
     assert store.put([fire("a.b@1")]) == [True]
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
     granted = Asker(store, "n2").ask()
     assert granted.claims == ()
     assert 25 < granted.next_in_s <= 30

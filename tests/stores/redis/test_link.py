@@ -19,7 +19,7 @@ from detent.stores.redis.health import refusal
 from detent.stores.redis.link import parse
 from detent.stores.redis.store import RedisStore
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, fire, found, keys
+from detent.testing.stores.fixtures import Asker, fire, found, keys
 
 PATIENCE_S = 60.0
 SLOTS = 16384
@@ -64,7 +64,7 @@ def test_a_cluster_with_tls_needs_a_client_that_checks_the_names_of_its_servers(
         assert parse("rediss+cluster://h").options["ssl_check_hostname"] is True
     else:
         with pytest.raises(UsageError, match=r"needs redis-py 6\.2 or newer"):
-            open_store("rediss+cluster://h").adopt("a", -1, {})
+            open_store("rediss+cluster://h").set_jobs("a", -1, {})
 
 
 def test_sentinels_may_have_a_password_of_their_own() -> None:

@@ -22,7 +22,7 @@ from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Query, Report
 from detent.rules.outcomes import node_lost
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
+from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
 
 SKEW = Path(__file__).parents[2] / "equipment" / "skew.c"
 PATIENCE_S = 60.0
@@ -47,18 +47,18 @@ def opened(server: RedisServer, clock: FakeClock, **options: Any) -> RedisStore:
 # It forgets.
 
 
-def test_a_restart_with_its_data_is_a_new_era(server: RedisServer, clock: FakeClock) -> None:
+def test_a_restart_with_its_data_is_a_new_epoch(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
     store.put([fire("a.b@1"), fire("a.c@1")])
-    old, era = Asker(store).claim_one(limit=1), store.look("a").era
+    old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch
     server.restart()
     node = Asker(opened(server, clock), "n2")
     assert node.claim() == [], "it is calm, although nobody told it of the older era"
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
     assert renew(store, old) is None
     clock.pass_time(TTL_S + 1)
     lost, other = sorted(node.claim(), key=lambda claim: claim.fire.key)
-    assert lost.sentence == node_lost("n1") and other.sentence is None
+    assert lost.disposition == node_lost("n1") and other.disposition is None
     assert min(lost.fence, other.fence) > old.fence + 2**21
 
 
@@ -67,10 +67,10 @@ def test_a_server_that_lost_everything_grants_nothing_that_may_still_be_trusted(
 ) -> None:
     store = opened(server, clock)
     store.put([fire("a.b@1")])
-    old, era = Asker(store).claim_one(), store.look("a").era
+    old, epoch = Asker(store).claim_one(), store.look("a").epoch
     server.restart(forget=True)
     clock.pass_time(1)
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
     newcomer = Asker(opened(server, clock), "n2")
     newcomer.store.put([fire("a.b@1")])
     assert newcomer.claim() == []
@@ -82,12 +82,12 @@ def test_a_server_that_lost_everything_grants_nothing_that_may_still_be_trusted(
     assert found(store) == ["a.b@1"], "the app is known again"
 
 
-def test_a_flush_is_a_new_era_too(server: RedisServer, clock: FakeClock) -> None:
+def test_a_flush_is_a_new_epoch_too(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
-    era = store.look("a").era
+    epoch = store.look("a").epoch
     server.call("FLUSHALL")
     clock.pass_time(1)
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
 
 
 # It loses an answer.
@@ -173,7 +173,7 @@ def test_a_full_server_is_away_and_nothing_is_half_done(server: RedisServer) -> 
 def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
     store = RedisStore(server.url)
     store.look("a")
-    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
+    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, epoch = 'x', last = 0}}))"
     server.call("EVAL", other, 1, "{detent:a}:world")
     with pytest.raises(StoreMismatch, match="otherwise: upgrade the older one"):
         store.look("a")
@@ -233,7 +233,7 @@ def test_a_dead_life_is_buried_in_every_app(server: RedisServer) -> None:
     store.put([fire("a.b@1"), fire("z.b@1")])
     Asker(store, "dead", app="z").claim_one()
     Asker(store, "n2").claim(dead=("dead",))
-    assert Asker(store, "n3", app="z").claim_one().sentence == node_lost("dead")
+    assert Asker(store, "n3", app="z").claim_one().disposition == node_lost("dead")
 
 
 def test_one_who_waits_hears_what_another_process_would_do(server: RedisServer) -> None:
@@ -316,7 +316,7 @@ def test_a_newcomer_after_a_silence_gives_each_claim_one_more_ttl(
     clock.pass_time(TTL_S * 0.9)
     assert Asker(opened(server, clock), "n3").claim() == []
     clock.pass_time(TTL_S * 0.9)
-    assert Asker(opened(server, clock), "n4").claim_one().sentence == node_lost("n1")
+    assert Asker(opened(server, clock), "n4").claim_one().disposition == node_lost("n1")
 
 
 def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(server: RedisServer, clock: FakeClock) -> None:
@@ -366,7 +366,7 @@ def test_a_step_of_the_servers_clock_expires_no_claim(skewed: tuple[RedisServer,
     node, until = Asker(store, "n3"), monotonic() + PATIENCE_S
     while not (claims := node.claim()):
         assert monotonic() < until, "a claim must end, whatever the clock says"
-    assert [(one.fire, one.sentence) for one in claims] == [(fresh.fire, node_lost("n2"))]
+    assert [(one.fire, one.disposition) for one in claims] == [(fresh.fire, node_lost("n2"))]
 
 
 def _hours_since(began: datetime, store: RedisStore) -> int:

@@ -1,4 +1,4 @@
-"""What happens around the SQLite store: another boot, a new era, a clock that is set."""
+"""What happens around the SQLite store: another boot, a new epoch, a clock that is set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detent.rules.rates import MARGIN_S
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.sqlite.clocks import boot_id
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import AGAIN, TTL_S, Asker, FakeClock, Planner, finish, fire, renew, row
+from detent.testing.stores.fixtures import AGAIN, TTL_S, Asker, FakeClock, Planner, finish, fire, renew, row
 
 
 class Host:
@@ -75,11 +75,11 @@ def test_claims_of_another_boot_are_over_at_once(host: Host) -> None:
     old = Asker(store).claim_one(ttl_s=3600)
     store = host.reboot()
     store.put([fire("a.b@2", "Forbid")])
-    sentence = renew(store, old)
-    assert sentence and sentence.kind == "lost"
+    disposition = renew(store, old)
+    assert disposition and disposition.kind == "lost"
     again = {claim.fire.key: claim for claim in Asker(store, "n2").claim()}
-    assert again["a.b@1"].sentence is not None
-    assert again["a.b@2"].sentence is None
+    assert again["a.b@1"].disposition is not None
+    assert again["a.b@2"].disposition is None
     assert again["a.b@1"].fence > old.fence
 
 
@@ -160,14 +160,14 @@ def test_this_machine_knows_its_boot() -> None:
 # Eras.
 
 
-def test_a_restored_file_is_a_new_era_with_higher_fences_and_a_calm(host: Host) -> None:
+def test_a_restored_file_is_a_new_epoch_with_higher_fences_and_a_calm(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1"), fire("a.b@2")])
-    old, era = Asker(store).claim_one(limit=1), store.look("a").era
+    old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch
     store.close()
     host.restore()
     node = Asker(store, "n2")
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
     assert node.claim() == []
     assert node.ask().next_in_s == TTL_S
     assert renew(store, old) is None, "what the file remembers is renewed"
@@ -178,10 +178,10 @@ def test_a_restored_file_is_a_new_era_with_higher_fences_and_a_calm(host: Host) 
 
 def test_the_same_file_is_the_same_era(host: Host) -> None:
     store = host.open()
-    era = store.look("a").era
+    epoch = store.look("a").epoch
     store.close()
-    assert host.open().look("a").era == era
-    assert host.reboot().look("a").era == era
+    assert host.open().look("a").epoch == epoch
+    assert host.reboot().look("a").epoch == epoch
 
 
 def test_a_file_that_is_replaced_under_an_open_store_is_noticed(host: Host) -> None:
@@ -191,8 +191,8 @@ def test_a_file_that_is_replaced_under_an_open_store_is_noticed(host: Host) -> N
     store.close()
     host.restore()
     other.put([fire("a.b@2")])
-    eras = {one.look("a").era for one in (store, other, host.open())}
-    assert len(eras) == 1
+    epochs = {one.look("a").epoch for one in (store, other, host.open())}
+    assert len(epochs) == 1
     assert {one.fire.key for one in store.find(Query())} == {"a.b@1", "a.b@2"}
 
 
@@ -214,11 +214,11 @@ def test_a_file_that_is_deleted_under_an_open_store_is_made_again(host: Host) ->
     store, other = host.open(), host.open()
     store.put([fire("a.b@1")])
     other.find(Query())
-    era = store.look("a").era
+    epoch = store.look("a").epoch
     host.path.unlink()
     assert store.put([fire("a.b@2")]) == [True]
     assert [one.fire.key for one in other.find(Query())] == ["a.b@2"]
-    assert store.look("a").era != era
+    assert store.look("a").epoch != epoch
 
 
 def test_a_new_file_grants_at_once_unless_nodes_of_a_deleted_one_may_be_there(host: Host) -> None:

@@ -12,7 +12,7 @@ import pytest
 from detent.model import Query
 from detent.stores.base import LOOK_MAX
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import Asker, fire, later
+from detent.testing.stores.fixtures import Asker, fire, later
 
 MANY = 3 * LOOK_MAX
 STEPS = 100  # of SQLite's virtual machine, at a time
@@ -41,10 +41,10 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
 
 def test_a_look_waits_for_no_writer(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
-        adopted = store.adopt("a", 0, {"a.b": "r1"})
+        adopted = store.set_jobs("a", 0, {"a.b": "r1"})
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
-            assert store.look("a").marks == adopted.marks
+            assert store.look("a").by_job == adopted.by_job
             assert store.apps() == ["a"]
 
 

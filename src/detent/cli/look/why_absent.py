@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from detent import clock
-from detent.cli.act.pauses import find_pauses, pause_words
+from detent.cli.act.pauses import find_pauses, pause_text
 from detent.cli.context import Context
 from detent.cli.formatting import iso, relative
-from detent.cli.look.heartbeats import living
+from detent.cli.look.heartbeats import live_nodes
 from detent.cli.lookup import SCAN_MAX
 from detent.manifest.check import NodeSettings
-from detent.model import Job, Mark, Query, Row
+from detent.model import Job, Query, Row, Watermark
 from detent.stores.base import Store, app_of, find_all
 
 
@@ -21,14 +21,14 @@ def why_absent(context: Context, name: str, job: Job, instant: datetime) -> list
         return [f"it is due {relative(instant, now)}", *_kept_from(store, name, instant, now)]
     if store is None:
         return ["it was due then, but nothing has run: there is no store yet"]
-    mark = store.look(app_of(name)).marks.get(name)
-    if mark is None:
+    watermark = store.look(app_of(name)).by_job.get(name)
+    if watermark is None:
         return ["it was due then, but no node has taken the job over yet: none has run with this manifest"]
-    if mark.at < instant:
+    if watermark.at < instant:
         return ["it was due then, but no node has planned it yet", *_nobody(store, name), _made_good(job)]
     settings = context.manifest.node if context.manifest else NodeSettings()
     rows = find_all(store, Query(job=name, origins=("schedule",), until=now, limit=SCAN_MAX))
-    return [_unrecorded(job, mark), *_forgotten(rows, settings, instant, now)]
+    return [_unrecorded(job, watermark), *_forgotten(rows, settings, instant, now)]
 
 
 def _kept_from(store: Store | None, name: str, instant: datetime, now: datetime) -> list[str]:
@@ -37,12 +37,12 @@ def _kept_from(store: Store | None, name: str, instant: datetime, now: datetime)
         return ["no node is alive: start `detent run`"]
     pause = find_pauses(store, app_of(name)).get(name)
     if pause and pause.holds_at(instant):
-        return [f"but the job is {pause_words(pause, now)}: it will be skipped unless it is resumed before"]
+        return [f"but the job is {pause_text(pause, now)}: it will be skipped unless it is resumed before"]
     return _nobody(store, name)
 
 
 def _nobody(store: Store, name: str) -> list[str]:
-    return [] if living(store, app_of(name)) else ["no node is alive: start `detent run`"]
+    return [] if live_nodes(store, app_of(name)) else ["no node is alive: start `detent run`"]
 
 
 def _made_good(job: Job) -> str:
@@ -55,8 +55,8 @@ def _made_good(job: Job) -> str:
     return f"under catch_up: {policy} {made_good[policy]}"
 
 
-def _unrecorded(job: Job, mark: Mark) -> str:
-    if mark.revision != job.revision:
+def _unrecorded(job: Job, watermark: Watermark) -> str:
+    if watermark.revision != job.revision:
         return "it would be due then by the manifest here, but another one is in force: no fire is on record"
     return "it is due then by the manifest of today, but no fire is on record"
 

@@ -38,16 +38,16 @@ class Arrival(NamedTuple):
     owner: str  # random: whose lease it is
 
 
-class Standing(NamedTuple):
+class BeginResult(NamedTuple):
     """What is known of a fire that arrives."""
 
     kind: Literal["ours", "running", "handled", "stale"]
     left_s: float = 0.0  # running: until the lease ends, unless it is renewed
-    answer: str = ""  # handled: as `keep_answer` made it
+    answer: str = ""  # handled: as `encode_reply` made it
     newest: int = 0  # stale: the fence that was seen
 
 
-class Terms(NamedTuple):
+class ReceiptOptions(NamedTuple):
     """How long things last."""
 
     lease_s: float
@@ -56,9 +56,9 @@ class Terms(NamedTuple):
 
 
 class Receipts(Protocol):
-    def begin(self, arrival: Arrival, terms: Terms) -> Standing: ...
-    def renew(self, arrivals: Sequence[Arrival], terms: Terms) -> None: ...
-    def finish(self, arrival: Arrival, answer: str, terms: Terms) -> None: ...
+    def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult: ...
+    def renew(self, arrivals: Sequence[Arrival], options: ReceiptOptions) -> None: ...
+    def finish(self, arrival: Arrival, answer: str, options: ReceiptOptions) -> None: ...
     def release(self, arrival: Arrival) -> None: ...
     def close(self) -> None: ...
 
@@ -85,13 +85,13 @@ def open_receipts(url: str) -> Receipts:
     raise UsageError(f"bad dedupe {quote(scheme + colon)}: receipts are kept in a store; {ALLOWED}")
 
 
-def keep_answer(reply: Reply) -> str:
+def encode_reply(reply: Reply) -> str:
     """A reply as text."""
     body = reply.body if len(reply.body) <= ANSWER_MAX else b""
     return json.dumps([reply.status, reply.content_type, body.decode("latin-1")], separators=(",", ":"))
 
 
-def recall(answer: str) -> Reply:
+def replay(answer: str) -> Reply:
     """The same status again, and the body where it was kept."""
     status, content_type, body = json.loads(answer)
     return Reply(status, body.encode("latin-1"), content_type, (("Idempotent-Replayed", "true"),))

@@ -11,7 +11,7 @@ A server has only its wall clock, which can be set.  `mono` is that clock less a
    calls three times in its length.  So a longer time without calls counts as a day at most, and each lease
    that was live at its beginning ends that much later; once, until it is renewed.
 
-A difference below a second is the network.  A server that lost its data begins another `era`.
+A difference below a second is the network.  A server that lost its data begins another `epoch`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from detent import clock
 class Reading(NamedTuple):
     """What an answer says of the server's clock."""
 
-    era: str
+    epoch: str
     mono: float
 
 
 class Memory(NamedTuple):
-    """What a call says of the caller's memory; without an era it remembers nothing."""
+    """What a call says of the caller's memory; without an epoch it remembers nothing."""
 
-    era: str
+    epoch: str
     mono: float
     least_s: float
     most_s: float

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import count
 from typing import Any
 
-from detent.receive.receipts.base import PRUNE_EVERY, PRUNE_MAX, Arrival, Standing, Terms
+from detent.receive.receipts.base import PRUNE_EVERY, PRUNE_MAX, Arrival, BeginResult, ReceiptOptions
 from detent.receive.receipts.clock import ClockMemory, Reading
 from detent.stores.postgres.link import SOON_S, Link, Links
 
@@ -26,17 +26,17 @@ class PostgresReceipts:
     def __init__(self, url: str) -> None:
         self._links, self._begun, self._clock = Links(url, SCHEMA, _prepare), count(), ClockMemory()
 
-    def begin(self, arrival: Arrival, terms: Terms) -> Standing:
+    def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
         prune = PRUNE_MAX if next(self._begun) % PRUNE_EVERY == 0 else 0
-        said = self._call("begin", {**_told(arrival), **terms._asdict(), "prune": prune})
-        return Standing(**said["standing"])
+        said = self._call("begin", {**_told(arrival), **options._asdict(), "prune": prune})
+        return BeginResult(**said["standing"])
 
-    def renew(self, arrivals: Sequence[Arrival], terms: Terms) -> None:
+    def renew(self, arrivals: Sequence[Arrival], options: ReceiptOptions) -> None:
         for one in arrivals:
-            self._call("renew", {**_told(one), **terms._asdict()})
+            self._call("renew", {**_told(one), **options._asdict()})
 
-    def finish(self, arrival: Arrival, answer: str, terms: Terms) -> None:
-        self._call("finish", {**_told(arrival), **terms._asdict(), "answer": answer})
+    def finish(self, arrival: Arrival, answer: str, options: ReceiptOptions) -> None:
+        self._call("finish", {**_told(arrival), **options._asdict(), "answer": answer})
 
     def release(self, arrival: Arrival) -> None:
         self._call("release", _told(arrival))

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 from detent.errors import StoreMismatch
-from detent.receive.receipts.base import Arrival, Standing, Terms
+from detent.receive.receipts.base import Arrival, BeginResult, ReceiptOptions
 from detent.receive.receipts.clock import ClockMemory, Reading
 from detent.stores.redis.health import refusal
 from detent.stores.redis.link import Link
@@ -23,26 +23,26 @@ class RedisReceipts:
         self._link, self._is_met = Link(url, 0), False
         self._memories: defaultdict[str, ClockMemory] = defaultdict(ClockMemory)  # by place
 
-    def begin(self, arrival: Arrival, terms: Terms) -> Standing:
+    def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
         if not self._is_met:
             self._meet(arrival)
-        given = (str(arrival.fence), "1" if terms.is_fenced else "", str(terms.lease_s), str(terms.keep_s))
-        kind, value = self._run("begin", arrival, *given)
+        given = (arrival.fence, "1" if options.is_fenced else "", options.lease_s, options.keep_s)
+        kind, value = self._run("begin", arrival, *map(str, given))
         match kind:
             case b"handled":
-                return Standing("handled", answer=value.decode())
+                return BeginResult("handled", answer=value.decode())
             case b"stale":
-                return Standing("stale", newest=int(value))
+                return BeginResult("stale", newest=int(value))
             case b"running":
-                return Standing("running", left_s=float(value))
-        return Standing("ours")
+                return BeginResult("running", left_s=float(value))
+        return BeginResult("ours")
 
-    def renew(self, arrivals: Sequence[Arrival], terms: Terms) -> None:
+    def renew(self, arrivals: Sequence[Arrival], options: ReceiptOptions) -> None:
         for one in arrivals:
-            self._run("renew", one, str(terms.lease_s))
+            self._run("renew", one, str(options.lease_s))
 
-    def finish(self, arrival: Arrival, answer: str, terms: Terms) -> None:
-        self._run("finish", arrival, answer, str(terms.keep_s))
+    def finish(self, arrival: Arrival, answer: str, options: ReceiptOptions) -> None:
+        self._run("finish", arrival, answer, str(options.keep_s))
 
     def release(self, arrival: Arrival) -> None:
         self._run("release", arrival)
@@ -60,8 +60,8 @@ class RedisReceipts:
         place = _place(arrival)
         memory, asked_at = self._memories[place].recall()
         words = (verb, arrival.job, arrival.key, arrival.owner, *map(str, memory), *given)
-        era, mono, kind, value = self._link.run(_script(), place, words, is_write=True)
-        self._memories[place].learn(Reading(era.decode(), float(mono)), asked_at)
+        epoch, mono, kind, value = self._link.run(_script(), place, words, is_write=True)
+        self._memories[place].learn(Reading(epoch.decode(), float(mono)), asked_at)
         return kind, value
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from detent import clock
 from detent.errors import StoreMismatch, StoreUnavailable
-from detent.receive.receipts.base import PRUNE_EVERY, PRUNE_MAX, Arrival, Standing, Terms
+from detent.receive.receipts.base import PRUNE_EVERY, PRUNE_MAX, Arrival, BeginResult, ReceiptOptions
 from detent.stores.sqlite.clocks import boot_id
 from detent.stores.sqlite.file import refuse_network_disk
 from detent.text import quote
@@ -56,36 +56,36 @@ class SqliteReceipts:
         self._path, self._boot, self._begun = Path(path).absolute(), boot_id(), count()
         self._is_made = False
 
-    def begin(self, arrival: Arrival, terms: Terms) -> Standing:
+    def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
         with self._transaction() as db:
             if next(self._begun) % PRUNE_EVERY == 0:
                 db.execute(_PRUNE, (clock.wall(), self._boot, clock.boottime(), PRUNE_MAX))
-                db.execute(_PRUNE_FENCES, (clock.wall() - terms.keep_s,))
-            standing = self._judge(db, arrival, terms)
-            if standing.kind == "ours":
-                lease = (arrival.owner, self._boot, clock.boottime() + terms.lease_s)
-                db.execute(_TAKE, (_job(arrival), arrival.key, *lease, clock.wall() + terms.keep_s))
-            return standing
+                db.execute(_PRUNE_FENCES, (clock.wall() - options.keep_s,))
+            found = self._judge(db, arrival, options)
+            if found.kind == "ours":
+                lease = (arrival.owner, self._boot, clock.boottime() + options.lease_s)
+                db.execute(_TAKE, (_job(arrival), arrival.key, *lease, clock.wall() + options.keep_s))
+            return found
 
-    def _judge(self, db: sqlite3.Connection, arrival: Arrival, terms: Terms) -> Standing:
+    def _judge(self, db: sqlite3.Connection, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
         db.execute(_FENCE, (_job(arrival), arrival.fence, clock.wall()))
         (newest,) = db.execute(_NEWEST, (_job(arrival),)).fetchone()
         answer, boot, until = db.execute(_FIND, (_job(arrival), arrival.key)).fetchone() or (None, "", 0.0)
         if answer is not None:
-            return Standing("handled", answer=answer)
-        if terms.is_fenced and arrival.fence < newest:
-            return Standing("stale", newest=newest)
+            return BeginResult("handled", answer=answer)
+        if options.is_fenced and arrival.fence < newest:
+            return BeginResult("stale", newest=newest)
         left_s = until - clock.boottime() if boot == self._boot else 0.0
-        return Standing("running", left_s=left_s) if left_s > 0 else Standing("ours")
+        return BeginResult("running", left_s=left_s) if left_s > 0 else BeginResult("ours")
 
-    def renew(self, arrivals: Sequence[Arrival], terms: Terms) -> None:
+    def renew(self, arrivals: Sequence[Arrival], options: ReceiptOptions) -> None:
         with self._transaction() as db:
-            until = clock.boottime() + terms.lease_s
+            until = clock.boottime() + options.lease_s
             db.executemany(_RENEW, [(until, *_identity(one)) for one in arrivals])
 
-    def finish(self, arrival: Arrival, answer: str, terms: Terms) -> None:
+    def finish(self, arrival: Arrival, answer: str, options: ReceiptOptions) -> None:
         with self._transaction() as db:
-            db.execute(_FINISH, (answer, clock.wall() + terms.keep_s, *_identity(arrival)))
+            db.execute(_FINISH, (answer, clock.wall() + options.keep_s, *_identity(arrival)))
 
     def release(self, arrival: Arrival) -> None:
         with self._transaction() as db:

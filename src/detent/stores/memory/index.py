@@ -10,7 +10,7 @@ from detent.stores.base import app_of
 from detent.stores.record import Entry
 
 
-class Shelf:
+class Index:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.open: dict[str, Entry] = {}  # those not over
@@ -86,13 +86,13 @@ class Graces:
         return [until - self._monotonic() for ends in self.all_ends.values() for until in ends]
 
 
-class Rings:
+class Wakeups:
     def __init__(self, tell: Callable[[], None]) -> None:
         self.lock = threading.Condition(threading.RLock())
         self._tell = tell
         self._count, self._heard = 0, -1  # how often it rang, and up to where that was heard
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self._count += 1
         self.lock.notify_all()
         self._tell()

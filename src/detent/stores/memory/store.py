@@ -11,12 +11,10 @@ from detent.clock import instant
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
     Grants,
-    Mark,
     Note,
     Outcome,
     Plan,
@@ -26,19 +24,21 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermark,
+    Watermarks,
 )
-from detent.rules.lanes import Facts, Judgement, Standing, judge
+from detent.rules.lanes import Decision, Facts, OpenFire, decide
 from detent.rules.outcomes import CLAIM_GONE, replaced_by
 from detent.rules.trust import STEP_S
 from detent.stores.base import (
     BREAKER,
+    DISPOSITIONS_MAX,
     GONE,
     ORPHANS_TTL_S,
     PAUSE,
     RATE,
     REMEMBER_ASKS_S,
     RETURN_S,
-    SENTENCES_MAX,
     app_of,
     concerns,
     continues,
@@ -48,10 +48,10 @@ from detent.stores.base import (
     leap,
     resume_at,
 )
-from detent.stores.memory.index import Graces, Rings, Shelf
+from detent.stores.memory.index import Graces, Index, Wakeups
 from detent.stores.memory.limits import Gates
 from detent.stores.memory.notes import Notes
-from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, prunable, standing, turn_of
+from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, open_fire, prunable, sort_key
 
 
 class MemoryStore:
@@ -59,13 +59,13 @@ class MemoryStore:
         self,
         wall: Callable[[], float] = clock.wall,
         monotonic: Callable[[], float] = clock.monotonic,
-        ring: Callable[[], None] = lambda: None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._wall, self._monotonic = wall, monotonic
-        self._rings, self._shelf = Rings(ring), Shelf()
-        self._changed, self._ring = self._rings.lock, self._rings.ring
-        self._entries, self._open, self._lanes = self._shelf.entries, self._shelf.open, self._shelf.lanes
-        self._marks: dict[str, Mark] = {}
+        self._wakeups, self._index = Wakeups(wake), Index()
+        self._changed, self._wake = self._wakeups.lock, self._wakeups.wake
+        self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
+        self._watermarks: dict[str, Watermark] = {}
         self._reached: dict[str, datetime] = {}  # job -> its newest instant claimed, cancelled or forgotten
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
@@ -74,53 +74,53 @@ class MemoryStore:
         self._notes = Notes(wall, monotonic)
         self._gates = Gates(self._notes, wall, monotonic)
         self._fences: dict[str, int] = {}
-        self._era = 1
-        self._longest_ttl_s = self._calm_until = 0.0
+        self._epoch = 1
+        self._longest_ttl_s = self._quarantined_until = 0.0
         self._offset = wall() - monotonic()
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         with self._changed:
-            marks = self._chart(app).marks
-            in_force = {job: mark.revision for job, mark in marks.items()}
+            by_job = self._read_watermarks(app).by_job
+            in_force = {job: watermark.revision for job, watermark in by_job.items()}
             if seen == self._generations.get(app, 0) and revisions != in_force:
-                for job in {**marks, **revisions}:
+                for job in {**by_job, **revisions}:
                     self._revise(job, revisions.get(job))
                 self._generations[app] = seen + 1
-                self._ring()
-            return self._chart(app)
+                self._wake()
+            return self._read_watermarks(app)
 
-    def look(self, app: str) -> Chart:
+    def look(self, app: str) -> Watermarks:
         with self._changed:
-            return self._chart(app)
+            return self._read_watermarks(app)
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         with self._changed:
             for plan in plans:
-                mark = self._marks.get(plan.job)
-                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                watermark = self._watermarks.get(plan.job)
+                if watermark and watermark.revision == plan.revision and continues(plan, watermark.at):
                     for fire in plan.fires:
-                        if (fire.first_at or fire.due_at) > mark.at:
+                        if (fire.first_at or fire.due_at) > watermark.at:
                             self._record(fire, fire.due_at.timestamp())
-                    self._marks[plan.job] = mark._replace(at=plan.until)
-            marks = {plan.job: self._marks[plan.job] for plan in plans if plan.job in self._marks}
-            return self._chart(app)._replace(marks=marks)
+                    self._watermarks[plan.job] = watermark._replace(at=plan.until)
+            by_job = {plan.job: self._watermarks[plan.job] for plan in plans if plan.job in self._watermarks}
+            return self._read_watermarks(app)._replace(by_job=by_job)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         with self._changed:
             fresh = [self._record(fire, self._now() + delay_s) for fire in fires]
-            self._ring()
+            self._wake()
             return fresh
 
     # Running.
 
     def claim(self, ask: Ask) -> Grants:
         with self._changed:
-            now, is_calm = self._now(), self._monotonic() >= self._calm_until
-            if is_calm and ask.number > self._asks.get(ask.node, (0, 0.0))[0]:
+            now, is_quarantined = self._now(), self._monotonic() < self._quarantined_until
+            if not is_quarantined and ask.number > self._asks.get(ask.node, (0, 0.0))[0]:
                 self._asks[ask.node] = ask.number, self._monotonic()
-                self._bury(ask.dead)
+                self._declare_dead(ask.dead)
                 self._grant_due(ask, now)
             claims = []
             for entry in self._open.values():
@@ -128,7 +128,7 @@ class MemoryStore:
                     entry.expires = self._monotonic() + entry.ttl_s
                     success = self._successes.get(entry.fire.job)
                     claims.append(claim_of(entry, now + entry.ttl_s, success))
-            return Grants(tuple(claims), instant(now), self._next_in_s(ask, now), str(self._era))
+            return Grants(tuple(claims), instant(now), self._next_in_s(ask, now), str(self._epoch))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         with self._changed:
@@ -148,7 +148,7 @@ class MemoryStore:
     def reset(self, app: str, name: str) -> None:
         with self._changed:
             self._gates.reset(app, name)
-            self._ring()
+            self._wake()
 
     def forget(self, keys: Sequence[str]) -> int:
         with self._changed:
@@ -157,7 +157,7 @@ class MemoryStore:
 
     def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
         with self._changed:
-            return self._shelf.count(app, queues, self._now())
+            return self._index.count(app, queues, self._now())
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         with self._changed:
@@ -167,7 +167,7 @@ class MemoryStore:
             if entry.state == "pending":
                 self._reach(entry.fire)
                 self._end(entry, entry.stop)
-            self._ring()
+            self._wake()
             return True
 
     # Book-keeping.
@@ -178,13 +178,13 @@ class MemoryStore:
 
     def apps(self) -> list[str]:
         with self._changed:
-            jobs = (*self._marks, *(entry.fire.job for entry in self._entries.values()))
+            jobs = (*self._watermarks, *(entry.fire.job for entry in self._entries.values()))
             return sorted({*map(app_of, jobs), *self._notes.apps()})
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
         with self._changed:
             ours = [entry for entry in self._entries.values() if app_of(entry.fire.job) == app]
-            gone = prunable(ours, self._marks, self._now(), (older_than_s, keep))
+            gone = prunable(ours, self._watermarks, self._now(), (older_than_s, keep))
             since = self._monotonic() - REMEMBER_ASKS_S
             self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
             return self._drop(gone)
@@ -193,14 +193,14 @@ class MemoryStore:
         with self._changed:
             self._notes.write(app, name, text, ttl_s)
             if name.startswith((PAUSE, RATE, BREAKER)):
-                self._ring()
+                self._wake()
 
     def notes(self, app: str, prefix: str = "") -> list[Note]:
         with self._changed:
             return self._notes.under(app, prefix)
 
     def wait(self, app: str, seconds: float) -> bool:
-        return self._rings.wait(seconds)
+        return self._wakeups.wait(seconds)
 
     def close(self) -> None: ...
 
@@ -219,34 +219,34 @@ class MemoryStore:
 
     # How a job's plan changes.
 
-    def _chart(self, app: str) -> Chart:
-        marks = {job: mark for job, mark in self._marks.items() if app_of(job) == app}
-        now, left_s = self._now(), self._calm_until - self._monotonic()
+    def _read_watermarks(self, app: str) -> Watermarks:
+        by_job = {job: watermark for job, watermark in self._watermarks.items() if app_of(job) == app}
+        now, left_s = self._now(), self._quarantined_until - self._monotonic()
         quarantine = instant(now + left_s) if left_s > 0 else None
-        return Chart(instant(now), str(self._era), self._generations.get(app, 0), marks, quarantine)
+        return Watermarks(instant(now), str(self._epoch), self._generations.get(app, 0), by_job, quarantine)
 
     def _revise(self, job: str, revision: str | None) -> None:
-        mark, app = self._marks.get(job), app_of(job)
-        if mark and mark.revision == revision:
+        watermark, app = self._watermarks.get(job), app_of(job)
+        if watermark and watermark.revision == revision:
             return
         if revision is None:
-            self._notes.write(app, GONE + job, str(self._marks.pop(job).at.timestamp()), RETURN_S)
+            self._notes.write(app, GONE + job, str(self._watermarks.pop(job).at.timestamp()), RETURN_S)
             return
         gone, reached = self._notes.read(app, GONE + job), self._reached.get(job)
-        ended_at = mark.at if mark else instant(float(gone)) if gone else None
+        ended_at = watermark.at if watermark else instant(float(gone)) if gone else None
         planned = self._unattempted(job)
         starts = [e.fire.first_at or e.fire.due_at for e in planned if e.fire.origin == "schedule"]
         first_at = min((at for at in starts if not reached or at > reached), default=None)
         since = resume_at(instant(self._now()), ended_at, reached, first_at)
         self._withdraw(planned, since if ended_at else None)
-        self._marks[job] = Mark(since, revision)
+        self._watermarks[job] = Watermark(since, revision)
         self._notes.write(app, GONE + job, "")
 
     def _withdraw(self, planned: Sequence[Entry], since: datetime | None) -> None:
         """Forget what was planned after this instant; None: all of it, as its job is another one by now."""
         for entry in planned:
             if since is None or (entry.fire.first_at or entry.fire.due_at) > since:
-                self._shelf.remove(entry)
+                self._index.remove(entry)
 
     def _unattempted(self, job: str) -> list[Entry]:
         """The fires that plans recorded for this job and that no node has claimed yet."""
@@ -259,35 +259,35 @@ class MemoryStore:
             if not ended or not is_spent(fire, old.fire, ended, self._now()):
                 return False
         self._longest_ttl_s = max(self._longest_ttl_s, fire.policy.claim_s)
-        self._shelf.add(Entry(fire, run_at))
+        self._index.add(Entry(fire, run_at))
         return True
 
     # Who may run.
 
-    def _bury(self, lives: Sequence[str]) -> None:
+    def _declare_dead(self, lives: Sequence[str]) -> None:
         for entry in self._open.values():
             if entry.node in lives and self._live(entry):
                 entry.expires = self._monotonic()
-                self._ring()
+                self._wake()
 
     def _grant_due(self, ask: Ask, now: float) -> None:
-        left, sentences = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX
-        lanes: dict[str, list[Standing]] = {}  # as they are seen now, until something in them changes
+        left, dispositions = {False: ask.limit, True: ask.hooks}, DISPOSITIONS_MAX
+        lanes: dict[str, list[OpenFire]] = {}  # as they are seen now, until something in them changes
         for entry in self._due_entries(ask, now):
             if entry.fire.key not in self._open:
                 continue  # a hook that the start of its fire has dropped
-            kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
-            for key in judgement.stop:
+            kind, decision = is_hook(entry.fire), self._decide(entry, now, lanes)
+            for key in decision.stop:
                 self._open[key].stop = replaced_by(entry.fire.key)
-                self._ring()
-            if judgement.step == "wait":
+                self._wake()
+            if decision.step == "wait":
                 entry.waits = True
-            elif judgement.step == "sentence" and sentences:
-                entry.sentence, sentences = judgement.sentence, sentences - 1
+            elif decision.step == "settle" and dispositions:
+                entry.disposition, dispositions = decision.disposition, dispositions - 1
                 self._grant(entry, ask)
-            elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
+            elif decision.step == "run" and left[kind] and entry.fire.job not in ask.without:
                 left[kind] -= self._let_in(entry, ask, now)
-            elif not judgement.stop:
+            elif not decision.stop:
                 continue
             lanes.pop(entry.fire.lane, None)
 
@@ -308,22 +308,22 @@ class MemoryStore:
     def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
         due = [e for e in self._open.values() if concerns(e.fire, ask) and self._due(e, now)]
         places = {queue: place for place, queue in enumerate(ask.queues)}
-        return sorted(due, key=lambda e: turn_of(e, places))
+        return sorted(due, key=lambda e: sort_key(e, places))
 
-    def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
-        fire, mark = entry.fire, self._marks.get(entry.fire.job)
-        rivals = reversed(self._shelf.jobs.get(fire.job, {}).values())  # the newest first
+    def _decide(self, entry: Entry, now: float, lanes: dict[str, list[OpenFire]]) -> Decision:
+        fire, watermark = entry.fire, self._watermarks.get(entry.fire.job)
+        rivals = reversed(self._index.jobs.get(fire.job, {}).values())  # the newest first
         facts = Facts(
             now=instant(now),
-            planned_until=mark.at if mark else None,
+            planned_until=watermark.at if watermark else None,
             paused=self._notes.read(app_of(fire.job), PAUSE + fire.job),
             newer_due=any(e.fire.due_at > fire.due_at and e.fire.due_at.timestamp() <= now for e in rivals),
             graces=len(self._graces.ends(fire.lane)),
         )
         monotonic = self._monotonic()
         if fire.lane not in lanes:
-            lanes[fire.lane] = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
-        return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
+            lanes[fire.lane] = [open_fire(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
+        return decide(open_fire(entry, now, monotonic), lanes[fire.lane], facts)
 
     def _live(self, entry: Entry) -> bool:
         return entry.state == "claimed" and entry.expires > self._monotonic()
@@ -333,8 +333,8 @@ class MemoryStore:
 
     def _next_in_s(self, ask: Ask, now: float) -> float:
         monotonic = self._monotonic()
-        if monotonic < self._calm_until:
-            return self._calm_until - monotonic
+        if monotonic < self._quarantined_until:
+            return self._quarantined_until - monotonic
         ours = (e for e in self._open.values() if concerns(e.fire, ask))
         waits = (e.expires - monotonic if e.state == "claimed" else e.run_at - now for e in ours)
         rates = (self._gates.closed_s(ask.app, queue) for queue in ask.queues)
@@ -353,12 +353,12 @@ class MemoryStore:
         entry.expires = self._monotonic() + entry.ttl_s
         self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
         self._reach(entry.fire)
-        if entry.sentence is None:
+        if entry.disposition is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, self._now()
             if not is_hook(entry.fire):
                 self._gates.enter(entry.fire, entry.fence)
-            self._shelf.drop_late_hooks(entry.fire)
+            self._index.drop_late_hooks(entry.fire)
 
     def _reach(self, fire: Fire) -> None:
         """This instant must not be recorded again, also when its row is gone and the clock set back."""
@@ -390,11 +390,11 @@ class MemoryStore:
         self._gates.leave(entry.fire, entry.ran[1], verdict.outcome)
         if verdict.counts and entry.attempt > len(entry.attempts):
             entry.attempts.append(attempt_of(entry, report, self._now()))
-            if entry.fire.lane and entry.fire.policy.grace_s and entry.sentence is None:
+            if entry.fire.lane and entry.fire.policy.grace_s and entry.disposition is None:
                 self._graces.keep(entry.fire.lane, entry.fire.policy.grace_s)
-        if not verdict.counts and entry.sentence is None:
+        if not verdict.counts and entry.disposition is None:
             entry.attempt -= 1
-        entry.sentence, entry.waits = entry.sentence if not verdict.counts else None, False
+        entry.disposition, entry.waits = entry.disposition if not verdict.counts else None, False
         if verdict.again_in_s is None or stop:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)
@@ -407,19 +407,19 @@ class MemoryStore:
             entry.run_at = self._now() + verdict.again_in_s
         lane, now = self._lanes.get(entry.fire.lane, {}), self._now()
         if report.follow or any(self._due(e, now) for e in lane.values()):
-            self._ring()
+            self._wake()
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()
         if outcome.kind == "succeeded" and entry.fire.origin != "hook":
             self._successes[entry.fire.job] = entry.over_at
-        self._shelf.close(entry)
-        self._shelf.drop_late_hooks(entry.fire)
+        self._index.close(entry)
+        self._index.drop_late_hooks(entry.fire)
 
-    def _new_era(self) -> None:
+    def _new_epoch(self) -> None:
         """What the store remembers may be old: fences leap, and no claim is granted too soon."""
-        self._era += 1
+        self._epoch += 1
         now = self._now()
         self._fences = {app: leap(fence, now) for app, fence in self._fences.items()}
         least_s = 0.0 if self._fences else ORPHANS_TTL_S
-        self._calm_until = self._monotonic() + max(self._longest_ttl_s, least_s)
+        self._quarantined_until = self._monotonic() + max(self._longest_ttl_s, least_s)

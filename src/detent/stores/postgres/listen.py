@@ -23,7 +23,7 @@ class Ears:
         self._link: Link | None = None
         self._waiting = threading.Lock()  # one at a time on the connection
         self._closing = threading.Event()
-        self._rings: int | None = None  # unknown since one was heard; counting it could wait, its hearer not
+        self._wakeups: int | None = None  # None: unknown since the last notification, which was not counted
         self._looked_at = 0.0
         self.is_deaf = False  # notifications do not arrive here
 
@@ -35,7 +35,7 @@ class Ears:
             link = self._listening()
             while (left := until - clock.monotonic()) > 0 and not closing.is_set():
                 if heard := link.heard(min(left, SLICE_S)):
-                    self.is_deaf, self._rings = False, None
+                    self.is_deaf, self._wakeups = False, None
                 if app in heard or self._missed_one(link):
                     return True
             return False
@@ -55,7 +55,7 @@ class Ears:
         if self._link is None or not self._link.is_open:
             link = self._links.open()
             link.run(f'LISTEN "{self._links.schema}"', SOON_S)
-            self._rings, self._link = self._count(link), link
+            self._wakeups, self._link = self._count(link), link
         return self._link
 
     def _missed_one(self, link: Link) -> bool:
@@ -63,17 +63,17 @@ class Ears:
         now = clock.monotonic()
         if now < self._looked_at + (LOOK_OFTEN_S if self.is_deaf else LOOK_SELDOM_S):
             return False
-        rings = self._count(link)
-        if self._rings is None or rings == self._rings:
-            self._rings = rings
+        wakeups = self._count(link)
+        if self._wakeups is None or wakeups == self._wakeups:
+            self._wakeups = wakeups
             return False
         if not self.is_deaf and link.heard(NOTIFIED_S):
-            self._rings = rings
+            self._wakeups = wakeups
             return True
-        self.is_deaf, self._rings = True, rings
+        self.is_deaf, self._wakeups = True, wakeups
         return True
 
     def _count(self, link: Link) -> int:
         self._looked_at = clock.monotonic()
-        rings = f'SELECT last_value + is_called::integer FROM "{self._links.schema}".rings'
-        return int(link.run(rings, SOON_S))
+        wakeups = f'SELECT last_value + is_called::integer FROM "{self._links.schema}".rings'
+        return int(link.run(wakeups, SOON_S))

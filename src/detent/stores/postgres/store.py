@@ -17,7 +17,6 @@ from detent.clock import instant
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
@@ -31,6 +30,7 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermarks,
 )
 from detent.stores.encoding import outcome_of
 from detent.stores.postgres.link import LATER_S, SCHEMA, SOON_S, Link, Links
@@ -39,7 +39,6 @@ from detent.stores.postgres.schema import prepare, schema_name
 from detent.stores.postgres.values import (
     Json,
     ask_json,
-    chart_of,
     claim_json,
     fire_json,
     first_of,
@@ -54,6 +53,7 @@ from detent.stores.postgres.values import (
     report_json,
     row_of,
     verdict_of,
+    watermarks_of,
 )
 from detent.stores.record import page
 
@@ -71,20 +71,22 @@ class PostgresStore:
         self._links = Links(url, schema_name(schema or SCHEMA), self._prepare)
         self._boottime = boottime
         self._is_ready = False  # we have seen the schema
-        self._memory: tuple[str, float, float, float] | None = None  # era, its clock; ours, before and after
+        self._memory: tuple[str, float, float, float] | None = (
+            None  # epoch, its clock; ours, before and after
+        )
         self._remembering = threading.Lock()
         self._ears = Ears(self._links)
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         document = {"app": app, "seen": seen, "revisions": dict(revisions)}
-        return chart_of(self._call("adopt", document, LATER_S))
+        return watermarks_of(self._call("set_jobs", document, LATER_S))
 
-    def look(self, app: str) -> Chart:
-        return chart_of(self._call("look", {"app": app}))
+    def look(self, app: str) -> Watermarks:
+        return watermarks_of(self._call("look", {"app": app}))
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         document = {
             "app": app,
             "plans": [plan_json(plan, place) for place, plan in enumerate(plans)],
@@ -92,7 +94,7 @@ class PostgresStore:
                 fire_json(fire, 0) | {"plan": n} for n, plan in enumerate(plans) for fire in plan.fires
             ],
         }
-        return chart_of(self._call("advance", document, LATER_S))
+        return watermarks_of(self._call("advance", document, LATER_S))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         within_s = SOON_S if len(fires) <= SOON_MAX else LATER_S
@@ -207,19 +209,19 @@ class PostgresStore:
         sent = self._boottime()
         text = json.dumps(document | {"memory": self._remembered(sent)}, separators=(",", ":"))
         said = json.loads(self._links.call(verb, text, within_s))
-        if "era" in said:
-            self._remember(said["era"], said["mono"], sent)
+        if "epoch" in said:
+            self._remember(said["epoch"], said["mono"], sent)
         return said
 
     def _remembered(self, now: float) -> Json:
         """What we know of the store's clock, and how long ago by one of our own that nobody sets."""
         if self._memory is None:
             return {}
-        era, mono, asked, answered = self._memory
-        return {"era": era, "mono": mono, "least": now - answered, "most": now - asked}
+        epoch, mono, asked, answered = self._memory
+        return {"epoch": epoch, "mono": mono, "least": now - answered, "most": now - asked}
 
-    def _remember(self, era: str, mono: float, asked: float) -> None:
+    def _remember(self, epoch: str, mono: float, asked: float) -> None:
         """The newest answer counts: another thread may have been answered meanwhile."""
         with self._remembering:
-            if self._memory is None or self._memory[0] != era or self._memory[1] < mono:
-                self._memory = era, mono, asked, self._boottime()
+            if self._memory is None or self._memory[0] != epoch or self._memory[1] < mono:
+                self._memory = epoch, mono, asked, self._boottime()

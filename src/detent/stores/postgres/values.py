@@ -17,11 +17,9 @@ from detent.clock import instant
 from detent.model import (
     Ask,
     Attempt,
-    Chart,
     Claim,
     Fire,
     Grants,
-    Mark,
     Note,
     Outcome,
     Plan,
@@ -30,6 +28,8 @@ from detent.model import (
     Report,
     Row,
     Verdict,
+    Watermark,
+    Watermarks,
 )
 from detent.stores import encoding
 from detent.stores.base import LOOK_MAX
@@ -208,16 +208,16 @@ def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool
     return [place in places for place in range(len(fires))]
 
 
-def chart_of(said: Mapping[str, Any]) -> Chart:
-    marks = {job: Mark(instant(at), revision) for job, (at, revision) in said["marks"].items()}
+def watermarks_of(said: Mapping[str, Any]) -> Watermarks:
+    by_job = {job: Watermark(instant(at), revision) for job, (at, revision) in said["watermarks"].items()}
     quarantine = _instant(said["quarantined_until"])
-    return Chart(instant(said["now"]), said["era"], said["generation"], marks, quarantine)
+    return Watermarks(instant(said["now"]), said["epoch"], said["generation"], by_job, quarantine)
 
 
 def grants_of(said: Mapping[str, Any], node: str) -> Grants:
     claims = tuple(_claim_of(one, node) for one in said["claims"])
     next_in_s = float("inf") if said["next_in"] is None else said["next_in"]
-    return Grants(claims, instant(said["now"]), next_in_s, said["era"])
+    return Grants(claims, instant(said["now"]), next_in_s, said["epoch"])
 
 
 def _claim_of(said: Mapping[str, Any], node: str) -> Claim:
@@ -228,7 +228,7 @@ def _claim_of(said: Mapping[str, Any], node: str) -> Claim:
         attempt=said["attempt"],
         ttl_s=float(said["ttl"]),
         expires_at=instant(said["expires"]),
-        sentence=outcome_of(said["sentence"]),
+        disposition=outcome_of(said["sentence"]),
         previous_success_at=_instant(said["succeeded"]),
     )
 

@@ -2,8 +2,8 @@
 
 Every verb is one script, carried out whole, whatever the size of its batch; the server's clock is the
 clock.  The keys of an app lie in one slot of a cluster, below `<key_prefix>{detent:<app>}:`.  The rules
-are those of `stores.base`, the answers those of `stores.memory`; `world.lua` tells how claims
-survive a step of the server's clock, and what a new era is.
+are those of `stores.base`, the answers those of `stores.memory`; `header.lua` tells how claims
+survive a step of the server's clock, and what a new epoch is.
 
 A call that touches several apps is one script for each of them.
 """
@@ -23,7 +23,6 @@ from detent.errors import StoreUnavailable, UsageError
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
@@ -38,6 +37,7 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermarks,
 )
 from detent.stores.base import LOOK_MAX, app_of
 from detent.stores.encoding import outcome_of, stop_text
@@ -47,7 +47,6 @@ from detent.stores.redis.script import script_of
 from detent.stores.redis.values import (
     ask_values,
     claims_of,
-    marks_of,
     note_of,
     of_json,
     plan_values,
@@ -57,10 +56,11 @@ from detent.stores.redis.values import (
     row_of,
     to_json,
     verdict_of,
+    watermarks_of,
 )
 
 if TYPE_CHECKING:
-    from detent.stores.redis.lean_link import BriefLink
+    from detent.stores.redis.lean_link import LeanLink
     from detent.stores.redis.link import Link
 
 BLOCK_S = 2.0  # one blocking read; less than the client's patience
@@ -73,7 +73,7 @@ Told = TypeVar("Told")
 class Seen(NamedTuple):
     """The newest answer that an app's server gave, in its words, and when it was here."""
 
-    era: bytes
+    epoch: bytes
     mono: bytes
     longest: bytes
     at: float
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
 
 class Answer(NamedTuple):
     now: float
-    era: str
+    epoch: str
     value: Any
     texts: list[Any]
 
@@ -95,7 +95,7 @@ class RedisStore:
         wall: Callable[[], float] | None = None,
         elapsed: Callable[[], float] = clock.boottime,
         *,
-        link: BriefLink | None = None,
+        link: LeanLink | None = None,
     ) -> None:
         """`wall` stands for the server's clock, in tests; `link` for the usual way to the server."""
         if "{}" in key_prefix:
@@ -103,21 +103,21 @@ class RedisStore:
         self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
         self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
         self._seen: dict[str, Seen] = {}
-        self._met: set[tuple[str, str]] = set()  # apps and eras of servers that we may use
+        self._met: set[tuple[str, str]] = set()  # apps and epochs of servers that we may use
         self._heard: dict[str, bytes] = {}  # app -> the newest ring
         self._closing = threading.Event()
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
-        return self._chart(app, "adopt", {"seen": seen, "revisions": dict(revisions)})
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        return self._read_watermarks(app, "set_jobs", {"seen": seen, "revisions": dict(revisions)})
 
-    def look(self, app: str) -> Chart:
-        return self._chart(app, "look", {})
+    def look(self, app: str) -> Watermarks:
+        return self._read_watermarks(app, "look", {})
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         texts: list[bytes] = []
-        return self._chart(app, "advance", [plan_values(plan, texts) for plan in plans], texts)
+        return self._read_watermarks(app, "advance", [plan_values(plan, texts) for plan in plans], texts)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         def put(app: str, some: list[Fire]) -> Sequence[bool]:
@@ -139,7 +139,7 @@ class RedisStore:
     def claim(self, ask: Ask) -> Grants:
         if ask.dead:  # a life may have claims of other apps
             for app in self._apps() - {ask.app}:
-                self._call(app, "bury", list(ask.dead))
+                self._call(app, "declare_dead", list(ask.dead))
         return self._grants(ask, self._call(ask.app, "claim", ask_values(ask)))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
@@ -193,8 +193,8 @@ class RedisStore:
     def find(self, query: Query) -> Found:
         found = [self._find(app, query) for app in self._searched(query)]
         if query.upcoming:
-            turns = merge(*found, key=lambda row: (row.run_at, row.fire.key))
-            return Found(islice(turns, query.limit))
+            rows = merge(*found, key=lambda row: (row.run_at, row.fire.key))
+            return Found(islice(rows, query.limit))
         # Of what is due before the place where the search of one app stopped, not all is known.
         stopped_at = max((one.before for one in found if one.before), default=None)
         rows = merge(*found, key=lambda row: place_of(row.fire), reverse=True)
@@ -222,7 +222,7 @@ class RedisStore:
 
     def wait(self, app: str, seconds: float) -> bool:
         closing, until, bell = self._closing, clock.monotonic() + seconds, self._key(app, "bell")
-        since = self._heard.setdefault(app, b"") or self._newest_ring(bell)
+        since = self._heard.setdefault(app, b"") or self._newest_wakeup(bell)
         self._heard[app] = since
         while (left := until - clock.monotonic()) > 0 and not closing.is_set():
             block = max(1, round(min(left, BLOCK_S) * 1000))
@@ -247,14 +247,14 @@ class RedisStore:
     def _grants(self, ask: Ask, answer: Answer) -> Grants:
         next_in_s = math.inf if answer.value is None else float(answer.value)
         claims = claims_of(answer.texts, answer.now, ask.node)
-        return Grants(claims, instant(answer.now), next_in_s, answer.era)
+        return Grants(claims, instant(answer.now), next_in_s, answer.epoch)
 
-    def _chart(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Chart:
+    def _read_watermarks(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Watermarks:
         answer = self._call(app, verb, asked, texts)
-        marks = marks_of(answer.value["marks"])
+        by_job = watermarks_of(answer.value["watermarks"])
         until, generation = answer.value.get("quarantined_until"), answer.value["generation"]
-        return Chart(
-            instant(answer.now), answer.era, generation, marks, instant(float(until)) if until else None
+        return Watermarks(
+            instant(answer.now), answer.epoch, generation, by_job, instant(float(until)) if until else None
         )
 
     def _call(self, app: str, verb: str, asked: Any, words: Sequence[bytes] = ()) -> Answer:
@@ -262,11 +262,11 @@ class RedisStore:
 
     def _answer(self, app: str, told: list[Any]) -> Answer:
         now, mono, name, longest, answer, *rest = told
-        seen, era = Seen(name, mono, longest, self._elapsed()), name.decode()
-        if (app, era) not in self._met:
-            self._meet(app, era)
+        seen, epoch = Seen(name, mono, longest, self._elapsed()), name.decode()
+        if (app, epoch) not in self._met:
+            self._meet(app, epoch)
         self._seen[app] = seen
-        return Answer(float(now), era, of_json(answer), rest)
+        return Answer(float(now), epoch, of_json(answer), rest)
 
     def _run(self, app: str, verb: str, asked: Any, words: Sequence[bytes]) -> list[Any]:
         arguments = (verb, to_json(asked), *self._known(app), *words)
@@ -280,13 +280,13 @@ class RedisStore:
         seen = self._seen.get(app)
         if seen is None:
             return waits, wall, "", "", "", ""
-        return waits, wall, seen.era, seen.mono, seen.longest, repr(self._elapsed() - seen.at)
+        return waits, wall, seen.epoch, seen.mono, seen.longest, repr(self._elapsed() - seen.at)
 
-    def _meet(self, app: str, era: str) -> None:
-        """An era that is new to us may be another server's, or one that has forgotten its apps."""
+    def _meet(self, app: str, epoch: str) -> None:
+        """An epoch that is new to us may be another server's, or one that has forgotten its apps."""
         self._check(app)
         self._link.call(self._registry, "SADD", self._registry, app)
-        self._met.add((app, era))
+        self._met.add((app, epoch))
 
     def _check(self, app: str) -> None:
         said = self._link.call(self._key(app, "world"), "INFO")
@@ -329,7 +329,7 @@ class RedisStore:
             asked |= found
         return gone
 
-    def _newest_ring(self, bell: str) -> bytes:
+    def _newest_wakeup(self, bell: str) -> bytes:
         newest = self._link.call(bell, "XREVRANGE", bell, "+", "-", "COUNT", 1)
         return bytes(newest[0][0]) if newest else b"0-0"
 

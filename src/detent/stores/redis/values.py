@@ -19,7 +19,6 @@ from detent.model import (
     Attempt,
     Claim,
     Fire,
-    Mark,
     Note,
     Outcome,
     Plan,
@@ -28,6 +27,7 @@ from detent.model import (
     Report,
     Row,
     Verdict,
+    Watermark,
 )
 from detent.stores.base import is_planned
 from detent.stores.encoding import outcome_of, outcome_text, policy_of, policy_text, read_outcome
@@ -309,8 +309,8 @@ def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
         if rest not in rests:
             found = of_json(rest)
             ttl_s = float(found["ttl_s"])
-            sentence, success = outcome_of(found.get("sentence")), _instant(found.get("success"))
-            rests[rest] = ttl_s, instant(now + ttl_s), sentence, success
+            disposition, success = outcome_of(found.get("sentence")), _instant(found.get("success"))
+            rests[rest] = ttl_s, instant(now + ttl_s), disposition, success
         claims.append(Claim(fire, node, fence, attempt, *rests[rest]))
     return tuple(claims)
 
@@ -325,8 +325,8 @@ def verdict_of(told: int | bytes, reported: Verdict) -> Verdict | None:
     return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])
 
 
-def marks_of(found: Any) -> dict[str, Mark]:
-    return {job: Mark(instant(float(at)), revision) for job, at, revision in found or ()}
+def watermarks_of(found: Any) -> dict[str, Watermark]:
+    return {job: Watermark(instant(float(at)), revision) for job, at, revision in found or ()}
 
 
 def row_of(found: Mapping[str, Any], text: bytes, tails: list[bytes]) -> Row:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from detent.model import Ask
 from detent.rules.lanes import LATE_S
 from detent.stores.sqlite.rows import Kept
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 DOUBT_S = 0.001  # instants are compared in microseconds when they are judged; pass over none too many
 LOOKS_MAX = 1000  # rows of one stretch: a few milliseconds
@@ -40,7 +40,7 @@ class Wants(NamedTuple):
 class Due:
     """The fires that are due on one queue, in order: a stretch of them, and perhaps others further on."""
 
-    def __init__(self, call: Call, ask: Ask, queue: str) -> None:
+    def __init__(self, call: Transaction, ask: Ask, queue: str) -> None:
         self._call, self._ask = call, ask
         self.values: dict[str, Any] = {  # what the conditions below depend on
             "app": ask.app,

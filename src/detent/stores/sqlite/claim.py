@@ -12,15 +12,15 @@ from operator import itemgetter
 
 from detent.clock import instant
 from detent.model import Ask, Claim, Fire, Outcome
-from detent.rules.lanes import Facts, Judgement, Standing, is_late, judge
+from detent.rules.lanes import Decision, Facts, OpenFire, decide, is_late
 from detent.rules.outcomes import replaced_by
-from detent.stores.base import SENTENCES_MAX, app_of, is_hook
+from detent.stores.base import DISPOSITIONS_MAX, app_of, is_hook
 from detent.stores.record import claim_of
 from detent.stores.sqlite.candidates import HEAD, LOOKS_MAX, Due, Place, Wants
 from detent.stores.sqlite.grant_many import Room, grant_burst, put_off_likes
 from detent.stores.sqlite.limits import Gates
 from detent.stores.sqlite.rows import Kept
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 PUT_OFFS_MAX = 500  # by one ask: behind a breaker there may be a hundred thousand
 WAITS_MAX = 1000  # told to wait by one ask: so there may for a lane
@@ -31,10 +31,10 @@ Far = dict[tuple[str, str], Place]  # how far the asks for an app's queue have l
 class Round:
     """One ask that is being answered: what it can still get, and what it was granted."""
 
-    def __init__(self, call: Call, ask: Ask, gates: Gates, far: Far) -> None:
+    def __init__(self, call: Transaction, ask: Ask, gates: Gates, far: Far) -> None:
         self._call, self._ask, self._gates, self._far = call, ask, gates, far
         self._has_stopped = False
-        self._places, self._hooks, self._sentences = ask.limit, ask.hooks, SENTENCES_MAX
+        self._places, self._hooks, self._dispositions = ask.limit, ask.hooks, DISPOSITIONS_MAX
         self._put_offs, self._waits, self._longest_ttl_s = PUT_OFFS_MAX, WAITS_MAX, 0.0
         self._granted: list[Kept] = []  # those that were judged
         self._claims: list[tuple[int, Claim]] = []  # those that were not, with the ids of their rows
@@ -46,9 +46,9 @@ class Round:
     def grant_due(self) -> tuple[Claim, ...]:
         """Claim what is due: first what has expired, then queue by queue."""
         for life in self._ask.dead:
-            _bury(self._call, life)
+            _declare_dead(self._call, life)
         queues = json.dumps(self._ask.queues)
-        expired = (self._ask.app, queues, self._call.monotonic, LOOKS_MAX, self._sentences)
+        expired = (self._ask.app, queues, self._call.monotonic, LOOKS_MAX, self._dispositions)
         for entry in list(self._call.select(_EXPIRED, expired)):
             self._take(entry)
         for queue in dict.fromkeys(self._ask.queues):
@@ -90,9 +90,9 @@ class Round:
         """Where it ended; None: there is no more.  Without a sentence to give, it may be left before."""
         self._grant_sure(queue, due)
         while not self.is_cut_short:
-            if not self._sentences and not is_all:
+            if not self._dispositions and not is_all:
                 due.leave()
-            entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0))
+            entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._dispositions > 0))
             if entry is None:
                 break
             put_offs, waits, granted = self._put_offs, self._waits, len(self._granted)
@@ -110,13 +110,13 @@ class Round:
 
     def _grant_sure(self, queue: str, due: Due) -> None:
         goes_on = not self._gates.is_by_key(queue)
-        while goes_on and any(room := Room(self._room(queue), self._sentences)):
+        while goes_on and any(room := Room(self._room(queue), self._dispositions)):
             self._call.save()
             burst = grant_burst(self._call, self._ask, self._gates, due, room)
             if burst is None:
                 return
             self._places -= burst.runs
-            self._sentences -= len(burst.claims) - burst.runs
+            self._dispositions -= len(burst.claims) - burst.runs
             self._claims += burst.claims
             self._longest_ttl_s = max(self._longest_ttl_s, burst.longest_ttl_s)
             goes_on = burst.goes_on
@@ -125,17 +125,17 @@ class Round:
         return self._gates.room(queue, self._places) if self._places else 0
 
     def _take(self, entry: Kept) -> None:
-        judgement = _judge(self._call, entry)
-        for key in judgement.stop:
+        decision = _decide(self._call, entry)
+        for key in decision.stop:
             _stop(self._call, key, replaced_by(entry.fire.key))
-        if judgement.step == "wait" and not entry.waits:
+        if decision.step == "wait" and not entry.waits:
             entry.waits = True
             self._call.change(entry)
             self._waits -= 1
-        elif judgement.step == "sentence" and self._sentences:
-            entry.sentence, self._sentences = judgement.sentence, self._sentences - 1
+        elif decision.step == "settle" and self._dispositions:
+            entry.disposition, self._dispositions = decision.disposition, self._dispositions - 1
             self._grant(entry)
-        elif judgement.step == "run" and entry.fire.job not in self._ask.without:
+        elif decision.step == "run" and entry.fire.job not in self._ask.without:
             self._let_in(entry)
 
     def _let_in(self, entry: Kept) -> None:
@@ -166,7 +166,7 @@ class Round:
         entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
         entry.expires = call.monotonic + entry.ttl_s
         call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
-        if entry.sentence is None:
+        if entry.disposition is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, call.wall
             call.drop_late_hooks(entry.fire)
@@ -175,7 +175,7 @@ class Round:
         self._granted.append(entry)
 
 
-def grant_again(call: Call, ask: Ask) -> tuple[Claim, ...]:
+def grant_again(call: Transaction, ask: Ask) -> tuple[Claim, ...]:
     """What is claimed under this ask already, renewed."""
     where = "state = 'claimed' AND node = ? AND ask = ? AND expires > ? ORDER BY id"
     granted = list(call.select(where, (ask.node, ask.number, call.monotonic)))
@@ -185,14 +185,14 @@ def grant_again(call: Call, ask: Ask) -> tuple[Claim, ...]:
     return _claims_of(call, granted)
 
 
-def _claims_of(call: Call, granted: Sequence[Kept]) -> tuple[Claim, ...]:
+def _claims_of(call: Transaction, granted: Sequence[Kept]) -> tuple[Claim, ...]:
     ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
     return tuple(claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted)
 
 
-def next_in_s(call: Call, ask: Ask, gates: Gates) -> float:
-    if not call.is_calm:
-        return call.world.calm_until - call.monotonic
+def next_in_s(call: Transaction, ask: Ask, gates: Gates) -> float:
+    if call.is_quarantined:
+        return call.header.quarantined_until - call.monotonic
     call.save()
     queues = json.dumps(ask.queues)
     (pending,) = call.one(_NEXT_PENDING, ask.app, call.wall, queues) or (None,)
@@ -207,26 +207,29 @@ def next_in_s(call: Call, ask: Ask, gates: Gates) -> float:
     return min((wait for wait in waits if wait is not None), default=float("inf"))
 
 
-def _bury(call: Call, life: str) -> None:
+def _declare_dead(call: Transaction, life: str) -> None:
     expire = "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?"
     if call.db.execute(expire, (call.monotonic, life, call.monotonic)).rowcount:
-        call.ring()  # they may be another app's
+        call.wake()  # they may be another app's
 
 
-def _judge(call: Call, entry: Kept) -> Judgement:
-    me, fire, now = call.standing(entry), entry.fire, instant(call.wall)
-    mark, since = call.mark_of(fire.job) if fire.origin == "schedule" else None, fire.due_at.timestamp()
+def _decide(call: Transaction, entry: Kept) -> Decision:
+    me, fire, now = call.open_fire(entry), entry.fire, instant(call.wall)
+    watermark, since = (
+        call.watermark_of(fire.job) if fire.origin == "schedule" else None,
+        fire.due_at.timestamp(),
+    )
     facts = Facts(
         now=now,
-        planned_until=mark.at if mark else None,
+        planned_until=watermark.at if watermark else None,
         paused=call.pauses(app_of(fire.job)).get(fire.job),
         newer_due=is_late(me, now) and call.one(_NEWER, fire.job, since, call.wall) is not None,
         graces=call.graces().get(fire.lane, 0),
     )
-    return judge(me, _lane(call, fire), facts)
+    return decide(me, _lane(call, fire), facts)
 
 
-def _lane(call: Call, fire: Fire) -> list[Standing]:
+def _lane(call: Transaction, fire: Fire) -> list[OpenFire]:
     """Those of its lane that its judgement depends on.  Of those who are just due there may be thousands."""
     if not fire.lane:
         return []
@@ -242,12 +245,12 @@ def _waits_alone(fire: Fire) -> bool:
     return fire.origin == "push" and fire.policy.concurrency == "Queue"
 
 
-def _stop(call: Call, key: str, why: Outcome) -> None:
+def _stop(call: Transaction, key: str, why: Outcome) -> None:
     entry = call.open_entry(key)
     assert entry is not None, "who holds a lane is open"
     entry.stop = why
     call.change(entry)
-    call.ring()
+    call.wake()
 
 
 _NEWER = """

@@ -33,14 +33,14 @@ class Clocks(NamedTuple):
         return wall, before
 
 
-class World(NamedTuple):
+class Header(NamedTuple):
     """What the store knows of the world around it."""
 
-    era: str
+    epoch: str
     file: str
     device: str
     boot: str
     clock: float
-    calm_until: float = 0.0
+    quarantined_until: float = 0.0
     longest_ttl_s: float = 0.0
-    rings: int = 0
+    wakeups: int = 0

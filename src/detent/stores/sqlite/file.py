@@ -2,7 +2,7 @@
 
 1. Every thread has a connection of its own; a transaction is the only way to one.
 2. SQLite's own busy handler lets processes starve each other, so it is off: writers take turns
-   (`sqlite_turn`), and whoever finds the file locked tries again, for `BUSY_MAX_S` in all.
+   (`writer_lock`), and whoever finds the file locked tries again, for `BUSY_MAX_S` in all.
 3. Nothing but SQLite may open a file that exists: closing any other descriptor of it would drop the
    locks of every connection in this process.
 4. Before a transaction goes on, the path must still name the file that its connection has open.
@@ -23,7 +23,7 @@ from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.sqlite.reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
 from detent.stores.sqlite.schema import VERSION, look_inside, number_of, roll_back, upgrade
-from detent.stores.sqlite.writer_lock import Turn, pause
+from detent.stores.sqlite.writer_lock import WriterLock, pause
 
 BUSY_MAX_S = 10.0
 NETWORK_DISKS = frozenset((
@@ -80,7 +80,7 @@ class File:
         self._mine = threading.local()
         self._links = weakref.WeakSet[Link]()
         self._writers = threading.Lock()  # threads of one process need not wait for each other in naps
-        self._turn = Turn(self.path)
+        self._writer_lock = WriterLock(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[Link]:
@@ -135,7 +135,7 @@ class File:
                 raise
 
     def _begin_writing(self, db: sqlite3.Connection, deadline: float) -> None:
-        with self._turn.taken(deadline) as is_ours:
+        with self._writer_lock.taken(deadline) as is_ours:
             if not is_ours:
                 raise self._locked()
             _patiently(lambda: _begin(db, "BEGIN IMMEDIATE"), deadline)
@@ -294,7 +294,7 @@ def forbidden(path: str) -> str:
         directory = os.path.dirname(directory)
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         return ""
-    files = [path + end for end in ("", "-wal", "-shm", "-turn") if os.path.lexists(path + end)]
+    files = [path + end for end in ("", "-wal", "-shm", "-writer") if os.path.lexists(path + end)]
     needed = [*((one, os.R_OK | os.W_OK) for one in files), (directory, os.W_OK | os.X_OK)]
     return next((one for one, mode in needed if not os.access(one, mode, effective_ids=True)), "")
 

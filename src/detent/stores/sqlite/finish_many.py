@@ -14,27 +14,27 @@ from typing import Any
 from detent.model import Outcome, Report
 from detent.stores.base import BREAKER, app_of
 from detent.stores.sqlite.rows import outcome_column
-from detent.stores.sqlite.transaction import SET_JOB, Call
+from detent.stores.sqlite.transaction import SET_JOB, Transaction
 
 
-def end_batch(call: Call, reports: Sequence[Report]) -> set[int]:
+def end_batch(call: Transaction, reports: Sequence[Report]) -> set[int]:
     """Settle those that just end their fires.  Says which, by their places."""
     if len({report.claim.fire.key for report in reports}) < len(reports):
         return set()  # what the second of a key is answered depends on the first
     by_outcome: dict[Outcome, dict[int, Report]] = {}
-    sentenced: dict[int, Report] = {}
+    disposed: dict[int, Report] = {}
     for place, report in enumerate(reports):
         ended, again_in_s, counts = report.verdict
         if again_in_s is None and counts and not report.follow:
-            if report.claim.sentence:
-                sentenced[place] = report
+            if report.claim.disposition:
+                disposed[place] = report
             else:
                 by_outcome.setdefault(ended, {})[place] = report
     places = {place for ended, some in by_outcome.items() for place in _end(call, ended, some)}
-    return places.union(_end_sentenced(call, sentenced) if sentenced else ())
+    return places.union(_end_disposed(call, disposed) if disposed else ())
 
 
-def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
+def _end(call: Transaction, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
     has_succeeded, outcome = ended.kind == "succeeded", outcome_column(ended)
     rows = _found(call, has_succeeded, reports)
     found = [row for row in rows if row[2] == reports[row[0]].claim.fence]
@@ -50,7 +50,7 @@ def _end(call: Call, ended: Outcome, reports: Mapping[int, Report]) -> list[int]
     return [row[0] for row in found]
 
 
-def _end_sentenced(call: Call, reports: Mapping[int, Report]) -> list[int]:
+def _end_disposed(call: Transaction, reports: Mapping[int, Report]) -> list[int]:
     """Those that were never attempted: nothing is left of them but how they ended."""
     told = [(place, one.claim.fire.key, one.claim.fence) for place, one in reports.items()]
     (text,) = call.one(_SENTENCED, json.dumps(told)) or ("[]",)
@@ -60,7 +60,7 @@ def _end_sentenced(call: Call, reports: Mapping[int, Report]) -> list[int]:
     return [place for place, _ in found]
 
 
-def _found(call: Call, has_succeeded: bool, reports: Mapping[int, Report]) -> list[list[Any]]:
+def _found(call: Transaction, has_succeeded: bool, reports: Mapping[int, Report]) -> list[list[Any]]:
     """Place, id, fence, attempt and job of those whose fire is as it must be."""
     apps = {app_of(job) for job in {report.claim.fire.job for report in reports.values()}}
     notes = [name for app in apps for name in call.controls(app) if name.startswith(BREAKER)]

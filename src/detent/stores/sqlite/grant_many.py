@@ -34,14 +34,14 @@ from detent.stores.sqlite.candidates import (
 )
 from detent.stores.sqlite.limits import Gates
 from detent.stores.sqlite.rows import Kept, outcome_column
-from detent.stores.sqlite.transaction import SET_JOB, Call
+from detent.stores.sqlite.transaction import SET_JOB, Transaction
 
 
 class Room(NamedTuple):
     """For how many there is room."""
 
     places: int
-    sentences: int
+    dispositions: int
 
 
 class Burst(NamedTuple):
@@ -51,7 +51,7 @@ class Burst(NamedTuple):
     goes_on: bool  # what follows may be as sure
 
 
-def grant_burst(call: Call, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
+def grant_burst(call: Transaction, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
     """Claim the first of what is due as far as it surely runs or is sentenced; None: not even one."""
     rows, is_all = _sure(gates, _due(call, due, room), room)
     if not rows:
@@ -73,12 +73,12 @@ class Granted(NamedTuple):
     row: list[Any]
     fence: int
     ttl_s: float
-    sentence: Outcome | None
+    disposition: Outcome | None
 
 
 def _sure(gates: Gates, rows: list[list[Any]], room: Room) -> tuple[list[list[Any]], bool]:
     """The first of them, up to one that is not sure or that there is no place for; and whether none is so."""
-    (places, sentences), sure = room, list[list[Any]]()
+    (places, dispositions), sure = room, list[list[Any]]()
     passable = dict[str, bool]()  # by their policies, of which there are few
     lanes = set[str]()  # that are taken now
     for row in rows:
@@ -92,10 +92,10 @@ def _sure(gates: Gates, rows: list[list[Any]], room: Room) -> tuple[list[list[An
                 return sure, False
             places -= 1
             lanes.update([lane] if lane else ())
-        elif fate == _HELD or not sentences:
+        elif fate == _HELD or not dispositions:
             continue
         else:
-            sentences -= 1
+            dispositions -= 1
         sure.append(row)
     return sure, True
 
@@ -109,27 +109,27 @@ def _sentence(row: list[Any]) -> Outcome | None:
     return None
 
 
-def _grant(call: Call, ask: Ask, granted: list[Granted]) -> int:
+def _grant(call: Transaction, ask: Ask, granted: list[Granted]) -> int:
     """Says how many run."""
-    runs = [one for one in granted if one.sentence is None]
+    runs = [one for one in granted if one.disposition is None]
     for ttl_s in {one.ttl_s for one in granted}:
         claim = ask.node, ask.number, ttl_s, call.monotonic + ttl_s
         if fences := {one.fence: one.row[0] for one in runs if one.ttl_s == ttl_s}:
             call.db.execute(_GRANT, (*claim, ask.node, call.wall, json.dumps(fences)))
         if told := [
-            (one.row[0], one.fence, outcome_column(one.sentence))
+            (one.row[0], one.fence, outcome_column(one.disposition))
             for one in granted
-            if one.sentence and one.ttl_s == ttl_s
+            if one.disposition and one.ttl_s == ttl_s
         ]:
             call.db.execute(_SENTENCE, (*claim, json.dumps(told)))
     return len(runs)
 
 
-def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
+def put_off_likes(call: Transaction, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
     """Put off what comes right after this one's place and is surely put off for the same reason: with its
     policy, never sentenced and in no lane.  Says how many."""
     fire = first.fire
-    if fire.lane or fire.start_by or first.sentence or fire.origin in ("schedule", "hook"):
+    if fire.lane or fire.start_by or first.disposition or fire.origin in ("schedule", "hook"):
         return 0
     alike = policy_text(fire.policy), json.dumps(ask.without)
     rows = call.db.execute(_NEXT, (*alike, ask.app, fire.queue, call.wall, *place, most)).fetchall()
@@ -139,25 +139,25 @@ def put_off_likes(call: Call, ask: Ask, first: Kept, place: tuple[float, str], m
     return len(likes)
 
 
-def _due(call: Call, due: Due, room: Room) -> list[list[Any]]:
+def _due(call: Transaction, due: Due, room: Room) -> list[list[Any]]:
     """As many as may all run, so that few are read in vain; without a place, as may be sentenced."""
-    if room.sentences:
+    if room.dispositions:
         source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
     else:
         source, where = READY, f"{due.limit()} AND NOT ({IS_MISSED}) AND NOT ({IS_OUTDATED})"
-    most = room.places or room.sentences
+    most = room.places or room.dispositions
     (text,) = call.db.execute(_DUE.format(source, where), {**due.values, "most": most}).fetchone()
     found: list[list[Any]] = json.loads(text) if text else []
     return found
 
 
-def _claims(call: Call, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
+def _claims(call: Transaction, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
     succeeded = call.successes({one.row[2] for one in granted})
     successes = {job: instant(at) for job, at in succeeded.items()}
     ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}
     instants: dict[int | None, datetime | None] = {None: None}  # many have the same
     claims = []
-    for row, fence, ttl_s, sentence in granted:
+    for row, fence, ttl_s, disposition in granted:
         id, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
         origin, revision, payload, first, count, attempts, _ = rest
         for at in (due, start_by, first):
@@ -167,8 +167,8 @@ def _claims(call: Call, ask: Ask, granted: list[Granted]) -> list[tuple[int, Cla
             key, job, instants[due], run_id, queue, lane, instants[start_by], policy_of(policy), origin,  # type: ignore[arg-type]
             revision, payload, instants[first], count,
         )  # fmt: skip
-        attempt = attempts if sentence else attempts + 1
-        claim = Claim(fire, ask.node, fence, attempt, ttl_s, ends[ttl_s], sentence, successes.get(job))
+        attempt = attempts if disposition else attempts + 1
+        claim = Claim(fire, ask.node, fence, attempt, ttl_s, ends[ttl_s], disposition, successes.get(job))
         claims.append((id, claim))
     return claims
 

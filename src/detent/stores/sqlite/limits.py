@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from detent.model import Fire, Outcome, Rate, Usage
 from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
-from detent.rules.rates import base_of, charged_as, rate_of, span_s
+from detent.rules.rates import charged_as, rate_of, span_s, without_priority
 from detent.stores.base import BREAKER, RATE
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 LOOK_BACK_S = 3600.0  # a charge is kept for so long at least: another rate may look back further
 
@@ -18,7 +18,7 @@ LOOK_BACK_S = 3600.0  # a charge is kept for so long at least: another rate may 
 class Gates:
     """Those of one app, in one call."""
 
-    def __init__(self, call: Call, app: str) -> None:
+    def __init__(self, call: Transaction, app: str) -> None:
         self._call, self._app = call, app
         self._rooms: dict[str, int] = {}  # queues with a rate -> how many may begin now
 
@@ -54,7 +54,7 @@ class Gates:
 
     def room(self, queue: str, most: int) -> int:
         """How many fires of this queue may begin now: so many at most."""
-        rate, name = self._rate(queue), base_of(queue)
+        rate, name = self._rate(queue), without_priority(queue)
         if rate is None or rate.by_key:
             return most
         if name not in self._rooms:
@@ -66,13 +66,13 @@ class Gates:
     def closed_s(self, queue: str) -> float:
         """How long no fire of this queue may begin."""
         rate = self._rate(queue)
-        return 0.0 if rate is None or rate.by_key else self.usage(base_of(queue), rate).free_in_s
+        return 0.0 if rate is None or rate.by_key else self.usage(without_priority(queue), rate).free_in_s
 
     def count(self, queue: str, fires: int) -> None:
         """So many of this queue begin, whose rate is not by key."""
         if rate := self._rate(queue):
-            self._rooms[base_of(queue)] -= fires
-            self._add(base_of(queue), rate, fires)
+            self._rooms[without_priority(queue)] -= fires
+            self._add(without_priority(queue), rate, fires)
 
     def _add(self, name: str, rate: Rate, count: int) -> None:
         db, now, kept_s = self._call.db, self._call.monotonic, max(span_s(rate), LOOK_BACK_S)
@@ -89,7 +89,7 @@ class Gates:
         return (found[0], found[1]) if found else None
 
     def _rate(self, queue: str) -> Rate | None:
-        text = self._call.controls(self._app).get(RATE + base_of(queue))
+        text = self._call.controls(self._app).get(RATE + without_priority(queue))
         return rate_of(text) if text else None
 
     # What one fire has to pass.

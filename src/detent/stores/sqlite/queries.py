@@ -11,13 +11,13 @@ from detent.model import DEAD, Found, Note, Policy, Query, Row, Size
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.record import page, row_of
 from detent.stores.sqlite.rows import Kept, attempt_of_row, note_of
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 RESULT_S = Policy().result_s
 Condition = tuple[str, tuple[Any, ...]]  # of a statement, and its values
 
 
-def find(call: Call, query: Query) -> Found:
+def find(call: Transaction, query: Query) -> Found:
     where, values = _condition(query)
     if query.upcoming:
         return Found(_rows(call, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
@@ -34,13 +34,15 @@ def find(call: Call, query: Query) -> Found:
     return page(rows, query.limit, stopped_at)
 
 
-def _rows(call: Call, query: Query, where: str, values: tuple[Any, ...], source: str = "fires") -> list[Row]:
+def _rows(
+    call: Transaction, query: Query, where: str, values: tuple[Any, ...], source: str = "fires"
+) -> list[Row]:
     entries = list(call.select(where, (*values, query.limit), source))
     _add_attempts(call, entries, whole=bool(query.key))
     return [row_of(entry, bool(query.key)) for entry in entries]
 
 
-def _few(call: Call, query: Query) -> str:
+def _few(call: Transaction, query: Query) -> str:
     """Where to look for what is few however long history is; "": there is no such place."""
     if query.key or query.keys:
         return "fires"
@@ -107,7 +109,7 @@ def _condition(query: Query) -> Condition:
     return " AND ".join(["1", *(text for text, _ in given)]), tuple(value for _, value in given)
 
 
-def count(call: Call, app: str, queues: Sequence[str]) -> dict[str, Size]:
+def count(call: Transaction, app: str, queues: Sequence[str]) -> dict[str, Size]:
     found: dict[str, Size] = {}
     values = {"now": call.wall, "app": app, "queues": json.dumps(list(queues))}
     among = _AMONG if queues else ""
@@ -117,14 +119,14 @@ def count(call: Call, app: str, queues: Sequence[str]) -> dict[str, Size]:
     return found
 
 
-def _add_attempts(call: Call, entries: Sequence[Kept], whole: bool) -> None:
+def _add_attempts(call: Transaction, entries: Sequence[Kept], whole: bool) -> None:
     by_id = {entry.id: entry for entry in entries}
     statement = _ATTEMPTS_WITH_TAILS if whole else _ATTEMPTS
     for fire, *attempt in call.db.execute(statement, (json.dumps(list(by_id)),)):
         by_id[fire].attempts.append(attempt_of_row(tuple(attempt)))
 
 
-def notes(call: Call, app: str, prefix: str) -> list[Note]:
+def notes(call: Transaction, app: str, prefix: str) -> list[Note]:
     ahead = call.wall - call.monotonic
     rows = call.db.execute(
         "SELECT name, text, written, expires FROM notes"
@@ -134,13 +136,13 @@ def notes(call: Call, app: str, prefix: str) -> list[Note]:
     return [note_of(row[:3], None if row[3] is None else row[3] + ahead) for row in rows]
 
 
-def prunable(call: Call, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
+def prunable(call: Transaction, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
     """Id and key of what was over for longer than the first limit, or beyond the newest so many of a job."""
     older_than_s, keep = limits
     return call.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
 
 
-def prune(call: Call, found: Sequence[tuple[int, str]], now: float) -> int:
+def prune(call: Transaction, found: Sequence[tuple[int, str]], now: float) -> int:
     """What became of a row since it was found is looked at again: its id may be another's by now."""
     gone = []
     for id, key in found:
@@ -151,7 +153,7 @@ def prune(call: Call, found: Sequence[tuple[int, str]], now: float) -> int:
     return len(gone)
 
 
-def forget_the_expired(call: Call) -> None:
+def forget_the_expired(call: Transaction) -> None:
     call.db.execute("DELETE FROM asks WHERE asked_at <= ?", (call.monotonic - REMEMBER_ASKS_S,))
     call.db.execute("DELETE FROM graces WHERE until <= ?", (call.monotonic,))
     call.db.execute("DELETE FROM notes WHERE expires <= ?", (call.monotonic,))

@@ -20,12 +20,10 @@ from detent.errors import StoreUnavailable
 from detent.model import (
     Ask,
     Cause,
-    Chart,
     Claim,
     Fire,
     Found,
     Grants,
-    Mark,
     Note,
     Origin,
     Outcome,
@@ -36,6 +34,8 @@ from detent.model import (
     Size,
     Usage,
     Verdict,
+    Watermark,
+    Watermarks,
 )
 from detent.stores.base import BREAKER, GONE, PAUSE, RATE, RETURN_S, app_of, continues, is_planned, resume_at
 from detent.stores.sqlite.claim import SOON_S, Far, Round, grant_again, next_in_s
@@ -45,7 +45,7 @@ from detent.stores.sqlite.finish import end, finish, renew
 from detent.stores.sqlite.limits import Gates
 from detent.stores.sqlite.queries import count, find, forget_the_expired, notes, prunable, prune
 from detent.stores.sqlite.reserve import keep_reserve
-from detent.stores.sqlite.transaction import Call
+from detent.stores.sqlite.transaction import Transaction
 
 LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of one who waits: less often while nothing changes
 PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
@@ -67,41 +67,41 @@ class SqliteStore:
 
     # Planning.
 
-    def adopt(self, app: str, seen: int, revisions: Mapping[str, str]) -> Chart:
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
         with self._writing() as call:
-            chart = _chart(call, app, _marks(call, app))
-            in_force = {job: mark.revision for job, mark in chart.marks.items()}
-            if seen != chart.generation or revisions == in_force:
-                return chart
-            for job in {**chart.marks, **revisions}:
-                _revise(call, job, chart.marks.get(job), revisions.get(job))
+            watermarks = _read_watermarks(call, app, _watermarks(call, app))
+            in_force = {job: watermark.revision for job, watermark in watermarks.by_job.items()}
+            if seen != watermarks.generation or revisions == in_force:
+                return watermarks
+            for job in {**watermarks.by_job, **revisions}:
+                _revise(call, job, watermarks.by_job.get(job), revisions.get(job))
             call.db.execute(_SET_GENERATION, (app, seen + 1))
-            call.ring()
-            return _chart(call, app, _marks(call, app))
+            call.wake()
+            return _read_watermarks(call, app, _watermarks(call, app))
 
-    def look(self, app: str) -> Chart:
+    def look(self, app: str) -> Watermarks:
         with self._current() as call:
-            return _chart(call, app, _marks(call, app))
+            return _read_watermarks(call, app, _watermarks(call, app))
 
-    def advance(self, app: str, plans: Sequence[Plan]) -> Chart:
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         with self._writing() as call:
-            marks = {plan.job: mark for plan in plans if (mark := call.mark_of(plan.job))}
+            by_job = {plan.job: watermark for plan in plans if (watermark := call.watermark_of(plan.job))}
             for plan in plans:
-                mark = marks.get(plan.job)
-                if mark and mark.revision == plan.revision and continues(plan, mark.at):
+                watermark = by_job.get(plan.job)
+                if watermark and watermark.revision == plan.revision and continues(plan, watermark.at):
                     for fire in plan.fires:
-                        if (fire.first_at or fire.due_at) > mark.at:
+                        if (fire.first_at or fire.due_at) > watermark.at:
                             call.record(fire, fire.due_at.timestamp())
-                    marks[plan.job] = mark._replace(at=plan.until)
-                    _set_mark(call, plan.job, marks[plan.job])
-            return _chart(call, app, marks)
+                    by_job[plan.job] = watermark._replace(at=plan.until)
+                    _set_watermark(call, plan.job, by_job[plan.job])
+            return _read_watermarks(call, app, by_job)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         with self._writing() as call:
             run_at = call.now() + delay_s
             fresh = call.record_all(fires, run_at)
             if any(fresh):
-                call.ring()
+                call.wake()
             return fresh
 
     # Running.
@@ -136,7 +136,7 @@ class SqliteStore:
             if entry.state == "pending":
                 call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
                 end(call, entry, entry.stop)
-            call.ring()
+            call.wake()
             return True
 
     # Queues.
@@ -149,7 +149,7 @@ class SqliteStore:
     def reset(self, app: str, name: str) -> None:
         with self._writing() as call:
             Gates(call, app).reset(name)
-            call.ring()
+            call.wake()
 
     def forget(self, keys: Sequence[str]) -> int:
         with self._writing() as call:
@@ -165,7 +165,7 @@ class SqliteStore:
 
     def find(self, query: Query) -> Found:
         with self._file.reading() as link:
-            return find(Call(link, self._clocks), query)
+            return find(Transaction(link, self._clocks), query)
 
     def apps(self) -> list[str]:
         with self._file.reading() as link:
@@ -186,7 +186,7 @@ class SqliteStore:
             now = call.now()
             forget_the_expired(call)
         with self._file.reading() as link:
-            found = iter(prunable(Call(link, self._clocks), app, now, (older_than_s, keep)))
+            found = iter(prunable(Transaction(link, self._clocks), app, now, (older_than_s, keep)))
         gone = 0
         while batch := list(islice(found, at_once)):
             with self._writing() as call:
@@ -197,7 +197,7 @@ class SqliteStore:
         with self._writing() as call:
             call.write_note(app, name, text, ttl_s)
             if name.startswith((PAUSE, RATE, BREAKER)):
-                call.ring()
+                call.wake()
 
     def notes(self, app: str, prefix: str = "") -> list[Note]:
         with self._current() as call:
@@ -206,14 +206,14 @@ class SqliteStore:
     def wait(self, app: str, seconds: float) -> bool:
         closing, until = self._closing, clock.monotonic() + seconds
         version = self._file.look(_VERSION)
-        rings, self._heard = self._heard or self._file.look(_RINGS), self._file.look(_RINGS)
-        if rings != self._heard:  # it rang after the last wait
+        wakeups, self._heard = self._heard or self._file.look(_WAKEUPS), self._file.look(_WAKEUPS)
+        if wakeups != self._heard:  # it rang after the last wait
             return True
         while (left := until - clock.monotonic()) > 0 and not closing.wait(min(left, self._pause_s)):
             seen, version = version, self._file.look(_VERSION)
             self._pause_s = min(self._pause_s * 1.1, LOOK_MAX_S) if seen == version else LOOK_S
             # Most changes are claims and outcomes that concern nobody who waits.
-            if seen != version and (heard := self._file.look(_RINGS)) != rings:
+            if seen != version and (heard := self._file.look(_WAKEUPS)) != wakeups:
                 self._heard = heard
                 return True
         return False
@@ -224,10 +224,10 @@ class SqliteStore:
         self._file.close()
 
     @contextmanager
-    def _current(self) -> Iterator[Call]:
+    def _current(self) -> Iterator[Transaction]:
         """To read what depends on the clocks: a step of them is put down before."""
         with self._file.reading() as link:
-            call = Call(link, self._clocks)
+            call = Transaction(link, self._clocks)
             if call.is_current:
                 yield call
                 return
@@ -236,9 +236,9 @@ class SqliteStore:
             yield call
 
     @contextmanager
-    def _writing(self) -> Iterator[Call]:
+    def _writing(self) -> Iterator[Transaction]:
         with self._file.writing() as link:
-            call = Call(link, self._clocks)
+            call = Transaction(link, self._clocks)
             call.arrive()
             yield call
             call.save()
@@ -247,10 +247,10 @@ class SqliteStore:
 # How a job's plan changes.
 
 
-def _claim(call: Call, ask: Ask, far: Far) -> Grants:
+def _claim(call: Transaction, ask: Ask, far: Far) -> Grants:
     now, gates = call.now(), Gates(call, ask.app)
     newest = call.one("SELECT number FROM asks WHERE node = ?", ask.node) or (0,)
-    if call.is_calm and ask.number > newest[0]:
+    if not call.is_quarantined and ask.number > newest[0]:
         seen = (ask.node, ask.number, call.monotonic)
         call.db.execute("INSERT OR REPLACE INTO asks VALUES (?, ?, ?)", seen)
         answer = Round(call, ask, gates, far)
@@ -258,38 +258,38 @@ def _claim(call: Call, ask: Ask, far: Far) -> Grants:
     else:
         claims, is_cut_short = grant_again(call, ask), False
     wait_s = SOON_S if is_cut_short else next_in_s(call, ask, gates)
-    return Grants(claims, instant(now), wait_s, call.world.era)
+    return Grants(claims, instant(now), wait_s, call.header.epoch)
 
 
-def _chart(call: Call, app: str, marks: Mapping[str, Mark]) -> Chart:
+def _read_watermarks(call: Transaction, app: str, by_job: Mapping[str, Watermark]) -> Watermarks:
     generation = call.one("SELECT generation FROM apps WHERE app = ?", app) or (0,)
-    now, left_s = call.now(), call.world.calm_until - call.monotonic
+    now, left_s = call.now(), call.header.quarantined_until - call.monotonic
     quarantine = instant(now + left_s) if left_s > 0 else None
-    return Chart(instant(now), call.world.era, generation[0], marks, quarantine)
+    return Watermarks(instant(now), call.header.epoch, generation[0], by_job, quarantine)
 
 
-def _marks(call: Call, app: str) -> dict[str, Mark]:
+def _watermarks(call: Transaction, app: str) -> dict[str, Watermark]:
     rows = call.db.execute("SELECT job, at, revision FROM marks WHERE app = ?", (app,))
-    return {job: Mark(instant(at), revision) for job, at, revision in rows}
+    return {job: Watermark(instant(at), revision) for job, at, revision in rows}
 
 
-def _revise(call: Call, job: str, mark: Mark | None, revision: str | None) -> None:
-    if mark and mark.revision == revision:
+def _revise(call: Transaction, job: str, watermark: Watermark | None, revision: str | None) -> None:
+    if watermark and watermark.revision == revision:
         return
     app = app_of(job)
     if revision is None:
         call.db.execute("DELETE FROM marks WHERE job = ?", (job,))
-        call.write_note(app, GONE + job, str(mark.at.timestamp() if mark else 0.0), RETURN_S)
+        call.write_note(app, GONE + job, str(watermark.at.timestamp() if watermark else 0.0), RETURN_S)
         return
     gone, reached_at = call.read_note(app, GONE + job), call.reached_of(job)
-    ended_at = mark.at if mark else instant(float(gone)) if gone else None
+    ended_at = watermark.at if watermark else instant(float(gone)) if gone else None
     planned = [row for row in call.db.execute(_UNATTEMPTED, (job,)) if _is_planned(row)]
     starts = [instant(start) for _, _, origin, start in planned if origin == "schedule"]
     first_at = min((at for at in starts if not reached_at or at > reached_at), default=None)
     since = resume_at(instant(call.now()), ended_at, reached_at, first_at)
     if withdrawn := [row[0] for row in planned if not ended_at or row[3] > since.timestamp()]:
         call.delete(withdrawn)
-    _set_mark(call, job, Mark(since, revision))
+    _set_watermark(call, job, Watermark(since, revision))
     call.write_note(app, GONE + job, "")
 
 
@@ -298,8 +298,8 @@ def _is_planned(row: tuple[int, str, Origin, float]) -> bool:
     return is_planned(Fire(key, "", instant(start), origin=origin))
 
 
-def _set_mark(call: Call, job: str, mark: Mark) -> None:
-    values = (job, app_of(job), mark.at.timestamp(), mark.revision)
+def _set_watermark(call: Transaction, job: str, watermark: Watermark) -> None:
+    values = (job, app_of(job), watermark.at.timestamp(), watermark.revision)
     call.db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", values)
 
 
@@ -316,7 +316,7 @@ UNION SELECT app FROM apps UNION SELECT app FROM marks UNION SELECT app FROM not
 ORDER BY app
 """
 _VERSION = "PRAGMA data_version"
-_RINGS = "SELECT coalesce(max(rings), 0) FROM world"
+_WAKEUPS = "SELECT coalesce(max(rings), 0) FROM world"
 _SET_GENERATION = (
     "INSERT INTO apps (app, generation) VALUES (?, ?)"
     " ON CONFLICT (app) DO UPDATE SET generation = excluded.generation"

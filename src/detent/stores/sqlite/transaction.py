@@ -3,7 +3,7 @@
 1. The clocks are read once, together, when the transaction has begun.
 2. A fire is one object for the length of a call, however it was found; what changed is written in one
    batch by `save`, so a statement that looks for what the call itself changed comes after that.
-3. Whatever the world did meanwhile (a new era, another boot, a step of the wall clock) is put down by
+3. Whatever the world did meanwhile (a new epoch, another boot, a step of the wall clock) is put down by
    the first call that writes and notices.
 """
 
@@ -15,13 +15,13 @@ from datetime import datetime
 from typing import Any, cast
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Mark
-from detent.rules.lanes import Standing
+from detent.model import Attempt, Fire, Watermark
+from detent.rules.lanes import OpenFire
 from detent.rules.trust import STEP_S
 from detent.stores.base import BREAKER, ORPHANS_TTL_S, PAUSE, RATE, is_spent, leap
 from detent.stores.encoding import policy_of
-from detent.stores.record import standing
-from detent.stores.sqlite.clocks import Clocks, World
+from detent.stores.record import open_fire
+from detent.stores.sqlite.clocks import Clocks, Header
 from detent.stores.sqlite.file import Link
 from detent.stores.sqlite.rows import (
     CHANGE,
@@ -37,17 +37,17 @@ from detent.stores.sqlite.rows import (
 DRIFT_S = 0.05  # the clocks drift apart; only more than this is worth a write
 
 
-class Call:
+class Transaction:
     def __init__(self, link: Link, clocks: Clocks) -> None:
         self.db, self._link, self._boot = link.db, link, clocks.boot_id
         self.wall, self.monotonic = clocks.read()
-        row = self.one(f"SELECT {', '.join(World._fields[:5])}, calm_until, longest_ttl, rings FROM world")
-        self._found = self.world = World(*row) if row else World("", "", "", "", 0.0)
+        row = self.one(_HEADER)
+        self._found = self.header = Header(*row) if row else Header("", "", "", "", 0.0)
         self._entries: dict[str, Kept] = {}
         self._gone: set[str] = set()
         self._lanes: dict[str, list[Kept]] = {}
-        self._standings: dict[str, list[Standing]] = {}  # of lanes in which nothing changed since
-        self._holders: dict[str, list[Standing]] = {}  # of lanes in which nobody got or lost a claim since
+        self._open_fires: dict[str, list[OpenFire]] = {}  # of lanes in which nothing changed since
+        self._holders: dict[str, list[OpenFire]] = {}  # of lanes in which nobody got or lost a claim since
         self._changed: dict[int, Kept] = {}
         self._attempts: list[tuple[int, Attempt]] = []
         self._fences: dict[str, int] = {}
@@ -63,38 +63,38 @@ class Call:
         return (w.file, w.device, w.boot) == (*self._identity(), self._boot) and abs(step) <= DRIFT_S
 
     @property
-    def is_calm(self) -> bool:
-        return self.monotonic >= self.world.calm_until
+    def is_quarantined(self) -> bool:
+        return self.monotonic < self.header.quarantined_until
 
     def arrive(self) -> None:
-        """Notice another boot and a new era."""
+        """Notice another boot and a new epoch."""
         (file, device), found = self._identity(), self._found
-        if not found.era:
-            self.world = World(os.urandom(8).hex(), file, device, self._boot, self.wall - self.monotonic)
+        if not found.epoch:
+            self.header = Header(os.urandom(8).hex(), file, device, self._boot, self.wall - self.monotonic)
             if self._has_orphans():
-                self.set_world(calm_until=self.monotonic + ORPHANS_TTL_S)
+                self.set_header(quarantined_until=self.monotonic + ORPHANS_TTL_S)
             return
         if found.boot != self._boot:
             self._new_boot()
         # The number of a device may change with a boot; within one, another device is another file.
         if found.file != file or (found.boot == self._boot and found.device != device):
-            self._new_era()
-        self.set_world(file=file, device=device)
+            self._new_epoch()
+        self.set_header(file=file, device=device)
 
-    def set_world(self, **changes: Any) -> None:
-        self.world = self.world._replace(**changes)
+    def set_header(self, **changes: Any) -> None:
+        self.header = self.header._replace(**changes)
 
     def lengthen(self, ttl_s: float) -> None:
-        self.set_world(longest_ttl_s=max(self.world.longest_ttl_s, ttl_s))
+        self.set_header(longest_ttl_s=max(self.header.longest_ttl_s, ttl_s))
 
-    def ring(self) -> None:
-        self.set_world(rings=self._found.rings + 1)
+    def wake(self) -> None:
+        self.set_header(wakeups=self._found.wakeups + 1)
 
     def now(self) -> float:
         """The wall clock.  Where it was set, retries and delays move along: they are durations."""
-        step = self.wall - self.monotonic - self.world.clock
+        step = self.wall - self.monotonic - self.header.clock
         if abs(step) > DRIFT_S:
-            self.set_world(clock=self.world.clock + step)
+            self.set_header(clock=self.header.clock + step)
         if abs(step) > STEP_S:
             self.db.execute(
                 "UPDATE fires SET run_at = run_at + ? WHERE state = 'pending'"
@@ -108,26 +108,28 @@ class Call:
         self.db.execute("UPDATE fires SET expires = ? WHERE state = 'claimed'", (self.monotonic,))
         self.db.execute("DELETE FROM graces")
         self.db.execute("DELETE FROM asks")
-        ahead = self.world.clock - (self.wall - self.monotonic)  # of the old clock against the new one
+        ahead = self.header.clock - (self.wall - self.monotonic)  # of the old clock against the new one
         self.db.execute(_MOVE_CHARGES, (ahead, self.monotonic, ahead, self.monotonic))
         self.db.execute(
             "UPDATE notes SET expires = ? + min(lasts, written + lasts - ?) WHERE lasts IS NOT NULL",
             (self.monotonic, self.wall),
         )
-        self.set_world(boot=self._boot, clock=self.wall - self.monotonic, calm_until=self.monotonic)
+        self.set_header(boot=self._boot, clock=self.wall - self.monotonic, quarantined_until=self.monotonic)
 
-    def _new_era(self) -> None:
+    def _new_epoch(self) -> None:
         """What the store remembers may be old: fences leap, and no claim is granted too soon."""
         now = self.now()
         for app, fence in self.db.execute("SELECT app, fence FROM apps WHERE fence IS NOT NULL"):
             self._fences[app] = leap(fence, now)
-        self.set_world(era=os.urandom(8).hex(), calm_until=self.monotonic + self._longest_that_may_live())
+        self.set_header(
+            epoch=os.urandom(8).hex(), quarantined_until=self.monotonic + self._longest_that_may_live()
+        )
 
     def _longest_that_may_live(self) -> float:
         """Of claims that were forgotten: what is pending may have been claimed, for the first time."""
         open_ones = self.db.execute("SELECT DISTINCT policy FROM fires WHERE state = 'pending'")
         longest_s = max((policy_of(text).claim_s for (text,) in open_ones), default=0.0)
-        return max(longest_s, self.world.longest_ttl_s or ORPHANS_TTL_S)
+        return max(longest_s, self.header.longest_ttl_s or ORPHANS_TTL_S)
 
     def _identity(self) -> tuple[str, str]:
         device, inode = self._link.identity
@@ -160,31 +162,31 @@ class Call:
         for row in self.db.execute(f"SELECT {COLUMNS} FROM {source} WHERE {where}", values):
             yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
 
-    def lane(self, lane: str) -> list[Standing]:
+    def lane(self, lane: str) -> list[OpenFire]:
         """The fires of a lane that count: those claimed, due, or told to wait, as they were recorded.
         Those planned ahead are many, and count for nothing yet."""
         if lane and lane not in self._lanes:
             self._lanes[lane] = list(self.select(_LANE, (lane, lane, self.wall, lane)))
-        if lane and lane not in self._standings:
-            self._standings[lane] = [self.standing(entry) for entry in self._lanes[lane]]
-        return self._standings[lane] if lane else []
+        if lane and lane not in self._open_fires:
+            self._open_fires[lane] = [self.open_fire(entry) for entry in self._lanes[lane]]
+        return self._open_fires[lane] if lane else []
 
-    def holders(self, lane: str) -> list[Standing]:
+    def holders(self, lane: str) -> list[OpenFire]:
         """Those of a lane that are claimed."""
         if lane not in self._holders:
             self.save()
             found = self.select(f"id IN ({_OPEN} AND state = 'claimed') ORDER BY id", (lane,))
-            self._holders[lane] = [self.standing(entry) for entry in found]
+            self._holders[lane] = [self.open_fire(entry) for entry in found]
         return self._holders[lane]
 
-    def waiters(self, lane: str) -> list[Standing]:
+    def waiters(self, lane: str) -> list[OpenFire]:
         """Those of a lane that were told to wait."""
         self.save()
         found = self.select("lane = ? AND state = 'pending' AND waits = 1 ORDER BY id", (lane,))
-        return [self.standing(entry) for entry in found]
+        return [self.open_fire(entry) for entry in found]
 
-    def standing(self, entry: Kept) -> Standing:
-        return standing(entry, self.wall, self.monotonic)
+    def open_fire(self, entry: Kept) -> OpenFire:
+        return open_fire(entry, self.wall, self.monotonic)
 
     def is_live(self, entry: Kept) -> bool:
         return entry.state == "claimed" and entry.expires > self.monotonic
@@ -241,7 +243,7 @@ class Call:
 
     def outdate(self, fires: Iterable[tuple[str, str]]) -> None:
         """Rows of these keys and lanes were written past us: what was read before counts no longer."""
-        by_lane = [read for read in (self._lanes, self._standings, self._holders) if read]
+        by_lane = [read for read in (self._lanes, self._open_fires, self._holders) if read]
         if not self._entries and not by_lane:
             return
         for key, lane in fires:
@@ -251,7 +253,7 @@ class Call:
 
     def change(self, entry: Kept) -> None:
         self._changed[entry.id] = entry
-        self._standings.pop(entry.fire.lane, None)
+        self._open_fires.pop(entry.fire.lane, None)
         if entry.state != "pending":
             self._holders.pop(entry.fire.lane, None)
 
@@ -286,17 +288,17 @@ class Call:
         )
         for written in (self._changed, self._attempts, self._fences, self._jobs):
             written.clear()
-        if self.world != self._found:
-            self.db.execute("INSERT OR REPLACE INTO world VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)", self.world)
-            self._found = self.world
+        if self.header != self._found:
+            self.db.execute("INSERT OR REPLACE INTO world VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)", self.header)
+            self._found = self.header
 
     # What else a decision depends on; read once a call.
 
-    def mark_of(self, job: str) -> Mark | None:
+    def watermark_of(self, job: str) -> Watermark | None:
         if ("mark", job) not in self._read:
             found = self.one("SELECT at, revision FROM marks WHERE job = ?", job)
-            self._read["mark", job] = Mark(instant(found[0]), found[1]) if found else None
-        return cast(Mark | None, self._read["mark", job])
+            self._read["mark", job] = Watermark(instant(found[0]), found[1]) if found else None
+        return cast(Watermark | None, self._read["mark", job])
 
     def successes(self, jobs: Iterable[str]) -> dict[str, float]:
         """When fires of these jobs were last over with success, of those that ever were: in one text, as each
@@ -369,6 +371,7 @@ class Call:
         return row
 
 
+_HEADER = "SELECT era, file, device, boot, clock, calm_until, longest_ttl, rings FROM world"
 _OPEN = "SELECT id FROM fires WHERE lane = ? AND lane <> '' AND state <> 'over'"  # so that its index serves
 _LANE = f"""id IN (
     {_OPEN} AND state = 'claimed'

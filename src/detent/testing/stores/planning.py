@@ -1,4 +1,4 @@
-"""What every store must do about keys, marks, plans and adoptions, in sentences."""
+"""What every store must do about keys, watermarks, plans and adoptions, in sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detent.model import Policy, Query, Verdict
 from detent.rules.outcomes import JOB_REMOVED
 from detent.rules.planning import hook_fire
 from detent.stores.base import RETURN_S, Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     BEAT_S,
     DONE,
     OVER,
@@ -16,13 +16,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     found,
     keys,
     renew,
     row,
-    sentences,
 )
 
 
@@ -60,19 +60,19 @@ def a_fire_keeps_every_field_it_was_put_with(store: Store, world: World) -> None
     assert Asker(store).claim_one(queues=("db",)).fire == stored
 
 
-def plans_make_one_chain(store: Store, world: World) -> None:
+def a_plan_must_continue_at_the_watermark(store: Store, world: World) -> None:
     planner = Planner(store)
-    assert store.advance("a", [planner.covering(3, 6)]).marks["a.b"].at == planner.at(0)
-    assert store.advance("a", [planner.covering(1, 4)]).marks["a.b"].at == planner.at(4)
+    assert store.advance("a", [planner.covering(3, 6)]).by_job["a.b"].at == planner.at(0)
+    assert store.advance("a", [planner.covering(1, 4)]).by_job["a.b"].at == planner.at(4)
     assert len(found(store)) == 4
-    assert store.advance("a", [planner.covering(3, 6)]).marks["a.b"].at == planner.at(6)
+    assert store.advance("a", [planner.covering(3, 6)]).by_job["a.b"].at == planner.at(6)
     assert found(store) == [planner.key(n) for n in (6, 5, 4, 3, 2, 1)]
 
 
 def plans_of_one_call_continue_each_other(store: Store, world: World) -> None:
     planner = Planner(store)
-    chart = store.advance("a", [planner.covering(1, 2), planner.covering(3, 4), planner.covering(6, 7)])
-    assert chart.marks["a.b"].at == planner.at(4)
+    watermarks = store.advance("a", [planner.covering(1, 2), planner.covering(3, 4), planner.covering(6, 7)])
+    assert watermarks.by_job["a.b"].at == planner.at(4)
     assert len(found(store)) == 4
 
 
@@ -85,40 +85,40 @@ def a_repeated_plan_changes_nothing(store: Store, world: World) -> None:
     assert store.find(Query()) == rows
 
 
-def a_plan_that_arrives_late_moves_no_mark_back(store: Store, world: World) -> None:
+def a_late_plan_moves_no_watermark_back(store: Store, world: World) -> None:
     planner = Planner(store)
     store.advance("a", [planner.covering(1, 6)])
-    assert store.advance("a", [planner.covering(1, 3)]).marks["a.b"].at == planner.at(6)
+    assert store.advance("a", [planner.covering(1, 3)]).by_job["a.b"].at == planner.at(6)
     assert len(found(store)) == 6
 
 
 def a_plan_of_another_revision_is_refused(store: Store, world: World) -> None:
     planner = Planner(store)
-    chart = store.advance("a", [planner.covering(1, 3)._replace(revision="r0")])
-    assert chart.marks["a.b"].at == planner.at(0)
+    watermarks = store.advance("a", [planner.covering(1, 3)._replace(revision="r0")])
+    assert watermarks.by_job["a.b"].at == planner.at(0)
     assert found(store) == []
 
 
-def a_call_that_plans_answers_with_the_marks_of_its_jobs(store: Store, world: World) -> None:
+def advance_returns_the_watermarks_of_its_jobs(store: Store, world: World) -> None:
     planner = Planner(store)
-    store.adopt("a", 1, {"a.b": "r1", "a.c": "r1"})
-    assert sorted(store.advance("a", [planner.covering(1, 1)]).marks) == ["a.b"]
-    assert sorted(store.look("a").marks) == ["a.b", "a.c"]
+    store.set_jobs("a", 1, {"a.b": "r1", "a.c": "r1"})
+    assert sorted(store.advance("a", [planner.covering(1, 1)]).by_job) == ["a.b"]
+    assert sorted(store.look("a").by_job) == ["a.b", "a.c"]
 
 
-def a_plan_of_a_job_that_nobody_adopted_is_refused(store: Store, world: World) -> None:
+def a_plan_of_a_job_that_is_not_in_force_is_refused(store: Store, world: World) -> None:
     planner = Planner(store)
     stranger = planner.covering(1, 3)._replace(job="a.x")
-    assert "a.x" not in store.advance("a", [stranger]).marks
+    assert "a.x" not in store.advance("a", [stranger]).by_job
     assert found(store) == []
 
 
-def a_span_that_would_cross_the_mark_is_refused(store: Store, world: World) -> None:
+def a_span_that_would_cross_the_watermark_is_refused(store: Store, world: World) -> None:
     planner = Planner(store, Policy(catch_up="skip"))
     world.pass_time(200)
     span = planner.plan(ahead_s=0)
     store.advance("a", [planner.covering(1, 3)])
-    assert store.advance("a", [span]).marks["a.b"].at == planner.at(3)
+    assert store.advance("a", [span]).by_job["a.b"].at == planner.at(3)
     assert len(found(store)) == 3
     planner.advance(ahead_s=0)
     spans = [one.fire for one in store.find(Query()) if one.fire.instants > 1]
@@ -133,8 +133,8 @@ def a_span_is_one_row_that_is_settled_as_missed(store: Store, world: World) -> N
     span = next(claim for claim in claims if claim.fire.instants > 1)
     assert span.fire.first_at == planner.at(1)
     assert span.fire.due_at == planner.at(2)
-    assert span.sentence is not None
-    assert span.sentence.kind == "missed"
+    assert span.disposition is not None
+    assert span.disposition.kind == "missed"
 
 
 def an_old_key_never_comes_back(store: Store, world: World) -> None:
@@ -166,7 +166,7 @@ def _changed_after_pruning(store: Store) -> Planner:
     planner.advance(ahead_s=30)
     store.cancel(planner.key(2))
     store.prune("a", 0, keep=0)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     planner.job = planner.job._replace(revision="r2")
     planner.advance(ahead_s=30)
     return planner
@@ -174,63 +174,63 @@ def _changed_after_pruning(store: Store) -> Planner:
 
 def a_new_job_starts_now(store: Store, world: World) -> None:
     world.pass_time(5)
-    chart = store.adopt("a", 0, {"a.b": "r1", "a.c": "r1"})
-    assert {mark.at for mark in chart.marks.values()} == {chart.now}
-    assert sorted(chart.marks) == ["a.b", "a.c"]
+    watermarks = store.set_jobs("a", 0, {"a.b": "r1", "a.c": "r1"})
+    assert {watermark.at for watermark in watermarks.by_job.values()} == {watermarks.now}
+    assert sorted(watermarks.by_job) == ["a.b", "a.c"]
 
 
-def a_look_answers_as_an_adoption_does_and_changes_nothing(store: Store, world: World) -> None:
+def look_returns_the_jobs_in_force_and_changes_nothing(store: Store, world: World) -> None:
     first = store.look("a")
-    assert (dict(first.marks), first.generation, first.quarantined_until) == ({}, 0, None)
-    adopted = store.adopt("a", 0, {"a.b": "r1"})
+    assert (dict(first.by_job), first.generation, first.quarantined_until) == ({}, 0, None)
+    adopted = store.set_jobs("a", 0, {"a.b": "r1"})
     assert store.look("a") == store.look("a") == adopted
-    assert store.look("z").marks == {}
+    assert store.look("z").by_job == {}
 
 
-def a_repeated_adoption_changes_nothing(store: Store, world: World) -> None:
-    first = store.adopt("a", 0, {"a.b": "r1"})
+def setting_the_same_jobs_again_changes_nothing(store: Store, world: World) -> None:
+    first = store.set_jobs("a", 0, {"a.b": "r1"})
     assert first.generation == 1
-    assert store.adopt("a", 0, {"a.b": "r1"}) == first
-    assert store.adopt("a", 1, {"a.b": "r1"}) == first
+    assert store.set_jobs("a", 0, {"a.b": "r1"}) == first
+    assert store.set_jobs("a", 1, {"a.b": "r1"}) == first
 
 
-def an_adoption_that_arrives_late_is_ignored(store: Store, world: World) -> None:
-    store.adopt("a", 0, {"a.b": "r1"})
-    second = store.adopt("a", 1, {"a.b": "r2"})
-    assert store.adopt("a", 0, {"a.b": "r1"}) == second
-    assert store.adopt("a", 1, {}) == second
+def a_late_request_to_set_jobs_is_ignored(store: Store, world: World) -> None:
+    store.set_jobs("a", 0, {"a.b": "r1"})
+    second = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert store.set_jobs("a", 0, {"a.b": "r1"}) == second
+    assert store.set_jobs("a", 1, {}) == second
     assert second.generation == 2
-    assert second.marks["a.b"].revision == "r2"
+    assert second.by_job["a.b"].revision == "r2"
 
 
-def an_adoption_leaves_the_jobs_it_does_not_change_alone(store: Store, world: World) -> None:
+def setting_jobs_leaves_unchanged_jobs_alone(store: Store, world: World) -> None:
     planner = Planner(store)
     store.advance("a", [planner.covering(1, 6)])
     before = store.find(Query())
-    store.adopt("a", 1, {"a.b": "r1", "a.c": "r1"})
-    chart = store.adopt("a", 2, {"a.b": "r1", "a.c": "r2"})
-    assert chart.marks["a.b"].at == planner.at(6)
+    store.set_jobs("a", 1, {"a.b": "r1", "a.c": "r1"})
+    watermarks = store.set_jobs("a", 2, {"a.b": "r1", "a.c": "r2"})
+    assert watermarks.by_job["a.b"].at == planner.at(6)
     assert store.find(Query()) == before
 
 
-def a_change_takes_back_what_nobody_has_attempted(store: Store, world: World) -> None:
+def a_change_withdraws_fires_that_were_not_attempted(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     store.put([fire("a.b@pushed")], delay_s=99)
     world.pass_time(15)
-    chart = store.adopt("a", 1, {"a.b": "r2"})
-    assert chart.marks["a.b"].at == planner.at(1) - timedelta(seconds=1)
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert watermarks.by_job["a.b"].at == planner.at(1) - timedelta(seconds=1)
     assert found(store) == ["a.b@pushed"]
-    assert store.advance("a", [planner.covering(1, 9)]).marks == chart.marks
+    assert store.advance("a", [planner.covering(1, 9)]).by_job == watermarks.by_job
 
 
-def a_change_takes_back_what_is_not_yet_due(store: Store, world: World) -> None:
+def a_change_withdraws_fires_that_are_not_yet_due(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
     finish(store, Asker(store).claim_one())
-    chart = store.adopt("a", 1, {"a.b": "r2"})
-    assert chart.marks["a.b"].at == chart.now
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert watermarks.by_job["a.b"].at == watermarks.now
     assert found(store) == [planner.key(1)]
 
 
@@ -239,33 +239,33 @@ def a_fire_that_came_due_before_a_change_runs_under_the_new_policy(store: Store,
     planner = Planner(store, Policy("Allow", timeout_s=7.0))
     planner.advance(ahead_s=30)
     world.pass_time(25)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     planner.job = planner.job._replace(revision="r2", policy=Policy("Forbid", timeout_s=9.0))
     planner.advance(ahead_s=30)
     claims = Asker(store).claim()
     assert {(claim.fire.revision, claim.fire.policy.timeout_s) for claim in claims} == {("r2", 9.0)}
-    assert len([claim for claim in claims if claim.sentence is None]) == 1, "one in its lane"
+    assert len([claim for claim in claims if claim.disposition is None]) == 1, "one in its lane"
 
 
-def a_change_also_takes_back_a_span_that_nobody_has_settled(store: Store, world: World) -> None:
+def a_change_withdraws_a_span_that_is_not_settled(store: Store, world: World) -> None:
     planner = Planner(store, Policy(catch_up="skip"))
     world.pass_time(90)
     planner.advance(ahead_s=0)
-    chart = store.adopt("a", 1, {"a.b": "r2"})
-    assert chart.marks["a.b"].at == planner.at(1) - timedelta(seconds=1)
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert watermarks.by_job["a.b"].at == planner.at(1) - timedelta(seconds=1)
     assert found(store) == []
 
 
-def a_change_also_takes_back_the_late_hooks_of_what_it_takes_back(store: Store, world: World) -> None:
+def a_change_withdraws_the_late_hooks_of_withdrawn_fires(store: Store, world: World) -> None:
     planner = Planner(store, Policy(hooks=("on_late",), late_after_s=5.0))
     planner.advance(ahead_s=20)
     assert len(found(store)) == 4
     world.pass_time(12)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert found(store) == []
 
 
-def a_change_takes_back_no_hook_of_a_fire_that_has_ended(store: Store, world: World) -> None:
+def a_change_keeps_the_hooks_of_fires_that_have_ended(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=10)
     world.pass_time(11)
@@ -273,7 +273,7 @@ def a_change_takes_back_no_hook_of_a_fire_that_has_ended(store: Store, world: Wo
     hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {})
     finish(store, claim, OVER, follow=(hook,))
     world.step_wall(-3600)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert hook.key in found(store)
 
 
@@ -288,36 +288,36 @@ def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: 
         assert renew(store, holder) is None
     assert keys(node.claim()) == [planner.key(3), planner.key(4)], "the second is held for its lane"
     world.step_wall(-100)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert planner.key(2) in found(store)
 
 
-def a_change_leaves_an_instant_that_was_cancelled_accounted_for(store: Store, world: World) -> None:
+def a_change_does_not_plan_a_cancelled_instant_again(store: Store, world: World) -> None:
     """Else a span of the new plan would count it a second time."""
     planner = Planner(store)
     planner.advance(ahead_s=30)
     assert store.cancel(planner.key(2), "by hand")
-    chart = store.adopt("a", 1, {"a.b": "r2"})
-    assert chart.marks["a.b"].at == planner.at(2)
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert watermarks.by_job["a.b"].at == planner.at(2)
     assert sorted(found(store)) == [planner.key(1), planner.key(2)], "what is before it is not taken back"
 
 
-def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: World) -> None:
+def a_changed_job_continues_where_the_old_one_was_planned(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     planner.job = planner.job._replace(revision="r2")
     planner.advance(ahead_s=30)
     assert {one.fire.revision for one in store.find(Query())} == {"r2"}
     assert len(found(store)) == 3
 
 
-def a_job_that_changed_while_nobody_planned_misses_nothing(store: Store, world: World) -> None:
+def a_job_that_changed_during_an_outage_misses_no_instant(store: Store, world: World) -> None:
     planner = Planner(store)
     world.pass_time(25)
-    chart = store.adopt("a", 1, {"a.b": "r2"})
-    assert chart.marks["a.b"].at == planner.at(0)
-    assert chart.marks["a.b"].revision == "r2"
+    watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
+    assert watermarks.by_job["a.b"].at == planner.at(0)
+    assert watermarks.by_job["a.b"].revision == "r2"
 
 
 def a_change_leaves_a_fire_that_was_attempted(store: Store, world: World) -> None:
@@ -325,9 +325,9 @@ def a_change_leaves_a_fire_that_was_attempted(store: Store, world: World) -> Non
     planner.advance(ahead_s=10)
     world.pass_time(10)
     claim = Asker(store).claim_one()
-    store.adopt("a", 1, {"a.b": "r2"})
+    store.set_jobs("a", 1, {"a.b": "r2"})
     assert finish(store, claim, DONE._replace(again_in_s=60.0)) == DONE._replace(again_in_s=60.0)
-    store.adopt("a", 2, {"a.b": "r3"})
+    store.set_jobs("a", 2, {"a.b": "r3"})
     assert found(store) == [planner.key(1)]
 
 
@@ -335,13 +335,13 @@ def a_removed_job_ends_its_fires(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
-    assert store.adopt("a", 1, {}).marks == {}
+    assert store.set_jobs("a", 1, {}).by_job == {}
     removed, node = JOB_REMOVED, Asker(store)
     claims = node.claim()
-    assert sentences(claims) == {planner.key(1): removed}
+    assert dispositions(claims) == {planner.key(1): removed}
     finish(store, claims[0], Verdict(removed))
     world.pass_time(15)
-    assert sentences(node.claim()) == {planner.key(2): removed, planner.key(3): removed}
+    assert dispositions(node.claim()) == {planner.key(2): removed, planner.key(3): removed}
     assert len(found(store)) == 3, "each planned instant leaves a row that says why it did not run"
 
 
@@ -350,53 +350,53 @@ def a_removed_job_that_comes_back_soon_continues_its_plan(store: Store, world: W
     store.advance("a", [planner.covering(1, 1)])
     world.pass_time(BEAT_S + 1)
     finish(store, Asker(store).claim_one())
-    store.adopt("a", 1, {})
+    store.set_jobs("a", 1, {})
     world.pass_time(45)
-    chart = store.adopt("a", 2, {"a.b": "r1"})
-    assert chart.marks["a.b"].at == planner.at(1)
+    watermarks = store.set_jobs("a", 2, {"a.b": "r1"})
+    assert watermarks.by_job["a.b"].at == planner.at(1)
 
 
-def a_removed_job_that_comes_back_plans_again_what_nobody_attempted(store: Store, world: World) -> None:
+def a_removed_job_that_comes_back_plans_unattempted_fires_again(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
-    store.adopt("a", 1, {})
-    chart = store.adopt("a", 2, {"a.b": "r2"})
-    assert chart.marks["a.b"].at == planner.at(1) - timedelta(seconds=1)
+    store.set_jobs("a", 1, {})
+    watermarks = store.set_jobs("a", 2, {"a.b": "r2"})
+    assert watermarks.by_job["a.b"].at == planner.at(1) - timedelta(seconds=1)
     assert found(store) == []
 
 
 def a_removed_job_that_comes_back_late_starts_now(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
-    store.adopt("a", 1, {})
+    store.set_jobs("a", 1, {})
     world.pass_time(RETURN_S + 1)
-    chart = store.adopt("a", 2, {"a.b": "r1"})
-    assert chart.marks["a.b"].at == chart.now
+    watermarks = store.set_jobs("a", 2, {"a.b": "r1"})
+    assert watermarks.by_job["a.b"].at == watermarks.now
     assert found(store) == [], "what was planned then is not run by what the job is now"
 
 
-def a_removed_job_still_ends_what_was_put_for_it_by_hand_as_usual(store: Store, world: World) -> None:
+def a_removed_job_finishes_its_manual_fires_as_usual(store: Store, world: World) -> None:
     Planner(store)
-    store.adopt("a", 1, {})
+    store.set_jobs("a", 1, {})
     store.put([fire("a.b@1", origin="manual")])
-    assert Asker(store).claim_one().sentence is None
+    assert Asker(store).claim_one().disposition is None
 
 
 def the_jobs_of_apps_are_separate(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance()
-    chart = store.adopt("z", 0, {"z.b": "r1"})
-    assert sorted(chart.marks) == ["z.b"]
-    assert chart.generation == 1
-    assert store.adopt("z", 1, {}).marks == {}
-    assert sorted(store.look("a").marks) == ["a.b"]
+    watermarks = store.set_jobs("z", 0, {"z.b": "r1"})
+    assert sorted(watermarks.by_job) == ["z.b"]
+    assert watermarks.generation == 1
+    assert store.set_jobs("z", 1, {}).by_job == {}
+    assert sorted(store.look("a").by_job) == ["a.b"]
     assert len(found(store, app="a")) == 6
 
 
-def a_chart_tells_the_time_of_the_store(store: Store, world: World) -> None:
+def a_chart_has_the_time_of_the_store(store: Store, world: World) -> None:
     first = store.look("a")
     world.pass_time(10)
     second = store.advance("a", [])
     assert timedelta(seconds=9) < second.now - first.now < timedelta(seconds=30)
-    assert second.era == first.era
+    assert second.epoch == first.epoch

@@ -21,7 +21,7 @@ from detent.clock import monotonic
 from detent.model import Ask, Claim, Command, Job, Policy, Query, Report, Verdict
 from detent.rules.planning import fire_at, plan
 from detent.stores.base import Store, find_all
-from detent.testing.stores.clocks import DONE, START, Every, fire
+from detent.testing.stores.fixtures import DONE, START, Every, fire
 
 PROCESSES = 8
 KEYS = 500
@@ -44,7 +44,7 @@ class Launch(NamedTuple):
     key: str
     lane: str
     fence: int
-    sentence: str
+    disposition: str
     start: float
     end: float
 
@@ -73,17 +73,17 @@ def race_to_run(opener: Opener, path: Path) -> None:
 
 def race_to_plan(opener: Opener, path: Path) -> None:
     """All adopt and plan the same job: one chain, without a gap, each instant once."""
-    charts = run_race(_plan_all, opener, path)
-    assert {generation for seen in charts for generation, _ in seen} == {1}
-    for marks in ([at for _, at in seen] for seen in charts):
-        assert marks == sorted(marks), "a mark went back"
+    seen_by_all = run_race(_plan_all, opener, path)
+    assert {generation for seen in seen_by_all for generation, _ in seen} == {1}
+    for instants in ([at for _, at in seen] for seen in seen_by_all):
+        assert instants == sorted(instants), "a watermark went back"
     store = opener(path)
     rows = find_all(store, Query(job=JOB.name, limit=FIND_MAX))
     recorded = sorted(row.fire.due_at for row in rows)
     wanted = list(JOB.schedule.between(JOB.schedule.before(recorded[0]) or START, recorded[-1]))
     assert recorded == wanted, f"{len(recorded)} instants recorded, {len(wanted)} wanted"
     assert {row.fire for row in rows} == {fire_at(JOB, at) for at in wanted}
-    last = store.look("a").marks[JOB.name].at
+    last = store.look("a").by_job[JOB.name].at
     assert JOB.schedule.before(last) == recorded[-1] or last == recorded[-1]
     store.close()
 
@@ -103,7 +103,7 @@ def judge_launches(launches: list[Launch]) -> None:
     assert not twice, f"granted more than once: {twice}"
     assert len({one.fence for one in launches}) == len(launches), "a fence was given twice"
     for lane in {one.lane for one in launches} - {""}:
-        held = sorted((one for one in launches if one.lane == lane and not one.sentence), key=_start)
+        held = sorted((one for one in launches if one.lane == lane and not one.disposition), key=_start)
         for earlier, later in pairwise(held):
             assert earlier.end <= later.start, f"{later.key} started while {earlier.key} held lane {lane}"
 
@@ -168,21 +168,21 @@ def _run_due(store: Store, number: int, turn: int) -> list[Launch]:
 
 
 def _launch(claim: Claim, start: float) -> Launch:
-    sentence = claim.sentence.kind if claim.sentence else ""
-    return Launch(claim.fire.key, claim.fire.lane, claim.fence, sentence, start, monotonic())
+    disposition = claim.disposition.kind if claim.disposition else ""
+    return Launch(claim.fire.key, claim.fire.lane, claim.fence, disposition, start, monotonic())
 
 
 def _verdict(claim: Claim) -> Verdict:
-    return Verdict(claim.sentence) if claim.sentence else DONE
+    return Verdict(claim.disposition) if claim.disposition else DONE
 
 
 def _plan_all(store: Store, number: int) -> list[Any]:
     seen = []
-    chart = store.adopt("a", 0, {JOB.name: JOB.revision})
+    watermarks = store.set_jobs("a", 0, {JOB.name: JOB.revision})
     for turn in range(1, ROUNDS + 1):
-        plans = [plan(JOB, chart.marks[JOB.name], chart.now, ahead_s=5.0 * turn)]
-        chart = store.advance("a", plans)
-        seen.append((chart.generation, chart.marks[JOB.name].at.timestamp()))
+        plans = [plan(JOB, watermarks.by_job[JOB.name], watermarks.now, ahead_s=5.0 * turn)]
+        watermarks = store.advance("a", plans)
+        seen.append((watermarks.generation, watermarks.by_job[JOB.name].at.timestamp()))
     return seen
 
 

@@ -1,0 +1,87 @@
+"""A canonical job in words, for `show` and `list`.  Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from detent.manifest.check import Manifest
+from detent.text import listed
+
+SHORT_MAX = 60  # characters of a command in a table
+_TIMES, _WORKS = ("schedules", "timezone", "at", "after"), ("request", "call", "enqueue", "command")
+_SHOWN_APART = ("name", "description", *_TIMES, *_WORKS, "enabled")
+
+
+def canonical_job(manifest: Manifest, name: str) -> dict[str, Any]:
+    """The canonical job, as a document whose texts are as they will be used."""
+    document = json.loads(manifest.canonical[name])
+    made: dict[str, Any] = document if manifest.version == 1 else _unescaped(document)
+    return made
+
+
+def _unescaped(value: Any) -> Any:
+    """The canonical form writes $$ for a dollar that could be taken for a variable's."""
+    if isinstance(value, str):
+        return value.replace("$$", "$")
+    if isinstance(value, list):
+        return [_unescaped(item) for item in value]
+    return {name: _unescaped(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def schedule_text(job: dict[str, Any]) -> str:
+    """`0 2 * * *, @hourly Europe/Berlin`."""
+    times = [*job.get("schedules", ()), *([f"at {job['at']}"] if "at" in job else [])]
+    times += [f"after {listed(job['after'])}"] if "after" in job else []
+    zone = "" if job["timezone"] == "UTC" else f" {job['timezone']}"
+    return ", ".join(times) + zone
+
+
+def work_text(job: dict[str, Any]) -> str:
+    """A command as a shell would take it, a request's first line, or a function's name."""
+    if "request" in job:
+        return f"{job['request']['method']} {job['request']['url']}"
+    if "call" in job:
+        return f"call {job['call']}"
+    if "enqueue" in job:
+        return f"enqueue {job['enqueue']['task']} on {job['enqueue'].get('queue', 'default')}"
+    command = job.get("command", "")
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def shorten(text: str) -> str:
+    """As much as fits into a table."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHORT_MAX else line[: SHORT_MAX - 1] + "…"
+
+
+def job_fields(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Everything that a job says, as names and values, what matters most first."""
+    if job.get("description"):
+        yield "description", job["description"]
+    yield "schedule", schedule_text(job)
+    work = next(work for work in _WORKS if work in job)
+    yield work, work_text(job).removeprefix(f"{work} ")
+    for name, value in job.get("request", {}).items():
+        if name in ("headers", "body") and value:
+            yield f"request.{name}", _value(value)
+    for name, value in job.get("enqueue", {}).items():
+        if name not in ("task", "queue"):
+            yield f"enqueue.{name}", _value(value)
+    for name, value in job.items():
+        if name not in _SHOWN_APART:
+            yield from _flat(name, value)
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(f"{path}.{name}", inner)
+    elif value not in ([], ""):
+        yield path, _value(value)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

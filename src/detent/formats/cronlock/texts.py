@@ -1,0 +1,108 @@
+"""The texts of a cronlock file: variables in them, and Go's durations.
+
+- `${VAR}` is kept with an empty default, which is what cronlock makes of a variable that is not set, and
+  a warning where it is not set now.  Anything else with a dollar is the shell's, in a command.
+- A duration is a list of numbers with units (`1h30m`, `1.5h`, `300ms`).  A number alone would be
+  nanoseconds to Go, which nobody means: it is refused.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detent.errors import UsageError
+from detent.manifest.problems import escape_dollars
+from detent.text import quote, show
+
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_UNIT = "(" + "|".join(sorted(UNITS, key=len, reverse=True)) + ")"
+_DURATION = re.compile(f"([-+]?)((?:{_NUMBER}{_UNIT})+)")
+_AMOUNT = re.compile(_NUMBER + _UNIT)
+_BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_EITHER = re.compile(_BRACED.pattern + r"|\$([A-Za-z_][A-Za-z0-9_]*)")
+_WRITTEN = re.compile(_BRACED.pattern + r"|\$\$")
+
+Warn = Callable[[str, str], None]  # where, what
+
+
+def parse_duration(given: Any) -> float | None:
+    """A duration in seconds; None: none was given.  Raises what is wrong with it."""
+    if given is None or given == "":
+        return None
+    if given in (0, "0") and type(given) is not bool:
+        return 0.0
+    if type(given) in (int, float) or (type(given) is str and re.fullmatch(r"[-+]?[\d.]+", given)):
+        raise UsageError(
+            f"is {given} without a unit, which Go reads as nanoseconds: suspiciously small;"
+            f" write {_positive(given)}s if seconds are meant"
+        )
+    found = _DURATION.fullmatch(given) if type(given) is str else None
+    if not found:
+        raise UsageError(f"must be a duration like 30s, 5m or 1h30m, got {show(given)}")
+    total = round(sum(float(number) * UNITS[unit] for number, unit in _AMOUNT.findall(found[2])), 9)
+    return -total if found[1] == "-" else total
+
+
+def _positive(given: Any) -> str:
+    return str(given).lstrip("-+")
+
+
+class Texts:
+    """Texts with variables, as a manifest of ours has them."""
+
+    def __init__(self, variables: Mapping[str, str], problem: Warn, warn: Warn) -> None:
+        self._variables, self._problem, self._warn = variables, problem, warn
+
+    def value(self, given: Any, path: str, *, is_required: bool = False) -> str:
+        """A text that no shell sees: a bare `$VAR` is a variable, too."""
+        return self._converted(_EITHER, given, path, is_required=is_required)
+
+    def command(self, given: Any, path: str, *, is_required: bool = False) -> str:
+        """A text for the shell, which has a bare `$VAR` for itself."""
+        return self._converted(_BRACED, given, path, is_required=is_required)
+
+    def _converted(self, pattern: re.Pattern[str], given: Any, path: str, *, is_required: bool) -> str:
+        if given is None or given == "":
+            if is_required:
+                self._problem(path, "is required")
+            return ""
+        if type(given) is not str:
+            if type(given) in (dict, list):
+                self._problem(path, f"must be a text, got {show(given)}")
+                return ""
+            given = "true" if given is True else "false" if given is False else str(given)
+        made, end = "", 0
+        for found in pattern.finditer(given):
+            before = escape_dollars(given[end : found.start()] + "$")[
+                :-1
+            ]  # a dollar may end just before ours
+            made += before + self._variable(found, path)
+            end = found.end()
+        return made + escape_dollars(given[end:])
+
+    def _variable(self, found: re.Match[str], path: str) -> str:
+        name, default = found[1] or found[3], found[2]
+        if default is None and name not in self._variables:
+            advice = f"set it, or write ${{{name}:-default}}"
+            self._warn(path, f"uses the variable {name}, which is not set and so is empty; {advice}")
+        return f"${{{name}:-{default or ''}}}"
+
+    def filled(self, text: str) -> str:
+        """A converted text as it will be used."""
+        return _WRITTEN.sub(
+            lambda found: self._variables.get(found[1]) or found[2] or "" if found[1] else "$", text
+        )
+
+    def every(self, schedule: str) -> str:
+        """`@every 1.5h` in the units that a manifest has; other schedules stay."""
+        word, _, duration = schedule.partition(" ")
+        if word.lower() != "@every":
+            return schedule
+        try:
+            seconds = max(1, int(parse_duration(duration.strip()) or 0))
+        except UsageError as error:
+            raise UsageError(f"bad schedule {quote(schedule)}: the duration {error}") from None
+        parts = ((seconds // 3600, "h"), (seconds % 3600 // 60, "m"), (seconds % 60, "s"))
+        return "@every " + "".join(f"{number}{unit}" for number, unit in parts if number)

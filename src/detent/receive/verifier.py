@@ -1,0 +1,66 @@
+"""Checks whether a request was signed with one of the receiver's secrets, for the path where it was sent.
+
+The path that was signed is the one that was sent.  Where a proxy or a mount changed it on its way, it is
+known all the same: it is the path of the job's URL in the manifest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from urllib.parse import unquote, urlsplit
+
+from detent import clock
+from detent.manifest.secret_refs import Secret
+from detent.messages.signing import Identity, SignatureMismatch, SignedRequest, verify
+from detent.receive.messages import Incoming, NoSecret
+from detent.runners.secrets import resolve
+
+log = logging.getLogger("detent.receive")
+
+
+class Verifier:
+    def __init__(self, base_url: str, refs: Sequence[str], window_s: float) -> None:
+        self._base_path = urlsplit(base_url).path
+        self._refs, self._window_s = tuple(refs), window_s
+        self._warned: set[str] = set()
+
+    def below(self, path: str) -> str:
+        """A path without that of the base URL, which a proxy may have taken away already."""
+        base = unquote(self._base_path)
+        return path.removeprefix(base) if base and path.startswith(f"{base}/") else path
+
+    def verify(self, incoming: Incoming, below: str, identity: Identity | None = None) -> int:
+        """The index of the secret that signed it, with this identity; a `SignatureError` if none did."""
+        found = self._secrets()
+        if not found:
+            raise NoSecret("none of this receiver's secrets can be found: its own log says where it looked")
+        _, mark, query = incoming.target.partition("?")
+        declared = f"{self._base_path}{below}{mark}{query}"
+        try:
+            index = self._verify(incoming, incoming.target, identity, list(found.values()))
+        except SignatureMismatch:
+            if declared == incoming.target:
+                raise
+            index = self._verify(incoming, declared, identity, list(found.values()))
+        return list(found)[index]
+
+    def _verify(
+        self, incoming: Incoming, target: str, identity: Identity | None, secrets: Sequence[Secret]
+    ) -> int:
+        message = SignedRequest(incoming.method, target, incoming.body or b"", identity)
+        header = incoming.headers.get("x-cron-signature")
+        return verify(header, message, secrets, clock.now(), self._window_s)
+
+    def _secrets(self) -> dict[int, Secret]:
+        """Looked for at each request, so that a rotated secret counts at once; a warning is told once."""
+        found: dict[int, Secret] = {}
+        for index, ref in enumerate(self._refs):
+            resolved = resolve((ref,), {}, os.environ)
+            found.update((index, secret) for secret in resolved.secrets)
+            for warning in resolved.warnings:
+                if warning not in self._warned:
+                    log.warning("%s", warning)
+                    self._warned.add(warning)
+        return found

@@ -1,0 +1,188 @@
+"""When a host must ring so that no instant of a schedule is missed, in the terms of every host.  Pure.
+
+- A host that reads other wall clocks than the schedule's is told the minutes of every hour: a table of
+  offsets would be wrong after the next law about them.
+- What is looked at of a zone is a span of 28 years, after which weekdays and dates come round again; it is
+  a constant, so that the same schedule is rendered alike today and tomorrow.
+- Where the text of a crontab must start with `*`, and where it must not, decides what Vixie's cron and
+  its heirs do about day fields and about changes of offset: `open_field` and `closed_field`.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import pairwise
+from math import gcd
+from typing import NamedTuple
+
+from detent.errors import UsageError
+from detent.schedules.cronfields import Field
+from detent.schedules.timetable import Once
+from detent.schedules.wallclock import WallClock
+from detent.schedules.zones import Window, open_zone
+
+SPAN_FROM_S = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
+SPAN_UNTIL_S = int(datetime(2052, 1, 1, tzinfo=UTC).timestamp())
+MINUTE_S, HOUR_S = 60, 3_600
+MINUTES = (1 << 60) - 1
+LIST_RUN = 3  # so many values in a row are written as a range
+
+REBOOT_UNSUPPORTED = "`@reboot` is fired by a node, once a boot: leave this job to `detent run`"
+
+
+@lru_cache(maxsize=256)
+def windows_of(zone: str) -> tuple[Window, ...]:
+    """The stretches of constant offset in the span."""
+    found, at = list[Window](), SPAN_FROM_S
+    while at < SPAN_UNTIL_S:
+        window = open_zone(zone).window(at)
+        found.append(window)
+        at = window.until
+    return tuple(found)
+
+
+class Shift(NamedTuple):
+    """A change of a zone's offset."""
+
+    at: int
+    size_s: int
+
+
+@lru_cache(maxsize=256)
+def shifts_of(zone: str) -> tuple[Shift, ...]:
+    """The changes of the zone's offset in the span."""
+    pairs = pairwise(windows_of(zone))
+    return tuple(
+        Shift(after.start, abs(after.offset - before.offset))
+        for before, after in pairs
+        if after.offset != before.offset
+    )
+
+
+@lru_cache(maxsize=1024)
+def differences(zone: str, other: str) -> frozenset[int]:
+    """By how many seconds the wall clocks of `other` are ahead of those of `zone`."""
+    starts = {window.start for name in (zone, other) for window in windows_of(name)}
+    instants = {max(start, SPAN_FROM_S) for start in starts}
+    here, there = open_zone(zone), open_zone(other)
+    return frozenset(there.window(at).offset - here.window(at).offset for at in instants)
+
+
+def is_same_clock(zone: str, other: str) -> bool:
+    return differences(zone, other) == {0}
+
+
+def shift_minutes(minutes: int, zone: str, other: str) -> int:
+    """The minutes of the hour on the other zone's clocks while this one's show those."""
+    shifted = 0
+    for seconds in differences(zone, other):
+        turn = seconds // MINUTE_S % 60
+        shifted |= (minutes << turn | minutes >> 60 - turn) & MINUTES
+    return shifted
+
+
+def minutes_on(clock: WallClock, zone: str) -> int:
+    """The minutes of the hour, on this zone's clocks, in which the schedule has its instants.  What falls
+    into a gap is made good when the gap ends, which may be another minute."""
+    minutes = shift_minutes(clock.pattern.fields.minute.mask, clock.zone.name, zone)
+    for shift in shifts_of(clock.zone.name):
+        if clock.next(shift.at - 1) == shift.at:
+            minutes |= 1 << (shift.at + open_zone(zone).window(shift.at).offset) // MINUTE_S % 60
+    return minutes
+
+
+def minutes_of_period(period_s: int) -> int:
+    """The minutes of the hour, in UTC, that multiples of a period fall into."""
+    step = gcd(period_s // MINUTE_S, 60)
+    return sum(1 << minute for minute in range(0, 60, step))
+
+
+def check_whole_minutes(seconds: int, mask: int = 1) -> None:
+    """For hosts that know no seconds: an instant, or a period, and the seconds of a pattern."""
+    if seconds % MINUTE_S or mask != 1:
+        raise UsageError(
+            "it has seconds, and this host rings at whole minutes; leave them out, or leave the job to"
+            " `detent run` or `--host systemd`"
+        )
+
+
+def is_second_time(once: Once, zone: str) -> bool:
+    """Do the zone's clocks show the time of this instant for the second time?"""
+    window = open_zone(zone).window(once.at)
+    return once.at + window.offset < window.high
+
+
+# Days that move from month to month, for hosts that know dates and weekdays only.
+
+
+def wider_days(field: Field) -> int:
+    """The days of a month that the field may mean."""
+    mask = field.mask
+    for special in field.specials:
+        match special.kind:
+            case "last":
+                mask |= _days(28, 31)
+            case "last-weekday":
+                mask |= _days(26, 31)
+            case "nearest-weekday":
+                mask |= _days(max(1, special.day - 2), min(31, special.day + 2))
+    return mask
+
+
+def wider_weekdays(field: Field) -> int:
+    mask = field.mask
+    for special in field.specials:
+        mask |= 1 << special.day
+    return mask
+
+
+def _days(first: int, last: int) -> int:
+    return (2 << last) - (1 << first)
+
+
+# Masks as text.
+
+
+def closed_field(mask: int, low: int, high: int) -> str:
+    """The values of a mask, as a field that does not start with `*`."""
+    values = bits(mask)
+    steps = {after - before for before, after in pairwise(values)}
+    if len(values) > LIST_RUN and len(steps) == 1:
+        step = steps.pop()
+        return f"{values[0]}-{values[-1]}" + (f"/{step}" if step > 1 else "")
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs(values))
+
+
+def open_field(mask: int, low: int, high: int) -> str:
+    """The values of a mask, as a field that starts with `*`; its lowest value must be among them."""
+    whole = (2 << high) - (1 << low)
+    for step in range(1, high - low + 2):
+        stepped = sum(1 << value for value in range(low, high + 1, step))
+        if stepped & mask == stepped:
+            rest = mask & whole & ~stepped
+            star = "*" if step == 1 else f"*/{step}"
+            return f"{star},{closed_field(rest, low, high)}" if rest else star
+    raise AssertionError("a field that starts with * names its lowest value")
+
+
+def short_field(mask: int, low: int, high: int) -> str:
+    """A field of which it does not matter what it starts with."""
+    closed = closed_field(mask, low, high)
+    opened = open_field(mask, low, high) if mask >> low & 1 else closed
+    return opened if "," not in opened and len(opened) <= len(closed) else closed
+
+
+def bits(mask: int) -> list[int]:
+    return [value for value in range(mask.bit_length()) if mask >> value & 1]
+
+
+def runs(values: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each row of neighbours; a pair is no row."""
+    start = 0
+    for at in range(1, len(values) + 1):
+        if at == len(values) or values[at] != values[at - 1] + 1:
+            if at - start < LIST_RUN:
+                yield from ((value, value) for value in values[start:at])
+            else:
+                yield values[start], values[at - 1]
+            start = at

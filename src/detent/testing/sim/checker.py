@@ -1,0 +1,349 @@
+"""What the simulator believes: the promise, checked at every launch, every grant and at the end.
+
+`Shadow` is the part of our belief that a failover rolls back together with the store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from copy import deepcopy
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Any, NamedTuple
+
+from detent.clock import instant
+from detent.model import Ask, Claim, Command, Fire, Grants, Job, Outcome, Watermark, Watermarks, Work
+from detent.rules.planning import fire_at, lane_of
+from detent.rules.trust import STEP_S
+from detent.stores.base import leap
+from detent.stores.memory.store import MemoryStore
+from detent.stores.record import Entry
+
+TELL_S = 600.0  # a node that lived so much longer had time to tell how a fire ended
+LATE_MAX_S = 2.0
+ROUNDING_S = 1e-3  # less is no step
+SETTLE_S = 2.0  # where only nodes die, a verdict is in the store so soon
+FAILURES = ("failed", "timed-out", "lost", "missed", "rejected")
+
+
+class Launch(NamedTuple):
+    fence: int
+    attempt: int
+    node: str
+
+
+class Final(NamedTuple):
+    outcome: Outcome
+    node: str
+    at: float
+    fire: Fire
+
+
+class InForce(NamedTuple):
+    """One revision of a job was in force in (since, until]."""
+
+    job: Job
+    since: datetime
+    until: datetime
+
+
+class Shadow:
+    """What the store must come to hold: each due instant once, in one final state."""
+
+    def __init__(self) -> None:
+        self.finals: dict[str, list[Final]] = defaultdict(list)
+        self.in_force: dict[str, tuple[Job, datetime]] = {}
+        self.past: list[InForce] = []
+        self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
+        self.pushed: set[str] = set()
+        self.hooks: set[str] = set()  # the keys of those that were put
+
+    def revise(
+        self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
+    ) -> None:
+        """A changed job's new revision past from where the store resumes its plan.  What is planned of a
+        removed job stays the old revision's."""
+        for name in list(self.in_force | dict(jobs)):
+            new = jobs.get(name)
+            old, since = self.in_force.get(name, (None, None))
+            if old and new and old.revision == new.revision:
+                continue
+            if old and since is not None:
+                end = after[name].at if new else before[name].at
+                self.past.append(InForce(old, since, end))
+                del self.in_force[name]
+            if new:
+                begin = after[name].at
+                self.in_force[name] = new, begin
+                # A job that returns takes back what was planned after this instant and not attempted.
+                self.past = [
+                    one._replace(until=min(one.until, begin)) if one.job.name == new.name else one
+                    for one in self.past
+                ]
+
+    def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:
+        """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
+        reached = self.reached.get(name)
+        latest = max(now, reached or now)
+        if after.at > min(latest, before.at if before else latest):
+            return f"{name} resumes at {after.at}, and leaves out what is due before"
+        if reached and after.at < min(reached, before.at if before else reached):
+            return f"{name} resumes at {after.at}, and reached {reached} before"
+        return ""
+
+    def end(self, entry: Entry, job: Job | None, at: float) -> None:
+        """A span ends each of its instants."""
+        fire = entry.fire
+        assert entry.outcome
+        final = Final(entry.outcome, entry.node, at, fire)
+        if fire.origin == "hook":
+            return
+        for key in keys_of(fire, job):
+            self.finals[key].append(final)
+
+    def expected(self, until: datetime) -> set[str]:
+        keys = set(self.pushed)
+        for job, since, end in self.past + [InForce(*force, until) for force in self.in_force.values()]:
+            keys.update(fire_at(job, at).key for at in job.schedule.between(since, min(end, until)))
+        return keys
+
+
+class CheckedStore(MemoryStore):
+    """The reference store, which can fail over, and shows a checker what it does.  Its clock is that of a
+    server: a step that is too small to be noticed moves the end of claims along."""
+
+    unnoticed_s = STEP_S
+    STATE = (
+        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes",
+        "shadow",
+    )  # fmt: skip
+
+    def __init__(
+        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], checker: Checker
+    ) -> None:
+        super().__init__(wall, monotonic, wake)
+        self.shadow, self.manifests, self.checker = Shadow(), manifests, checker
+        self.calls: Counter[str] = Counter()
+
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        before, now = self._read_watermarks(app), instant(self._now())
+        watermarks = super().set_jobs(app, seen, revisions)
+        if watermarks.generation != before.generation:
+            jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
+            for name, watermark in watermarks.by_job.items():
+                if before.by_job.get(name, watermark._replace(revision="")).revision != watermark.revision:
+                    wrong = self.shadow.resumes_wrongly(name, before.by_job.get(name), watermark, now)
+                    if wrong:
+                        self.checker.fail(wrong)
+            self.shadow.revise(jobs, before.by_job, watermarks.by_job)
+        return watermarks
+
+    def claim(self, ask: Ask) -> Grants:
+        grants = super().claim(ask)
+        for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
+            held = [e for e in self._lanes[lane].values() if self._live(e) and e.disposition is None]
+            if held and len(held) > max(e.fire.policy.max_running for e in held):
+                self.checker.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
+        return grants
+
+    def _now(self) -> float:
+        before, now = self._offset, super()._now()
+        if ROUNDING_S < abs(step := self._offset - before) < self.unnoticed_s:
+            for entry in self._open.values():
+                entry.expires -= step
+        return now
+
+    def _record(self, fire: Fire, run_at: float) -> bool:
+        if fire.origin == "hook":
+            self.shadow.hooks.add(fire.key)
+        return super()._record(fire, run_at)
+
+    def _grant(self, entry: Entry, ask: Ask) -> None:
+        late_s = self._now() - entry.run_at
+        if self.checker.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
+            self.checker.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
+        self.checker.grants[entry.fire.key] += 1
+        super()._grant(entry, ask)
+
+    def _reach(self, fire: Fire) -> None:
+        super()._reach(fire)
+        if fire.origin == "schedule":
+            self.shadow.reached[fire.job] = max(fire.due_at, self.shadow.reached.get(fire.job, fire.due_at))
+
+    def _end(self, entry: Entry, outcome: Outcome) -> None:
+        super()._end(entry, outcome)
+        job = self.manifests.get(entry.fire.job, {}).get(entry.fire.revision)
+        self.shadow.end(entry, job, self._monotonic())
+        early = entry.fire.origin == "schedule" and entry.fire.due_at > instant(self._now())
+        if early and outcome.kind != "cancelled" and not self.checker.steps:
+            self.checker.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
+
+    def awaited(self) -> set[str]:
+        """The instants of spans that are not due: the clock was ahead, was set back, and has yet to come to
+        them again."""
+        spans = [entry.fire for entry in self._open.values() if entry.fire.instants > 1]
+        jobs = {fire.key: self.manifests.get(fire.job, {}).get(fire.revision) for fire in spans}
+        now = instant(self._now())
+        return {key for fire in spans if fire.due_at > now for key in keys_of(fire, jobs[fire.key])}
+
+    def save(self) -> dict[str, Any]:
+        kept = {"shelf": vars(self._index), "graces": self._graces.all_ends}
+        values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
+        as_they_are = {id(value): value for value in values}  # nobody changes them, and they are most of all
+        return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
+
+    def fail_over(self, saved: dict[str, Any]) -> None:
+        """A successor takes over that knows only what was saved."""
+        for name in self.STATE:
+            setattr(self, name, saved[name])
+        vars(self._index).update(saved["shelf"])
+        self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
+        self._graces.all_ends = saved["graces"]
+        self._new_epoch()
+        # An epoch that remembers no fence grants its first one after a quarantine: more than a second later.
+        self.checker.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
+
+
+class Checker:
+    """Sees every launch, end and event of the real world; nothing rolls this back."""
+
+    def __init__(self) -> None:
+        self.inside: dict[str, dict[int, Claim]] = defaultdict(dict)  # lane -> who is at work
+        self.launches: dict[str, list[Launch]] = defaultdict(list)
+        self.ended: dict[str, tuple[Outcome, float]] = {}  # key -> how and when its last work really ended
+        self.top_fence: dict[str, int] = defaultdict(int)
+        self.events: Counter[str] = Counter()
+        self.over: Counter[tuple[str, str]] = Counter()  # (key, outcome) -> final events
+        self.steps = 0
+        self.floors: list[int] = []  # where the fences of each new epoch start
+        self.deaths: dict[str, float] = {}  # life -> when
+        self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
+        self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
+        self.broken: list[str] = []
+        self.grants: Counter[str] = Counter()  # key -> how often it was claimed
+        self.revisions: Mapping[str, Mapping[str, Job]] = {}  # of each job, by name
+
+    @property
+    def failovers(self) -> int:
+        return len(self.floors)
+
+    def fail(self, what: str) -> None:
+        self.broken.append(what)
+
+    def begin(self, work: Work, claim: Claim) -> None:
+        """Work starts: may it?"""
+        if isinstance(work, Command) and (job := self.revisions.get(claim.fire.job, {}).get(work.words[0])):
+            self.check_revision(job, claim)
+        self.enter(claim)
+
+    def check_revision(self, job: Job, claim: Claim) -> None:
+        """Work and policy are of one revision of the job.  So is the lane, unless the fire was claimed
+        before: a retry, or a fire that was given back, stays in the lane that it was recorded with.  So does
+        what a failover brings back behind an instant that was claimed."""
+        fire = claim.fire
+        if not fire.revision:
+            return  # it was put by hand, with a policy of its own
+        if fire.policy != job.policy:
+            self.fail(f"{fire.key} runs the work of {job.revision!r} under a policy of {fire.revision!r}")
+        is_first = self.grants[fire.key] == 1 and not self.failovers
+        if fire.origin == "schedule" and is_first and fire.lane != lane_of(job):
+            self.fail(f"{fire.key} runs the work of {job.revision!r} in the lane of {fire.revision!r}")
+
+    def enter(self, claim: Claim) -> None:
+        fire, lane = claim.fire, claim.fire.lane or claim.fire.key
+        width, inside = fire.policy.max_running if fire.lane else 1, self.inside[lane]
+        if len(inside) >= width:
+            self.fail(f"lane {lane} of {width}: {fire.key} while {[c.fire.key for c in inside.values()]}")
+        for scope in {fire.key, lane if width == 1 else fire.key}:
+            if claim.fence <= self.top_fence[scope]:
+                self.fail(f"the fence of {scope} fell to {claim.fence:x}")
+            self.top_fence[scope] = claim.fence
+        self.relaunch(claim)
+        self.launches[fire.key].append(Launch(claim.fence, claim.attempt, claim.node))
+        inside[claim.fence] = claim
+
+    def relaunch(self, claim: Claim) -> None:
+        """A key is launched again only after a failure, by rerun, or behind a failover."""
+        key, policy = claim.fire.key, claim.fire.policy
+        if not self.launches[key]:
+            return
+        last, (end, at) = self.launches[key][-1], self.ended.get(key, (Outcome("lost", "still at work"), 0.0))
+        retried = end.kind in ("failed", "timed-out") and claim.attempt == last.attempt + 1
+        rerun = policy.on_lost == "rerun" and self.was_excusable(last, end, at)
+        another_era = bisect(self.floors, last.fence) < bisect(self.floors, claim.fence)
+        if not (another_era or retried or rerun):
+            self.fail(f"{key} was launched again after {end.kind}: {last} then {claim.fence:x}")
+        if claim.attempt > max(policy.retries.max_attempts, 2 if policy.on_lost == "rerun" else 1):
+            self.fail(f"{key}: attempt {claim.attempt}")
+
+    def was_excusable(self, last: Launch, end: Outcome, at: float) -> bool:
+        """Work that was done is done again only if its node died before it could say so."""
+        died = self.deaths.get(last.node, float("inf"))
+        return end.kind == "lost" or not self.only_deaths or died < at + SETTLE_S
+
+    def leave(self, claim: Claim, outcome: Outcome, at: float) -> None:
+        del self.inside[claim.fire.lane or claim.fire.key][claim.fence]
+        self.ended[claim.fire.key] = outcome, at
+
+    def emit(self, event: str, **fields: Any) -> None:
+        self.events[event] += 1
+        if "outcome" in fields:
+            self.over[fields["fire"], fields["outcome"]] += 1
+
+    def check(self, store: CheckedStore, calm: datetime, end: datetime) -> None:
+        """Nothing is left undone, nothing is done twice, nothing is told twice."""
+        shadow = store.shadow
+        for key in sorted(shadow.expected(calm) - store.awaited()):
+            if len(finals := shadow.finals.get(key, [])) != 1:
+                self.fail(
+                    f"{key} ended {len(finals)} times: {finals}, launched {len(self.launches[key])} times"
+                )
+        for key in sorted(shadow.finals.keys() - shadow.expected(end)):
+            if shadow.finals[key][0].outcome.cause != "stopped":  # that may come before its due instant
+                self.fail(f"{key} is no instant of its job: {shadow.finals[key]}")
+        for key, finals in shadow.finals.items():
+            self.check_told(key, finals)
+            self.check_hooks(key, finals[-1], shadow)
+
+    def check_told(self, key: str, finals: list[Final]) -> None:
+        """Told once: never by two; by none only if the one died before it could."""
+        for outcome, node, at, fire in finals:
+            had_time = self.deaths.get(node, float("inf")) > at + TELL_S
+            told, by_hand = self.over[fire.key, outcome.kind], outcome.cause == "stopped"
+            if told > 1 + self.failovers:
+                self.fail(f"{key}: {outcome.kind} was told {told} times")
+            if not told and had_time and not self.failovers and not by_hand:
+                self.fail(f"{key}: {outcome.kind} was never told by {node}")
+            if outcome.kind == "skipped" and self.launches[key] and not self.failovers:
+                self.fail(f"{key} was skipped and launched")
+            if outcome.kind == "replaced" and same_job(key, outcome.by) and outcome.by < key:
+                self.fail(f"{key} was replaced by the older {outcome.by}")
+
+    def check_hooks(self, key: str, final: Final, shadow: Shadow) -> None:
+        """Whoever recorded a failure put its hook in the same step, once."""
+        hook, wanted = f"{final.fire.key}/on_failure", "on_failure" in final.fire.policy.hooks
+        if wanted and final.outcome.kind in FAILURES and hook not in shadow.hooks:
+            self.fail(f"{key}: {final.outcome.kind}, and its hook was never put")
+        if hook in shadow.hooks and final.outcome.kind not in FAILURES and not self.failovers:
+            self.fail(f"{key}: {final.outcome.kind}, and yet its hook was put")
+
+    def check_none(self, kinds: set[str], shadow: Shadow) -> None:
+        """No node died, stopped or was cut off: nothing excuses an end of these kinds."""
+        for key, finals in shadow.finals.items():
+            outcome = finals[0].outcome
+            if outcome.kind in kinds and outcome.cause != "stopped":
+                self.fail(f"{key} was {outcome} for nothing: launched {len(self.launches[key])} times")
+
+
+def keys_of(fire: Fire, job: Job | None) -> list[str]:
+    """Of the fire; of a span those of all its instants."""
+    if fire.instants == 1 or job is None or fire.first_at is None:
+        return [fire.key]
+    instants = job.schedule.between(fire.first_at - timedelta(seconds=1), fire.due_at)
+    return [fire_at(job, due_at).key for due_at in instants]
+
+
+def same_job(key: str, other: str) -> bool:
+    return key.partition("@")[0] == other.partition("@")[0] and "@" in key

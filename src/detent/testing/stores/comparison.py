@@ -1,0 +1,62 @@
+"""Answers of a store in a form that two stores can share: fences as they grow, instants as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from detent.model import Claim, Grants, Note, Row, Watermarks
+from detent.rules.breakers import Circuit, circuit_of
+from detent.stores.base import BREAKER, GONE
+from detent.testing.stores.fixtures import START, later
+
+
+def by_fence(grants: Grants) -> list[Claim]:
+    return sorted(grants.claims, key=lambda claim: claim.fence)
+
+
+def watermarks_of(watermarks: Watermarks) -> tuple[Any, ...]:
+    by_job = {
+        name: (seconds(watermark.at), watermark.revision) for name, watermark in watermarks.by_job.items()
+    }
+    return seconds(watermarks.now), watermarks.generation, by_job
+
+
+def claim_of(claim: Claim, first_fence: int) -> tuple[Any, ...]:
+    return claim._replace(
+        fence=claim.fence - first_fence,
+        expires_at=later(seconds(claim.expires_at) or 0.0),
+        previous_success_at=None,
+    ), seconds(claim.previous_success_at)
+
+
+def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
+    attempts = [
+        (one.number, one.node, one.fence - first_fence, one.outcome, one.status, one.took_s)
+        for one in row.attempts
+    ]
+    times = [seconds(at) for at in (row.run_at, row.claimed_at, row.over_at)]
+    fence = row.fence - first_fence if row.fence else 0
+    return row.fire, row.state, row.attempt, row.node, fence, times, row.outcome, row.stop, attempts
+
+
+def notes_of(notes: Sequence[Note], first_fence: int) -> list[Any]:
+    """Stores may write the state of a breaker, which has a fence in it, and the watermark of a removed job in
+    several ways."""
+    return [_note_of(note, first_fence) for note in notes]
+
+
+def _note_of(note: Note, first_fence: int) -> Any:
+    if note.name.startswith(BREAKER):
+        return circuit_parts(circuit_of(note.text), first_fence)
+    return note.name if note.name.startswith(GONE) else note
+
+
+def circuit_parts(circuit: Circuit, first_fence: int) -> tuple[Any, ...]:
+    fence = circuit.fence - first_fence if circuit.fence else 0
+    return circuit.errors, round(circuit.opened, 2), fence, circuit.probe
+
+
+def seconds(at: datetime | None) -> float | None:
+    return None if at is None else round((at - START).total_seconds(), 3)
