@@ -181,7 +181,7 @@ class Runners:
             env = command_env(self.around.env, claim, like, self.around.hidden)
             pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
             setup = setup_of(self.around.store, call.user) if self.around.store else ""
-            known = pool._replace(most=self.around.processes, setup=setup)
+            known = pool._replace(size_max=self.around.processes, setup=setup)
             self._pools[key] = known
         return known
 
