@@ -4,7 +4,6 @@ import pytest
 
 from detent.model import Claim
 from detent.testing.sim.triggers import TriggerSim
-from detent.trigger.claims import TriggerClaims
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -25,14 +24,14 @@ def test_a_seed_with_triggers_always_gives_the_same_history() -> None:
     assert histories[0] == histories[1]
 
 
-class TakesWhatNodesPlanned(Claims):
+class TakesWhatNodesPlanned(TriggerClaims):
     """The trigger claims from the queue of the nodes."""
 
     def _ask(self, queue: str, for_hook: bool = False) -> tuple[Claim, ...]:
         return super()._ask("default", for_hook)
 
 
-class LeavesItsClaim(Claims):
+class LeavesItsClaim(TriggerClaims):
     """The trigger ends without finishing its claim."""
 
     def _claim_fire(self, queue: str) -> Claim | None:
@@ -41,7 +40,7 @@ class LeavesItsClaim(Claims):
 
 
 @pytest.mark.parametrize("mutant", [TakesWhatNodesPlanned, LeavesItsClaim])
-def test_a_bug_planted_into_triggers_is_found(mutant: type[Claims]) -> None:
+def test_a_bug_planted_into_triggers_is_found(mutant: type[TriggerClaims]) -> None:
     sim = TriggerSim(1, hours=1.0)
     sim.claims_type = mutant
     assert sim.run().broken
