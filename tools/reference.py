@@ -1,9 +1,9 @@
 """Writes the generated parts of docs/reference from the code: fields, limits, verbs, events.
 
-- `python tools/reference.py` updates the pages.  With `--check` it writes nothing, prints the pages that are out
-  of date, and exits with 1.
-- A part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.  The text around it is written by
-  hand, and stays.
+- `python tools/reference.py` updates the pages.  With `--check` it writes nothing, prints the pages that are
+  out of date, and exits with 1.
+- A part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.  The text around it is written
+  by hand, and stays.
 - The result depends only on the code, not on the version of Python, the terminal or the time.
 """
 
