@@ -18,7 +18,7 @@ from tests.equipment.redis_server import RedisServer
 from detent import clock
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.schedules.timetable import parse_schedule
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
@@ -111,7 +111,7 @@ async def run_one_fire(store: Store) -> None:
         tasks.append(asyncio.ensure_future(step))
         return tasks[-1]
 
-    edges = Edges(
+    ports = Ports(
         store=store,
         starter=Starter(),
         offload=inline,  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ async def run_one_fire(store: Store) -> None:
     )
     name = f"{APP}.sync"
     job = Job(name, parse_schedule("@every 1s"), Command(("/bin/true",)), Policy("Forbid"), revision="1")
-    spawn(Node("node-1", APP, {name: job}, edges, Pace()).run())
+    spawn(Node("node-1", APP, {name: job}, ports, Tuning()).run())
     await asyncio.wait_for(succeeded.wait(), FIRE_S)
     for task in tasks:
         task.cancel()

@@ -19,7 +19,7 @@ from typing import Any
 
 from detent.cli import main, options
 from detent.events import EVENTS
-from detent.loading import documents, files
+from detent.loading import files
 from detent.manifest import canonical, fields, problems
 from detent.manifest.shapes import (
     Arguments,
@@ -43,7 +43,7 @@ from detent.rules import lanes, planning, settling
 from detent.runners import secrets
 from detent.runners.call import function
 from detent.runners.http import request
-from detent.text import plural
+from detent.text import NESTING_MAX, plural
 from detent.warden.program import output, warm_children
 
 ROOT = Path(__file__).parents[1]
@@ -164,7 +164,7 @@ def limits() -> str:
     kib, mib = 1024, 2**20
     rows = (
         ("a manifest's file", f"{files.FILE_MAX // mib} MiB"),
-        ("mappings and lists within each other", f"{documents.DEPTH_MAX}"),
+        ("mappings and lists within each other", f"{NESTING_MAX}"),
         ("problems told at once", f"{problems.PROBLEMS_MAX}"),
         ("how far ahead fires are planned", f"{planning.AHEAD_S:g} s"),
         ("how late a fire is on time", f"{lanes.LATE_S:g} s"),
