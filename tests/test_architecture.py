@@ -217,7 +217,7 @@ def check(store: str, trace: Sequence[Step], in_server: Sequence[Step]) -> None:
     assert missing == []
     assert is_on_the_way(ours, trace), f"these were called in another order: {ours}"
     assert is_on_the_way(theirs, in_server), f"the server called {in_server}, not {theirs}"
-    assert (LANES in {step.file for step in trace if step.function == "judge"}) == (store == "memory")
+    assert (LANES in {step.file for step in trace if step.function == "decide"}) == (store == "memory")
 
 
 # The tables.
