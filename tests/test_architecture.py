@@ -228,9 +228,8 @@ def check(store: str, trace: Sequence[Step], in_server: Sequence[Step]) -> None:
 def test_the_picture_shows_every_package_in_the_order_of_the_layers() -> None:
     picture = PAGE.partition("\n## The packages\n")[2].split("```")[1]
     layers = reversed(picture.split("---\n"))  # the lowest first
-    shown = [
-        re.findall(r"(?:^ |  )(\w+)", layer, re.MULTILINE) for layer in layers
-    ]  # the first word of a column
+    first_words = re.compile(r"(?:^ |  )(\w+)", re.MULTILINE)  # of each column
+    shown = [first_words.findall(layer) for layer in layers]
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     drawn = [[name for name in LAYERS if name in part and name in packages] for part in shown]
     assert sorted(name for part in drawn for name in part) == sorted(packages)

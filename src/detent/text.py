@@ -79,7 +79,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether the lists and objects in a JSON text are nested more than `DEPTH_MAX` levels deep."""
+    """Whether the lists and objects in a JSON text are nested more than `NESTING_MAX` levels deep."""
     if text.count("[") + text.count("{") <= NESTING_MAX:
         return False
     depth = 0
