@@ -11,7 +11,7 @@ from typing import NamedTuple
 from detent.manifest.problems import Problem
 from detent.schedules.cron import Pattern
 from detent.schedules.cronfields import MONTHS, WEEKDAYS, Field
-from detent.schedules.timetable import UNITS
+from detent.schedules.timetable import period_text
 from detent.schedules.yeardays import MONTH_LENGTHS
 from detent.text import listed, plural, quote
 
@@ -95,7 +95,7 @@ def _is_alone(field: Field, pattern: Pattern) -> bool:
 
 def _uneven(clock: Unit, step: int, alone: bool) -> Lint:
     values = range(clock.low, clock.low + clock.size, step)
-    every = f"; for exactly every {step} {clock.noun}s write @every {every_text(step * clock.unit_s)}"
+    every = f"; for exactly every {step} {clock.noun}s write @every {period_text(step * clock.unit_s)}"
     exactly = every if alone and clock.unit_s else ""
     if len(values) == 1:
         message = f"steps by {step}, but there are {clock.size} {clock.noun}s: it fires at {clock.low} only"
@@ -202,12 +202,3 @@ def series(values: list[str]) -> str:
     if len(values) <= SHOWN_MAX:
         return ", ".join(values)
     return ", ".join([*values[: SHOWN_MAX - 1], "…", values[-1]])
-
-
-def every_text(seconds: int) -> str:
-    """Return seconds in the form of `@every`: 1h30m."""
-    text = ""
-    for unit, unit_s in UNITS.items():
-        count, seconds = divmod(seconds, unit_s)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import combinations, islice, pairwise
 from typing import Any, NamedTuple
 
-from detent.manifest.lint.cron_fields import every_text, lint_pattern
+from detent.manifest.lint.cron_fields import lint_pattern
 from detent.manifest.lint.dst import LintSpan, lint_dst
 from detent.manifest.lint.work import lint_work
 from detent.manifest.problems import Problem
@@ -22,6 +22,7 @@ from detent.schedules.timetable import (
     parse_instant,
     parse_schedule,
     patterns_of,
+    period_text,
 )
 from detent.schedules.wallclock import check_dst
 from detent.schedules.zones import open_zone
@@ -153,16 +154,16 @@ def _policy(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
 def _too_long(
     policy: Mapping[str, Any], interval_s: float, waits_s: float, version: int
 ) -> Iterator[Problem]:
-    interval, timeout_s = every_text(int(interval_s)), policy["timeout_seconds"]
+    interval, timeout_s = period_text(int(interval_s)), policy["timeout_seconds"]
     forbids = policy["concurrency"] == "Forbid" and policy.get("max_running", 1) == 1
     if forbids and timeout_s > interval_s:
-        message = f"an attempt may take {every_text(timeout_s)}, but the next fire is due {interval} later: "
+        message = f"an attempt may take {period_text(timeout_s)}, but the next fire is due {interval} later: "
         message += "Forbid skips it while one runs"
         wait = ", or let one fire wait with `concurrency: Queue`" if version > 1 else ""
         advice = f"choose a timeout below {int(interval_s)} s{wait}"
         yield Problem("policy/timeout_seconds", message, code="timeout-over-interval", advice=advice)
     if waits_s > interval_s:
-        attempts, waits = plural(policy["retries"]["max_attempts"], "attempt"), every_text(int(waits_s))
+        attempts, waits = plural(policy["retries"]["max_attempts"], "attempt"), period_text(int(waits_s))
         message = f"{attempts} wait {waits} in total, but the next fire is due {interval} after the first"
         advice = "set fewer attempts or a smaller max_seconds: the next fire tries again anyway"
         yield Problem("policy/retries", message, code="retries-over-interval", advice=advice)
