@@ -109,7 +109,7 @@ def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
     place = {"line": problem.line or None, "column": problem.column or None}
     about = {"code": problem.code or None, "advice": problem.advice or None}
     told = {"path": problem.path, "message": problem.message}
-    return {"level": level, "file": file or None, **place, **told, **about}
+    return {"level": level, "file": problem.file or file or None, **place, **told, **about}
 
 
 # Warnings.
