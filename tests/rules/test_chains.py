@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "jobs/1/at",
         "exactly one of",
     ),
-    "for all": (document(job("a"), defaults={"after": "a"}), "defaults/after", "unknown field"),
+    "for all": (document(job("a"), defaults={"after": "a"}), "defaults/after", "unknown key"),
     "everywhere": (document(job("a"), job("b", after="a", run_on="every")), "jobs/1/after", "run_on: every"),
     "version 1": (
         {
@@ -72,7 +72,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             "version": 1,
         },
         "jobs/0/after",
-        "unknown field",
+        "unknown key",
     ),
 }
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
     with pytest.raises(ManifestError) as caught:
         check_manifest(wrong)
     (problem,) = caught.value.problems
-    assert problem.path == path and words in problem.message
+    assert problem.path == path and words in problem.text
 
 
 def test_a_very_long_chain_is_refused_and_not_a_traceback() -> None:
@@ -126,7 +126,7 @@ def test_the_canonical_form_read_again_is_the_same_and_fits_the_schema() -> None
 
 
 def test_no_hosts_scheduler_takes_them() -> None:
-    with pytest.raises(UsageError, match=r"demo\.b comes after demo\.a, and a host's scheduler"):
+    with pytest.raises(UsageError, match=r"demo\.b runs after demo\.a, and a host scheduler"):
         specs_of(read(job("a"), job("b", after="a")))
 
 

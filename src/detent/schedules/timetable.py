@@ -325,3 +325,12 @@ def floor(instant: datetime) -> int:
 
 def ceiling(instant: datetime) -> int:
     return floor(instant) + (instant.microsecond > 0)
+
+
+def period_text(seconds: int) -> str:
+    """Return seconds in the form of `@every`: 1h30m."""
+    text = ""
+    for unit, unit_s in UNITS.items():
+        count, seconds = divmod(seconds, unit_s)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
