@@ -144,7 +144,7 @@ def test_an_ask_reads_few_of_many_fires_that_just_wait_for_a_place(
         read += 1
         return entry_of(row)
 
-    monkeypatch.setattr("detent.stores.sqlite.transaction.entry_of", counted)
+    monkeypatch.setattr("detent.stores.sqlite.fires.entry_of", counted)
     assert len(store.claim(Ask("a", "n1", 1, limit=10)).claims) == 10
     assert read < 50
     store.close()

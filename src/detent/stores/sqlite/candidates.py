@@ -40,19 +40,19 @@ class Wants(NamedTuple):
 class Due:
     """The fires that are due on one queue, in order: a stretch of them, and perhaps others further on."""
 
-    def __init__(self, call: Transaction, ask: Ask, queue: str) -> None:
-        self._call, self._ask = call, ask
+    def __init__(self, transaction: Transaction, ask: Ask, queue: str) -> None:
+        self._transaction, self._ask = transaction, ask
         self.values: dict[str, Any] = {  # what the conditions below depend on
             "app": ask.app,
             "queue": queue,
-            "now": call.wall,
-            "monotonic": call.monotonic,
-            "before": call.wall - DOUBT_S,
-            "after": call.wall + DOUBT_S,
-            "late_before": call.wall - DOUBT_S - LATE_S,
-            "late_after": call.wall + DOUBT_S - LATE_S,
-            "paused": json.dumps(list(call.pauses(ask.app))),
-            "graces": json.dumps(list(call.graces())),
+            "now": transaction.wall,
+            "monotonic": transaction.monotonic,
+            "before": transaction.wall - DOUBT_S,
+            "after": transaction.wall + DOUBT_S,
+            "late_before": transaction.wall - DOUBT_S - LATE_S,
+            "late_after": transaction.wall + DOUBT_S - LATE_S,
+            "paused": json.dumps(list(transaction.notes.pauses(ask.app))),
+            "graces": json.dumps(list(transaction.fires.graces())),
             "without": json.dumps(ask.without),
         }
         self._stretch(HEAD)
@@ -71,7 +71,7 @@ class Due:
     @property
     def young(self) -> Place:
         """Behind it, nothing is an instant of an outage."""
-        return self._call.wall - LATE_S, ""
+        return self._transaction.wall - LATE_S, ""
 
     @property
     def stop(self) -> Place | None:
@@ -86,7 +86,7 @@ class Due:
             self._for, self._rest = wants, self._look(wants)
         for entry in self._rest:
             self._place = entry.run_at, entry.fire.key
-            if not self._call.is_forgotten(entry):
+            if not self._transaction.fires.is_forgotten(entry):
                 return entry
         return None
 
@@ -103,7 +103,7 @@ class Due:
         self._for = None
 
     def _look(self, wants: Wants) -> Iterator[Kept]:
-        self._call.save()  # of lanes that were taken, the rows tell
+        self._transaction.save()  # of lanes that were taken, the rows tell
         source, where = READY, [AFTER]
         if not wants.runs:
             source, where = DOUBTFUL, [AFTER, IS_DOUBTFUL]
@@ -115,7 +115,9 @@ class Due:
             where.append(f"NOT (({useless}) AND NOT ({MAY_BE_SENTENCED}) AND {IS_FREE})")
         if not wants.settles:
             where.append(f"NOT ({_IS_SENTENCED})")
-        return self._call.select(" AND ".join(where) + " ORDER BY run_at, key", self.values, source)
+        return self._transaction.fires.select(
+            " AND ".join(where) + " ORDER BY run_at, key", self.values, source
+        )
 
     def limit(self) -> str:
         """Until where the stretch goes."""
@@ -123,7 +125,7 @@ class Due:
 
     def _limit(self, source: str, where: list[str], most: int) -> str:
         last = f"SELECT run_at, key FROM {source} WHERE {' AND '.join([*where, BY_NOW])} {_LAST}"
-        self._end = self._call.db.execute(last, {**self.values, "others": most - 1}).fetchone()
+        self._end = self._transaction.db.execute(last, {**self.values, "others": most - 1}).fetchone()
         if not self._end:
             return BY_NOW
         self.values |= {"until": self._end[0], "until_key": self._end[1]}

@@ -31,8 +31,8 @@ Far = dict[tuple[str, str], Place]  # how far the asks for an app's queue have l
 class Round:
     """One ask that is being answered: what it can still get, and what it was granted."""
 
-    def __init__(self, call: Transaction, ask: Ask, gates: Gates, far: Far) -> None:
-        self._call, self._ask, self._gates, self._far = call, ask, gates, far
+    def __init__(self, transaction: Transaction, ask: Ask, gates: Gates, far: Far) -> None:
+        self._transaction, self._ask, self._gates, self._far = transaction, ask, gates, far
         self._has_stopped = False
         self._places, self._hooks, self._sentences = ask.limit, ask.hooks, SENTENCES_MAX
         self._put_offs, self._waits, self._longest_ttl_s = PUT_OFFS_MAX, WAITS_MAX, 0.0
@@ -46,24 +46,24 @@ class Round:
     def grant_due(self) -> tuple[Claim, ...]:
         """Claim what is due: first what has expired, then queue by queue."""
         for life in self._ask.dead:
-            _declare_dead(self._call, life)
+            _declare_dead(self._transaction, life)
         queues = json.dumps(self._ask.queues)
-        expired = (self._ask.app, queues, self._call.monotonic, LOOKS_MAX, self._sentences)
-        for entry in list(self._call.select(_EXPIRED, expired)):
+        expired = (self._ask.app, queues, self._transaction.monotonic, LOOKS_MAX, self._sentences)
+        for entry in list(self._transaction.fires.select(_EXPIRED, expired)):
             self._take(entry)
         for queue in dict.fromkeys(self._ask.queues):
             self._serve(queue)
-        self._call.lengthen(self._longest_ttl_s)
-        self._call.save()
+        self._transaction.lengthen(self._longest_ttl_s)
+        self._transaction.save()
         claims = zip(
-            (entry.id for entry in self._granted), _claims_of(self._call, self._granted), strict=True
+            (entry.id for entry in self._granted), _claims_of(self._transaction, self._granted), strict=True
         )
         return tuple(claim for _, claim in sorted([*self._claims, *claims], key=itemgetter(0)))
 
     def _serve(self, queue: str) -> None:
         """Look for what is due from the oldest on; if that is not enough, from the oldest that is not late,
         and from where the asks before have stopped: these two in turns, so that neither hides the other."""
-        due, name, places = Due(self._call, self._ask, queue), (self._ask.app, queue), self._places
+        due, name, places = Due(self._transaction, self._ask, queue), (self._ask.app, queue), self._places
         far = self._far.get(name, HEAD)
         head = self._serve_stretch(queue, due, is_all=far == HEAD)
         if head is None or self._is_served(queue, places):
@@ -111,8 +111,8 @@ class Round:
     def _grant_sure(self, queue: str, due: Due) -> None:
         goes_on = not self._gates.is_by_key(queue)
         while goes_on and any(room := Room(self._room(queue), self._sentences)):
-            self._call.save()
-            burst = grant_burst(self._call, self._ask, self._gates, due, room)
+            self._transaction.save()
+            burst = grant_burst(self._transaction, self._ask, self._gates, due, room)
             if burst is None:
                 return
             self._places -= burst.runs
@@ -125,12 +125,12 @@ class Round:
         return self._gates.room(queue, self._places) if self._places else 0
 
     def _take(self, entry: Kept) -> None:
-        judgement = _judge(self._call, entry)
+        judgement = _judge(self._transaction, entry)
         for key in judgement.stop:
-            _stop(self._call, key, replaced_by(entry.fire.key))
+            _stop(self._transaction, key, replaced_by(entry.fire.key))
         if judgement.step == "wait" and not entry.waits:
             entry.waits = True
-            self._call.change(entry)
+            self._transaction.fires.change(entry)
             self._waits -= 1
         elif judgement.step == "sentence" and self._sentences:
             entry.sentence, self._sentences = judgement.sentence, self._sentences - 1
@@ -154,90 +154,95 @@ class Round:
 
     def _put_off(self, entry: Kept, wait_s: float) -> None:
         place = entry.run_at, entry.fire.key
-        entry.run_at = self._call.wall + wait_s
-        self._call.change(entry)
+        entry.run_at = self._transaction.wall + wait_s
+        self._transaction.fires.change(entry)
         self._put_offs -= 1
-        self._put_offs -= put_off_likes(self._call, self._ask, entry, place, self._put_offs)
+        self._put_offs -= put_off_likes(self._transaction, self._ask, entry, place, self._put_offs)
 
     def _grant(self, entry: Kept) -> None:
-        ask, call = self._ask, self._call
+        ask, transaction = self._ask, self._transaction
         entry.state, entry.node, entry.ask = "claimed", ask.node, ask.number
-        entry.fence = call.next_fence(app_of(entry.fire.job))
+        entry.fence = transaction.jobs.next_fence(app_of(entry.fire.job))
         entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
-        entry.expires = call.monotonic + entry.ttl_s
-        call.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
+        entry.expires = transaction.monotonic + entry.ttl_s
+        transaction.jobs.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
         if entry.sentence is None:
             entry.attempt += 1
-            entry.ran = entry.node, entry.fence, call.wall
-            call.drop_late_hooks(entry.fire)
-        call.change(entry)
+            entry.ran = entry.node, entry.fence, transaction.wall
+            transaction.fires.drop_late_hooks(entry.fire)
+        transaction.fires.change(entry)
         self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
         self._granted.append(entry)
 
 
-def grant_again(call: Transaction, ask: Ask) -> tuple[Claim, ...]:
+def grant_again(transaction: Transaction, ask: Ask) -> tuple[Claim, ...]:
     """What is claimed under this ask already, renewed."""
     where = "state = 'claimed' AND node = ? AND ask = ? AND expires > ? ORDER BY id"
-    granted = list(call.select(where, (ask.node, ask.number, call.monotonic)))
+    granted = list(transaction.fires.select(where, (ask.node, ask.number, transaction.monotonic)))
     for entry in granted:
-        entry.expires = call.monotonic + entry.ttl_s
-        call.change(entry)
-    return _claims_of(call, granted)
+        entry.expires = transaction.monotonic + entry.ttl_s
+        transaction.fires.change(entry)
+    return _claims_of(transaction, granted)
 
 
-def _claims_of(call: Transaction, granted: Sequence[Kept]) -> tuple[Claim, ...]:
-    ahead, successes = call.wall - call.monotonic, call.successes({entry.fire.job for entry in granted})
+def _claims_of(transaction: Transaction, granted: Sequence[Kept]) -> tuple[Claim, ...]:
+    ahead, successes = (
+        transaction.wall - transaction.monotonic,
+        transaction.jobs.successes({entry.fire.job for entry in granted}),
+    )
     return tuple(claim_of(entry, entry.expires + ahead, successes.get(entry.fire.job)) for entry in granted)
 
 
-def next_in_s(call: Transaction, ask: Ask, gates: Gates) -> float:
-    if call.is_quarantined:
-        return call.header.quarantined_until - call.monotonic
-    call.save()
+def next_in_s(transaction: Transaction, ask: Ask, gates: Gates) -> float:
+    if transaction.is_quarantined:
+        return transaction.header.quarantined_until - transaction.monotonic
+    transaction.save()
     queues = json.dumps(ask.queues)
-    (pending,) = call.one(_NEXT_PENDING, ask.app, call.wall, queues) or (None,)
-    (claimed,) = call.one(_NEXT_EXPIRY, ask.app, call.monotonic, queues) or (None,)
-    (grace,) = call.one("SELECT min(until) FROM graces WHERE until > ?", call.monotonic) or (None,)
+    (pending,) = transaction.one(_NEXT_PENDING, ask.app, transaction.wall, queues) or (None,)
+    (claimed,) = transaction.one(_NEXT_EXPIRY, ask.app, transaction.monotonic, queues) or (None,)
+    (grace,) = transaction.one("SELECT min(until) FROM graces WHERE until > ?", transaction.monotonic) or (
+        None,
+    )
     waits = [
-        None if pending is None else pending - call.wall,
-        None if claimed is None else claimed - call.monotonic,
-        None if grace is None else grace - call.monotonic,
+        None if pending is None else pending - transaction.wall,
+        None if claimed is None else claimed - transaction.monotonic,
+        None if grace is None else grace - transaction.monotonic,
         *(gates.closed_s(queue) or None for queue in ask.queues),
     ]
     return min((wait for wait in waits if wait is not None), default=float("inf"))
 
 
-def _declare_dead(call: Transaction, life: str) -> None:
+def _declare_dead(transaction: Transaction, life: str) -> None:
     expire = "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?"
-    if call.db.execute(expire, (call.monotonic, life, call.monotonic)).rowcount:
-        call.wake()  # they may be another app's
+    if transaction.db.execute(expire, (transaction.monotonic, life, transaction.monotonic)).rowcount:
+        transaction.wake()  # they may be another app's
 
 
-def _judge(call: Transaction, entry: Kept) -> Judgement:
-    me, fire, now = call.standing(entry), entry.fire, instant(call.wall)
+def _judge(transaction: Transaction, entry: Kept) -> Judgement:
+    me, fire, now = transaction.fires.standing(entry), entry.fire, instant(transaction.wall)
     watermark, since = (
-        call.watermark_of(fire.job) if fire.origin == "schedule" else None,
+        transaction.jobs.watermark(fire.job) if fire.origin == "schedule" else None,
         fire.due_at.timestamp(),
     )
     facts = Facts(
         now=now,
         planned_until=watermark.at if watermark else None,
-        paused=call.pauses(app_of(fire.job)).get(fire.job),
-        newer_due=is_late(me, now) and call.one(_NEWER, fire.job, since, call.wall) is not None,
-        graces=call.graces().get(fire.lane, 0),
+        paused=transaction.notes.pauses(app_of(fire.job)).get(fire.job),
+        newer_due=is_late(me, now) and transaction.one(_NEWER, fire.job, since, transaction.wall) is not None,
+        graces=transaction.fires.graces().get(fire.lane, 0),
     )
-    return judge(me, _lane(call, fire), facts)
+    return judge(me, _lane(transaction, fire), facts)
 
 
-def _lane(call: Transaction, fire: Fire) -> list[Standing]:
+def _lane(transaction: Transaction, fire: Fire) -> list[Standing]:
     """Those of its lane that its judgement depends on.  Of those who are just due there may be thousands."""
     if not fire.lane:
         return []
     if fire.policy.concurrency == "Forbid" or _waits_alone(fire):
-        return call.holders(fire.lane)
+        return transaction.fires.holders(fire.lane)
     if fire.policy.concurrency == "Queue":
-        return call.holders(fire.lane) + call.waiters(fire.lane)
-    return call.lane(fire.lane)
+        return transaction.fires.holders(fire.lane) + transaction.fires.waiters(fire.lane)
+    return transaction.fires.lane(fire.lane)
 
 
 def _waits_alone(fire: Fire) -> bool:
@@ -245,12 +250,12 @@ def _waits_alone(fire: Fire) -> bool:
     return fire.origin == "push" and fire.policy.concurrency == "Queue"
 
 
-def _stop(call: Transaction, key: str, why: Outcome) -> None:
-    entry = call.open_entry(key)
+def _stop(transaction: Transaction, key: str, why: Outcome) -> None:
+    entry = transaction.fires.open_entry(key)
     assert entry is not None, "who holds a lane is open"
     entry.stop = why
-    call.change(entry)
-    call.wake()
+    transaction.fires.change(entry)
+    transaction.wake()
 
 
 _NEWER = """

@@ -13,11 +13,12 @@ from typing import Any
 
 from detent.model import Outcome, Report
 from detent.stores.base import BREAKER, app_of
+from detent.stores.sqlite.jobs import SET_JOB
 from detent.stores.sqlite.rows import outcome_column
-from detent.stores.sqlite.transaction import SET_JOB, Transaction
+from detent.stores.sqlite.transaction import Transaction
 
 
-def end_batch(call: Transaction, reports: Sequence[Report]) -> set[int]:
+def end_batch(transaction: Transaction, reports: Sequence[Report]) -> set[int]:
     """Settle those that just end their fires.  Says which, by their places."""
     if len({report.claim.fire.key for report in reports}) < len(reports):
         return set()  # what the second of a key is answered depends on the first
@@ -30,43 +31,43 @@ def end_batch(call: Transaction, reports: Sequence[Report]) -> set[int]:
                 sentenced[place] = report
             else:
                 by_outcome.setdefault(ended, {})[place] = report
-    places = {place for ended, some in by_outcome.items() for place in _end(call, ended, some)}
-    return places.union(_end_sentenced(call, sentenced) if sentenced else ())
+    places = {place for ended, some in by_outcome.items() for place in _end(transaction, ended, some)}
+    return places.union(_end_sentenced(transaction, sentenced) if sentenced else ())
 
 
-def _end(call: Transaction, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
+def _end(transaction: Transaction, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
     has_succeeded, outcome = ended.kind == "succeeded", outcome_column(ended)
-    rows = _found(call, has_succeeded, reports)
+    rows = _found(transaction, has_succeeded, reports)
     found = [row for row in rows if row[2] == reports[row[0]].claim.fence]
     if not found:
         return []
     settled = [(id, number, reports[place]) for place, id, _, number, _ in found]
     attempts = [(id, report.status, report.took_s) for id, _, report in settled]
-    call.db.execute(_END, (outcome, outcome, call.wall, json.dumps([id for id, *_ in settled])))
-    call.db.execute(_ADD_ATTEMPTS, (call.wall, outcome, json.dumps(attempts)))
-    call.add_words([(id, number, report.tail, report.result) for id, number, report in settled])
+    transaction.db.execute(_END, (outcome, outcome, transaction.wall, json.dumps([id for id, *_ in settled])))
+    transaction.db.execute(_ADD_ATTEMPTS, (transaction.wall, outcome, json.dumps(attempts)))
+    transaction.fires.add_output([(id, number, report.tail, report.result) for id, number, report in settled])
     if has_succeeded:
-        call.db.execute(_SUCCEED, (call.wall, json.dumps(list({row[4] for row in found}))))
+        transaction.db.execute(_SUCCEED, (transaction.wall, json.dumps(list({row[4] for row in found}))))
     return [row[0] for row in found]
 
 
-def _end_sentenced(call: Transaction, reports: Mapping[int, Report]) -> list[int]:
+def _end_sentenced(transaction: Transaction, reports: Mapping[int, Report]) -> list[int]:
     """Those that were never attempted: nothing is left of them but how they ended."""
     told = [(place, one.claim.fire.key, one.claim.fence) for place, one in reports.items()]
-    (text,) = call.one(_SENTENCED, json.dumps(told)) or ("[]",)
+    (text,) = transaction.one(_SENTENCED, json.dumps(told)) or ("[]",)
     found: list[list[int]] = json.loads(text)
     ends = {id: outcome_column(reports[place].verdict.outcome) for place, id in found}
-    call.db.execute(_END_SENTENCED, (call.wall, json.dumps(ends)))
+    transaction.db.execute(_END_SENTENCED, (transaction.wall, json.dumps(ends)))
     return [place for place, _ in found]
 
 
-def _found(call: Transaction, has_succeeded: bool, reports: Mapping[int, Report]) -> list[list[Any]]:
+def _found(transaction: Transaction, has_succeeded: bool, reports: Mapping[int, Report]) -> list[list[Any]]:
     """Place, id, fence, attempt and job of those whose fire is as it must be."""
     apps = {app_of(job) for job in {report.claim.fire.job for report in reports.values()}}
-    notes = [name for app in apps for name in call.controls(app) if name.startswith(BREAKER)]
+    notes = [name for app in apps for name in transaction.notes.controls(app) if name.startswith(BREAKER)]
     is_uncounted = has_succeeded and not notes  # by every breaker
     keys = json.dumps({place: report.claim.fire.key for place, report in reports.items()})
-    row = call.one(_FOUND, keys, is_uncounted)
+    row = transaction.one(_FOUND, keys, is_uncounted)
     found: list[list[Any]] = json.loads(row[0]) if row else []
     return found
 

@@ -32,9 +32,10 @@ from detent.stores.sqlite.candidates import (
     READY,
     Due,
 )
+from detent.stores.sqlite.jobs import SET_JOB
 from detent.stores.sqlite.limits import Gates
 from detent.stores.sqlite.rows import Kept, outcome_column
-from detent.stores.sqlite.transaction import SET_JOB, Transaction
+from detent.stores.sqlite.transaction import Transaction
 
 
 class Room(NamedTuple):
@@ -51,22 +52,22 @@ class Burst(NamedTuple):
     goes_on: bool  # what follows may be as sure
 
 
-def grant_burst(call: Transaction, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
+def grant_burst(transaction: Transaction, ask: Ask, gates: Gates, due: Due, room: Room) -> Burst | None:
     """Claim the first of what is due as far as it surely runs or is sentenced; None: not even one."""
-    rows, is_all = _sure(gates, _due(call, due, room), room)
+    rows, is_all = _sure(gates, _due(transaction, due, room), room)
     if not rows:
         return None
-    fence = call.next_fence(ask.app, len(rows))
+    fence = transaction.jobs.next_fence(ask.app, len(rows))
     ttl_of = {policy: ask.ttl_s or policy_of(policy).claim_s for policy in {row[8] for row in rows}}
     granted = [Granted(row, fence + place, ttl_of[row[8]], _sentence(row)) for place, row in enumerate(rows)]
-    runs = _grant(call, ask, granted)
+    runs = _grant(transaction, ask, granted)
     if any(row[9] == "schedule" for row in rows):
-        call.db.execute(_REACH, (json.dumps([row[0] for row in rows]),))
+        transaction.db.execute(_REACH, (json.dumps([row[0] for row in rows]),))
     if runs:
         gates.count(rows[0][5], runs)
-    call.outdate((row[1], row[6]) for row in rows)
+    transaction.fires.outdate((row[1], row[6]) for row in rows)
     goes_on = is_all and runs < len(rows)
-    return Burst(_claims(call, ask, granted), runs, max(ttl_of.values()), goes_on)
+    return Burst(_claims(transaction, ask, granted), runs, max(ttl_of.values()), goes_on)
 
 
 class Granted(NamedTuple):
@@ -109,52 +110,56 @@ def _sentence(row: list[Any]) -> Outcome | None:
     return None
 
 
-def _grant(call: Transaction, ask: Ask, granted: list[Granted]) -> int:
+def _grant(transaction: Transaction, ask: Ask, granted: list[Granted]) -> int:
     """Says how many run."""
     runs = [one for one in granted if one.sentence is None]
     for ttl_s in {one.ttl_s for one in granted}:
-        claim = ask.node, ask.number, ttl_s, call.monotonic + ttl_s
+        claim = ask.node, ask.number, ttl_s, transaction.monotonic + ttl_s
         if fences := {one.fence: one.row[0] for one in runs if one.ttl_s == ttl_s}:
-            call.db.execute(_GRANT, (*claim, ask.node, call.wall, json.dumps(fences)))
+            transaction.db.execute(_GRANT, (*claim, ask.node, transaction.wall, json.dumps(fences)))
         if told := [
             (one.row[0], one.fence, outcome_column(one.sentence))
             for one in granted
             if one.sentence and one.ttl_s == ttl_s
         ]:
-            call.db.execute(_SENTENCE, (*claim, json.dumps(told)))
+            transaction.db.execute(_SENTENCE, (*claim, json.dumps(told)))
     return len(runs)
 
 
-def put_off_likes(call: Transaction, ask: Ask, first: Kept, place: tuple[float, str], most: int) -> int:
+def put_off_likes(
+    transaction: Transaction, ask: Ask, first: Kept, place: tuple[float, str], most: int
+) -> int:
     """Put off what comes right after this one's place and is surely put off for the same reason: with its
     policy, never sentenced and in no lane.  Says how many."""
     fire = first.fire
     if fire.lane or fire.start_by or first.sentence or fire.origin in ("schedule", "hook"):
         return 0
     alike = policy_text(fire.policy), json.dumps(ask.without)
-    rows = call.db.execute(_NEXT, (*alike, ask.app, fire.queue, call.wall, *place, most)).fetchall()
+    rows = transaction.db.execute(
+        _NEXT, (*alike, ask.app, fire.queue, transaction.wall, *place, most)
+    ).fetchall()
     likes = list(takewhile(lambda row: row[2], rows))
-    call.db.execute(_PUT_OFF, (first.run_at, json.dumps([id for id, *_ in likes])))
-    call.outdate((key, "") for _, key, _ in likes)
+    transaction.db.execute(_PUT_OFF, (first.run_at, json.dumps([id for id, *_ in likes])))
+    transaction.fires.outdate((key, "") for _, key, _ in likes)
     return len(likes)
 
 
-def _due(call: Transaction, due: Due, room: Room) -> list[list[Any]]:
+def _due(transaction: Transaction, due: Due, room: Room) -> list[list[Any]]:
     """As many as may all run, so that few are read in vain; without a place, as may be sentenced."""
     if room.sentences:
         source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
     else:
         source, where = READY, f"{due.limit()} AND NOT ({IS_MISSED}) AND NOT ({IS_OUTDATED})"
     most = room.places or room.sentences
-    (text,) = call.db.execute(_DUE.format(source, where), {**due.values, "most": most}).fetchone()
+    (text,) = transaction.db.execute(_DUE.format(source, where), {**due.values, "most": most}).fetchone()
     found: list[list[Any]] = json.loads(text) if text else []
     return found
 
 
-def _claims(call: Transaction, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
-    succeeded = call.successes({one.row[2] for one in granted})
+def _claims(transaction: Transaction, ask: Ask, granted: list[Granted]) -> list[tuple[int, Claim]]:
+    succeeded = transaction.jobs.successes({one.row[2] for one in granted})
     successes = {job: instant(at) for job, at in succeeded.items()}
-    ends = {ttl_s: instant(call.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}
+    ends = {ttl_s: instant(transaction.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}
     instants: dict[int | None, datetime | None] = {None: None}  # many have the same
     claims = []
     for row, fence, ttl_s, sentence in granted:

@@ -18,8 +18,8 @@ LOOK_BACK_S = 3600.0  # a charge is kept for so long at least: another rate may 
 class Gates:
     """Those of one app, in one call."""
 
-    def __init__(self, call: Transaction, app: str) -> None:
-        self._call, self._app = call, app
+    def __init__(self, transaction: Transaction, app: str) -> None:
+        self._transaction, self._app = transaction, app
         self._rooms: dict[str, int] = {}  # queues with a rate -> how many may begin now
 
     # Rates.
@@ -33,20 +33,22 @@ class Gates:
 
     def usage(self, name: str, rate: Rate) -> Usage:
         """As `rules.rates.usage` reckons it."""
-        now, span, names = self._call.monotonic, span_s(rate), (self._app, name)
-        first, last = self._call.one(_FIRST, *names, now - span), self._last(name)
+        now, span, names = self._transaction.monotonic, span_s(rate), (self._app, name)
+        first, last = self._transaction.one(_FIRST, *names, now - span), self._last(name)
         if not first or not last:
             return Usage(0, 0.0)
         used, free_at = last[1] - first[1] + 1, now
         if used >= rate.most:
-            oldest = first if used == rate.most else self._call.one(_OF, *names, last[1] - rate.most + 1)
+            oldest = (
+                first if used == rate.most else self._transaction.one(_OF, *names, last[1] - rate.most + 1)
+            )
             free_at = (oldest or first)[0] + span
         if rate.smooth:
             free_at = max(free_at, last[0] + rate.window_s / rate.most)
         return Usage(used, max(0.0, free_at - now))
 
     def reset(self, name: str) -> None:
-        self._call.db.execute("DELETE FROM charges WHERE app = ? AND name = ?", (self._app, name))
+        self._transaction.db.execute("DELETE FROM charges WHERE app = ? AND name = ?", (self._app, name))
 
     def is_by_key(self, queue: str) -> bool:
         rate = self._rate(queue)
@@ -75,7 +77,7 @@ class Gates:
             self._add(base_of(queue), rate, fires)
 
     def _add(self, name: str, rate: Rate, count: int) -> None:
-        db, now, kept_s = self._call.db, self._call.monotonic, max(span_s(rate), LOOK_BACK_S)
+        db, now, kept_s = self._transaction.db, self._transaction.monotonic, max(span_s(rate), LOOK_BACK_S)
         db.execute(
             "DELETE FROM charges WHERE app = ? AND name = ? AND at <= ?", (self._app, name, now - kept_s)
         )
@@ -85,11 +87,11 @@ class Gates:
         db.executemany("INSERT INTO charges VALUES (?, ?, ?, ?, ?)", rows)
 
     def _last(self, name: str) -> tuple[float, int] | None:
-        found = self._call.one(_LAST, self._app, name)
+        found = self._transaction.one(_LAST, self._app, name)
         return (found[0], found[1]) if found else None
 
     def _rate(self, queue: str) -> Rate | None:
-        text = self._call.controls(self._app).get(RATE + base_of(queue))
+        text = self._transaction.notes.controls(self._app).get(RATE + base_of(queue))
         return rate_of(text) if text else None
 
     # What one fire has to pass.
@@ -102,7 +104,7 @@ class Gates:
         if policy.breaker:
             circuit = self._circuit(policy.breaker)
             lives = self._is_live(circuit)
-            waits = max(waits, wait_s(circuit, policy.breaker_cooldown_s, self._call.wall, lives))
+            waits = max(waits, wait_s(circuit, policy.breaker_cooldown_s, self._transaction.wall, lives))
         return waits
 
     def is_passable(self, breaker: str) -> bool:
@@ -124,19 +126,19 @@ class Gates:
         policy = fire.policy
         if policy.breaker:
             circuit, threshold = self._circuit(policy.breaker), policy.breaker_threshold
-            self._keep(policy.breaker, ended(circuit, fence, outcome, threshold, self._call.wall))
+            self._keep(policy.breaker, ended(circuit, fence, outcome, threshold, self._transaction.wall))
 
     def _is_live(self, circuit: Circuit) -> bool:
-        entry = self._call.open_entry(circuit.probe) if circuit.fence else None
-        return entry is not None and entry.fence == circuit.fence and self._call.is_live(entry)
+        entry = self._transaction.fires.open_entry(circuit.probe) if circuit.fence else None
+        return entry is not None and entry.fence == circuit.fence and self._transaction.fires.is_live(entry)
 
     def _circuit(self, breaker: str) -> Circuit:
-        text = self._call.controls(self._app).get(BREAKER + breaker)
+        text = self._transaction.notes.controls(self._app).get(BREAKER + breaker)
         return circuit_of(text) if text else Circuit()
 
     def _keep(self, breaker: str, circuit: Circuit) -> None:
         if circuit != self._circuit(breaker):
-            self._call.write_note(self._app, BREAKER + breaker, circuit_text(circuit))
+            self._transaction.notes.write(self._app, BREAKER + breaker, circuit_text(circuit))
 
 
 _FORGET = "DELETE FROM charges WHERE app = ? AND name = ? AND at <= ?"

@@ -7,42 +7,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from detent.clock import instant
-from detent.model import DEAD, Found, Note, Policy, Query, Row, Size
+from detent.model import DEAD, Found, Policy, Query, Row, Size
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.record import page, row_of
-from detent.stores.sqlite.rows import Kept, attempt_of_row, note_of
+from detent.stores.sqlite.rows import Kept, attempt_of_row
 from detent.stores.sqlite.transaction import Transaction
 
 RESULT_S = Policy().result_s
 Condition = tuple[str, tuple[Any, ...]]  # of a statement, and its values
 
 
-def find(call: Transaction, query: Query) -> Found:
+def find(transaction: Transaction, query: Query) -> Found:
     where, values = _condition(query)
     if query.upcoming:
-        return Found(_rows(call, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
+        return Found(_rows(transaction, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
     span, span_values = _span(query)
-    if few := _few(call, query):  # all of these are examined, and sorted
+    if few := _few(transaction, query):  # all of these are examined, and sorted
         sorted_so = f"{where} AND {span} ORDER BY +due DESC, +key DESC LIMIT ?"
-        return page(_rows(call, query, sorted_so, values + span_values, few), query.limit, None)
+        return page(_rows(transaction, query, sorted_so, values + span_values, few), query.limit, None)
     history = f"fires INDEXED BY {_index(query)} WHERE {span} ORDER BY due DESC, key DESC LIMIT {LOOK_MAX}"
-    rows = _rows(call, query, f"{where} LIMIT ?", span_values + values, f"(SELECT * FROM {history})")
+    rows = _rows(transaction, query, f"{where} LIMIT ?", span_values + values, f"(SELECT * FROM {history})")
     stopped_at = None
     if len(rows) < query.limit:
-        last = call.one(f"SELECT due, key FROM {history} OFFSET {LOOK_MAX - 1}", *span_values)
+        last = transaction.one(f"SELECT due, key FROM {history} OFFSET {LOOK_MAX - 1}", *span_values)
         stopped_at = (instant(last[0]), last[1]) if last else None
     return page(rows, query.limit, stopped_at)
 
 
 def _rows(
-    call: Transaction, query: Query, where: str, values: tuple[Any, ...], source: str = "fires"
+    transaction: Transaction, query: Query, where: str, values: tuple[Any, ...], source: str = "fires"
 ) -> list[Row]:
-    entries = list(call.select(where, (*values, query.limit), source))
-    _add_attempts(call, entries, whole=bool(query.key))
+    entries = list(transaction.fires.select(where, (*values, query.limit), source))
+    _add_attempts(transaction, entries, whole=bool(query.key))
     return [row_of(entry, bool(query.key)) for entry in entries]
 
 
-def _few(call: Transaction, query: Query) -> str:
+def _few(transaction: Transaction, query: Query) -> str:
     """Where to look for what is few however long history is; "": there is no such place."""
     if query.key or query.keys:
         return "fires"
@@ -52,7 +52,7 @@ def _few(call: Transaction, query: Query) -> str:
     source, app = f"fires INDEXED BY {index}", query.app or app_of(query.job)
     among, values = f"{source} WHERE state = '{query.state}'", (app,) if app else ()
     among += " AND app = ?" if app else ""
-    counted = call.one(f"SELECT count(*) FROM (SELECT 1 FROM {among} LIMIT {LOOK_MAX + 1})", *values)
+    counted = transaction.one(f"SELECT count(*) FROM (SELECT 1 FROM {among} LIMIT {LOOK_MAX + 1})", *values)
     return source if counted and counted[0] <= LOOK_MAX else ""
 
 
@@ -109,55 +109,47 @@ def _condition(query: Query) -> Condition:
     return " AND ".join(["1", *(text for text, _ in given)]), tuple(value for _, value in given)
 
 
-def count(call: Transaction, app: str, queues: Sequence[str]) -> dict[str, Size]:
+def count(transaction: Transaction, app: str, queues: Sequence[str]) -> dict[str, Size]:
     found: dict[str, Size] = {}
-    values = {"now": call.wall, "app": app, "queues": json.dumps(list(queues))}
+    values = {"now": transaction.wall, "app": app, "queues": json.dumps(list(queues))}
     among = _AMONG if queues else ""
     for words, text in (_COUNT_WAITING, _COUNT_RUNNING, _COUNT_DEAD):
-        for queue, *numbers in call.db.execute(f"{text}{among} GROUP BY queue", values):
+        for queue, *numbers in transaction.db.execute(f"{text}{among} GROUP BY queue", values):
             found[queue] = found.get(queue, Size())._replace(**dict(zip(words, numbers, strict=True)))
     return found
 
 
-def _add_attempts(call: Transaction, entries: Sequence[Kept], whole: bool) -> None:
+def _add_attempts(transaction: Transaction, entries: Sequence[Kept], whole: bool) -> None:
     by_id = {entry.id: entry for entry in entries}
     statement = _ATTEMPTS_WITH_TAILS if whole else _ATTEMPTS
-    for fire, *attempt in call.db.execute(statement, (json.dumps(list(by_id)),)):
+    for fire, *attempt in transaction.db.execute(statement, (json.dumps(list(by_id)),)):
         by_id[fire].attempts.append(attempt_of_row(tuple(attempt)))
 
 
-def notes(call: Transaction, app: str, prefix: str) -> list[Note]:
-    ahead = call.wall - call.monotonic
-    rows = call.db.execute(
-        "SELECT name, text, written, expires FROM notes"
-        " WHERE app = ? AND substr(name, 1, ?) = ? AND (expires IS NULL OR expires > ?) ORDER BY name",
-        (app, len(prefix), prefix, call.monotonic),
-    )
-    return [note_of(row[:3], None if row[3] is None else row[3] + ahead) for row in rows]
-
-
-def prunable(call: Transaction, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
+def prunable(
+    transaction: Transaction, app: str, now: float, limits: tuple[float, int]
+) -> list[tuple[int, str]]:
     """Id and key of what was over for longer than the first limit, or beyond the newest so many of a job."""
     older_than_s, keep = limits
-    return call.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
+    return transaction.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
 
 
-def prune(call: Transaction, found: Sequence[tuple[int, str]], now: float) -> int:
+def prune(transaction: Transaction, found: Sequence[tuple[int, str]], now: float) -> int:
     """What became of a row since it was found is looked at again: its id may be another's by now."""
     gone = []
     for id, key in found:
-        if row := call.one(_STILL_PRUNABLE, id, key, now, now):
-            call.reach(*row)
+        if row := transaction.one(_STILL_PRUNABLE, id, key, now, now):
+            transaction.jobs.reach(*row)
             gone.append(id)
-    call.delete(gone)
+    transaction.fires.delete(gone)
     return len(gone)
 
 
-def forget_the_expired(call: Transaction) -> None:
-    call.db.execute("DELETE FROM asks WHERE asked_at <= ?", (call.monotonic - REMEMBER_ASKS_S,))
-    call.db.execute("DELETE FROM graces WHERE until <= ?", (call.monotonic,))
-    call.db.execute("DELETE FROM notes WHERE expires <= ?", (call.monotonic,))
-    call.db.execute("DELETE FROM charges WHERE until <= ?", (call.monotonic,))
+def forget_the_expired(transaction: Transaction) -> None:
+    transaction.db.execute("DELETE FROM asks WHERE asked_at <= ?", (transaction.monotonic - REMEMBER_ASKS_S,))
+    transaction.db.execute("DELETE FROM graces WHERE until <= ?", (transaction.monotonic,))
+    transaction.db.execute("DELETE FROM notes WHERE expires <= ?", (transaction.monotonic,))
+    transaction.db.execute("DELETE FROM charges WHERE until <= ?", (transaction.monotonic,))
 
 
 _IS_TO_COME = "(origin = 'schedule' AND due > min(coalesce(at, ?), ?))"
