@@ -41,7 +41,7 @@ from detent.model import (
 )
 from detent.stores.base import LOOK_MAX, app_of
 from detent.stores.encoding import outcome_of, stop_text
-from detent.stores.record import page, place_of
+from detent.stores.record import matches, page, place_of
 from detent.stores.redis.health import refusal
 from detent.stores.redis.script import script_of
 from detent.stores.redis.values import (
@@ -364,26 +364,12 @@ def _for_each_app(
 
 
 def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
-    """The row that was asked for by its key, with its output, if the rest of the query fits it too."""
-    if not found:
+    """The row of the query's key, with its output, if it matches the rest of the query."""
+    if not found or query.limit <= 0:
         return []
     row = row_of(found[0], texts[0], texts[1:])
-    fire = row.fire
-    fits = (
-        query.job in ("", fire.job)
-        and (not query.jobs or fire.job in query.jobs)
-        and (not query.keys or fire.key in query.keys)
-        and (query.before is None or place_of(fire) < query.before)
-        and query.state in ("", row.state)
-        and (not query.origins or fire.origin in query.origins)
-        and (not query.queues or fire.queue in query.queues)
-        and (not query.kinds or (row.outcome is not None and row.outcome.kind in query.kinds))
-        and (query.since is None or fire.due_at >= query.since)
-        and (query.until is None or fire.due_at <= query.until)
-        and query.limit > 0
-        and (not query.upcoming or row.state == "pending")
-    )
-    return [row] if fits else []
+    is_before = query.before is None or place_of(row.fire) < query.before
+    return [row] if is_before and matches(row, query) else []
 
 
 def _newest(rang: Any) -> bytes:

@@ -30,7 +30,15 @@ from detent.model import (
     Watermark,
 )
 from detent.stores.base import is_planned
-from detent.stores.encoding import outcome_of, outcome_text, policy_of, policy_text, read_outcome
+from detent.stores.encoding import (
+    instant_of,
+    outcome_of,
+    outcome_text,
+    policy_of,
+    policy_text,
+    read_outcome,
+    seconds_of,
+)
 
 REPORT_WORDS = 5
 _COMMON = b',"job":'  # in the text of a message, what is its own comes before, what many have after it
@@ -65,12 +73,12 @@ def fire_text(fire: Fire) -> bytes:
         "due": fire.due_at.timestamp(),
         "run_id": fire.run_id,
         "queue": fire.queue,
-        "start_by": _seconds(fire.start_by),
+        "start_by": seconds_of(fire.start_by),
         "policy": policy_text(fire.policy),
         "origin": fire.origin,
         "revision": fire.revision,
         "payload": fire.payload,
-        "first": _seconds(fire.first_at),
+        "first": seconds_of(fire.first_at),
         "instants": fire.instants if fire.instants != 1 else None,
         "rules": _light_rules(fire) if _is_light(fire) else _rules(fire),
     }
@@ -87,12 +95,12 @@ def fire_of(text: bytes) -> Fire:
         found["run_id"],
         found["queue"],
         rules.get("lane", "") if rules else "",
-        _instant(get("start_by")),
+        instant_of(get("start_by")),
         policy_of(found["policy"]),
         found["origin"],
         found["revision"],
         found["payload"],
-        _instant(get("first")),
+        instant_of(get("first")),
         get("instants", 1),
     )
 
@@ -140,7 +148,7 @@ def _is_light(fire: Fire) -> bool:
 
 def _light_rules(fire: Fire) -> dict[str, Any]:
     policy = fire.policy
-    rare = _gates(policy) | _given({"start_by": _seconds(fire.start_by), "start_text": _start_text(fire)})
+    rare = _gates(policy) | _given({"start_by": seconds_of(fire.start_by), "start_text": _start_text(fire)})
     rules = {"is_light": True, "claim_s": policy.claim_s, "unique_s": policy.unique_s or None}
     return _given(rules | {"rare": rare or None})
 
@@ -176,7 +184,7 @@ def _end_of_text(fire: Fire) -> str:
     values = {
         "job": fire.job,
         "queue": fire.queue,
-        "start_by": _seconds(fire.start_by),
+        "start_by": seconds_of(fire.start_by),
         "policy": policy_text(fire.policy),
         "origin": fire.origin,
         "revision": fire.revision,
@@ -309,7 +317,7 @@ def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
         if rest not in rests:
             found = of_json(rest)
             ttl_s = float(found["ttl_s"])
-            sentence, success = outcome_of(found.get("sentence")), _instant(found.get("success"))
+            sentence, success = outcome_of(found.get("sentence")), instant_of(found.get("success"))
             rests[rest] = ttl_s, instant(now + ttl_s), sentence, success
         claims.append(Claim(fire, node, fence, attempt, *rests[rest]))
     return tuple(claims)
@@ -336,9 +344,9 @@ def row_of(found: Mapping[str, Any], text: bytes, tails: list[bytes]) -> Row:
         attempt=found["attempt"],
         node=found.get("node", ""),
         fence=int(found["fence"]),
-        run_at=_instant(found.get("run_at")),
-        claimed_at=_instant(found.get("claimed_at")),
-        over_at=_instant(found.get("over_at")),
+        run_at=instant_of(found.get("run_at")),
+        claimed_at=instant_of(found.get("claimed_at")),
+        over_at=instant_of(found.get("over_at")),
         outcome=outcome_of(found.get("outcome")),
         stop=outcome_of(found.get("stop")),
         attempts=tuple(
@@ -365,7 +373,7 @@ def _attempt_of(found: Mapping[str, Any], tail: bytes) -> Attempt:
 
 def note_of(found: Mapping[str, Any]) -> Note:
     written = instant(float(found["written"]))
-    return Note(found["name"], found["text"], written, _instant(found.get("ends")))
+    return Note(found["name"], found["text"], written, instant_of(found.get("ends")))
 
 
 # Parts.
@@ -374,11 +382,3 @@ def note_of(found: Mapping[str, Any]) -> Note:
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     """Without what is not there: Lua would get a null that is not nil."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
-
-
-def _instant(seconds: float | str | None) -> datetime | None:
-    return None if seconds is None else instant(float(seconds))
