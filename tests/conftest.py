@@ -21,8 +21,6 @@ PATIENT = (
     "chaos",
     "docs",
     "e2e",
-    "failover",
-    "fleets",
     "stores",
     "trigger",
     "worker",

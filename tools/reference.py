@@ -19,23 +19,23 @@ from typing import Any
 
 from detent.cli import main, options
 from detent.events import EVENTS
-from detent.loading import documents, files
+from detent.loading import files
 from detent.manifest import canonical, fields, problems
 from detent.manifest.shapes import (
     Arguments,
+    Boolean,
     Checked,
+    Choice,
     Either,
     Field,
-    Flag,
+    Instant,
+    Integer,
     ListOf,
     MapOf,
-    Moment,
     Number,
     Record,
     Shape,
     Text,
-    Whole,
-    Word,
 )
 from detent.model import CAUSES
 from detent.node import reporting, service
@@ -43,7 +43,7 @@ from detent.rules import lanes, planning, settling
 from detent.runners import secrets
 from detent.runners.call import function
 from detent.runners.http import request
-from detent.text import plural
+from detent.text import NESTING_MAX, plural
 from detent.warden.program import output, warm_children
 
 ROOT = Path(__file__).parents[1]
@@ -102,17 +102,17 @@ def field_table(record: Record, version: int) -> str:
 def allowed(shape: Shape) -> str:
     """What a shape takes, in a few words."""
     match shape:
-        case Whole(low, high):
+        case Integer(low, high):
             return _code(low) if low == high else f"a whole number, {_span(low, high)}"
         case Number(low, high):
             return f"a number, {_span(low, high)}"
-        case Flag():
+        case Boolean():
             return "`true` or `false`"
-        case Word(words):
+        case Choice(words):
             return ", ".join(_code(word) for word in words)
         case Text(high=high):
             return f"a text of at most {high:,} characters" if shape.allowed == "a text" else shape.allowed
-        case Moment():
+        case Instant():
             return "an instant with its offset, to the second"
         case Checked():
             return allowed(shape.shape)
@@ -121,7 +121,7 @@ def allowed(shape: Shape) -> str:
 
 def _composed(shape: Shape) -> str:
     match shape:
-        case ListOf() if shape.lone:
+        case ListOf() if shape.accepts_single:
             return f"a {shape.noun}, or a list of at most {shape.high}; each {allowed(shape.item)}"
         case ListOf():
             count = _span(shape.low, shape.high) if shape.low else f"at most {shape.high}"
@@ -143,7 +143,7 @@ def _plural(noun: str) -> str:
 
 def _each(item: Shape) -> str:
     """What the items of a list are, where their noun does not say it."""
-    return f": {allowed(item)}" if isinstance(item, Whole) else ""
+    return f": {allowed(item)}" if isinstance(item, Integer) else ""
 
 
 def _span(low: float, high: float) -> str:
@@ -164,7 +164,7 @@ def limits() -> str:
     kib, mib = 1024, 2**20
     rows = (
         ("a manifest's file", f"{files.FILE_MAX // mib} MiB"),
-        ("mappings and lists within each other", f"{documents.DEPTH_MAX}"),
+        ("mappings and lists within each other", f"{NESTING_MAX}"),
         ("problems told at once", f"{problems.PROBLEMS_MAX}"),
         ("how far ahead fires are planned", f"{planning.AHEAD_S:g} s"),
         ("how late a fire is on time", f"{lanes.LATE_S:g} s"),
@@ -194,7 +194,7 @@ def verbs() -> str:
 
 
 def _verb(name: str) -> str:
-    parser = main.parser_of(name)
+    parser = main.build_parser(name)
     actions = [action for action in parser._actions if "--help" not in action.option_strings]
     actions.sort(key=lambda action: (bool(action.option_strings), "--output" in action.option_strings))
     usage = " ".join(["detent", name, *(_usage(action) for action in actions if not action.option_strings)])

@@ -31,7 +31,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_PLACES = {
+_MODULES = {
     "BackendError": "errors",
     "ClaimLost": "app.queue.deliveries",
     "Detent": "app.app",
@@ -51,8 +51,8 @@ _PLACES = {
 
 def __getattr__(name: str) -> object:
     """Late, as most of what imports this needs only the version."""
-    if name in _PLACES:
+    if name in _MODULES:
         from importlib import import_module
 
-        return getattr(import_module(f"detent.{_PLACES[name]}"), name)
+        return getattr(import_module(f"detent.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,7 +41,7 @@ EVENTS: dict[str, Event] = {
     "cancelled": Event("INFO", "somebody ended the fire, or its job was removed"),
     "claim-lost": Event("WARN", "a claim could not be kept; its work is being ended"),
     "fenced": Event("WARN", "a report came too late: another claim has the fire"),
-    "given-back": Event("DEBUG", "a claim was returned unused; no attempt is counted"),
+    "claim-returned": Event("DEBUG", "a claim was returned unused; no attempt is counted"),
     "task-unknown": Event(
         "WARN", "messages ask for a task that this node does not have; they wait for a node that has it"
     ),
@@ -80,13 +80,13 @@ _ENDINGS = {
 }
 
 
-def end_event(claim: Claim, stands: Verdict, contended: bool) -> str:
+def attempt_event(claim: Claim, stands: Verdict, contended: bool) -> str:
     """How the end of a fire, or of one of its attempts, is told.  Empty: not at all."""
     if claim.fire.origin == "hook":
         return "" if stands.outcome.kind == "succeeded" else "hook-failed"
     if stands.again_in_s is not None:
         if not stands.counts:
-            return "given-back"
+            return "claim-returned"
         return "lost" if stands.outcome.kind == "lost" else "attempt-failed"
     return "lock-contended" if contended else ending(stands.outcome)
 

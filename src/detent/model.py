@@ -219,7 +219,7 @@ class Claim(NamedTuple):
     attempt: int  # the attempt that this claim is for; with a sentence, the last one made
     ttl_s: float
     expires_at: datetime  # by the store's clock
-    sentence: Outcome | None = None
+    disposition: Outcome | None = None
     previous_success_at: datetime | None = None
 
 
@@ -314,7 +314,8 @@ class Plan(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """The watermarks of an app's jobs as the store has them now: all of them, or those that a call named."""
+    """The watermarks of an app's jobs as the store has them now: all of them, or those of the jobs that a
+    call named."""
 
     now: datetime
     epoch: str  # another epoch: the store may have forgotten something

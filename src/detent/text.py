@@ -1,13 +1,16 @@
 """Words for people: quoting, listing, counting, and the name that was probably meant."""
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
 QUOTED_MAX = 60  # characters of a bad text that a message repeats
+NESTING_MAX = 100
+TOO_DEEP = f"lists and mappings are nested too deep: at most {NESTING_MAX} levels"
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 
-def quoted(text: str) -> str:
+def percent_encoded(text: str) -> str:
     """As a name of a file: `urllib.parse.quote` with nothing safe, without what that would load."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
 
@@ -73,3 +76,18 @@ def listed(words: Sequence[str], link: str = "or") -> str:
 def plural(count: int, noun: str) -> str:
     """`1 job`, `2 jobs`, `1,000 jobs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether the lists and objects in a JSON text are nested more than `NESTING_MAX` levels deep."""
+    if text.count("[") + text.count("{") <= NESTING_MAX:
+        return False
+    depth = 0
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', text, re.DOTALL):  # a text, or a bracket
+        if token[0] in "[{":
+            depth += 1
+            if depth > NESTING_MAX:
+                return True
+        elif token[0] in "]}":
+            depth -= 1
+    return False

@@ -16,7 +16,7 @@ from tests.app.app_world import APP, EVERY_SECOND, Tick, World
 from tests.equipment.fleet import PATIENCE_S, wait_for
 from tests.equipment.redis_server import RedisServer, free_port
 
-from detent.cli.look.heartbeats import living
+from detent.cli.look.heartbeats import live_nodes
 from detent.loading import module_app
 from detent.model import Query, Row
 from detent.stores.registry import open_store
@@ -70,16 +70,16 @@ def rows(world: World, **query: str) -> list[Row]:
 def check_each_instant_is_launched_once(world: World, words: list[str]) -> None:
     store = open_store(world.store)
     with world.running(*words) as server:
-        wait_for(lambda: len(living(store, "shop")) == 8, 2 * PATIENCE_S, "eight nodes")
+        wait_for(lambda: len(live_nodes(store, "shop")) == 8, 2 * PATIENCE_S, "eight nodes")
         before = len(world.ticks())
         ticks = sorted(world.wait_ticks(before + INSTANTS, INSTANTS + PATIENCE_S))
         assert [tick.what for tick in ticks] == keys_in_between(ticks)
-        workers = {node.pid for node in living(store, "shop")}
+        workers = {node.pid for node in live_nodes(store, "shop")}
         assert {tick.pid for tick in ticks} <= workers and server.pid not in workers
         doctor = world.run("detent", "doctor", "--file", "shop:app").stdout
         assert "weak  embedded nodes" in doctor and "nobody can end their work" in " ".join(doctor.split())
     assert "internal-error" not in world.log()
-    assert living(store, "shop") == []  # each said goodbye
+    assert live_nodes(store, "shop") == []  # each said goodbye
     store.close()
 
 
@@ -157,7 +157,7 @@ def test_a_forked_child_runs_the_jobs_and_one_of_multiprocessing_does_not(world:
         (child,) = {tick.pid for tick in ticks if tick.what == "child"}
         runs = {tick.pid for tick in ticks if tick.what != "child"}
         assert runs == ({child} if how == "fork" else {parent.pid})
-        (alive,) = living(open_store(world.store), "shop")
+        (alive,) = live_nodes(open_store(world.store), "shop")
         assert alive.pid in runs
 
 
@@ -183,7 +183,7 @@ signal.sigwait([signal.SIGTERM])
     world.write("shop.py", APP, "import signal", SLOW.replace("600", "2"), again)
     with world.running("python", "shop.py"):
         world.wait_ticks(1)
-        wait_for(lambda: len(living(open_store(world.store), "shop")) == 1, what="the second node")
+        wait_for(lambda: len(live_nodes(open_store(world.store), "shop")) == 1, what="the second node")
         held_back = "a process of an earlier fire still runs on this host"
         wait_for(
             lambda: [row for row in rows(world) if row.outcome and held_back in row.outcome.reason],
@@ -265,7 +265,7 @@ def import_shop(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The app as a sender has it."""
     monkeypatch.setenv("STORE", world.store)
     monkeypatch.setenv("TICKS", world.env["TICKS"])
-    monkeypatch.setattr(module_app, "reads_apps", True)
+    monkeypatch.setattr(module_app, "is_reading_apps", True)
     spec = importlib.util.spec_from_file_location("shop", world.folder / "shop.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -285,10 +285,10 @@ def test_messages_of_the_queues_that_start_names_are_served_in_the_processes_of_
     unserved = shop.report.push()
     handles = [shop.send.push(str(n)) for n in range(20)] + [shop.send.push("flaky")]
     with world.running(*gunicorn("-w", "2")):
-        wait_for(lambda: len(living(store, name)) == 2, 2 * PATIENCE_S, "two nodes")
+        wait_for(lambda: len(live_nodes(store, name)) == 2, 2 * PATIENCE_S, "two nodes")
         handles += [shop.send.push(str(n)) for n in range(20, 40)]
         results = [handle.get(PATIENCE_S) for handle in handles]
-        assert {pid for _, pid in results} <= {node.pid for node in living(store, name)}
+        assert {pid for _, pid in results} <= {node.pid for node in live_nodes(store, name)}
         others = [task.push("x") for task in (shop.wait, shop.alone)]
         assert [handle.get(PATIENCE_S) for handle in others] == ["x"] * 2
     whats = sorted(tick.what for tick in world.ticks())

@@ -161,9 +161,9 @@ def test_a_function_that_other_processes_cannot_import_runs_in_a_thread() -> Non
     app.job("@daily", name="method")([].clear)
     app.job("@daily", name="bound")(detent.Detent("other").stop)
     nested, importable, method, bound = (job.work for job in app.manifest({}).jobs)
-    assert method == Call("detent.nested:billing_eu.method", isolation="thread")
-    assert bound == Call("detent.nested:billing_eu.bound", isolation="thread")
-    assert nested == Call("detent.nested:billing_eu.send_all", isolation="thread")
+    assert method == Call("detent.app.local_functions:billing_eu.method", isolation="thread")
+    assert bound == Call("detent.app.local_functions:billing_eu.bound", isolation="thread")
+    assert nested == Call("detent.app.local_functions:billing_eu.send_all", isolation="thread")
     assert importable == Call(f"{__name__}:send")
 
 
@@ -200,5 +200,5 @@ def test_importing_detent_loads_nothing_of_an_app() -> None:
 
 
 def test_an_empty_store_is_refused_where_the_app_is_made() -> None:
-    with pytest.raises(UsageError, match=r"test_app_jobs\.py:\d+: store is empty: name a store"):
+    with pytest.raises(UsageError, match=r"test_jobs\.py:\d+: store is empty: name a store"):
         detent.Detent("shop", store="")

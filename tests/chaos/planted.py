@@ -33,7 +33,7 @@ import os
 import planted_warden
 from program import loop, reaper
 planted_warden.PLANTED[{name!r}]()
-reaper.mourn(os.environ["DETENT_NODE"])
+reaper.start_reaper(os.environ["DETENT_NODE"])
 sys.exit(loop.main(sys.argv[1:]))
 """
 
@@ -108,22 +108,22 @@ def the_client_repeats_claims() -> None:
 
 
 def a_claim_is_trusted_from_its_answer() -> None:
-    begin = attempt.Holding.__init__
+    begin = attempt.HeldClaim.__init__
 
-    def late(self: attempt.Holding, claim: Claim, _: float) -> None:
+    def late(self: attempt.HeldClaim, claim: Claim, _: float) -> None:
         begin(self, claim, clock.boottime())
 
-    def renew(self: attempt.Holding, _: float) -> None:
+    def renew(self: attempt.HeldClaim, _: float) -> None:
         self.renewed = clock.boottime()
         if self.running:
             self.running.extend(self.trusted_by)
 
-    node.Holding.__init__ = late  # type: ignore[method-assign]
-    node.Holding.renew = renew  # type: ignore[method-assign]
+    node.HeldClaim.__init__ = late  # type: ignore[method-assign]
+    node.HeldClaim.renew = renew  # type: ignore[method-assign]
 
 
 def a_stopped_warden_is_only_counted_out() -> None:
-    client.Processes._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
+    client.WardenClient._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
 
 
 def lost_work_is_told_as_done() -> None:
@@ -180,7 +180,7 @@ PLANTED = {
         a_claim_is_trusted_from_its_answer,
         frozenset({"delay"}),
     ),
-    "nobody-mourns": Planted(
+    "no-reaper": Planted(
         "work outlives a node and a warden that are killed at once", _in_the_warden, frozenset({"kill both"})
     ),
     "stopped-warden-kept": Planted(

@@ -14,13 +14,13 @@ def end_the_command_alone() -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signum)
 
-    for kind, main in ((cgroups.Cgroup, "main"), (process_trees.Descent, "_main")):
+    for kind, main in ((cgroups.Cgroup, "main"), (process_trees.DescentTree, "_main")):
         kind.signal = lambda self, signum, main=main: only_main(getattr(self, main), signum)
         kind.is_empty = lambda self: True
 
 
 def forget_children() -> None:
-    task.Command.is_gone = lambda self: self.status is not None
+    task.CommandTask.is_gone = lambda self: self.status is not None
 
 
 def trust_for_ever() -> None:
@@ -29,16 +29,16 @@ def trust_for_ever() -> None:
     def trusting(terms: deadlines.Terms) -> deadlines.Terms:
         return terms._replace(trusted_by=math.inf, term_by=math.inf)
 
-    task.ending.begin = lambda terms, *rest: begin(trusting(terms), *rest)
-    task.ending.kill_at = lambda terms, *rest: kill_at(trusting(terms), *rest)
+    task.deadlines.begin = lambda terms, *rest: begin(trusting(terms), *rest)
+    task.deadlines.kill_at = lambda terms, *rest: kill_at(trusting(terms), *rest)
 
 
 def leave_all_behind() -> None:
-    reaper.mourn = lambda life: None
+    reaper.start_reaper = lambda instance: None
 
 
 PLANTED = {
-    "nobody-mourns": leave_all_behind,
+    "no-reaper": leave_all_behind,
     "parent-death-only": end_the_command_alone,
     "gone-with-its-command": forget_children,
     "trusted-for-ever": trust_for_ever,

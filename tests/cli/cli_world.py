@@ -42,7 +42,7 @@ jobs:
 """
 
 
-class Said(NamedTuple):
+class Result(NamedTuple):
     """How a verb answered."""
 
     code: int
@@ -54,16 +54,16 @@ class Said(NamedTuple):
         return json.loads(self.out)
 
 
-Detent = Callable[..., Said]  # what the fixture `detent` is
+Detent = Callable[..., Result]  # what the fixture `detent` is
 
 
 def in_process(capfd: pytest.CaptureFixture[str]) -> Detent:
     """Says a verb in this process."""
 
-    def run(*words: str) -> Said:
+    def run(*words: str) -> Result:
         code = main(list(words))
         out, err = capfd.readouterr()
-        return Said(code, out, err)
+        return Result(code, out, err)
 
     return run
 
@@ -126,11 +126,11 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(SOURCES), "XDG_STATE_HOME": str(folder / "state"), **more}
 
 
-def call(folder: Path, *words: str, **more: str) -> Said:
+def call(folder: Path, *words: str, **more: str) -> Result:
     """A verb in a process of its own."""
     env = environment(folder, **more)
     done = subprocess.run(command(*words), cwd=folder, env=env, capture_output=True, timeout=WAIT_MAX_S)
-    return Said(
+    return Result(
         done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
     )
 

@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from tests.cli.cli_world import SOURCES, WAIT_MAX_S, call, environment, node, until
 
-from detent.cli.main import VERBS
+from detent.cli.main import VERBS, verb_module
 
 MANIFEST = """
 version: 2
@@ -48,7 +47,7 @@ ENDLESS = ("run", "worker")  # they go on until they are told to stop
 
 def examples(verb: str) -> list[str]:
     """The commands of an example: `detent show backup, detent show detent.yaml`."""
-    first, *more = str(import_module(f"detent.cli.{verb}").EXAMPLE).split(", detent ")
+    first, *more = str(verb_module(verb).EXAMPLE).split(", detent ")
     return [first, *(f"detent {words}" for words in more)]
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli.formatting import duration, iso, near, relative
-from detent.cli.tables import plain
+from detent.cli.formatting import duration, iso, local_time, relative
+from detent.cli.tables import printable
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -52,15 +52,15 @@ def test_an_instant_for_programs_has_milliseconds_only_where_there_are_any() -> 
 
 
 def test_today_needs_no_date() -> None:
-    assert near(NOW + timedelta(hours=1), NOW, UTC) == "13:00:00 (in 1 h)"
-    assert near(NOW + timedelta(days=1), NOW, UTC) == "2026-03-02 12:00:00 (in 1 d)"
+    assert local_time(NOW + timedelta(hours=1), NOW, UTC) == "13:00:00 (in 1 h)"
+    assert local_time(NOW + timedelta(days=1), NOW, UTC) == "2026-03-02 12:00:00 (in 1 d)"
 
 
 @given(st.text())
 def test_whatever_a_job_says_stays_on_one_line_and_gives_no_orders_to_a_terminal(text: str) -> None:
-    assert plain(text).isprintable()
+    assert printable(text).isprintable()
 
 
 @given(st.text(st.characters(categories=["L", "N", "P"])))
 def test_plain_text_stays_as_it_is(text: str) -> None:
-    assert plain(text) == text
+    assert printable(text) == text

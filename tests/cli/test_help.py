@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.cli_world import MANIFEST, Detent, Said, command, environment
+from tests.cli.cli_world import MANIFEST, Detent, Result, command, environment
 
-from detent.cli.main import GROUPS, VERBS, parser_of
+from detent.cli.main import GROUPS, VERBS, build_parser
 
 WITHOUT_MANIFEST = ("worker", "queue", "init", "convert", "help", "completion", "schema", "version")
 JSON = '{"version": 2, "app": "demo", "jobs": [{"name": "a", "schedule": "@daily", "command": "true"}]}'
@@ -17,12 +17,12 @@ TOML = 'version = 2\napp = "demo"\n[[jobs]]\nname = "a"\nschedule = "@daily"\nco
 CRONTAB = "30 2 * * * /bin/true\n"
 
 
-def pipe(folder: Path, text: str, *words: str) -> Said:
+def pipe(folder: Path, text: str, *words: str) -> Result:
     """A verb in a process of its own that reads this text from standard input."""
     done = subprocess.run(
         command(*words), cwd=folder, env=environment(folder), input=text, capture_output=True, text=True
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("-h",), ("help",)])
@@ -45,10 +45,10 @@ def test_help_of_an_unknown_verb_suggests_the_nearest(detent: Detent) -> None:
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in WITHOUT_MANIFEST])
 def test_every_verb_takes_the_manifest_by_the_same_option_and_by_no_argument(verb: str) -> None:
-    options = {name for action in parser_of(verb)._actions for name in action.option_strings}
+    options = {name for action in build_parser(verb)._actions for name in action.option_strings}
     assert {"-f", "--file"} <= options
     assert not any(
-        action.metavar == "FILE" for action in parser_of(verb)._actions if not action.option_strings
+        action.metavar == "FILE" for action in build_parser(verb)._actions if not action.option_strings
     )
 
 

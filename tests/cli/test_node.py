@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.cli_world import Said, call, command, environment, node, until
+from tests.cli.cli_world import Result, call, command, environment, node, until
 
 MANIFEST = """
 version: 2
@@ -112,7 +112,7 @@ def test_the_node_logs_json_when_that_is_asked_for(home: Path) -> None:
     assert json.loads(lines[0])["event"] == "started"
 
 
-def on_terminal(folder: Path, *words: str, **more: str) -> Said:
+def on_terminal(folder: Path, *words: str, **more: str) -> Result:
     """A verb with a terminal for its output."""
     outer, inner = pty.openpty()
     env = environment(folder, COLUMNS="200", TERM="xterm-256color", **more)
@@ -126,7 +126,7 @@ def on_terminal(folder: Path, *words: str, **more: str) -> Said:
         pass
     os.close(outer)
     _, err = process.communicate()
-    return Said(process.returncode, shown.decode(), err.decode())
+    return Result(process.returncode, shown.decode(), err.decode())
 
 
 def test_a_terminal_gets_colours_and_nearness(home: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.cli_world import MANIFEST, Detent, Past, Said, call, node
+from tests.cli.cli_world import MANIFEST, Detent, Past, Result, call, node
 
 from detent import clock
 from detent.node.holders import JobList
@@ -30,7 +30,7 @@ def beat(past: Past, life: str, **said: Any) -> None:
     past.store.note("demo", f"node/{life}", json.dumps(about), 30)
 
 
-def rows(said: Said) -> list[list[str]]:
+def rows(said: Result) -> list[list[str]]:
     return [line.split() for line in said.out.splitlines()]
 
 

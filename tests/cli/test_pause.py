@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.cli_then import Then, yesterday
-from tests.cli.cli_world import MANIFEST, Detent, Past, Said
+from tests.cli.cli_world import MANIFEST, Detent, Past, Result
+from tests.cli.past_node import PastNode, yesterday
 
 from detent import clock
 from detent.cli.act.pauses import Pause, find_pauses
 from detent.cli.options import seconds
-from detent.cli.tables import plain
+from detent.cli.tables import printable
 from detent.model import Outcome
 from detent.stores.memory.store import MemoryStore
 
@@ -32,7 +32,7 @@ def paused(past: Past) -> dict[str, Pause]:
     return {name.removeprefix("demo."): pause for name, pause in find_pauses(past.store, "demo").items()}
 
 
-def events(said: Said) -> list[tuple[str, str]]:
+def events(said: Result) -> list[tuple[str, str]]:
     lines = [json.loads(line) for line in said.err.splitlines()]
     return [(line["event"], line["job"]) for line in lines]
 
@@ -45,9 +45,9 @@ def test_a_pause_says_who_why_and_until_when(detent: Detent, past: Past) -> None
     pause = paused(past)["money"]
     assert said.code == 0
     assert said.out.startswith("demo.money is paused until ")
-    assert f"): the database moves (by {pause.who})\n" in said.out
+    assert f"): the database moves (by {pause.by})\n" in said.out
     assert "are skipped" in said.out and "go on" not in said.out
-    assert (pause.reason, pause.who.count("@")) == ("the database moves", 1)
+    assert (pause.reason, pause.by.count("@")) == ("the database moves", 1)
     assert pause.until
     assert abs((pause.until - pause.since).total_seconds() - 7200) < 1
     assert events(said) == [("paused", "money")]
@@ -73,7 +73,7 @@ def test_only_the_instants_of_a_pause_are_shown_as_paused(detent: Detent, past: 
 
 def test_an_instant_that_comes_due_meanwhile_is_skipped_with_the_reason(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
-    then = Then(folder)
+    then = PastNode(folder)
     then.at(yesterday("09:58"))
     then.set_jobs()
     detent("pause", "money", "--reason", "the database moves")
@@ -201,12 +201,12 @@ def test_a_job_that_is_gone_can_be_resumed(detent: Detent, past: Past) -> None:
 # Words.
 
 
-@given(st.text(max_size=40).map(plain), st.from_regex(r"[a-z]+@[a-z.-]+", fullmatch=True))
+@given(st.text(max_size=40).map(printable), st.from_regex(r"[a-z]+@[a-z.-]+", fullmatch=True))
 def test_a_pause_is_read_back_as_it_was_written(reason: str, who: str) -> None:
     store, since = MemoryStore(), clock.now()
     store.note("demo", "pause/demo.money", Pause("", who, reason, since, None).text)
     read = find_pauses(store, "demo")["demo.money"]
-    assert (read.job, read.who, read.reason) == ("demo.money", who, reason)
+    assert (read.job, read.by, read.reason) == ("demo.money", who, reason)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.cli.cli_then import Then
 from tests.cli.cli_world import MANIFEST, Detent, Past
+from tests.cli.past_node import PastNode
 
 from detent import clock
 from detent.model import Outcome
@@ -44,7 +44,7 @@ def test_what_was_over_long_ago_is_forgotten(
     detent: Detent, folder: Path, settings: str, words: list[str], gone: int
 ) -> None:
     (folder / "detent.yaml").write_text(f"{MANIFEST}\n{settings}\n")
-    then = Then(folder)
+    then = PastNode(folder)
     for days in (60, 40, 2):
         hour = (clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         then.jobs = {"demo.money": then.jobs["demo.money"]}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from tests.cli.cli_terminal import Terminal, without_colours
-from tests.cli.cli_then import Then
-from tests.cli.cli_world import MANIFEST, Detent, Past, Said, call, node, until
+from tests.cli.cli_world import MANIFEST, Detent, Past, Result, call, node, until
+from tests.cli.past_node import PastNode
 from tests.equipment.small_disk import fill, mounted
 
 from detent import clock
@@ -35,14 +35,14 @@ def past(folder: Path) -> Past:
     return past
 
 
-def section(said: Said, title: str) -> list[list[str]]:
+def section(said: Result, title: str) -> list[list[str]]:
     """The rows below a title, as words."""
     blocks = said.out.split("\n\n")
     found = [block.splitlines()[1:] for block in blocks if block.startswith(f"{title} ")]
     return [line.split() for line in found[0]] if found else []
 
 
-def headline(said: Said) -> str:
+def headline(said: Result) -> str:
     assert said.code == 0
     return said.out.splitlines()[0]
 
@@ -230,7 +230,7 @@ def test_a_quarantine_after_a_lost_epoch_is_shown_with_its_end(
     shutil.copy(folder / "try.db", copy)
     copy.replace(folder / "try.db")
     said = detent("status")
-    assert re.match(r"QUARANTINE: the store was restored.*nothing starts before .*in \d+ s", headline(said))
+    assert re.match(r"QUARANTINE: the store was .*nothing starts before .*in \d+ s", headline(said))
     found = record(detent)
     assert found["well"] is False and found["quarantined_until"] > found["time"]
 
@@ -256,11 +256,11 @@ def test_a_node_of_this_host_that_was_killed_is_dead_at_once(tmp_path: Path) -> 
     assert "no node is alive" in call(tmp_path, "nodes").err
 
 
-def _unless_well(said: Said) -> Said | None:
+def _unless_well(said: Result) -> Result | None:
     return said if said.code else None
 
 
-def test_a_node_that_another_app_buried_is_gone_at_once(tmp_path: Path) -> None:
+def test_a_node_that_another_app_declared_dead_is_gone_at_once(tmp_path: Path) -> None:
     for app in ("demo", "other"):
         (tmp_path / app).mkdir()
         manifest = MANIFEST.replace("app: demo", f"app: {app}")
@@ -269,7 +269,7 @@ def test_a_node_that_another_app_buried_is_gone_at_once(tmp_path: Path) -> None:
     with node(tmp_path / "demo", store) as process, node(tmp_path / "other", store):
         process.kill()
         process.wait()
-        until("it is buried", lambda: not store.notes("demo", "node/"))
+        until("it is declared dead", lambda: not store.notes("demo", "node/"))
         assert call(tmp_path / "demo", "status").out.startswith("NO NODE IS ALIVE")
         assert call(tmp_path / "other", "status", "--exit-code").code == 0
     store.close()
@@ -315,7 +315,7 @@ def test_where_nobody_is_alive_it_is_said_loud(detent: Detent, past: Past) -> No
 
 def test_an_instant_that_nobody_has_planned_is_late(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
-    then = Then(folder)
+    then = PastNode(folder)
     then.at(clock.now() - timedelta(hours=3))
     then.set_jobs()
     said = detent("status")

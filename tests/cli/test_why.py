@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.cli_then import Then, yesterday
 from tests.cli.cli_world import Detent
+from tests.cli.past_node import PastNode, yesterday
 
-from detent.cli.look.why_outcome import fate
-from detent.cli.options import read_time
+from detent.cli.look.why_outcome import outcome_sentences
+from detent.cli.options import parse_time
 from detent.errors import UsageError
 from detent.model import Fire, Outcome, Policy, Row
 from detent.rules.outcomes import (
@@ -44,13 +44,13 @@ GOOD, BAD = Outcome("succeeded"), Outcome("failed", "exit 3")
 
 
 @pytest.fixture
-def then(folder: Path) -> Then:
+def then(folder: Path) -> PastNode:
     (folder / "detent.yaml").write_text(MANIFEST)
-    return Then(folder)
+    return PastNode(folder)
 
 
 @pytest.fixture
-def asked(detent: Detent, then: Then) -> Detent:
+def asked(detent: Detent, then: PastNode) -> Detent:
     """For what depends on the manifest alone: a store that knows its jobs."""
     then.set_jobs()
     return detent
@@ -63,7 +63,7 @@ def lines(out: str) -> list[str]:
 # There was a fire.
 
 
-def test_a_fire_that_succeeded_says_where_and_how_late(detent: Detent, then: Then) -> None:
+def test_a_fire_that_succeeded_says_where_and_how_late(detent: Detent, then: PastNode) -> None:
     due_at = yesterday("02:30")
     then.live(due_at, GOOD)
     said = detent("why", "nightly", "yesterday", "02:30")
@@ -82,7 +82,7 @@ def test_a_fire_that_succeeded_says_where_and_how_late(detent: Detent, then: The
     assert instant["due"] is True
 
 
-def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, then: Then) -> None:
+def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, then: PastNode) -> None:
     due_at = yesterday("02:30")
     then.at(due_at - timedelta(seconds=61))
     then.set_jobs()
@@ -99,7 +99,7 @@ def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, t
     assert re.fullmatch(r"02:30:4\d", said[5].split()[1])
 
 
-def test_a_fire_that_runs_and_a_retry_that_waits_are_told_as_such(detent: Detent, then: Then) -> None:
+def test_a_fire_that_runs_and_a_retry_that_waits_are_told_as_such(detent: Detent, then: PastNode) -> None:
     due_at = yesterday("02:30")
     then.at(due_at - timedelta(seconds=61))
     then.set_jobs()
@@ -113,14 +113,14 @@ def test_a_fire_that_runs_and_a_retry_that_waits_are_told_as_such(detent: Detent
     assert said.startswith("attempt 1 failed: exit 3; attempt 2 is due ")
 
 
-def test_a_skipped_fire_names_the_pause_and_its_reason(detent: Detent, then: Then) -> None:
+def test_a_skipped_fire_names_the_pause_and_its_reason(detent: Detent, then: PastNode) -> None:
     then.store.note("demo", "pause/demo.nightly", "the database moves (by ana@host)")
     then.live(yesterday("02:30"), GOOD)
     said = detent("why", "nightly", "yesterday", "02:30").out
     assert "it was skipped: the job was paused: the database moves (by ana@host)" in said
 
 
-def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: Then) -> None:
+def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: PastNode) -> None:
     first = yesterday("10:00")
     then.at(first - timedelta(seconds=61))
     then.set_jobs()
@@ -137,7 +137,7 @@ def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: Then)
     assert f"it was skipped: {holder.fire.key} was still running, and Forbid lets one run at a time" in said
 
 
-def test_an_outage_is_told_as_the_span_that_it_was(detent: Detent, then: Then) -> None:
+def test_an_outage_is_told_as_the_span_that_it_was(detent: Detent, then: PastNode) -> None:
     first = yesterday("10:00")
     then.at(first - timedelta(seconds=61))
     then.set_jobs()
@@ -151,7 +151,7 @@ def test_an_outage_is_told_as_the_span_that_it_was(detent: Detent, then: Then) -
 
 
 def test_a_fire_of_an_older_definition_says_that_the_job_was_changed(
-    detent: Detent, then: Then, folder: Path
+    detent: Detent, then: PastNode, folder: Path
 ) -> None:
     then.live(yesterday("02:30"), GOOD)
     (folder / "detent.yaml").write_text(MANIFEST.replace('"30 2 * * *", command', '"0 4 * * *", command'))
@@ -159,14 +159,14 @@ def test_a_fire_of_an_older_definition_says_that_the_job_was_changed(
     assert "it succeeded" in said and "the job was changed since" in said
 
 
-def test_a_fire_by_hand_is_found_within_its_minute(detent: Detent, then: Then) -> None:
+def test_a_fire_by_hand_is_found_within_its_minute(detent: Detent, then: PastNode) -> None:
     fire = manual_fire(then.jobs["demo.nightly"], yesterday("15:10") + timedelta(seconds=23), "abc")
     then.store.put([fire])
     assert "it was fired by hand" in detent("why", "nightly", "yesterday", "15:10").out
     assert "it was not due then" in detent("why", "nightly", "yesterday", "15:10:00").out
 
 
-def test_a_fire_at_the_very_second_comes_before_others_of_its_minute(detent: Detent, then: Then) -> None:
+def test_a_fire_at_the_very_second_comes_before_others_of_its_minute(detent: Detent, then: PastNode) -> None:
     job, minute = then.jobs["demo.nightly"], yesterday("15:10")
     fires = [manual_fire(job, minute + timedelta(seconds=after), str(after)) for after in (0, 20, 40)]
     then.store.put(fires[1:])
@@ -204,7 +204,7 @@ def over(outcome: Outcome, **policy: Any) -> Row:
     ],
 )
 def test_every_outcome_has_its_sentence(row: Row, sentence: str) -> None:
-    assert sentence in fate(row, NOW)[0]
+    assert sentence in outcome_sentences(row, NOW)[0]
 
 
 # There was none.
@@ -239,7 +239,7 @@ def test_a_gap_under_skip_has_no_instant_to_tell_of(asked: Detent) -> None:
     assert asked("why", "skipping", "2026-03-29 02:30", "-o", "json").json["instants"] == []
 
 
-def test_what_is_still_to_come_says_when_and_what_may_keep_it(asked: Detent, then: Then) -> None:
+def test_what_is_still_to_come_says_when_and_what_may_keep_it(asked: Detent, then: PastNode) -> None:
     then.store.note("demo", "node/host.life", "{}", 30)
     words = ("why", "nightly", "tomorrow", "02:30")
     assert lines(asked(*words).out)[1].startswith("it is due in ") and len(lines(asked(*words).out)) == 2
@@ -250,7 +250,7 @@ def test_what_is_still_to_come_says_when_and_what_may_keep_it(asked: Detent, the
     assert "no node is alive" in asked(*words).out
 
 
-def test_an_instant_before_the_job_was_known_says_so(detent: Detent, then: Then) -> None:
+def test_an_instant_before_the_job_was_known_says_so(detent: Detent, then: PastNode) -> None:
     then.live(yesterday("10:00"), GOOD)
     said = detent("why", "often", "yesterday", "09:00").out
     assert "no fire is on record" in said
@@ -258,7 +258,7 @@ def test_an_instant_before_the_job_was_known_says_so(detent: Detent, then: Then)
 
 
 def test_an_instant_that_no_node_has_planned_yet_says_what_will_become_of_it(
-    detent: Detent, then: Then
+    detent: Detent, then: PastNode
 ) -> None:
     then.live(yesterday("10:00"), GOOD)
     said = detent("why", "often", "yesterday", "14:00").out
@@ -270,7 +270,7 @@ def test_history_that_is_kept_no_longer_says_so(asked: Detent) -> None:
     assert "history is kept for 30 days (node.keep_days)" in asked("why", "nightly", "2026-01-05 02:30").out
 
 
-def test_a_job_that_no_node_has_taken_over_says_so(detent: Detent, then: Then) -> None:
+def test_a_job_that_no_node_has_taken_over_says_so(detent: Detent, then: PastNode) -> None:
     then.store.note("demo", "node/host.life", "{}", 30)
     assert "no node has taken the job over" in detent("why", "nightly", "yesterday", "02:30").out
 
@@ -282,7 +282,7 @@ def test_before_anything_has_run_there_is_an_answer_too(detent: Detent, folder: 
 
 
 def test_without_the_manifest_only_what_is_on_record_can_be_told(
-    detent: Detent, then: Then, folder: Path
+    detent: Detent, then: PastNode, folder: Path
 ) -> None:
     then.live(yesterday("02:30"), GOOD)
     (folder / "detent.yaml").unlink()
@@ -309,7 +309,7 @@ def test_without_the_manifest_only_what_is_on_record_can_be_told(
     ],
 )
 def test_a_time_may_be_said_as_people_say_it(text: str, shown: str) -> None:
-    assert read_time(text, NOW).shown.isoformat() == shown
+    assert parse_time(text, NOW).shown.isoformat() == shown
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_time_may_be_said_as_people_say_it(text: str, shown: str) -> None:
 )
 def test_what_is_no_time_is_refused_with_what_is_allowed(text: str, asked: Detent) -> None:
     with pytest.raises(UsageError, match="bad time"):
-        read_time(text, NOW)
+        parse_time(text, NOW)
     said = asked("why", "nightly", text)
     assert (said.code, said.out) == (1, "")
     assert "bad time" in said.err

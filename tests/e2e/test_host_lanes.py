@@ -16,10 +16,10 @@ HELD = "a process of an earlier fire still runs on this host"
 @contextmanager
 def held(fleet: Fleet, job: str) -> Iterator[None]:
     """As a process holds it that got away from everybody."""
-    fd = host_locks.take(str(fleet.lives / "lanes" / f"t.{job}"), places=1)
+    fd = host_locks.take_lane(str(fleet.lives / "lanes" / f"t.{job}"), places=1)
     assert fd is not None
     yield
-    host_locks.let_go(fd)
+    host_locks.release_lane(fd)
 
 
 def test_the_file_of_a_lane_is_there_before_its_first_fire_is_due(fleet: Fleet) -> None:

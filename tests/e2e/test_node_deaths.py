@@ -65,8 +65,8 @@ def test_when_node_and_warden_are_killed_together_the_next_start_clears_up(eithe
     assert start.alive() == set()
 
 
-def test_what_even_the_mourner_left_is_ended_before_its_fire_runs_again(either_fleet: Fleet) -> None:
-    """Its node, its warden and their mourner are killed at once: the next node finds its processes alive."""
+def test_processes_that_the_reaper_left_are_killed_before_the_fire_runs_again(either_fleet: Fleet) -> None:
+    """Its node, its warden and their reaper are killed at once: the next node finds its processes alive."""
     fleet = either_fleet
     policy = {"concurrency": "Allow", "on_lost": "rerun"}
     fleet.write(fleet.job("left", "daemon", "60", schedule=NEVER, policy=policy))
@@ -75,10 +75,10 @@ def test_what_even_the_mourner_left_is_ended_before_its_fire_runs_again(either_f
     start = fleet.witness.wait_start("left")
     wait_for(lambda: fleet.witness.seen("daemon"), what="the grandchild")
     warden = node.warden
-    mourners = wait_for(lambda: kernel.children(warden) - start.alive(), what="the mourner")
+    reapers = wait_for(lambda: kernel.children(warden) - start.alive(), what="the reaper")
 
     for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none of them sees another die
-        for pid in (node.pid, warden, *mourners):
+        for pid in (node.pid, warden, *reapers):
             os.kill(pid, number)
     node.process.wait()
     assert start.alive()

@@ -15,7 +15,7 @@ from tests.equipment.fleet import NEVER, Fleet, wait_for
 
 from detent.clock import now
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, verify
+from detent.messages.signing import SignedRequest, verify
 from detent.model import Outcome
 from detent.warden.program.host_locks import LANE_FD
 
@@ -194,7 +194,7 @@ def test_a_request_is_signed_afresh_for_each_attempt(fleet: Fleet, receiver: Rec
     assert first.headers["X-Cron-Signature"] != second.headers["X-Cron-Signature"]
     for number, one in enumerate(receiver.received, start=1):
         headers = one.headers
-        message = Message(one.method, one.path, one.body)
+        message = SignedRequest(one.method, one.path, one.body)
         assert verify(headers["X-Cron-Signature"], message, [Secret("other"), Secret(SECRET)], now()) == 1
         assert headers["X-Cron-Signature"].partition(",")[2] == _digests(one)
         assert (one.path, one.body, headers["X-Team"]) == ("/run?a=b%20c", b'{"n": 1}', "night")

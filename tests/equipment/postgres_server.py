@@ -28,7 +28,7 @@ import psycopg
 from detent.clock import monotonic
 from detent.stores.postgres.link import Link
 from detent.stores.postgres.store import PostgresStore
-from detent.testing.stores.clocks import FakeClock
+from detent.testing.stores.fixtures import FakeClock
 
 PATIENCE_S = 30.0
 CHOSEN = "DETENT_POSTGRES_BIN"  # a directory with the programs of a PostgreSQL server: these and no others

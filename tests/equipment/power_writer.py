@@ -13,7 +13,7 @@ from detent.errors import DetentError
 from detent.model import Ask, Policy, Report
 from detent.stores.base import Store
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import DONE, fire
+from detent.testing.stores.fixtures import DONE, fire
 
 BRIEF = Policy("Allow", claim_s=2.0)  # a restarted store grants nothing until the old claims are over
 

@@ -54,7 +54,7 @@ def _read(word: str, low: int, high: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def rings(fields: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
+def fire_times(fields: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
     """Every minute in (since, until] at which the line is run, in a zone."""
     line, place = read_line(fields), ZoneInfo(zone)
     found: list[datetime] = []

@@ -88,7 +88,7 @@ def _value(word: str, low: int, names: tuple[str, ...]) -> int:
     return names.index(word) + low if word in names else int(word)
 
 
-def certain_rings(expression: str, zone: str, since: datetime, until: datetime) -> set[datetime]:
+def certain_fire_times(expression: str, zone: str, since: datetime, until: datetime) -> set[datetime]:
     """The minutes in (since, until] in which it rings for certain."""
     place = ZoneInfo(zone)
     if expression.startswith("at("):

@@ -143,7 +143,7 @@ def _walk(schedule: Parsed, at: Moment, state: dict[str, bool]) -> tuple[Moment,
     return at, True
 
 
-def rings(schedule: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
+def fire_times(schedule: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
     """Every ring in (since, until], each looked for from the one before, as the controller does."""
     parsed, found = parse(schedule), list[datetime]()
     at: Moment | None = Moment(int(since.timestamp()), ZoneInfo(zone))

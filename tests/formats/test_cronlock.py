@@ -6,8 +6,8 @@ import pytest
 
 from detent.errors import UsageError
 from detent.formats.base import Converted
-from detent.formats.cronlock.convert import Here, convert_cronlock, is_cronlock
-from detent.formats.cronlock.fields import seconds_of
+from detent.formats.cronlock.convert import LocalContext, convert_cronlock, is_cronlock
+from detent.formats.cronlock.texts import parse_duration
 from detent.manifest.check import Manifest, check_manifest
 from detent.manifest.problems import ManifestError
 from detent.model import Command, Job
@@ -16,7 +16,7 @@ JOB = {"name": "a", "schedule": "@hourly", "command": "true"}
 
 
 def convert(*jobs: dict[str, Any], variables: dict[str, str] | None = None, **top: Any) -> Converted:
-    return convert_cronlock({"jobs": list(jobs), **top}, {}, Here("Europe/Berlin", variables or {}))
+    return convert_cronlock({"jobs": list(jobs), **top}, {}, LocalContext("Europe/Berlin", variables or {}))
 
 
 def load(*jobs: dict[str, Any], variables: dict[str, str] | None = None, **top: Any) -> Manifest:
@@ -62,13 +62,13 @@ def told(*jobs: dict[str, Any], **top: Any) -> list[str]:
     ],
 )
 def test_durations_are_Gos(text: Any, seconds: float | None) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("given", [30, "30", 1.5, -3, "5 s", "1d", "fast", [], True])
 def test_what_is_no_duration_is_refused(given: Any) -> None:
     with pytest.raises(UsageError):
-        seconds_of(given)
+        parse_duration(given)
 
 
 def test_a_number_without_a_unit_is_suspiciously_small() -> None:
@@ -214,7 +214,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_cronlocks_words() -> None:
 @pytest.mark.parametrize("jobs", [None, [], {}, "x"])
 def test_a_file_without_jobs_is_refused(jobs: Any) -> None:
     with pytest.raises(ManifestError, match="jobs must be a list of at least one job"):
-        convert_cronlock({"redis": {}, "jobs": jobs}, {}, Here())
+        convert_cronlock({"redis": {}, "jobs": jobs}, {}, LocalContext())
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_cronlock_file_is_known_by_its_content(document: Any, name: str, is_on
 
 def test_the_app_is_named_after_the_key_prefix_or_the_file() -> None:
     def app_of(**redis: str) -> object:
-        here = Here(app="nightly")
+        here = LocalContext(app="nightly")
         return convert_cronlock({"redis": redis, "jobs": [JOB]}, {}, here).document["app"]
 
     assert app_of(key_prefix="Shop:") == "shop"
@@ -277,8 +277,8 @@ def test_the_app_is_named_after_the_key_prefix_or_the_file() -> None:
 @pytest.mark.parametrize("address", ["localhost:6379", "127.0.0.1:7000"])
 def test_a_Redis_of_this_host_is_used_if_it_answers(address: str) -> None:
     document = {"redis": {"address": address}, "jobs": [JOB]}
-    assert "store" not in convert_cronlock(document, {}, Here()).document
+    assert "store" not in convert_cronlock(document, {}, LocalContext()).document
     asked: list[str] = []
-    here = Here(answers=lambda at: not asked.append(at))
+    here = LocalContext(answers=lambda at: not asked.append(at))
     found = convert_cronlock(document, {}, here).document["store"]
     assert found["url"] == f"redis://{address}/0" and asked == [address]

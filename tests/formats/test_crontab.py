@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.formats.crontab.convert import guess_form, looks_like_crontab, parse_crontab, split_percent
-from detent.formats.crontab.jobs import File, Here, convert_crontabs
+from detent.formats.crontab.jobs import File, LocalContext, convert_crontabs
 from detent.manifest.check import check_manifest
 from detent.manifest.problems import ManifestError
 from detent.model import Command, Job
@@ -17,7 +17,7 @@ USERS = {"root", "backup", "www-data"}
 
 def jobs(text: str, form: Any = "user", **here: Any) -> list[Job]:
     """The jobs of a crontab, by way of the manifest."""
-    converted = convert_crontabs([File(text, form)], Here(**here))
+    converted = convert_crontabs([File(text, form)], LocalContext(**here))
     return list(check_manifest(converted.document, lines=converted.lines).jobs)
 
 
@@ -76,7 +76,7 @@ def test_a_shell_of_its_own_runs_the_lines_after_it() -> None:
 
 
 def test_a_shell_of_a_crontab_is_converted_to_the_field_shell() -> None:
-    made = convert_crontabs([File("SHELL=/bin/bash\n* * * * * a | b\n", "user")], Here())
+    made = convert_crontabs([File("SHELL=/bin/bash\n* * * * * a | b\n", "user")], LocalContext())
     [job] = made.document["jobs"]
     assert (job["command"], job["shell"]) == ("a | b", ["/bin/bash", "-c"])
 
@@ -96,13 +96,13 @@ def test_lines_keep_what_cron_does_where_a_new_job_would_differ() -> None:
     assert (first.policy.concurrency, first.policy.catch_up) == ("Allow", "skip")
     assert isinstance(first.work, Command) and first.work.children == "leave"
     assert alone.policy.concurrency == "Forbid"
-    converted = convert_crontabs([File("@reboot c\n@daily d\n", "user")], Here())
+    converted = convert_crontabs([File("@reboot c\n@daily d\n", "user")], LocalContext())
     assert check_manifest(converted.document).everywhere == {boot.name}
 
 
 def test_schedules_are_in_the_machines_zone_unless_CRON_TZ_says_another() -> None:
     text = "0 8 * * * a\nCRON_TZ=Asia/Tokyo\n0 8 * * * b\n"
-    converted = convert_crontabs([File(text, "user")], Here("Europe/Berlin"))
+    converted = convert_crontabs([File(text, "user")], LocalContext("Europe/Berlin"))
     assert converted.document["defaults"]["timezone"] == "Europe/Berlin"
     assert [job.get("timezone") for job in converted.document["jobs"]] == [None, "Asia/Tokyo"]
     assert all("CRON_TZ" not in job.get("env", {}) for job in converted.document["jobs"])
@@ -127,7 +127,7 @@ def test_every_command_gets_a_name_that_a_manifest_takes(commands: list[str]) ->
 
 def test_what_all_jobs_have_alike_stands_in_the_defaults() -> None:
     text = "A=1\nB=2\n0 0 * * * root a\nB=3\n0 0 * * * root b\n"
-    document = convert_crontabs([File(text, "system")], Here("UTC", {"root": "/root"})).document
+    document = convert_crontabs([File(text, "system")], LocalContext("UTC", {"root": "/root"})).document
     assert document["defaults"]["env"] == {"A": "1"} and document["defaults"]["user"] == "root"
     assert [job.get("env") for job in document["jobs"]] == [{"B": "2"}, {"B": "3"}]
 
@@ -140,7 +140,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line() -> None:
     assert told[1] == '3: "* * * * *" has no command'
     assert told[2] == '4: "hello there" is neither 5 fields and a command nor NAME=value'
     with pytest.raises(ManifestError) as error:
-        convert_crontabs([File(text, "user"), File("x\n", "user", "other")], Here())
+        convert_crontabs([File(text, "user"), File("x\n", "user", "other")], LocalContext())
     assert len(error.value.problems) == 6 and error.value.problems[-1].path == "other:1"
 
 
@@ -151,7 +151,7 @@ def test_a_system_crontab_needs_a_user_before_the_command() -> None:
 
 def test_a_crontab_without_a_line_that_fires_is_refused() -> None:
     with pytest.raises(ManifestError, match="no line that fires"):
-        convert_crontabs([File("# nothing\nA=b\n", "user")], Here())
+        convert_crontabs([File("# nothing\nA=b\n", "user")], LocalContext())
 
 
 @pytest.mark.parametrize(

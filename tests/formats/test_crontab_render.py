@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.formats.cron_oracle import rings, utc
+from tests.formats.cron_oracle import fire_times, utc
 from tests.hosts.schedule_texts import DST, PATIENT, SCHEDULES, ZONES
 
 from detent.errors import UsageError
 from detent.formats.crontab.render import cron_fields
-from detent.schedules.minutes import shifts_of
+from detent.schedules.host_fields import shifts_of
 from detent.schedules.timetable import Timetable, once, parse_schedule
 
 DAY = timedelta(days=1)
@@ -73,7 +73,7 @@ def test_a_single_instant_is_a_date_and_a_time() -> None:
 def test_the_second_of_two_equal_times_is_not_lost() -> None:
     at = utc("2026-10-25T01:30")  # 02:30 in Berlin, for the second time
     fields = cron_fields(once(at).instants, "Europe/Berlin")
-    assert at in rings(fields, "Europe/Berlin", at - DAY, at + DAY)
+    assert at in fire_times(fields, "Europe/Berlin", at - DAY, at + DAY)
 
 
 @pytest.mark.parametrize("host", ZONES)
@@ -88,7 +88,7 @@ def test_the_second_of_two_equal_times_is_not_lost() -> None:
 def test_what_falls_into_a_gap_is_rung_for_in_any_zone(zone: str, gap: str, host: str) -> None:
     schedule, at = parsed("10 2 * * *", zone), utc(gap)
     assert at in schedule.between(at - DAY, at + DAY)
-    assert at in rings(cron_fields(schedule.instants, host), host, at - DAY, at + DAY)
+    assert at in fire_times(cron_fields(schedule.instants, host), host, at - DAY, at + DAY)
 
 
 def spans(draw: st.DrawFn, zones: tuple[str, str]) -> tuple[datetime, datetime]:
@@ -113,10 +113,10 @@ def test_cron_rings_at_every_instant_and_on_the_same_clock_at_no_other(data: st.
     fields = cron_fields(schedule.instants, host)
     since, until = data.draw(st.composite(spans)((zone, host)))
     due = list(schedule.between(since, until))
-    rung = rings(fields, host, since, until)
-    assert set(due) <= set(rung), (fields, sorted(set(due) - set(rung)))
+    fired = fire_times(fields, host, since, until)
+    assert set(due) <= set(fired), (fields, sorted(set(due) - set(fired)))
     is_plain = (
         host == zone and dst == "vixie" and not text.startswith("@every") and not set(text) & set("LW#")
     )
     if is_plain:
-        assert due == rung, fields
+        assert due == fired, fields

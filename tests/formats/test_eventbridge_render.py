@@ -1,4 +1,4 @@
-"""Schedules as expressions of EventBridge Scheduler ring whenever they should, and hardly more often."""
+"""EventBridge expressions fire at every instant of their schedule, and rarely at other times."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
-from tests.formats.eventbridge_oracle import certain_rings, parse_cron
+from tests.formats.eventbridge_oracle import certain_fire_times, parse_cron
 from tests.hosts.cloud_schedules import UNRINGABLE, cases, is_exact, parsed
 from tests.hosts.schedule_texts import PATIENT, ZONES
 
 from detent.errors import UsageError
-from detent.formats.eventbridge.render import schedule_rings
+from detent.formats.eventbridge.render import schedule_expressions
 from detent.schedules.timetable import Timetable, once
 
 DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
-    ("text", "zone", "rings"),
+    ("text", "zone", "expressions"),
     [
         ("*/5 * * * *", "UTC", ["cron(0/5 * * * ? *) UTC"]),
         ("*/5 * * * *", "Europe/Berlin", ["cron(0/5 * * * ? *) UTC"]),
@@ -41,18 +41,22 @@ DAY = timedelta(days=1)
         ("@every 6h", "UTC", ["cron(0 0/6 * * ? *) UTC"]),
     ],
 )
-def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, rings: list[str]) -> None:
-    assert [" ".join(ring) for ring in schedule_rings(parsed(text, zone).instants)] == rings
+def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, expressions: list[str]) -> None:
+    assert [
+        " ".join(expression) for expression in schedule_expressions(parsed(text, zone).instants)
+    ] == expressions
 
 
 def test_a_single_instant_is_said_as_one() -> None:
-    assert schedule_rings(once("2026-12-24T18:00+01:00").instants) == [("at(2026-12-24T17:00:00)", "UTC")]
+    assert schedule_expressions(once("2026-12-24T18:00+01:00").instants) == [
+        ("at(2026-12-24T17:00:00)", "UTC")
+    ]
 
 
 @pytest.mark.parametrize("text", UNRINGABLE)
 def test_what_it_cannot_ring_for_is_refused_with_what_to_do(text: str) -> None:
     with pytest.raises(UsageError, match="detent run"):
-        schedule_rings(parsed(text).instants)
+        schedule_expressions(parsed(text).instants)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +85,8 @@ def test_schedules_ring_at_every_instant_and_without_changes_at_no_other(
     text, zone, schedule, middle = case
     since, until = middle - DAY, middle + DAY
     due = set(schedule.between(since, until))
-    rings = schedule_rings(schedule.instants)
-    rung = set().union(*(certain_rings(*ring, since, until) for ring in rings))
-    assert due <= rung, (rings, sorted(due - rung))
-    if len(rings) == 1 and is_exact(text, zone, since, until):
-        assert due == rung, rings
+    expressions = schedule_expressions(schedule.instants)
+    fired = set().union(*(certain_fire_times(*expression, since, until) for expression in expressions))
+    assert due <= fired, (expressions, sorted(due - fired))
+    if len(expressions) == 1 and is_exact(text, zone, since, until):
+        assert due == fired, expressions

@@ -10,7 +10,7 @@ from detent.cli.main import main
 from detent.loading.config import load_manifest
 from detent.loading.foreign import convert_file
 from detent.manifest.check import Manifest, canonical_text, check_manifest
-from detent.manifest.problems import worded
+from detent.manifest.problems import format_problem
 from detent.schedules.timetable import patterns_of
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -40,7 +40,7 @@ def test_the_corpus_is_large_enough_to_mean_something() -> None:
 def test_a_file_converts_with_exactly_the_warnings_beside_it(path: Path) -> None:
     beside = path.with_name(f"{path.name}.warnings")
     expected = beside.read_text().splitlines() if beside.exists() else []
-    assert [worded(warning) for warning in convert_file(path, ENV).warnings] == expected
+    assert [format_problem(warning) for warning in convert_file(path, ENV).warnings] == expected
 
 
 @pytest.mark.parametrize("path", CASES, ids=NAMES)

@@ -1,4 +1,4 @@
-"""Schedules as CronJobs ring whenever they should, and no more often than they must."""
+"""CronJob schedules fire at every instant of their schedule, and rarely at other times."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.hosts.cloud_schedules import UNRINGABLE, cases, is_exact, parsed
 from tests.hosts.schedule_texts import DST, PATIENT, SCHEDULES, ZONES
 
 from detent.errors import UsageError
-from detent.formats.kubernetes.render import cronjob_rings
-from detent.schedules.minutes import shifts_of
+from detent.formats.kubernetes.render import cronjob_schedules
+from detent.schedules.host_fields import shifts_of
 from detent.schedules.timetable import Timetable, once
 
 DAY = timedelta(days=1)
@@ -21,7 +21,7 @@ AWKWARD = (*ZONES, "Asia/Beirut", "America/Havana", "Africa/Cairo", "Atlantic/Az
 
 
 @pytest.mark.parametrize(
-    ("text", "zone", "rings"),
+    ("text", "zone", "schedules"),
     [
         ("*/5 * * * *", "UTC", ["*/5 * * * * Etc/UTC"]),
         ("*/5 * * * *", "Europe/Berlin", ["*/5 * * * * Etc/UTC"]),
@@ -42,26 +42,26 @@ AWKWARD = (*ZONES, "Asia/Beirut", "America/Havana", "Africa/Cairo", "Atlantic/Az
         ("@every 90m", "UTC", ["*/30 * * * * Etc/UTC"]),
     ],
 )
-def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, rings: list[str]) -> None:
-    assert [" ".join(ring) for ring in cronjob_rings(parsed(text, zone).instants)] == rings
+def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, schedules: list[str]) -> None:
+    assert [" ".join(schedule) for schedule in cronjob_schedules(parsed(text, zone).instants)] == schedules
 
 
 def test_a_single_instant_rings_every_year() -> None:
-    assert cronjob_rings(once("2026-12-24T18:00+01:00").instants) == [("0 17 24 12 *", "Etc/UTC")]
+    assert cronjob_schedules(once("2026-12-24T18:00+01:00").instants) == [("0 17 24 12 *", "Etc/UTC")]
 
 
 @pytest.mark.parametrize("text", UNRINGABLE)
 def test_what_it_cannot_ring_for_is_refused_with_what_to_do(text: str) -> None:
     with pytest.raises(UsageError, match="detent run"):
-        cronjob_rings(parsed(text).instants)
+        cronjob_schedules(parsed(text).instants)
 
 
 def test_the_oracle_knows_what_the_controller_does_about_changes() -> None:
     """A gap swallows, a fold repeats, and in Beirut a whole Sunday is lost."""
     gap, fold = datetime(2026, 3, 28, tzinfo=UTC), datetime(2026, 10, 24, tzinfo=UTC)
-    assert len(robfig.rings("30 2 * * *", "Europe/Berlin", gap, gap + 3 * DAY)) == 2
-    assert len(robfig.rings("30 2 * * *", "Europe/Berlin", fold, fold + 3 * DAY)) == 4
-    assert robfig.rings("0 12 * * 0", "Asia/Beirut", gap, gap + 3 * DAY) == []
+    assert len(robfig.fire_times("30 2 * * *", "Europe/Berlin", gap, gap + 3 * DAY)) == 2
+    assert len(robfig.fire_times("30 2 * * *", "Europe/Berlin", fold, fold + 3 * DAY)) == 4
+    assert robfig.fire_times("0 12 * * 0", "Asia/Beirut", gap, gap + 3 * DAY) == []
 
 
 @settings(PATIENT, max_examples=40)
@@ -76,11 +76,13 @@ def test_cronjobs_ring_at_every_instant_and_without_changes_at_no_other(
 def _check(schedule: Timetable, middle: datetime, text: str, zone: str) -> None:
     since, until = middle - DAY, middle + 1.1 * DAY
     due = set(schedule.between(since, until))
-    rings = cronjob_rings(schedule.instants)
-    rung = {at for ring in rings for at in robfig.rings(*ring, since - DAY, until) if at > since}
-    assert due <= rung, (rings, sorted(due - rung))
-    if len(rings) == 1 and is_exact(text, zone, since, until):
-        assert due == rung, rings
+    schedules = cronjob_schedules(schedule.instants)
+    fired = {
+        at for schedule in schedules for at in robfig.fire_times(*schedule, since - DAY, until) if at > since
+    }
+    assert due <= fired, (schedules, sorted(due - fired))
+    if len(schedules) == 1 and is_exact(text, zone, since, until):
+        assert due == fired, schedules
 
 
 @example("0 12 * * 0", "Asia/Beirut", "vixie")

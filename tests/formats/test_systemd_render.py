@@ -14,7 +14,7 @@ from tests.hosts.schedule_texts import DST, PATIENT, SCHEDULES, ZONES
 
 from detent.errors import UsageError
 from detent.formats.systemd.render import calendar_events
-from detent.schedules.minutes import shifts_of
+from detent.schedules.host_fields import shifts_of
 from detent.schedules.timetable import Timetable, once, parse_schedule
 
 COUNT = 20

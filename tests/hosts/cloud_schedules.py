@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.hosts.schedule_texts import DST, SCHEDULES
 
 from detent.errors import UsageError
-from detent.schedules.minutes import shifts_of
+from detent.schedules.host_fields import shifts_of
 from detent.schedules.timetable import Timetable, parse_schedule
 
 UNRINGABLE = ["*/10 * * * * *", "30 0 2 * * *", "@every 90s", "@reboot"]

@@ -12,7 +12,7 @@ from tests.formats.eventbridge_oracle import parse_cron
 from tests.hosts.hosts_world import settings
 
 from detent.hosts.base import Host
-from detent.hosts.eventbridge.schedules import said_part
+from detent.hosts.eventbridge.schedules import set_fields
 from detent.hosts.registry import open_host
 from detent.testing.check_host import HostWorld
 
@@ -53,7 +53,7 @@ class Group:
     def schedules(self) -> dict[str, dict[str, Any]]:
         pages = self.client.get_paginator("list_schedules").paginate(GroupName=self.name)
         names = [one["Name"] for page in pages for one in page["Schedules"]]
-        return {name: said_part(self.client.get_schedule(GroupName=self.name, Name=name)) for name in names}
+        return {name: set_fields(self.client.get_schedule(GroupName=self.name, Name=name)) for name in names}
 
     def look(self) -> Mapping[str, str]:
         """All that is there; an expression that the service would not take stands nowhere."""
@@ -91,5 +91,5 @@ def eventbridge_world(folder: Path, group: Group) -> HostWorld:
         edit=lambda name: group.edit(name, ScheduleExpression="cron(59 23 * * ? *)", State="DISABLED"),
         remove=group.remove,
         add_foreign=lambda: group.add("detent-like-but-not-ours", "rate(5 minutes)"),
-        unringable="*/10 * * * * *",
+        unsupported_schedule="*/10 * * * * *",
     )

@@ -102,7 +102,7 @@ def cron_file_world(folder: Path) -> HostWorld:
         edit=lambda name: change_line(file, name, removed=False),
         remove=lambda name: change_line(file, name, removed=True),
         add_foreign=lambda: _add(file, FOREIGN_SYSTEM),
-        unringable="*/10 * * * * *",
+        unsupported_schedule="*/10 * * * * *",
     )
 
 
@@ -127,7 +127,7 @@ def systemd_world(folder: Path) -> HostWorld:
         edit=lambda name: _edit_unit(units / name),
         remove=lambda name: (units / name).unlink(),
         add_foreign=add_foreign,
-        unringable="@reboot",
+        unsupported_schedule="@reboot",
     )
 
 
@@ -155,7 +155,7 @@ def user_crontab_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> HostWor
         edit=lambda name: change(name, removed=False),
         remove=lambda name: change(name, removed=True),
         add_foreign=lambda: install(FOREIGN),
-        unringable="*/10 * * * * *",
+        unsupported_schedule="*/10 * * * * *",
     )
 
 

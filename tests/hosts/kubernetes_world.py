@@ -94,5 +94,5 @@ def kubernetes_world(folder: Path, objects: Objects, kubeconfig: Path) -> HostWo
         edit=lambda name: edit(objects, name, change_by_hand),
         remove=lambda name: objects.kept.pop(where(name)) and None,
         add_foreign=add_foreign,
-        unringable="*/10 * * * * *",
+        unsupported_schedule="*/10 * * * * *",
     )

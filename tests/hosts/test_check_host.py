@@ -78,22 +78,22 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
             patch.setattr(crontab.CrontabHost, "find", find_together)
             patch.setattr(crontab.CrontabHost, "change", change_in_turn)
         case "what cannot be rung for is left out":
-            patch.setattr(base, "refuse_unringable", lambda host, unringable: None)
+            patch.setattr(base, "refuse_unsupported", lambda host, unsupported_schedule: None)
 
 
 @pytest.mark.parametrize(
     ("fault", "rule"),
     [
-        ("no seal", suite.a_hand_edit_is_drift_and_is_put_right),
+        ("no seal", suite.a_manual_edit_is_drift_and_is_repaired),
         ("an app is a prefix", suite.an_app_whose_name_begins_like_another_is_left_alone),
-        ("foreign lines are tidied", suite.what_is_foreign_stays_to_the_byte),
-        ("the first line is lost", suite.what_was_applied_is_found_unchanged),
-        ("written although nothing changed", suite.what_is_foreign_stays_to_the_byte),
-        ("nothing is ever taken away", suite.a_job_that_is_no_longer_declared_goes_and_no_other),
-        ("nobody waits", suite.two_at_once_leave_one_of_each),
+        ("foreign lines are tidied", suite.foreign_content_stays_unchanged_to_the_byte),
+        ("the first line is lost", suite.applied_resources_are_found_unchanged),
+        ("written although nothing changed", suite.foreign_content_stays_unchanged_to_the_byte),
+        ("nothing is ever taken away", suite.only_a_job_that_is_no_longer_declared_is_removed),
+        ("nobody waits", suite.concurrent_applies_leave_one_of_each_resource),
         (
             "what cannot be rung for is left out",
-            suite.what_cannot_be_rung_for_is_refused_before_anything_is_written,
+            suite.an_unsupported_schedule_is_refused_before_anything_is_written,
         ),
     ],
 )

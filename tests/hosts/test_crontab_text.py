@@ -141,7 +141,7 @@ def test_whatever_the_paths_contain_exactly_our_entry_comes_back(specs: str, pro
     assert (only.schedule, only.user) == ("30 2 * * *", "root" if form == "system" else "")
     assert only.stdin is None
     words = shlex.split(only.command, comments=True)
-    assert words[: words.index("2>&1")] == told.ring("shop.a")
+    assert words[: words.index("2>&1")] == told.trigger_words("shop.a")
 
 
 def test_new_lines_go_above_the_variables_of_others() -> None:

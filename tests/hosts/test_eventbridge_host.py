@@ -58,9 +58,9 @@ def test_a_group_keeps_the_rule(check: Check, tmp_path: Path, group: Group) -> N
 @pytest.mark.parametrize(
     ("fault", "rule"),
     [
-        ("no seal", suite.a_hand_edit_is_drift_and_is_put_right),
-        ("a name is cut without a hash", suite.the_longest_names_are_told_apart),
-        ("nothing is taken away", suite.a_job_that_is_no_longer_declared_goes_and_no_other),
+        ("no seal", suite.a_manual_edit_is_drift_and_is_repaired),
+        ("a name is cut without a hash", suite.the_longest_names_stay_distinct),
+        ("nothing is taken away", suite.only_a_job_that_is_no_longer_declared_is_removed),
     ],
 )
 def test_a_planted_fault_is_found(

@@ -51,10 +51,10 @@ def test_a_cluster_keeps_the_rule(check: Check, tmp_path: Path, server: Server) 
 @pytest.mark.parametrize(
     ("fault", "rule"),
     [
-        ("what others added stays", suite.a_hand_edit_is_drift_and_is_put_right),
-        ("defaults count as edits", suite.what_was_applied_is_found_unchanged),
-        ("nobody owns anything", suite.what_was_applied_is_found_unchanged),
-        ("a name is cut without a hash", suite.the_longest_names_are_told_apart),
+        ("what others added stays", suite.a_manual_edit_is_drift_and_is_repaired),
+        ("defaults count as edits", suite.applied_resources_are_found_unchanged),
+        ("nobody owns anything", suite.applied_resources_are_found_unchanged),
+        ("a name is cut without a hash", suite.the_longest_names_stay_distinct),
         ("only the first page is read", suite.a_second_apply_changes_nothing),
     ],
 )

@@ -14,7 +14,7 @@ from tests.hosts.schedule_texts import PATHS, PATIENT
 
 from detent.errors import UsageError
 from detent.formats.systemd.units import parse_unit, split_words
-from detent.hosts.base import longest_s
+from detent.hosts.base import trigger_max_s
 from detent.hosts.reconcile import Resource, pending, reconcile
 from detent.hosts.systemd.host import open_host
 from detent.manifest.check import check_manifest
@@ -61,8 +61,8 @@ def test_a_trigger_without_a_timeout_has_no_end(tmp_path: Path) -> None:
     made = units(tmp_path)
     assert "RuntimeMaxSec" not in made["detent-shop.a-0.service"].content
     policy = specs_of(check_manifest({"version": 2, "app": "shop", "jobs": JOBS}))[1].job.policy
-    assert f"RuntimeMaxSec={longest_s(policy)}" in made["detent-shop.b-0.service"].content
-    assert longest_s(policy) > 3 * 60 + 2 * 60  # three attempts, and what lies between
+    assert f"RuntimeMaxSec={trigger_max_s(policy)}" in made["detent-shop.b-0.service"].content
+    assert trigger_max_s(policy) > 3 * 60 + 2 * 60  # three attempts, and what lies between
 
 
 def undoubled(word: str, sign: str) -> str:
@@ -88,7 +88,7 @@ def test_whatever_the_paths_contain_exactly_our_words_come_back(specs: str, prog
     assert (run, unit) == ("/usr/bin/systemd-run", "--unit=detent-shop.a@${INVOCATION_ID}.service")
     words = [undoubled(undoubled(word, "%"), "$") for word in rest]
     rung = [undoubled(word, "$") for word in words[words.index("--") + 1 :]]
-    assert rung == told.ring("shop.a")
+    assert rung == told.trigger_words("shop.a")
     assert {entry.section for entry in service.entries} == {"Unit", "Service", "X-Detent"}
 
 

@@ -359,6 +359,6 @@ def test_the_default_store_is_in_the_state_directory(
 
 
 def test_the_example_is_sound(env: dict[str, str]) -> None:
-    manifest = load_manifest(Path(__file__).parent.parent / "examples" / "detent.yaml", env)
+    manifest = load_manifest(Path(__file__).parents[2] / "examples" / "detent.yaml", env)
     assert manifest.warnings == ()
     assert len(manifest.jobs) >= 4

@@ -13,11 +13,11 @@ from tests.trigger.trigger_world import App
 from detent.clock import now
 from detent.errors import UsageError
 from detent.loading import sources
-from detent.loading.sources import find_place, places_of, read_manifest, read_manifests
+from detent.loading.sources import find_place, manifest_places, read_manifest, read_manifests
 from detent.manifest.check import canonical_text
 from detent.manifest.problems import ManifestError
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, verify
+from detent.messages.signing import SignedRequest, verify
 from detent.model import Job, Request
 
 JOB = {"name": "a", "schedule": "@daily", "request": {"url": "http://127.0.0.1/"}}
@@ -75,7 +75,7 @@ def test_files_that_contradict_each_other_are_refused(
 
 def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no manifest in"):
-        places_of(tmp_path)
+        manifest_places(tmp_path)
 
 
 # Apps.
@@ -87,7 +87,7 @@ def test_an_app_is_asked_with_a_signature(tmp_path: Path) -> None:
     assert [job.name for job in read.jobs] == ["shop.a"]
     [asked] = app.requests
     signature = asked.headers["x-cron-signature"]
-    assert verify(signature, Message("GET", PATH), [Secret("long-secret")], now()) == 0
+    assert verify(signature, SignedRequest("GET", PATH), [Secret("long-secret")], now()) == 0
 
 
 def test_the_secret_signs_the_jobs_that_name_none(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from detent.loading.files import read_document
 from detent.manifest.check import check_manifest
 from detent.manifest.lint.cron_fields import every_text
-from detent.manifest.lint.job import Subject, lint_job, shared_instant, total_wait_s
-from detent.manifest.lint.work import is_near, lint_secrets
+from detent.manifest.lint.job import LintedJob, lint_job, shared_instant, total_wait_s
+from detent.manifest.lint.work import is_private_host, lint_secrets
 from detent.manifest.problems import Problem
 from detent.schedules.timetable import parse_schedule
 
@@ -29,7 +29,7 @@ REQUEST = {"url": "https://example.org/x"}
 def lints(document: dict[str, Any]) -> list[Problem]:
     manifest = check_manifest(document)
     subjects = [
-        Subject(name, json.loads(text), manifest.version, NOW) for name, text in manifest.canonical.items()
+        LintedJob(name, json.loads(text), manifest.version, NOW) for name, text in manifest.canonical.items()
     ]
     return [problem for subject in subjects for problem in lint_job(subject)]
 
@@ -293,7 +293,7 @@ def test_a_duration_is_written_as_every_takes_it(seconds: int) -> None:
     ],
 )  # fmt: skip
 def test_near_is_what_no_public_network_carries(host: str, near: bool) -> None:
-    assert is_near(host) is near
+    assert is_private_host(host) is near
 
 
 def test_secrets_in_plain_text_are_found_and_not_repeated() -> None:

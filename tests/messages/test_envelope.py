@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from detent.clock import instant
 from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
-from detent.messages.envelope import PAYLOAD_MAX, Letter, Refusal, Rules, _steady_text, open_envelope, seal
+from detent.messages.envelope import (
+    PAYLOAD_MAX,
+    MessageBody,
+    MessageRules,
+    Refusal,
+    _steady_text,
+    open_envelope,
+    seal,
+)
 from detent.model import Fire, Policy, Query, Retries
 from detent.stores.encoding import policy_of, policy_text
 from detent.stores.registry import open_store
@@ -34,8 +42,10 @@ FIRE = Fire(
     policy=Policy("Queue", timeout_s=30, retries=Retries(max_attempts=4, on_status=(429,))),
     origin="push",
 )
-LETTER = Letter("send", '{"to":"a@example.com","n":1}', NOW, {"then": [{"task": "log", "args": [1.5]}]}, 3)
-RULES = Rules((KEY,), {"send": frozenset({"mail"}), "log": None}, max_age_s=60, now=NOW + 1)
+LETTER = MessageBody(
+    "send", '{"to":"a@example.com","n":1}', NOW, {"then": [{"task": "log", "args": [1.5]}]}, 3
+)
+RULES = MessageRules((KEY,), {"send": frozenset({"mail"}), "log": None}, max_age_s=60, now=NOW + 1)
 SIGNED = FIRE._replace(payload=seal(FIRE, LETTER, (KEY,)))
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -48,7 +58,7 @@ JSON = st.recursive(
 ARGS = st.lists(JSON, max_size=4) | st.dictionaries(TEXTS, JSON, max_size=4)
 
 
-def refused(fire: Fire, rules: Rules = RULES) -> str:
+def refused(fire: Fire, rules: MessageRules = RULES) -> str:
     """The word it is refused with; empty if it is not."""
     opened = open_envelope(fire, rules)
     return opened.fault if isinstance(opened, Refusal) else ""
@@ -83,11 +93,11 @@ def test_the_text_is_json_with_the_documented_fields_and_the_signature_last() ->
 
 @given(task=TEXTS, args=ARGS, links=st.dictionaries(TEXTS, JSON, max_size=3), depth=st.integers(0, 99))
 def test_any_letter_comes_back_as_it_was(task: str, args: Any, links: dict[str, Any], depth: int) -> None:
-    letter = Letter(task, json.dumps(args), NOW, links, depth)
+    body = MessageBody(task, json.dumps(args), NOW, links, depth)
     for secrets in ((), (KEY,)):
-        fire = FIRE._replace(payload=seal(FIRE, letter, secrets))
-        opened = open_envelope(fire, Rules(secrets, {task: None}))
-        assert isinstance(opened, Letter)
+        fire = FIRE._replace(payload=seal(FIRE, body, secrets))
+        opened = open_envelope(fire, MessageRules(secrets, {task: None}))
+        assert isinstance(opened, MessageBody)
         assert json.loads(opened.args) == args
         assert opened[2:] == (round(NOW, 3), links, depth) and opened.task == task
 
@@ -120,7 +130,7 @@ def test_a_policy_in_whole_numbers_is_the_same_as_one_in_fractions() -> None:
 def test_a_message_of_defaults_has_the_signature_that_it_had_in_the_first_version() -> None:
     """A known answer: nodes of two versions read each other's messages."""
     fire = Fire("a.b#1", "a.b", AT, queue="q", origin="push")
-    payload = seal(fire, Letter("b", "[1]", NOW), (Secret("k"),))
+    payload = seal(fire, MessageBody("b", "[1]", NOW), (Secret("k"),))
     assert json.loads(payload)["sig"] == KNOWN
 
 
@@ -363,7 +373,7 @@ def test_a_message_is_stale_by_its_age_since_it_was_due() -> None:
 
 
 def test_without_a_now_a_limit_of_age_lets_nothing_pass() -> None:
-    assert refused(SIGNED, Rules((KEY,), RULES.tasks, max_age_s=60)) == "stale"
+    assert refused(SIGNED, MessageRules((KEY,), RULES.tasks, max_age_s=60)) == "stale"
 
 
 def test_a_task_comes_only_from_the_queues_that_may_send_it() -> None:
@@ -416,10 +426,10 @@ def test_links_that_are_no_json_are_not_sealed() -> None:
 
 
 def test_a_message_that_would_be_oversized_is_not_sealed() -> None:
-    letter = LETTER._replace(args=json.dumps(["é" * 200], ensure_ascii=False))
-    size = len(seal(FIRE, letter, (KEY,)).encode())
-    sealed = seal(FIRE, letter, (KEY,), size)
+    body = LETTER._replace(args=json.dumps(["é" * 200], ensure_ascii=False))
+    size = len(seal(FIRE, body, (KEY,)).encode())
+    sealed = seal(FIRE, body, (KEY,), size)
     assert refused(FIRE._replace(payload=sealed), RULES._replace(payload_max=size)) == ""
     with pytest.raises(UsageError, match=f"{size - 1} are allowed"):
-        seal(FIRE, letter, (KEY,), size - 1)
+        seal(FIRE, body, (KEY,), size - 1)
     assert refused(FIRE._replace(payload=sealed), RULES._replace(payload_max=size - 1)) == "oversized"

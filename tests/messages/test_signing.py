@@ -9,13 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.errors import SignatureError, UsageError
-from detent.manifest.secret_refs import Nowhere, Secret, Variable, locate, secret_variables, shown
+from detent.manifest.secret_refs import (
+    BadReference,
+    Secret,
+    Variable,
+    display_ref,
+    locate_secret,
+    secret_variables,
+)
 from detent.messages.signing import (
     Identity,
     MalformedHeader,
-    Message,
     MissingSignature,
     SignatureMismatch,
+    SignedRequest,
     StaleTimestamp,
     sign,
     verify,
@@ -23,23 +30,23 @@ from detent.messages.signing import (
 
 AT = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 UNIX = 1772330400
-MESSAGE = Message("POST", "/tick?a=1&b=%20", b'{"x": 1}')
+MESSAGE = SignedRequest("POST", "/tick?a=1&b=%20", b'{"x": 1}')
 KEY = Secret("s3cret")
 GOOD = "0" * 64
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 METHODS = st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"])
-MESSAGES = st.builds(Message, METHODS, TEXTS, st.binary(), st.none())
+MESSAGES = st.builds(SignedRequest, METHODS, TEXTS, st.binary(), st.none())
 DOTTED, NUMBERS = st.text("ab.", max_size=4), st.integers(0, 20).map(str)
 IDENTITIES = st.builds(Identity, DOTTED, st.text("ab-", max_size=2), NUMBERS, NUMBERS)
-IDENTIFIED = st.builds(Message, METHODS, DOTTED, st.binary(max_size=2), IDENTITIES)
+IDENTIFIED = st.builds(SignedRequest, METHODS, DOTTED, st.binary(max_size=2), IDENTITIES)
 
 
 # From openssl: printf '%s' '<t>.<METHOD>.<path>.<body>' | openssl dgst -sha256 -hmac '<secret>'
 KNOWN = [
     (MESSAGE, "s3cret", "79f1e61ca2e58ad4b7d0ea79f65f5f8aa09321a38cc5cc2e2714d1fecc58a2c4"),
-    (Message("GET", "/"), "s3cret", "ba13b99ee84e5836a36604e9dd1a6d95bb0128f6900054c3056fd8c8c8e8fcb3"),
+    (SignedRequest("GET", "/"), "s3cret", "ba13b99ee84e5836a36604e9dd1a6d95bb0128f6900054c3056fd8c8c8e8fcb3"),
     (
-        Message("DELETE", "/a.b/c?d=ü", "grün".encode()),
+        SignedRequest("DELETE", "/a.b/c?d=ü", "grün".encode()),
         "schlüssel",
         "9c0adce3fbe127a9979a3ff2fe74db00868ab798f81fb9a9686f0efb6558443f",
     ),
@@ -48,7 +55,7 @@ KNOWN = [
 
 @pytest.mark.parametrize(("message", "secret", "digest"), KNOWN)
 def test_signatures_have_the_values_that_other_programs_compute(
-    message: Message, secret: str, digest: str
+    message: SignedRequest, secret: str, digest: str
 ) -> None:
     assert sign(message, Secret(secret), AT) == f"t={UNIX},v1={digest}"
 
@@ -59,7 +66,7 @@ TICK = MESSAGE._replace(identity=IDENTITY)
 KNOWN_V2 = [
     (TICK, "s3cret", "0ad0a7d0ab984198b4d23c580657ba5abe76c016496c83331a5f06fff658cb53"),
     (
-        Message(
+        SignedRequest(
             "GET", "/", b"", IDENTITY._replace(key="bestellung-ü", attempt="1", fence="9007199254740991")
         ),
         "schlüssel",
@@ -70,7 +77,7 @@ KNOWN_V2 = [
 
 @pytest.mark.parametrize(("message", "secret", "digest"), KNOWN_V2)
 def test_second_signatures_have_the_values_that_other_programs_compute(
-    message: Message, secret: str, digest: str
+    message: SignedRequest, secret: str, digest: str
 ) -> None:
     header = sign(message, Secret(secret), AT)
     assert header == sign(message._replace(identity=None), Secret(secret), AT) + f",v2={digest}"
@@ -78,7 +85,7 @@ def test_second_signatures_have_the_values_that_other_programs_compute(
 
 
 @given(IDENTIFIED, IDENTIFIED)
-def test_a_second_signature_fits_no_other_message(signed: Message, other: Message) -> None:
+def test_a_second_signature_fits_no_other_message(signed: SignedRequest, other: SignedRequest) -> None:
     """Also where dots in the path and the key make the same text of both."""
     if signed == other:
         assert verify(sign(signed, KEY, AT), other, [KEY], AT) == 0
@@ -112,7 +119,7 @@ def test_the_method_is_signed_in_capitals() -> None:
 
 @given(MESSAGES, st.lists(TEXTS, min_size=1, max_size=4, unique=True), st.data())
 def test_any_of_the_secrets_is_accepted_and_named(
-    message: Message, texts: list[str], data: st.DataObject
+    message: SignedRequest, texts: list[str], data: st.DataObject
 ) -> None:
     # HMAC fills a short key up with zeros: such keys are the same key, and no two secrets.
     secrets = [Secret(text) for text in {text.rstrip("\0"): text for text in texts}.values()]
@@ -121,7 +128,7 @@ def test_any_of_the_secrets_is_accepted_and_named(
 
 
 @given(MESSAGES, MESSAGES)
-def test_a_signature_fits_no_other_message(signed: Message, other: Message) -> None:
+def test_a_signature_fits_no_other_message(signed: SignedRequest, other: SignedRequest) -> None:
     header = sign(signed, KEY, AT)
     same = _flat(signed) == _flat(other)
     if same:
@@ -131,7 +138,7 @@ def test_a_signature_fits_no_other_message(signed: Message, other: Message) -> N
             verify(header, other, [KEY], AT)
 
 
-def _flat(message: Message) -> bytes:
+def _flat(message: SignedRequest) -> bytes:
     return f"{message.method}.{message.path}.".encode() + message.body
 
 
@@ -234,20 +241,20 @@ def test_a_text_that_cannot_sign_is_no_secret(text: str) -> None:
 
 def test_a_bare_name_is_looked_up_in_the_table_before_the_environment() -> None:
     table = {"main": "env:MAIN_KEY", "nothing": ""}
-    assert locate("main", table) == Variable("MAIN_KEY")
-    assert locate("other", table) == Variable("other")
-    assert locate("nothing", table) == Nowhere("it is empty")
+    assert locate_secret("main", table) == Variable("MAIN_KEY")
+    assert locate_secret("other", table) == Variable("other")
+    assert locate_secret("nothing", table) == BadReference("it is empty")
 
 
 def test_a_table_may_hold_the_secret_itself() -> None:
-    place = locate("main", {"main": "a-long-s3cret"})
+    place = locate_secret("main", {"main": "a-long-s3cret"})
     assert isinstance(place, Secret)
     assert place.key() == b"a-long-s3cret"
 
 
 def test_a_raw_reference_is_never_shown() -> None:
-    assert shown("raw:s3cret") == "raw:…"
-    assert shown("env:NAME") == "env:NAME"
+    assert display_ref("raw:s3cret") == "raw:…"
+    assert display_ref("env:NAME") == "env:NAME"
 
 
 def test_the_variables_of_secrets_are_those_that_references_and_table_name() -> None:

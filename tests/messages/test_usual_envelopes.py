@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.messages.test_envelope import ARGS, FIRE, KEY, NOW, RULES, TRUSTING, refused, sent
 
-from detent.messages.envelope import Letter, Refusal, _read_letter, _usual_letter, open_envelope, seal
+from detent.messages.envelope import MessageBody, Refusal, _read_body, _usual_body, open_envelope, seal
 from detent.model import Fire
 
-PLAIN = Letter("send", '{"to":"a@example.com","n":[1,2.5]}', round(NOW, 3))
+PLAIN = MessageBody("send", '{"to":"a@example.com","n":[1,2.5]}', round(NOW, 3))
 BODY = seal(FIRE, PLAIN, ())[:-1]
 SIGNED = seal(FIRE, PLAIN, (KEY,))
 
 
 def test_a_plain_message_is_usual_with_and_without_a_signature() -> None:
     for text in (BODY + "}", SIGNED):
-        assert _usual_letter(sent(text)) == PLAIN
+        assert _usual_body(sent(text)) == PLAIN
         assert open_envelope(sent(text), TRUSTING) == PLAIN
     assert open_envelope(sent(SIGNED), RULES) == PLAIN
 
@@ -26,7 +26,7 @@ def test_a_plain_message_is_usual_with_and_without_a_signature() -> None:
 def test_arguments_arrive_as_they_were_sealed(args: object) -> None:
     fire = sent(seal(FIRE, PLAIN._replace(args=json.dumps(args, ensure_ascii=False)), (KEY,)))
     opened = open_envelope(fire, RULES)
-    assert isinstance(opened, Letter) and json.loads(opened.args) == args
+    assert isinstance(opened, MessageBody) and json.loads(opened.args) == args
     assert "\n" not in opened.args  # a child is told on one line
 
 
@@ -36,8 +36,8 @@ def test_whatever_is_done_to_a_message_both_readings_agree(data: st.DataObject) 
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     pieces = st.text(max_size=8) | st.sampled_from(['"', "1e999", ',"args":[]', ',"sig":"x"', "}"])
     fire = sent(text[:start] + data.draw(pieces) + text[end:])
-    usual = _usual_letter(fire)
-    assert usual is None or usual == _read_letter(fire, TRUSTING, is_trusted=True)
+    usual = _usual_body(fire)
+    assert usual is None or usual == _read_body(fire, TRUSTING, is_trusted=True)
     assert (refused(fire) == "") == (fire.payload == SIGNED)
 
 

@@ -7,32 +7,32 @@ from typing import Any
 
 import pytest
 
-from detent.node.burst import BITE, GROWTH, Burst
+from detent.node.burst import FIRST_LIMIT, GROWTH, Burst
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
 
 
 def test_full_asks_grow_and_the_first_that_is_not_full_ends_it() -> None:
     burst = Burst(1.0, ask_max=2000)
-    assert burst.bite == BITE
-    assert burst.goes_on(is_full=True, asked=BITE, now=0.0)
-    assert burst.bite == min(BITE * GROWTH, 2000)
-    assert not burst.goes_on(is_full=False, asked=burst.bite, now=0.1)
-    assert burst.bite == BITE
+    assert burst.limit == FIRST_LIMIT
+    assert burst.goes_on(is_full=True, asked=FIRST_LIMIT, now=0.0)
+    assert burst.limit == min(FIRST_LIMIT * GROWTH, 2000)
+    assert not burst.goes_on(is_full=False, asked=burst.limit, now=0.1)
+    assert burst.limit == FIRST_LIMIT
 
 
 def test_an_ask_that_had_no_room_for_more_begins_none() -> None:
     burst = Burst(1.0, ask_max=2000)
-    assert not burst.goes_on(is_full=True, asked=BITE - 1, now=0.0)
+    assert not burst.goes_on(is_full=True, asked=FIRST_LIMIT - 1, now=0.0)
     assert not burst.comes_first(0.0, begins=True)
 
 
 def test_ends_wait_for_beginnings_to_the_last_but_not_for_long() -> None:
     burst = Burst(1.0, ask_max=2000)
-    burst.goes_on(is_full=True, asked=BITE, now=0.0)
+    burst.goes_on(is_full=True, asked=FIRST_LIMIT, now=0.0)
     assert burst.comes_first(0.5, begins=False)
-    burst.goes_on(is_full=False, asked=burst.bite, now=0.6)
+    burst.goes_on(is_full=False, asked=burst.limit, now=0.6)
     assert burst.comes_first(0.7, begins=True)
     assert not burst.comes_first(1.1, begins=True)
     assert not burst.comes_first(0.8, begins=False)
@@ -46,7 +46,7 @@ def test_in_a_worker_what_has_ended_does_not_wait(plans: bool) -> None:
     async def offload(line: str, call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
 
-    edges = Edges(
+    ports = Ports(
         store=MemoryStore(),
         starter=None,  # type: ignore[arg-type]  # nothing is started
         offload=offload,
@@ -55,6 +55,6 @@ def test_in_a_worker_what_has_ended_does_not_wait(plans: bool) -> None:
         rng=Random(1),
         emit=lambda event, **facts: None,
     )
-    node = Node("n.1", "a", {}, edges, Pace(plans=plans))
-    node._burst.goes_on(is_full=True, asked=BITE, now=0.0)
+    node = Node("n.1", "a", {}, ports, Tuning(plans=plans))
+    node._burst.goes_on(is_full=True, asked=FIRST_LIMIT, now=0.0)
     assert node._starts_come_first() == plans

@@ -9,24 +9,24 @@ from typing import Any
 
 from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.node.timeline import FIRES_MAX
-from detent.runners.running import Went
-from detent.stores.base import SENTENCES_MAX
+from detent.runners.running import AttemptEnd
+from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import START, Every
-from detent.testing.sim.virtual import Process, VirtualLoop
+from detent.testing.sim.virtual_time import Process, VirtualLoop
 
 APP, JOBS, WORK_S, RUN_S = "a", 300, 8.0, 12.0
 JOB = Job("", Every(1), Command(("true",)), Policy("Allow"), revision="r")
-PACE = Pace(max_running=100_000)
+PACE = Tuning(max_running=100_000)
 
 
 class _Running:
     """Work that takes a while."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.gone: asyncio.Future[Went] = loop.create_future()
+        self.gone: asyncio.Future[AttemptEnd] = loop.create_future()
         loop.call_later(WORK_S, self.gone.set_result, End(Outcome("succeeded")))
 
     def extend(self, trusted_by: float) -> None: ...
@@ -60,8 +60,8 @@ class _World:
         names = [f"{APP}.job-{number}" for number in range(JOBS)]
         jobs = {name: JOB._replace(name=name) for name in names}
         spawn, emit = self.process.spawn, lambda *_, **__: None
-        edges = Edges(self.store, self, self.offload, spawn, self.loop.time, Random(1), emit)
-        self.loop.run_until_complete(self._live(Node("n1", APP, jobs, edges, PACE)))
+        ports = Ports(self.store, self, self.offload, spawn, self.loop.time, Random(1), emit)
+        self.loop.run_until_complete(self._live(Node("n1", APP, jobs, ports, PACE)))
 
     async def _live(self, node: Node) -> None:
         self.process.spawn(node.run())
@@ -78,7 +78,7 @@ def test_no_call_carries_more_than_a_few_hundred_fires_however_many_are_due() ->
     world = _World()
     world.run()
     assert world.largest("advance") <= 2 * FIRES_MAX
-    assert world.largest("claim") <= PACE.ask_max + SENTENCES_MAX
+    assert world.largest("claim") <= PACE.ask_max + DISPOSITIONS_MAX
     assert world.largest("finish") <= PACE.report_max
     assert world.largest("renew") <= PACE.renew_max
 

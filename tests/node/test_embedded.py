@@ -7,10 +7,10 @@ from pathlib import Path
 
 from detent.clock import boottime, now
 from detent.model import Call, Claim, End, Fire
-from detent.node.embedded import Unguarded
+from detent.node.embedded import NoWarden
 from detent.runners.call.spec import guard_spec
 from detent.warden.program import host_locks
-from detent.worker.in_process import Guarded, House
+from detent.worker.in_process import GuardedCall, InProcessCalls
 
 TTL_S, PATIENCE_S = 30.0, 60.0
 CALLED: list[str] = []
@@ -20,14 +20,14 @@ def note(name: str) -> None:
     CALLED.append(name)
 
 
-def start(house: House, name: str, lane: str, trusted_s: float) -> Guarded:
+def start(house: InProcessCalls, name: str, lane: str, trusted_s: float) -> GuardedCall:
     fire = Fire(name, "t.f", now(), run_id=name, lane=name)
     claim = Claim(fire, "n.1", 1, attempt=1, ttl_s=TTL_S, expires_at=now())
     call = Call(f"{__name__}:note", f'["{name}"]', "thread", kill_after_s=0.5)
     return house.start(call, claim, guard_spec(claim, lane), boottime() + trusted_s)
 
 
-async def ended(one: Guarded) -> str:
+async def ended(one: GuardedCall) -> str:
     """How it went; "": it was not begun."""
     gone = asyncio.Event()
     one.gone.add_done_callback(lambda _: gone.set())
@@ -40,7 +40,7 @@ def test_a_call_whose_trust_has_passed_is_not_begun_and_frees_its_lane(tmp_path:
     """The process may have been stopped between the claim and the start."""
 
     async def scene() -> tuple[str, str]:
-        house = House(Unguarded("n.1"))
+        house = InProcessCalls(NoWarden("n.1"))
         trusted = start(house, "trusted", str(tmp_path / "trusted"), TTL_S)
         trusted.turn = lambda: None  # it is watched before the other comes, and begun after it
         late = start(house, "late", str(tmp_path / "late"), -1.0)

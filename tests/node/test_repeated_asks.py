@@ -17,8 +17,8 @@ SOON_S = 2.0
 class HalfDeaf(Sim):
     """For a while its one node hears no answer to an ask; all requests arrive."""
 
-    def offload(self, life: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        way = super().offload(life)
+    def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        way = super().offload(instance)
 
         async def call(line: str, method: Callable[..., Any], *args: Any) -> Any:
             answer = await way(line, method, *args)
@@ -41,7 +41,7 @@ class HalfDeaf(Sim):
 def test_what_became_due_between_an_ask_and_its_repetition_is_asked_for_at_once() -> None:
     sim = HalfDeaf(1, "calm", hours=0.2, fleet=Fleet((1, 1), jobs=0, room=8))
     sim.define("skip", 86_400)
-    sim.witness.is_punctual = False
+    sim.checker.is_punctual = False
     sim.loop.call_later(DEAF_S + 1, sim.put)
     sim.loop.call_later(HEARS_S, sim.call_otherwise)
     assert sim.run().broken == []

@@ -14,9 +14,9 @@ from typing import Any
 from detent import clock
 from detent.clock import instant
 from detent.model import Ask, Claim, Command, Fire, Job, Outcome, Policy
-from detent.node.attempt import Holding
+from detent.node.attempt import HeldClaim
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import Every
 
@@ -51,8 +51,8 @@ def _node(
     jobs: Mapping[str, Job] | None = None,
     plans: bool = False,
 ) -> Node:
-    edges = Edges(store, _Nothing(), call, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
-    return Node("n1", "a", jobs or {}, edges, Pace(max_running=PLACES, plans=plans))
+    ports = Ports(store, _Nothing(), call, spawn, clock.monotonic, Random(1), lambda *_, **__: None)
+    return Node("n1", "a", jobs or {}, ports, Tuning(max_running=PLACES, plans=plans))
 
 
 def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> None:
@@ -80,17 +80,17 @@ def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
 
         async def call(line: str, call: Callable[..., Any], *args: Any) -> Any:
             if when == "during" and call == store.claim:
-                node.told()
+                node.wake()
             return call(*args)
 
         node = _node(store, lambda step: step.close(), call)
         store.put([Fire("a.b+1", "a.b", instant(clock.wall()), policy=Policy("Allow"), origin="manual")])
         if when == "before":
-            node.told()
+            node.wake()
         await node._look_for_fires()
         assert len(node._held) == 1
         if when == "after":
-            node.told()
+            node.wake()
         await node._renew()
         return store.renewed
 
@@ -105,7 +105,7 @@ def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_ag
     async def left_out() -> list[tuple[str, ...]]:
         node = _node(store, lambda step: step.close(), jobs={"a.b": job}, plans=True)
         [claim] = store.claim(Ask("a", "n1", 1)).claims
-        holding = Holding(claim, clock.monotonic())
+        holding = HeldClaim(claim, clock.monotonic())
         node._hold([holding])
         await node._begin_all([holding])
         before = node._new_ask().without

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 
 from detent.errors import StoreUnavailable
-from detent.node.ports import Edges, Pace
-from detent.node.store_calls import ERRORS_MAX, Calls
+from detent.node.ports import Ports, Tuning
+from detent.node.store_calls import ERRORS_MAX, StoreCalls
 from detent.stores.memory.store import MemoryStore
 
-PACE = Pace(retry_s=1.0, cooldown_s=60.0)
+PACE = Tuning(retry_s=1.0, cooldown_s=60.0)
 
 
 class World:
     def __init__(self) -> None:
         self.now, self.events, self.is_away = 100.0, list[str](), False
-        self.calls = Calls(self.edges(), "a", "n1", PACE)
+        self.calls = StoreCalls(self.ports(), "a", "n1", PACE)
 
-    def edges(self) -> Edges:
+    def ports(self) -> Ports:
         def emit(event: str, **fields: Any) -> None:
             self.events.append(event)
 
         def nothing(*_: Any) -> Any:
             raise AssertionError("nothing is started here")
 
-        return Edges(MemoryStore(), nothing, self.offload, nothing, lambda: self.now, Random(), emit)  # type: ignore[arg-type]
+        return Ports(MemoryStore(), nothing, self.offload, nothing, lambda: self.now, Random(), emit)  # type: ignore[arg-type]
 
     async def offload(self, line: str, call: Callable[..., Any], *args: Any) -> Any:
         self.now += 1

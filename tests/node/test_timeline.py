@@ -118,9 +118,9 @@ def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we
     jobs = {"a.b": job("b"), "a.c": job("c")}
     line = timeline({"a.b": at(0, "other"), "a.c": at(0)}, jobs)
     unable = {"a.b", "a.gone"}
-    assert line.left_out(unable) == unable
+    assert line.excluded(unable) == unable
     line.take(Watermarks(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
-    assert line.left_out(unable) == {"a.gone"}
+    assert line.excluded(unable) == {"a.gone"}
 
 
 def test_a_definition_that_is_kept_for_another_living_node_is_not_replaced_by_ours() -> None:

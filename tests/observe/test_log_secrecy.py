@@ -5,9 +5,9 @@ from pathlib import Path
 from detent.manifest.check import Manifest, check_manifest
 from detent.messages.masking import Mask
 from detent.model import Ask, Outcome, Query, Report, Verdict
-from detent.observe.secrecy import discreet, learning, password_of, secrets_of
+from detent.observe.secrecy import learn_on_load, masking_store, password_of, secrets_of
 from detent.stores.memory.store import MemoryStore
-from detent.testing.stores.clocks import Asker, fire
+from detent.testing.stores.fixtures import Asker, fire
 
 
 def manifest(*refs: str, **secrets: str) -> Manifest:
@@ -36,7 +36,7 @@ def test_all_secrets_that_a_manifest_refers_to_are_left_out(tmp_path: Path) -> N
 
 def test_a_manifest_that_is_loaded_again_has_its_new_secrets_left_out() -> None:
     mask, env = Mask(), {"ONE": "the-first"}
-    load = learning(lambda: manifest("env:ONE"), mask, env)
+    load = learn_on_load(lambda: manifest("env:ONE"), mask, env)
     load()
     env["ONE"] = "the-second"
     load()
@@ -50,7 +50,7 @@ def test_a_url_without_a_password_has_none() -> None:
 
 
 def test_a_discreet_store_keeps_no_secret_whichever_way_it_is_told() -> None:
-    store = discreet(MemoryStore(), Mask(["from-env"]))
+    store = masking_store(MemoryStore(), Mask(["from-env"]))
     store.put([fire("a.b@1"), fire("a.b@2")])
     first, second = Asker(store).claim()
     verdict = Verdict(Outcome("failed", "it said from-env"))

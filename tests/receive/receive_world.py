@@ -20,7 +20,7 @@ from tests.equipment.redis_server import free_port
 
 from detent import clock
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, sign
+from detent.messages.signing import SignedRequest, sign
 from detent.model import Claim, End, Fire, Request
 from detent.receive import Incoming, ReceivedFire, Receiver, Reply
 from detent.receive.fire import identity_of
@@ -57,7 +57,7 @@ def incoming(
     changed = {name.lower(): value for name, value in (headers or {}).items()}
     left = {name: value for name, value in (all_headers | changed).items() if value is not None}
     if "x-cron-signature" not in changed:
-        message = Message(method, target, body, identity_of(left))
+        message = SignedRequest(method, target, body, identity_of(left))
         left["x-cron-signature"] = sign(message, Secret(secret), clock.now() - timedelta(seconds=ago_s))
     return Incoming(method, target, unquote(target.partition("?")[0]), left, body)
 

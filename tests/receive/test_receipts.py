@@ -12,29 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 from tests.equipment.fleet import wait_for
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.receive.dedupe import Renewals
 from detent.receive.messages import Reply
 from detent.receive.receipts.base import (
     ANSWER_MAX,
     Arrival,
+    BeginResult,
+    ReceiptOptions,
     Receipts,
-    Standing,
-    Terms,
-    keep_answer,
+    encode_reply,
     open_receipts,
-    recall,
+    replay,
 )
-from detent.receive.renewals import Renewals
 
-TERMS = Terms(lease_s=600, keep_s=86_400, is_fenced=False)
+TERMS = ReceiptOptions(lease_s=600, keep_s=86_400, is_fenced=False)
 FENCED = TERMS._replace(is_fenced=True)
 SHORT = TERMS._replace(lease_s=0.2)
-OURS = Standing("ours")
-DONE = keep_answer(Reply(200, b'{"sent": 3}', "application/json"))
+OURS = BeginResult("ours")
+DONE = encode_reply(Reply(200, b'{"sent": 3}', "application/json"))
 
 
 @pytest.fixture
@@ -78,10 +77,10 @@ def test_what_is_handled_gets_the_same_answer_for_ever_after(receipts: Receipts,
     first = arriving(app)
     receipts.begin(first, TERMS)
     receipts.finish(first, DONE, TERMS)
-    receipts.finish(first, keep_answer(Reply(204)), TERMS)  # repeated: the first one stands
+    receipts.finish(first, encode_reply(Reply(204)), TERMS)  # repeated: the first one stands
     receipts.release(first)
-    assert receipts.begin(arriving(app), TERMS) == Standing("handled", answer=DONE)
-    assert recall(DONE).body == b'{"sent": 3}' and recall(DONE).status == 200
+    assert receipts.begin(arriving(app), TERMS) == BeginResult("handled", answer=DONE)
+    assert replay(DONE).body == b'{"sent": 3}' and replay(DONE).status == 200
 
 
 def test_what_is_released_is_free_at_once(receipts: Receipts, app: str) -> None:
@@ -102,8 +101,8 @@ def test_a_lease_that_is_not_renewed_ends_and_its_owner_has_no_say_any_more(
     receipts.release(first)
     standing = receipts.begin(arriving(app), TERMS)
     assert standing.kind == "running" and standing.left_s > 500
-    receipts.finish(second, keep_answer(Reply(204)), TERMS)
-    assert recall(receipts.begin(arriving(app), TERMS).answer).status == 204
+    receipts.finish(second, encode_reply(Reply(204)), TERMS)
+    assert replay(receipts.begin(arriving(app), TERMS).answer).status == 204
 
 
 def test_a_lease_that_is_renewed_goes_on(receipts: Receipts, app: str) -> None:
@@ -134,7 +133,7 @@ def test_a_thread_renews_what_is_held_until_it_is_dropped(receipts: Receipts, ap
 def test_an_older_fence_is_stale_for_its_job_only(receipts: Receipts, app: str) -> None:
     newer = arriving(app, "new", fence=2**53 - 1)
     assert receipts.begin(newer, FENCED) == OURS
-    assert receipts.begin(arriving(app, "old", fence=2**53 - 2), FENCED) == Standing(
+    assert receipts.begin(arriving(app, "old", fence=2**53 - 2), FENCED) == BeginResult(
         "stale", newest=2**53 - 1
     )
     assert (
@@ -150,7 +149,7 @@ def test_a_fence_counts_as_soon_as_it_was_seen_and_a_handled_fire_is_told_so(
     first = arriving(app, fence=5)
     receipts.begin(first, FENCED)
     assert receipts.begin(arriving(app, fence=9), FENCED).kind == "running"  # seen, though not run
-    assert receipts.begin(arriving(app, "next", fence=8), FENCED) == Standing("stale", newest=9)
+    assert receipts.begin(arriving(app, "next", fence=8), FENCED) == BeginResult("stale", newest=9)
     assert receipts.begin(arriving(app, fence=5), FENCED).kind == "stale"
     receipts.finish(first, DONE, FENCED)
     assert receipts.begin(arriving(app, fence=5), FENCED).kind == "handled"
@@ -219,28 +218,12 @@ def test_a_new_file_is_for_its_owner_only_and_an_existing_one_keeps_its_mode(
     assert [stat.S_IMODE(file.stat().st_mode) for file in (old, new)] == [0o644, 0o600]
 
 
-@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
-def test_a_place_of_an_earlier_version_is_brought_up_to_date(place: str, app: str, tmp_path: Path) -> None:
-    if place.startswith("sqlite"):
-        with closing(sqlite3.connect(tmp_path / "receipts.db")) as db, db:
-            db.execute("CREATE TABLE detent_receive_fences (job TEXT PRIMARY KEY, newest INTEGER NOT NULL)")
-            db.execute("INSERT INTO detent_receive_fences VALUES (?, 9)", (f"{app}.job",))
-    else:
-        with psycopg.connect(place, autocommit=True) as pg:
-            pg.execute("DROP SCHEMA IF EXISTS detent_receive CASCADE")
-            pg.execute("CREATE SCHEMA detent_receive")
-            pg.execute("CREATE TABLE detent_receive.fences (job text PRIMARY KEY, newest bigint NOT NULL)")
-            pg.execute("INSERT INTO detent_receive.fences VALUES (%s, 9)", (f"{app}.job",))
-    with closing(open_receipts(place)) as receipts:
-        assert receipts.begin(arriving(app, fence=8), FENCED) == Standing("stale", newest=9)
-
-
 def test_a_long_answer_is_kept_without_its_body() -> None:
-    assert recall(keep_answer(Reply(201, b"x" * ANSWER_MAX))).body == b"x" * ANSWER_MAX
-    assert recall(keep_answer(Reply(201, b"x" * (ANSWER_MAX + 1)))) == Reply(
+    assert replay(encode_reply(Reply(201, b"x" * ANSWER_MAX))).body == b"x" * ANSWER_MAX
+    assert replay(encode_reply(Reply(201, b"x" * (ANSWER_MAX + 1)))) == Reply(
         201, b"", "text/plain; charset=utf-8", (("Idempotent-Replayed", "true"),)
     )
-    assert recall(keep_answer(Reply(200, bytes(range(256))))).body == bytes(range(256))
+    assert replay(encode_reply(Reply(200, bytes(range(256))))).body == bytes(range(256))
 
 
 def test_a_lease_of_another_boot_is_over(tmp_path: Path, app: str) -> None:

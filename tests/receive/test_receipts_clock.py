@@ -10,11 +10,11 @@ from tests.chaos.servers import STORES, ChaosStore
 from tests.equipment.fleet import wait_for
 from tests.equipment.wall_clock import build_skew
 
-from detent.receive.receipts.base import Arrival, Receipts, Standing, Terms, open_receipts
+from detent.receive.receipts.base import Arrival, BeginResult, ReceiptOptions, Receipts, open_receipts
 
-TERMS = Terms(lease_s=15, keep_s=86_400, is_fenced=True)
+TERMS = ReceiptOptions(lease_s=15, keep_s=86_400, is_fenced=True)
 BRIEF = TERMS._replace(lease_s=2)
-OURS = Standing("ours")
+OURS = BeginResult("ours")
 HOUR = 3600.0
 
 
@@ -64,7 +64,7 @@ def test_a_step_of_the_servers_clock_gives_no_live_fire_away(
     ours.renew([first], TERMS)
     assert another().begin(arriving(app), TERMS).left_s > 14
     ours.finish(first, "done", TERMS)
-    assert another().begin(arriving(app), TERMS) == Standing("handled", answer="done")
+    assert another().begin(arriving(app), TERMS) == BeginResult("handled", answer="done")
 
 
 @pytest.mark.parametrize("step_s", [HOUR, -HOUR])
@@ -99,5 +99,5 @@ def test_a_step_of_more_than_keep_days_forgets_no_fence_and_no_answer(
     place.finish(first, "done", long)
     server.clock.set(40 * 24 * HOUR)
     for one in (another(), place, another()):
-        assert one.begin(arriving(app, fence=8), long) == Standing("handled", answer="done")
-        assert one.begin(arriving(app, "late", fence=8), long) == Standing("stale", newest=9)
+        assert one.begin(arriving(app, fence=8), long) == BeginResult("handled", answer="done")
+        assert one.begin(arriving(app, "late", fence=8), long) == BeginResult("stale", newest=9)

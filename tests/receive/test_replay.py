@@ -12,7 +12,7 @@ from tests.receive.receive_world import KEY, SECRET, claim_of, error_of, incomin
 
 from detent import clock
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, sign
+from detent.messages.signing import SignedRequest, sign
 from detent.receive import Incoming, ReceivedFire, Receiver
 
 REFUSED = (401, "SignatureMismatch")
@@ -36,7 +36,9 @@ def forged(captured: Incoming, **headers: str) -> Incoming:
 
 def by_v1(target: str = "/cron/note", body: bytes = b"", ago_s: float = 0, **headers: str) -> Incoming:
     """A request of a sender that knows only the first signature."""
-    signature = sign(Message("POST", target, body), Secret(SECRET), clock.now() - timedelta(seconds=ago_s))
+    signature = sign(
+        SignedRequest("POST", target, body), Secret(SECRET), clock.now() - timedelta(seconds=ago_s)
+    )
     return forged(incoming("POST", target, body), x_cron_signature=signature, **headers)
 
 

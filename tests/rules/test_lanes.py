@@ -15,12 +15,12 @@ from detent.rules.lanes import (
     LATE_S,
     RUN,
     WAIT,
+    Decision,
     Facts,
-    Judgement,
-    Standing,
+    OpenFire,
+    decide,
+    disposition_of,
     is_late,
-    judge,
-    sentence_of,
 )
 from detent.rules.outcomes import (
     JOB_REMOVED,
@@ -46,22 +46,22 @@ def fire(name: str, due_s: float, policy: Policy = FORBID, origin: Origin = "sch
     return Fire(f"a.b@{name}", "a.b", NOW + timedelta(seconds=due_s), lane=lane, policy=policy, origin=origin)
 
 
-def pending(name: str, due_s: float = 0, policy: Policy = FORBID, **fields: Any) -> Standing:
+def pending(name: str, due_s: float = 0, policy: Policy = FORBID, **fields: Any) -> OpenFire:
     """A fire that waits to be claimed, due so many seconds from now."""
     one = fire(name, due_s, policy, fields.pop("origin", "schedule"))
     one = one._replace(start_by=fields.pop("start_by", None))
-    whole = {"attempt": 0, "due": due_s <= 0, "waits": False, "node": "", "sentence": None, "stop": None}
-    return Standing(fire=one, state="pending", live=False, **({"outcome": None} | whole | fields))
+    whole = {"attempt": 0, "due": due_s <= 0, "waits": False, "node": "", "disposition": None, "stop": None}
+    return OpenFire(fire=one, state="pending", live=False, **({"outcome": None} | whole | fields))
 
 
-def claimed(name: str, due_s: float = -5, policy: Policy = FORBID, **fields: Any) -> Standing:
+def claimed(name: str, due_s: float = -5, policy: Policy = FORBID, **fields: Any) -> OpenFire:
     """A fire that a node claimed; `live=False`: and let the claim expire."""
-    whole = {"attempt": 1, "live": True, "waits": False, "node": "n1", "sentence": None, "stop": None}
+    whole = {"attempt": 1, "live": True, "waits": False, "node": "n1", "disposition": None, "stop": None}
     one = fire(name, due_s, policy)
-    return Standing(fire=one, state="claimed", due=False, **({"outcome": None} | whole | fields))
+    return OpenFire(fire=one, state="claimed", due=False, **({"outcome": None} | whole | fields))
 
 
-def retry(name: str, due_s: float = -10, policy: Policy = FORBID, **fields: Any) -> Standing:
+def retry(name: str, due_s: float = -10, policy: Policy = FORBID, **fields: Any) -> OpenFire:
     return pending(name, due_s, policy, **({"attempt": 1, "outcome": FAILED} | fields))
 
 
@@ -69,19 +69,19 @@ def wide(policy: Policy, width: int) -> Policy:
     return policy._replace(max_running=width)
 
 
-def sentenced(outcome: Outcome) -> Judgement:
-    return Judgement("sentence", outcome)
+def disposed(outcome: Outcome) -> Decision:
+    return Decision("settle", outcome)
 
 
-def stopping(*names: str) -> Judgement:
-    return Judgement("wait", stop=tuple(f"a.b@{name}" for name in names))
+def stopping(*names: str) -> Decision:
+    return Decision("wait", stop=tuple(f"a.b@{name}" for name in names))
 
 
 class Case(NamedTuple):
     name: str
-    me: Standing
-    others: list[Standing]
-    expected: Judgement
+    me: OpenFire
+    others: list[OpenFire]
+    expected: Decision
     facts: Facts = FACTS
 
 
@@ -93,30 +93,30 @@ LATE = -LATE_S - 1
 SKIPPED = lane_taken("a.b@0")
 
 SENTENCES = [
-    Case("a sentence stays", claimed("1", live=False, sentence=SKIPPED), [], Judgement("sentence", SKIPPED)),
-    Case("an expired claim is lost", claimed("1", live=False), [], sentenced(node_lost("n1"))),
+    Case("a sentence stays", claimed("1", live=False, disposition=SKIPPED), [], Decision("settle", SKIPPED)),
+    Case("an expired claim is lost", claimed("1", live=False), [], disposed(node_lost("n1"))),
     Case(
         "an expired claim that was told to stop ends as it was told",
         claimed("1", live=False, stop=replaced_by("a.b@2")),
         [],
-        sentenced(replaced_by("a.b@2")),
+        disposed(replaced_by("a.b@2")),
     ),
     Case(
         "an expired claim is lost though its job is gone",
         claimed("1", live=False),
         [],
-        sentenced(node_lost("n1")),
+        disposed(node_lost("n1")),
         GONE,
     ),
-    Case("a removed job", pending("1"), [], sentenced(JOB_REMOVED), GONE),
-    Case("a retry of a removed job", retry("1"), [], sentenced(JOB_REMOVED), GONE),
+    Case("a removed job", pending("1"), [], disposed(JOB_REMOVED), GONE),
+    Case("a retry of a removed job", retry("1"), [], disposed(JOB_REMOVED), GONE),
     Case("a manual fire of a removed job", pending("1", origin="manual"), [], RUN, GONE),
-    Case("a paused job", pending("1"), [], sentenced(paused("holidays")), PAUSED),
+    Case("a paused job", pending("1"), [], disposed(paused("holidays")), PAUSED),
     Case(
         "a pause without a reason",
         pending("1"),
         [],
-        sentenced(paused("")),
+        disposed(paused("")),
         FACTS._replace(paused=""),
     ),
     Case("a retry of a paused job", retry("1"), [], RUN, PAUSED),
@@ -125,7 +125,7 @@ SENTENCES = [
         "after its deadline",
         pending("1", -9, start_by=NOW - timedelta(seconds=1)),
         [],
-        sentenced(Outcome("missed", "not started by 2026-03-01T01:59:59Z", "deadline")),
+        disposed(Outcome("missed", "not started by 2026-03-01T01:59:59Z", "deadline")),
     ),
     Case("at its deadline", pending("1", -9, start_by=NOW), [], RUN),
     Case("a retry after its deadline", retry("1", -9, start_by=NOW - timedelta(seconds=1)), [], RUN),
@@ -133,7 +133,7 @@ SENTENCES = [
         "a late instant, and a newer is due",
         pending("1", LATE),
         [],
-        sentenced(NEWER_INSTANT),
+        disposed(NEWER_INSTANT),
         NEWER,
     ),
     Case("an instant in time, and a newer is due", pending("1", -LATE_S), [], RUN, NEWER),
@@ -189,7 +189,10 @@ FULL = [
     Case("an empty lane", pending("1"), [], RUN),
     Case("an expired holder holds nothing", pending("1"), [claimed("0", live=False)], RUN),
     Case(
-        "one that only settles a sentence holds nothing", pending("1"), [claimed("0", sentence=SKIPPED)], RUN
+        "one that only settles a sentence holds nothing",
+        pending("1"),
+        [claimed("0", disposition=SKIPPED)],
+        RUN,
     ),
     Case("grace alone fills the lane", pending("1"), [], WAIT, FACTS._replace(graces=1)),
     Case("a place besides grace", pending("1", policy=wide(FORBID, 2)), [], RUN, FACTS._replace(graces=1)),
@@ -200,7 +203,7 @@ FULL = [
         WAIT,
         FACTS._replace(graces=1),
     ),
-    Case("Forbid skips, naming the holder", pending("1"), [claimed("0")], sentenced(lane_taken("a.b@0"))),
+    Case("Forbid skips, naming the holder", pending("1"), [claimed("0")], disposed(lane_taken("a.b@0"))),
     Case(
         "Forbid, width 3, two hold", pending("3", policy=wide(FORBID, 3)), [claimed("0"), claimed("1")], RUN
     ),
@@ -208,21 +211,21 @@ FULL = [
         "Forbid, width 3, three hold",
         pending("3", policy=wide(FORBID, 3)),
         [claimed("0"), claimed("1"), claimed("2")],
-        sentenced(lane_taken("a.b@0")),
+        disposed(lane_taken("a.b@0")),
     ),
-    Case("Forbid, a retry is contended", retry("1"), [claimed("2")], sentenced(contended("failed", "a.b@2"))),
+    Case("Forbid, a retry is contended", retry("1"), [claimed("2")], disposed(contended("failed", "a.b@2"))),
     Case(
         "Forbid, a lost retry is contended",
         retry("1", outcome=node_lost("n1")),
         [claimed("2")],
-        sentenced(contended("lost", "a.b@2")),
+        disposed(contended("lost", "a.b@2")),
     ),
     Case("Queue, the first waits", pending("1", policy=QUEUE), [claimed("0", policy=QUEUE)], WAIT),
     Case(
         "Queue, the second is skipped",
         pending("2", policy=QUEUE),
         [claimed("0", policy=QUEUE), pending("1", -1, QUEUE, waits=True)],
-        sentenced(lane_awaited("a.b@1")),
+        disposed(lane_awaited("a.b@1")),
     ),
     Case(
         "Queue, the one that waits goes on waiting",
@@ -240,7 +243,7 @@ FULL = [
         "Queue, width 3, one waits",
         pending("4", policy=wide(QUEUE, 3)),
         [*(claimed(name, policy=QUEUE) for name in "012"), pending("3", -1, QUEUE, waits=True)],
-        sentenced(lane_awaited("a.b@3")),
+        disposed(lane_awaited("a.b@3")),
     ),
 ]
 
@@ -256,13 +259,13 @@ REPLACING = [
         "an older never replaces",
         retry("1", -9, REPLACE),
         [claimed("2", -5, REPLACE)],
-        sentenced(replaced_by("a.b@2")),
+        disposed(replaced_by("a.b@2")),
     ),
     Case(
         "one that waits gives way to a newer",
         pending("1", -5, REPLACE, waits=True),
         [claimed("0", -9, REPLACE), pending("2", 0, REPLACE)],
-        sentenced(replaced_by("a.b@2")),
+        disposed(replaced_by("a.b@2")),
     ),
     Case(
         "a newer that is not due yet replaces nobody",
@@ -279,7 +282,7 @@ REPLACING = [
     Case(
         "a newer that is sentenced replaces nobody",
         pending("1", -5, REPLACE),
-        [pending("2", -1, REPLACE, sentence=SKIPPED)],
+        [pending("2", -1, REPLACE, disposition=SKIPPED)],
         RUN,
     ),
     Case("width 3, a place is free", pending("3", 0, wide(REPLACE, 3)), [claimed("0", -9, REPLACE)], RUN),
@@ -302,7 +305,7 @@ REPLACING = [
 @pytest.mark.parametrize("case", SENTENCES + LATENESS + FULL + REPLACING, ids=lambda case: case.name)
 def test_what_becomes_of_a_fire_that_is_due(case: Case) -> None:
     lane = [*case.others, case.me] if case.me.fire.lane else []
-    assert judge(case.me, lane, case.facts) == case.expected
+    assert decide(case.me, lane, case.facts) == case.expected
 
 
 @pytest.mark.parametrize(
@@ -315,7 +318,7 @@ def test_what_becomes_of_a_fire_that_is_due(case: Case) -> None:
         (retry("1", LATE), False),
     ],
 )
-def test_which_fires_are_late(me: Standing, late: bool) -> None:
+def test_which_fires_are_late(me: OpenFire, late: bool) -> None:
     assert is_late(me, NOW) == late
 
 
@@ -330,7 +333,7 @@ catch_ups: st.SearchStrategy[CatchUp] = st.sampled_from(["skip", "latest", "all"
 
 
 @st.composite
-def lanes(draw: st.DrawFn) -> list[Standing]:
+def lanes(draw: st.DrawFn) -> list[OpenFire]:
     """Fires of one job in every state; the first is the one that is judged."""
     policy = Policy(draw(concurrencies), draw(st.integers(1, 3)), catch_up=draw(catch_ups))
     ages = draw(st.lists(st.integers(0, 200), min_size=1, max_size=7, unique=True))
@@ -341,41 +344,41 @@ def lanes(draw: st.DrawFn) -> list[Standing]:
 
 
 @given(lanes(), st.integers(0, 2))
-def test_nothing_runs_beyond_the_width_of_its_lane(lane: list[Standing], graces: int) -> None:
-    judgement = judge(lane[0], lane, FACTS._replace(graces=graces))
-    held = sum(one.live and one.sentence is None for one in lane) + graces
-    if judgement.step == "run":
+def test_nothing_runs_beyond_the_width_of_its_lane(lane: list[OpenFire], graces: int) -> None:
+    decision = decide(lane[0], lane, FACTS._replace(graces=graces))
+    held = sum(one.live and one.disposition is None for one in lane) + graces
+    if decision.step == "run":
         assert held < lane[0].fire.policy.max_running
 
 
 @given(lanes())
-def test_only_older_holders_are_stopped_and_only_under_replace(lane: list[Standing]) -> None:
+def test_only_older_holders_are_stopped_and_only_under_replace(lane: list[OpenFire]) -> None:
     me = lane[0]
     by_key = {one.fire.key: one for one in lane}
-    for key in judge(me, lane, FACTS).stop:
+    for key in decide(me, lane, FACTS).stop:
         assert me.fire.policy.concurrency == "Replace"
         assert by_key[key].live
         assert by_key[key].fire.due_at < me.fire.due_at
 
 
 @given(lanes())
-def test_under_replace_some_fire_can_always_go_on(lane: list[Standing]) -> None:
+def test_under_replace_some_fire_can_always_go_on(lane: list[OpenFire]) -> None:
     """Were all judged in turn, one would hold the lane, run or wait for a holder: not all give way."""
     due = [one for one in lane if one.state == "pending"]
-    steps = {judge(one, lane, FACTS).step for one in due}
-    assert steps != {"sentence"} or any(one.live for one in lane)
+    steps = {decide(one, lane, FACTS).step for one in due}
+    assert steps != {"settle"} or any(one.live for one in lane)
 
 
 @given(lanes(), st.randoms(use_true_random=False))
-def test_the_decision_to_run_does_not_depend_on_the_order_of_the_lane(lane: list[Standing], rng: Any) -> None:
+def test_the_decision_to_run_does_not_depend_on_the_order_of_the_lane(lane: list[OpenFire], rng: Any) -> None:
     shuffled = list(lane)
     rng.shuffle(shuffled)
-    ours, theirs = judge(lane[0], lane, FACTS), judge(lane[0], shuffled, FACTS)
+    ours, theirs = decide(lane[0], lane, FACTS), decide(lane[0], shuffled, FACTS)
     assert (ours.step, set(ours.stop)) == (theirs.step, set(theirs.stop))
 
 
 @given(lanes())
-def test_what_a_lane_says_of_a_fire_is_no_sentence_of_the_fire_itself(lane: list[Standing]) -> None:
+def test_what_a_lane_says_of_a_fire_is_no_sentence_of_the_fire_itself(lane: list[OpenFire]) -> None:
     me = lane[0]
-    assert sentence_of(me, FACTS) is None
-    assert judge(me, [me], FACTS) == RUN
+    assert disposition_of(me, FACTS) is None
+    assert decide(me, [me], FACTS) == RUN

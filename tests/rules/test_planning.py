@@ -24,7 +24,7 @@ from detent.rules.planning import (
     plan,
     run_id,
 )
-from detent.testing.stores.clocks import Every
+from detent.testing.stores.fixtures import Every
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 WORK = Command(("true",))

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from detent.model import Claim, Concurrency, End, Fire, Kind, Outcome, Policy, Retries, Verdict
 from detent.rules.outcomes import contended, node_lost
 from detent.rules.settling import (
-    GIVEN_BACK_S,
+    RETURN_DELAY_S,
     TOLD_TAIL_MAX,
     admit,
     backoff_s,
-    give_back,
-    held_back,
+    lane_busy,
     report,
+    return_claim,
     settle,
 )
 
@@ -29,9 +29,9 @@ THRICE = Retries(max_attempts=3)
 HOOKS = ("on_success", "on_failure", "on_failure.1", "on_skip", "on_late")
 
 
-def claim(policy: Policy, attempt: int = 1, sentence: Outcome | None = None) -> Claim:
+def claim(policy: Policy, attempt: int = 1, disposition: Outcome | None = None) -> Claim:
     fire = Fire("a.b@1", "a.b", NOW, queue="db", policy=policy, revision="r1")
-    return Claim(fire, "n1", 7, attempt, 30.0, NOW, sentence)
+    return Claim(fire, "n1", 7, attempt, 30.0, NOW, disposition)
 
 
 def again_in_s(end: End, one: Claim) -> float | None:
@@ -119,26 +119,26 @@ def test_a_claim_without_a_sentence_is_to_be_run() -> None:
 
 @pytest.mark.parametrize("kind", ["skipped", "missed", "replaced", "cancelled"])
 def test_a_sentence_is_final(kind: Kind) -> None:
-    policy, sentence = Policy(retries=THRICE, on_lost="rerun"), Outcome(kind, "why")
-    assert admit(claim(policy, 1, sentence), Random(1)) == Verdict(sentence)
+    policy, disposition = Policy(retries=THRICE, on_lost="rerun"), Outcome(kind, "why")
+    assert admit(claim(policy, 1, disposition), Random(1)) == Verdict(disposition)
 
 
 def test_a_lost_attempt_is_settled_by_policy() -> None:
-    sentence = node_lost("n0")
-    assert admit(claim(Policy(), 1, sentence), Random(1)) == Verdict(sentence)
-    rerun = admit(claim(Policy(on_lost="rerun"), 1, sentence), Random(1))
-    assert rerun == Verdict(sentence, again_in_s=1.0)
+    disposition = node_lost("n0")
+    assert admit(claim(Policy(), 1, disposition), Random(1)) == Verdict(disposition)
+    rerun = admit(claim(Policy(on_lost="rerun"), 1, disposition), Random(1))
+    assert rerun == Verdict(disposition, again_in_s=1.0)
 
 
 @pytest.mark.parametrize("kind", ["lost", "failed", "timed-out"])
 def test_a_contended_retry_is_over_whatever_its_last_outcome(kind: Kind) -> None:
-    sentence, policy = contended(kind, "a.b@2"), Policy(retries=THRICE, on_lost="rerun")
-    assert admit(claim(policy, 1, sentence), Random(1)) == Verdict(sentence)
+    disposition, policy = contended(kind, "a.b@2"), Policy(retries=THRICE, on_lost="rerun")
+    assert admit(claim(policy, 1, disposition), Random(1)) == Verdict(disposition)
 
 
 def test_a_claim_given_back_counts_no_attempt_and_is_due_soon() -> None:
-    verdict = give_back("its node stops", "shutdown")
-    assert verdict == Verdict(Outcome("lost", "its node stops", "shutdown"), GIVEN_BACK_S, counts=False)
+    verdict = return_claim("its node stops", "shutdown")
+    assert verdict == Verdict(Outcome("lost", "its node stops", "shutdown"), RETURN_DELAY_S, counts=False)
 
 
 def follow(kind: Kind, policy: Policy, **fields: object) -> list[Fire]:
@@ -223,7 +223,7 @@ def test_a_lane_that_is_held_on_the_host_is_waited_for_by_whatever_waits_for_lan
 ) -> None:
     one = claim(Policy(concurrency), attempt)
     granted_at = one.fire.due_at + timedelta(seconds=late_s)
-    verdict = held_back(one._replace(expires_at=granted_at + timedelta(seconds=one.ttl_s)), "held")
+    verdict = lane_busy(one._replace(expires_at=granted_at + timedelta(seconds=one.ttl_s)), "held")
     skipped = Verdict(Outcome("skipped", "held", "lane"), counts=False)
-    expected = give_back("held", "lane") if waits else skipped
+    expected = return_claim("held", "lane") if waits else skipped
     assert verdict == expected

@@ -109,14 +109,14 @@ def answering_tls(certificate: Path, answer: bytes) -> Iterator[Served]:
 
 
 def heard(peer: socket.socket) -> bytes:
-    content = b""
+    content = bytearray()  # bytes would be copied whole with each part of a long body
     while b"\r\n\r\n" not in content:
         content += _some(peer)
-    head, _, body = content.partition(b"\r\n\r\n")
-    length = int(dict(fields(head)).get("content-length", "0"))
-    while len(body) < length:
-        body += _some(peer)
-    return head + b"\r\n\r\n" + body
+    end = content.index(b"\r\n\r\n") + 4
+    length = int(dict(fields(bytes(content[:end]))).get("content-length", "0"))
+    while len(content) < end + length:
+        content += _some(peer)
+    return bytes(content)
 
 
 def _some(peer: socket.socket) -> bytes:

@@ -7,8 +7,8 @@ import pytest
 
 from detent import Detent, UsageError
 from detent.model import Call, Claim, Command, Fire, Policy
-from detent.runners.call.spec import call_spec, guard_spec, household_of, setup_of
-from detent.runners.call.store import NodeStore, use
+from detent.runners.call.spec import call_spec, guard_spec, pool_spec, setup_of
+from detent.runners.call.store import NodeStore, set_store
 from detent.runners.command import command_env
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
@@ -21,14 +21,14 @@ STORE = NodeStore("a", "redis://:secret@db", {"key_prefix": "p"}, {"DETENT_STORE
 
 def test_surroundings_are_a_commands_less_what_is_told_of_one_fire() -> None:
     env = command_env({"A": "1", "DETENT_STORE": "x"}, CLAIM, Command((), env=(("B", "2"),)))
-    home = household_of(CALL, WORDS, env, "n.1")
+    home = pool_spec(CALL, WORDS, env, "n.1")
     assert dict(home.env) == {"A": "1", "B": "2", "DETENT_NODE": "n.1"}
     assert (home.words, home.work_dir, home.user) == (WORDS, "/x", "")
 
 
-def test_a_household_has_the_name_of_its_surroundings() -> None:
+def test_the_name_of_a_pool_depends_on_directory_environment_and_user() -> None:
     def name(call: Call = CALL, **env: str) -> str:
-        return household_of(call, WORDS, {"PATH": "/bin", **env}, "n.1").name
+        return pool_spec(call, WORDS, {"PATH": "/bin", **env}, "n.1").name
 
     assert name() == name(CALL._replace(function="other:one", args="[]", kill_after_s=1.0))
     others = {name(CALL._replace(work_dir="/y")), name(CALL._replace(user="u")), name(A="1"), name(A="2")}
@@ -39,18 +39,18 @@ def test_a_household_has_the_name_of_its_surroundings() -> None:
 def test_a_child_is_told_of_the_store_and_one_of_another_user_only_that_there_is_one() -> None:
     assert NodeStore(*json.loads(setup_of(STORE, ""))["store"]) == STORE
     assert "secret" not in setup_of(STORE, "nobody")
-    use(NodeStore(*json.loads(setup_of(STORE, "nobody"))["store"]))
+    set_store(NodeStore(*json.loads(setup_of(STORE, "nobody"))["store"]))
     try:
         with pytest.raises(UsageError, match="a call with `user` does not get the store of its node"):
             Detent("a").open_store()
     finally:
-        use(None)
+        set_store(None)
     assert setup_of(STORE._replace(is_declared=True), "nobody") == "", "the app itself names it"
 
 
 def test_a_call_carries_its_arguments_and_all_that_it_may_know_of_its_fire() -> None:
     variables = command_env({}, CLAIM, Command(()))
-    spec = call_spec(CLAIM, CALL, household_of(CALL, WORDS, {}, "n.1"), variables)
+    spec = call_spec(CLAIM, CALL, pool_spec(CALL, WORDS, {}, "n.1"), variables)
     assert json.loads(spec.request) == {
         "id": "r1.2.9",
         "function": "billing:send",

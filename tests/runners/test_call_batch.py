@@ -16,7 +16,7 @@ import pytest
 from detent.clock import instant
 from detent.model import Call, Claim, Fire, Policy
 from detent.runners.call.child_batch import TAIL_MAX, TIMED_OUT, Batch
-from detent.worker.batch_message import Member, requests
+from detent.worker.batch_message import BatchMessage, encode_requests
 
 DONE: list[Any] = []
 
@@ -153,8 +153,8 @@ def test_what_a_message_has_in_common_with_the_one_before_is_not_said_again() ->
     for number, policy in enumerate([plain, plain, other, nothing_kept, plain]):
         fire = Fire(f'a.b#"{number}', "a.b", instant(number // 2), f"r{number}", policy=policy, origin="push")
         claim = Claim(fire, "n.1", 7 + number, number + 1, 30.0, instant(60))
-        members.append(Member(Call(f"{__name__}:about", "[]"), claim, 0.0))
-    calls = json.loads(f"[{requests(members)}]")
+        members.append(BatchMessage(Call(f"{__name__}:about", "[]"), claim, 0.0))
+    calls = json.loads(f"[{encode_requests(members)}]")
     assert [one[0] is None for one in calls] == [False, True, False, False, False]
     told = [part[3] and json.loads(part[3]) for part in carry_out(*calls)]
     assert told == [[f'a.b#"{n}', "a", "b", n + 1, 7 + n, "n.1"] if n != 3 else "" for n in range(5)]

@@ -15,7 +15,7 @@ from tests.runners.test_call_function import VARIABLES
 
 from detent.model import Call, Isolation
 from detent.runners.call.fire import fire_of
-from detent.runners.call.in_process import Ended, Inside, start_all
+from detent.runners.call.in_process import Ended, InProcessCall, start_all
 
 GO = threading.Event()
 
@@ -78,9 +78,11 @@ def module() -> Iterator[None]:
     del sys.modules["inside_work"]
 
 
-def begin(function: str, isolation: Isolation, *args: Any) -> tuple[Inside, "queue.SimpleQueue[Ended]"]:
+def begin(
+    function: str, isolation: Isolation, *args: Any
+) -> tuple[InProcessCall, "queue.SimpleQueue[Ended]"]:
     call = Call(f"inside_work:{function}", json.dumps(args), isolation)
-    inside, ends = Inside(call, lambda: fire_of(VARIABLES, None)), queue.SimpleQueue[Ended]()
+    inside, ends = InProcessCall(call, lambda: fire_of(VARIABLES, None)), queue.SimpleQueue[Ended]()
     start_all([(inside, ends.put)])
     return inside, ends
 

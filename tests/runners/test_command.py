@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from detent.model import Claim, Command, End, Fire, Outcome, Policy
 from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
-from detent.runners.command import NO_BASE, TAIL_TOLD_MAX, Gone, Paths, command_env, end_of, spec_of
+from detent.runners.command import (
+    NO_BASE_ENV,
+    TAIL_TOLD_MAX,
+    Paths,
+    ProcessExit,
+    command_env,
+    end_of,
+    spec_of,
+)
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
 FIRE = Fire(key="shop.backup@2026-03-01T02:00:00Z", job="shop.backup", due_at=DUE, run_id="01-run")
@@ -134,7 +142,7 @@ def test_what_is_started_is_the_command_under_its_policy() -> None:
         "output_path": "/out",
         "lane": "/lanes/a.b",
         "places": 1,
-        "base": NO_BASE,
+        "base": NO_BASE_ENV,
     }
 
 
@@ -144,20 +152,26 @@ def test_what_is_started_is_the_command_under_its_policy() -> None:
 @pytest.mark.parametrize(
     ("gone", "stopped", "outcome"),
     [
-        (Gone(0), None, Outcome("succeeded")),
-        (Gone(3), None, Outcome("failed", "exit 3")),
-        (Gone(-11), None, Outcome("failed", "killed by SIGSEGV")),
-        (Gone(-40), None, Outcome("failed", "killed by signal 40")),
-        (Gone(-15, "timeout"), None, Outcome("timed-out", "after 5 s")),
-        (Gone(0, "timeout"), None, Outcome("timed-out", "after 5 s")),
-        (Gone(-9, "trust"), None, CLAIM_EXPIRED),
-        (Gone(-15, "stop"), STOPPED, STOPPED),
-        (Gone(0, "stop"), STOPPED, STOPPED),
-        (Gone(0), STOPPED, Outcome("succeeded")),
-        (Gone(1, "timeout"), STOPPED, Outcome("timed-out", "after 5 s")),
-        (Gone(127, "error", 'command not found: "x"'), None, Outcome("failed", 'command not found: "x"')),
+        (ProcessExit(0), None, Outcome("succeeded")),
+        (ProcessExit(3), None, Outcome("failed", "exit 3")),
+        (ProcessExit(-11), None, Outcome("failed", "killed by SIGSEGV")),
+        (ProcessExit(-40), None, Outcome("failed", "killed by signal 40")),
+        (ProcessExit(-15, "timeout"), None, Outcome("timed-out", "after 5 s")),
+        (ProcessExit(0, "timeout"), None, Outcome("timed-out", "after 5 s")),
+        (ProcessExit(-9, "trust"), None, CLAIM_EXPIRED),
+        (ProcessExit(-15, "stop"), STOPPED, STOPPED),
+        (ProcessExit(0, "stop"), STOPPED, STOPPED),
+        (ProcessExit(0), STOPPED, Outcome("succeeded")),
+        (ProcessExit(1, "timeout"), STOPPED, Outcome("timed-out", "after 5 s")),
+        (
+            ProcessExit(127, "error", 'command not found: "x"'),
+            None,
+            Outcome("failed", 'command not found: "x"'),
+        ),
     ],
 )
-def test_the_end_of_processes_is_an_outcome(gone: Gone, stopped: Outcome | None, outcome: Outcome) -> None:
+def test_the_end_of_processes_is_an_outcome(
+    gone: ProcessExit, stopped: Outcome | None, outcome: Outcome
+) -> None:
     gone = gone._replace(took_s=1.5, tail=b"tail")
     assert end_of(gone, 5.0, stopped) == End(outcome, status=gone.status, took_s=1.5, tail=b"tail")

@@ -11,7 +11,7 @@ from tests.runners.http_servers import CLAIM, DUE, FIRE, OK, answering, attempt,
 from detent import clock
 from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, verify
+from detent.messages.signing import SignedRequest, verify
 from detent.model import Claim, Outcome, Request
 from detent.receive.fire import identity_of
 from detent.rules.outcomes import no_secret
@@ -40,7 +40,7 @@ def test_a_request_leaves_as_given_with_a_signature_that_verifies() -> None:
     assert sent["content-type"] == "text/plain"
     assert sent["idempotency-key"] == FIRE.key
     assert sent["x-cron-schedule-name"] == "tick"
-    message = Message("PUT", "/tick/%7Ea//b?x=1&y=%20&z", body, identity_of(sent))
+    message = SignedRequest("PUT", "/tick/%7Ea//b?x=1&y=%20&z", body, identity_of(sent))
     assert verify(sent["x-cron-signature"], message, [Secret("other"), secrets[0]], clock.now()) == 1
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.manifest.secret_refs import shown
+from detent.manifest.secret_refs import display_ref
 from detent.runners.secrets import FILE_MAX, resolve
 from detent.text import quote
 
@@ -70,7 +70,7 @@ def test_what_does_not_resolve_is_skipped_with_a_warning(ref: str, why: str, tmp
     env = {"GOOD": "long-enough", "EMPTY": "", "SHORT": "x", "BYTES": "\udcff"}
     resolved = resolve([ref, "env:GOOD"], {}, env)
     assert [secret.key() for secret in resolved.secrets] == [b"long-enough"]
-    assert resolved.warnings == (f"secret {quote(shown(ref))} is skipped: {why}",)
+    assert resolved.warnings == (f"secret {quote(display_ref(ref))} is skipped: {why}",)
 
 
 def test_a_short_text_in_the_table_is_refused_and_a_raw_one_of_a_test_vector_is_not() -> None:

@@ -40,14 +40,14 @@ def is_due(schedule: Timetable, instant: datetime) -> bool:
 def check(expression: str, answer: Answer, shown: datetime) -> None:
     """Each field that is named really lacks the value, and there is a reason where it is not due."""
     words = expression.split()
-    for miss in answer.misses:
+    for miss in answer.mismatches:
         if miss.field != "second":
             place, low, high = FIELDS[miss.field]
             assert miss.value not in values(words[place], low, high), (expression, miss)
             assert words[place] in miss.words
     named = Naive(expression).names(shown) and shown.second == 0
-    if not answer.told:
-        assert answer.is_due is named is (not answer.misses), (expression, shown, answer)
+    if not answer.detail:
+        assert answer.is_due is named is (not answer.mismatches), (expression, shown, answer)
     assert answer.is_due or answer.words
 
 
@@ -64,7 +64,7 @@ def test_an_expression_is_due_where_all_its_fields_fit(rng: random.Random, momen
     for moment in (instant, schedule.after(instant) or instant):
         [answer] = explain(schedule, moment)
         assert answer.is_due == is_due(schedule, moment)
-        assert not answer.told
+        assert not answer.detail
         check(expression, answer, moment.replace(tzinfo=None))
 
 
@@ -120,7 +120,7 @@ def test_a_hashed_field_tells_the_value_that_nobody_can_see() -> None:
     due_at = schedule.after(at("2026-01-01T00:00"))
     assert due_at
     [answer] = explain(schedule, due_at + timedelta(minutes=1))
-    assert answer.misses[0].words.endswith(f"is not in H (here {due_at.minute})")
+    assert answer.mismatches[0].words.endswith(f"is not in H (here {due_at.minute})")
 
 
 def test_each_expression_of_a_schedule_answers_for_itself() -> None:
@@ -149,7 +149,7 @@ def test_a_job_with_bounds_tells_them(instant: str, words: str) -> None:
 def test_a_one_off_tells_its_only_instant() -> None:
     [answer] = explain(once("2026-12-24T18:00+01:00"), at("2026-12-24T18:00"))
     assert answer == Answer(
-        "at 2026-12-24T17:00:00Z", False, told="it is due only once, at 2026-12-24T17:00:00Z"
+        "at 2026-12-24T17:00:00Z", False, detail="it is due only once, at 2026-12-24T17:00:00Z"
     )
 
 
@@ -174,9 +174,9 @@ def test_a_time_that_is_shown_twice_is_two_instants() -> None:
     assert reading == ((at("2026-10-25T00:30"), at("2026-10-25T01:30")), None, None)
     schedule = parse_schedule("30 2 * * *", timezone="Europe/Berlin")
     first, second = (explain(schedule, instant)[0] for instant in reading.instants)
-    assert first.is_due and "happens twice" in first.told
+    assert first.is_due and "happens twice" in first.detail
     assert not second.is_due
-    assert second.told == (
+    assert second.detail == (
         "02:30 was shown twice that day in Europe/Berlin, and this is the second time;"
         " under dst: vixie it fires the first time only"
     )

@@ -9,7 +9,7 @@ import pytest
 from tests.equipment.postgres_server import ClockedStore, Server, new_name, shared_schemas, shared_server
 
 from detent.stores.postgres.store import PostgresStore
-from detent.testing.stores.clocks import FakeClock
+from detent.testing.stores.fixtures import FakeClock
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from typing import Any
 
 from detent.clock import monotonic
 from detent.model import Ask, Query, Report
-from detent.rules.rates import with_levels
+from detent.rules.rates import with_priorities
 from detent.stores.base import Store
-from detent.testing.stores.clocks import DONE
+from detent.testing.stores.fixtures import DONE
 
-QUEUES = with_levels(["mail"])
+QUEUES = with_priorities(["mail"])
 PROBED_S, TURNS_MIN = 1.0, 30  # a breaker is asked for so long, and so often on a machine that is busy
 LOOK_EVERY = 10  # turns: is anything left?
 

@@ -12,7 +12,7 @@ from detent.model import Ask, Claim, Fire, Outcome, Query, Row
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import FakeClock
+from detent.testing.stores.fixtures import FakeClock
 
 
 class Pair(NamedTuple):
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
     def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
         """What both grant; it must be the same, in the same order, and so must all rows then."""
-        ours, theirs = ([(one.fire.key, one.sentence) for one in call(store)] for store in self.stores)
+        ours, theirs = ([(one.fire.key, one.disposition) for one in call(store)] for store in self.stores)
         assert theirs == ours
         assert rows(self.stores[1]) == rows(self.stores[0])
         assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}

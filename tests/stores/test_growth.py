@@ -16,7 +16,7 @@ from detent.rules.outcomes import lane_taken
 from detent.stores.base import Store
 from detent.stores.postgres.values import ask_json
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, Asker, FakeClock, finish, fire, sentences
+from detent.testing.stores.fixtures import DONE, Asker, FakeClock, dispositions, finish, fire
 
 MONTH_S = 31 * 86_400.0
 
@@ -100,4 +100,4 @@ def test_a_lane_that_was_pruned_as_its_fire_was_recorded_is_put_back_and_locked(
         wait_until(lambda: held(server, clocked))
         other.db.commit()
         assert call.result() == []
-    assert sentences(node.claim(queues=("db",))) == {"a.b@2": lane_taken("a.b@1")}
+    assert dispositions(node.claim(queues=("db",))) == {"a.b@2": lane_taken("a.b@1")}

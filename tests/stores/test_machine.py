@@ -12,7 +12,7 @@ import pytest
 from detent.model import Ask, Claim, Grants, Outcome
 from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.machine import Opener, check_against_reference
+from detent.testing.stores.state_machine import Opener, check_against_reference
 
 EXAMPLES = {"memory": 10, "sqlite": 40}  # sequences of calls; of the reference, to see that it runs
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead

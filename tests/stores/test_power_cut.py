@@ -18,7 +18,7 @@ from tests.equipment.redis_server import RedisServer
 from detent.model import Ask, Query
 from detent.stores.base import Store
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import fire
+from detent.testing.stores.fixtures import fire
 
 ACKNOWLEDGED = 300  # lines, after which the power is cut, in the middle of what comes next
 

@@ -16,7 +16,7 @@ from detent.model import Ask, Outcome, Policy, Rate, Report, Verdict
 from detent.rules.rates import rate_text
 from detent.stores.base import RATE
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import fire
+from detent.testing.stores.fixtures import fire
 from detent.testing.stores.races import Opener, run_race
 
 CLAIMERS = 16

@@ -28,8 +28,8 @@ def test_of_eight_processes(race: Callable[[Opener, Path], None], store: str, tm
     race(OPENERS[store], tmp_path / "race.db")
 
 
-def launch(key: str, fence: int, start: float, end: float, sentence: str = "") -> Launch:
-    return Launch(key, "a.b", fence, sentence, start, end)
+def launch(key: str, fence: int, start: float, end: float, disposition: str = "") -> Launch:
+    return Launch(key, "a.b", fence, disposition, start, end)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.trigger.trigger_world import Rung
 from detent.model import Row
 
 QUEUED = {"concurrency": "Queue", "concurrency_scope": "global"}
-FORBID = {"concurrency": "Forbid", "concurrency_scope": "global", "claim_seconds": 3}
+FORBID = {"concurrency": "Forbid", "concurrency_scope": "global", "claim_seconds": 10}
 BESIDE = {"concurrency": "Allow", "concurrency_scope": "global", "catch_up": "all"}
 RINGS = 6
 

@@ -41,14 +41,14 @@ def test_kill_9_of_a_trigger_ends_its_whole_tree(host: Host) -> None:
     wait_for(lambda: not alive(DETENT_NODE=life), what="the end of the tree")
 
 
-def household(rung: Rung, host: Host) -> tuple[str, list[int]]:
-    """The life of a trigger whose work goes on; it, its warden and their mourner."""
+def pool(rung: Rung, host: Host) -> tuple[str, list[int]]:
+    """The life of a trigger whose work goes on; it, its warden and their reaper."""
     life = str(rung.wait("fire-started")["node"])
     wait_for(lambda: len(alive(DETENT_NODE=life)) >= 4, what="the tree")
     [lock] = host.locks.rglob(f"{life}.lock")
     warden = int(lock.read_text().split()[1])
     work = set(alive(DETENT_NODE=life))
-    wait_for(lambda: kernel.children(warden) - work, what="the mourner")
+    wait_for(lambda: kernel.children(warden) - work, what="the reaper")
     return life, [rung.pid, warden, *(kernel.children(warden) - work)]
 
 
@@ -59,20 +59,20 @@ def kill_at_once(pids: list[int]) -> None:
 
 
 def test_kill_9_of_a_trigger_and_its_warden_at_once_ends_the_tree(host: Host) -> None:
-    """By their mourner: nobody rings again."""
+    """By their reaper: nobody rings again."""
     host.write("job", command=A_TREE, policy={"timeout_seconds": 600})
     rung = host.start("job", "--due", minute(3))
-    life, (trigger, warden, mourner) = household(rung, host)
+    life, (trigger, warden, reaper) = pool(rung, host)
     kill_at_once([trigger, warden])
     wait_for(lambda: not alive(DETENT_NODE=life), what="the end of the tree")
-    wait_for(lambda: kernel.is_over(mourner), what="the end of the mourner")
+    wait_for(lambda: kernel.is_over(reaper), what="the end of the reaper")
 
 
 def test_kill_9_of_all_three_leaves_the_work_to_the_next_ring(host: Host) -> None:
     """Which ends it before it claims anything; until then the work keeps its lane on this host."""
     host.write("job", command=A_TREE, policy={"timeout_seconds": 600})
     rung = host.start("job", "--due", minute(3))
-    life, three = household(rung, host)
+    life, three = pool(rung, host)
     kill_at_once(three)
     rung.over()
     assert alive(DETENT_NODE=life)
@@ -83,14 +83,14 @@ def test_kill_9_of_all_three_leaves_the_work_to_the_next_ring(host: Host) -> Non
 
 
 def test_nothing_is_left_of_a_trigger_that_ends_in_order(host: Host) -> None:
-    """Of work that goes on for more than a moment, so that it has a mourner."""
+    """Of work that goes on for more than a moment, so that it has a reaper."""
     host.write("job", command="sleep 3")
     rung = host.start("job", "--due", minute(3))
     life = str(rung.wait("fire-started")["node"])
     [lock] = host.locks.rglob(f"{life}.lock")
     wait_for(lambda: len(lock.read_text().split()) == 2 and lock.read_text().split()[1] != str(rung.pid))
     warden = int(lock.read_text().split()[1])
-    wait_for(lambda: len(kernel.children(warden)) == 2, what="the mourner, and the work")
+    wait_for(lambda: len(kernel.children(warden)) == 2, what="the reaper, and the work")
     both = kernel.children(warden)
     assert rung.over().code == 0
     wait_for(lambda: all(map(kernel.is_over, both)), what="their end")

@@ -4,7 +4,7 @@ import pytest
 
 from detent.model import Outcome
 from detent.rules.outcomes import NEWER_INSTANT, contended, lane_taken, no_secret, paused, replaced_by
-from detent.trigger.exit_codes import CONTENDED, EXHAUSTED, INTERNAL, OK, REJECTED, code_of
+from detent.trigger.exit_codes import CONTENDED, EXHAUSTED, INTERNAL, OK, REJECTED, exit_code_of
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ from detent.trigger.exit_codes import CONTENDED, EXHAUSTED, INTERNAL, OK, REJECT
     ],
 )
 def test_the_cause_and_the_kind_choose_the_exit_code(outcome: Outcome, code: int) -> None:
-    assert code_of(outcome) == code
+    assert exit_code_of(outcome) == code
 
 
 @pytest.mark.parametrize("reason", ["contended by a.b@1", "no secret resolves: x", "paused: x"])
 def test_the_text_of_a_reason_changes_no_exit_code(reason: str) -> None:
-    assert code_of(Outcome("failed", reason)) == EXHAUSTED
+    assert exit_code_of(Outcome("failed", reason)) == EXHAUSTED

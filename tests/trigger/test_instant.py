@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from detent.schedules.timetable import parse_schedule
-from detent.trigger.instant import awaited, newest
+from detent.trigger.instant import newest_instant, upcoming_instant
 
 HOURLY, MINUTELY = (parse_schedule(text, version=2) for text in ("0 * * * *", "* * * * *"))
 
@@ -20,7 +20,7 @@ def at(text: str) -> datetime:
     ("now", "due"), [("02:00:00", "02:00:00"), ("02:00:03", "02:00:00"), ("01:59:59.9", "01:00:00")]
 )
 def test_the_newest_instant_is_named(now: str, due: str) -> None:
-    assert newest(HOURLY, at(now)) == at(due)
+    assert newest_instant(HOURLY, at(now)) == at(due)
 
 
 AWAITED = [  # the store's clock, the host's, and what the ring waits for
@@ -40,5 +40,5 @@ AWAITED = [  # the store's clock, the host's, and what the ring waits for
 def test_only_a_ring_for_the_next_instant_waits_for_it(
     what: str, schedule: object, now: str, rang: str, due: str
 ) -> None:
-    found = awaited(schedule, at(now), at(rang))  # type: ignore[arg-type]
+    found = upcoming_instant(schedule, at(now), at(rang))  # type: ignore[arg-type]
     assert found == (at(due) if due else None)

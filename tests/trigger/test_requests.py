@@ -19,7 +19,7 @@ from tests.trigger.trigger_world import App, Asked, Host, minute, serving
 
 from detent.clock import instant
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, verify
+from detent.messages.signing import SignedRequest, verify
 from detent.receive.fire import identity_of
 
 SECRET = "s3cr3t-that-nobody-sees"
@@ -37,7 +37,7 @@ def test_every_attempt_is_signed_afresh_also_after_the_window_has_passed(
     def answer(asked: Asked) -> tuple[int, bytes]:
         header = asked.headers["x-cron-signature"]
         stamps.append(int(header.partition("t=")[2].partition(",")[0]))
-        message = Message("POST", asked.path, asked.body, identity_of(asked.headers))
+        message = SignedRequest("POST", asked.path, asked.body, identity_of(asked.headers))
         verify(header, message, [Secret(SECRET)], instant(stamps[-1]))
         wall_clock.set(wall_clock.ahead_s + 400.0)
         return (500 if len(stamps) == 1 else 200), b""

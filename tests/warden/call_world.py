@@ -11,9 +11,9 @@ from tests.warden.warden_world import PATIENCE_S, TTL_S, World
 
 from detent.clock import boottime, now
 from detent.model import Call, Claim, Command, End, Fire, Policy
-from detent.runners.call.spec import PROGRAM, CallSpec, call_spec, household_of
+from detent.runners.call.spec import PROGRAM, CallSpec, call_spec, pool_spec
 from detent.runners.command import command_env
-from detent.warden.client import Processes, Work
+from detent.warden.client import TaskHandle, WardenClient
 
 # What tests call.  `say` writes to a file of its own that somebody was here, and stays.
 FUNCTIONS = """
@@ -143,7 +143,7 @@ def wait_for(path):
 
 
 class CallWorld(World):
-    """A life of a node that has calls."""
+    """A instance of a node that has calls."""
 
     def __init__(self, directory: Path, cgroup: str) -> None:
         super().__init__(directory, cgroup)
@@ -153,8 +153,8 @@ class CallWorld(World):
 
     def claim(self, policy: Policy) -> Claim:
         self.count += 1
-        fire = Fire(f"a.b@{self.count}", "a.b", now(), run_id=f"{self.life}-{self.count}", policy=policy)
-        return Claim(fire, self.life, self.count, attempt=1, ttl_s=TTL_S, expires_at=now())
+        fire = Fire(f"a.b@{self.count}", "a.b", now(), run_id=f"{self.instance}-{self.count}", policy=policy)
+        return Claim(fire, self.instance, self.count, attempt=1, ttl_s=TTL_S, expires_at=now())
 
     def call(self, function: str, *args: Any, timeout_s: float = 0.0, **fields: Any) -> CallSpec:
         claim = self.claim(Policy(timeout_s=timeout_s))
@@ -163,11 +163,11 @@ class CallWorld(World):
         call = Call(module + function, **given)
         like = Command((), env=call.env, user=call.user)
         env = command_env({"PATH": os.environ["PATH"]}, claim, like)
-        household = household_of(call, (self.python, "-P", PROGRAM), env, self.life)
-        return call_spec(claim, call, household, command_env({}, claim, Command(())))
+        pool = pool_spec(call, (self.python, "-P", PROGRAM), env, self.instance)
+        return call_spec(claim, call, pool, command_env({}, claim, Command(())))
 
     def calls(self, *specs: CallSpec) -> list[End]:
-        """These calls, one after the other, in one warden's charge."""
+        """These calls, one after the other, in one warden's task."""
 
         async def main() -> list[End]:
             async with self.processes() as processes:
@@ -176,12 +176,12 @@ class CallWorld(World):
         return asyncio.run(main())
 
 
-async def started(processes: Processes, spec: CallSpec, for_s: float = TTL_S) -> Work:
+async def started(processes: WardenClient, spec: CallSpec, for_s: float = TTL_S) -> TaskHandle:
     work = await processes.spawn(spec, boottime() + for_s)
     assert work is not None
     return work
 
 
-async def carry_out(processes: Processes, spec: CallSpec) -> End:
+async def carry_out(processes: WardenClient, spec: CallSpec) -> End:
     work = await started(processes, spec)
     return await asyncio.wait_for(work.gone, PATIENCE_S)

@@ -169,7 +169,7 @@ def test_a_child_is_replaced_after_so_many_calls(bare_world: CallWorld) -> None:
     assert counts == [*range(1, CALLS_MAX + 1), 1, 2]
 
 
-def test_children_end_when_their_household_is_dissolved(world: CallWorld) -> None:
+def test_children_end_when_their_pool_is_closed(world: CallWorld) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             idle = value(await carry_out(processes, world.call("me")))
@@ -177,7 +177,7 @@ def test_children_end_when_their_household_is_dissolved(world: CallWorld) -> Non
             go = world.directory / "go"
             busy = await started(processes, world.call("light:wait_for", str(go)))
             other = value(await carry_out(processes, world.call("me", env=(("EXTRA", "1"),))))
-            processes.dissolve_households()
+            processes.close_pools()
             await until(lambda: not is_alive(other))
             go.touch()
             assert value(await asyncio.wait_for(busy.gone, PATIENCE_S)) == idle
@@ -200,7 +200,7 @@ def test_fifty_calls_at_once_have_fifty_children_and_short_ones_only_a_few(bare_
             Path(go).touch()
             ends = await asyncio.wait_for(asyncio.gather(*(work.gone for work in works)), PATIENCE_S)
             assert [value(end) for end in ends] == [work.pid for work in works]
-            processes.dissolve_households()
+            processes.close_pools()
             short = [asyncio.create_task(carry_out(processes, world.call("light:me"))) for _ in range(300)]
             pids = {value(end) for end in await asyncio.wait_for(asyncio.gather(*short), 60)}
             assert len(pids) < 30

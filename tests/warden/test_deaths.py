@@ -26,7 +26,7 @@ from detent.rules.outcomes import NODE_STOPPED, WARDEN_DIED
 from detent.warden import client as processes_module
 from detent.warden.client import FAREWELL_S, sweep
 from detent.warden.program import kernel
-from detent.warden.program.cgroups import life_directory
+from detent.warden.program.cgroups import instance_directory
 
 AT_ONCE_S = 2.0  # what we promise after kill -9
 
@@ -39,7 +39,7 @@ def test_when_the_node_is_killed_nothing_of_the_fire_is_alive_within_two_seconds
         node.process.kill()
         wait_until(lambda: not any(map(is_alive, pids)), AT_ONCE_S)
         assert node.lock_is_free()
-        assert not world.cgroup or not Path(life_directory(world.cgroup, world.life)).exists()
+        assert not world.cgroup or not Path(instance_directory(world.cgroup, world.instance)).exists()
 
 
 def test_when_the_node_is_killed_work_that_ignores_sigterm_dies_too_and_the_lock_waits_for_it(
@@ -123,7 +123,7 @@ def test_closing_while_the_warden_is_being_replaced_ends_that_one_too(bare_world
 def test_a_stopped_warden_is_killed_before_a_claim_that_it_let_pass_can_be_anothers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes_module, "UNHEARD_MAX", 1_000_000)  # not for being silent alone
+    monkeypatch.setattr(processes_module, "UNANSWERED_MAX", 1_000_000)  # not for being silent alone
 
     async def main() -> None:
         async with world.processes() as processes:
@@ -146,8 +146,8 @@ def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_wo
             work = await begin(processes, bare_world.spec("sleep", "1000"))
             work.trusted_by = boottime() - 100.0  # the warden was told another time
             heard = asyncio.Event()
-            processes._hear = lambda message: (
-                processes_module.Processes._hear(processes, message),
+            processes._handle = lambda event: (
+                processes_module.WardenClient._handle(processes, event),
                 heard.set(),
             )
             for _ in range(5):
@@ -171,7 +171,7 @@ def test_what_is_left_on_purpose_outlives_the_warden_but_its_command_does_not(ba
         return pid_in(pid_file)
 
     left = asyncio.run(main())
-    assert sweep(bare_world.life, PATIENCE_S) and is_alive(left)
+    assert sweep(bare_world.instance, PATIENCE_S) and is_alive(left)
     os.kill(left, signal.SIGKILL)
     os.waitpid(left, 0)
 
@@ -205,19 +205,21 @@ def test_closing_ends_all_work_and_the_warden(world: World) -> None:
 
 def test_after_both_are_killed_at_once_a_sweep_ends_what_is_left_and_nothing_else(world: World) -> None:
     pid_file, mine = world.directory / "pid", World(world.directory, "")
-    other = subprocess.Popen(["sleep", "1000"], env={"DETENT_NODE": mine.life, "PATH": os.environ["PATH"]})
+    other = subprocess.Popen(
+        ["sleep", "1000"], env={"DETENT_NODE": mine.instance, "PATH": os.environ["PATH"]}
+    )
     try:
         with Node(world, *daemon(pid_file, main_stays_s=1000)) as node:
             left = pid_in(pid_file)
             os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
-            for mourner in kernel.children(node.warden) - {node.main, left}:
-                os.kill(mourner, signal.SIGKILL)
+            for reaper in kernel.children(node.warden) - {node.main, left}:
+                os.kill(reaper, signal.SIGKILL)
             node.process.kill()
             os.kill(node.warden, signal.SIGKILL)
         if not world.cgroup:
             wait_until(lambda: not is_alive(node.main))  # by the parent-death signal
         assert is_alive(left), "out of reach of it"
-        assert sweep(world.life, PATIENCE_S)
+        assert sweep(world.instance, PATIENCE_S)
         assert not is_alive(left) and not is_alive(node.main)
         assert is_alive(other.pid)
     finally:

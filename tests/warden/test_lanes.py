@@ -20,7 +20,7 @@ from tests.warden.warden_world import (
 from detent.clock import boottime
 from detent.runners.command import Spec
 from detent.runners.running import LaneHeld
-from detent.warden.client import Processes, sweep
+from detent.warden.client import WardenClient, sweep
 from detent.warden.program import host_locks
 
 # A daemon that gives up all by which it could be known: its session, environment, cgroup and parent.
@@ -47,7 +47,7 @@ def lane_of(world: World) -> str:
     return str(world.directory / "shop.settle")
 
 
-async def held_by(processes: Processes, spec: Spec) -> str:
+async def held_by(processes: WardenClient, spec: Spec) -> str:
     with pytest.raises(LaneHeld) as held:
         await processes.spawn(spec, boottime() + PATIENCE_S)
     return str(held.value)
@@ -115,6 +115,6 @@ def test_a_process_that_nothing_else_can_find_keeps_its_lane_from_the_next_life(
         os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
         node.process.kill()
         os.kill(node.warden, signal.SIGKILL)
-    assert sweep(world.life, PATIENCE_S)
+    assert sweep(world.instance, PATIENCE_S)
     assert is_alive(fugitive), "the sweep knows nothing of it"
     asyncio.run(next_life(fugitive))

@@ -6,7 +6,7 @@ from tests.warden.warden_world import PATIENCE_S, World, until
 
 from detent.clock import boottime
 from detent.runners.command import Spec
-from detent.warden.client import Work
+from detent.warden.client import TaskHandle
 from detent.warden.program import kernel
 
 TOGETHER = 20
@@ -24,7 +24,7 @@ def test_each_of_many_has_its_own_place_and_the_warden_comes_home(cgroup_world: 
         async with world.processes() as processes:
             home = place_of(processes.warden_pid)
 
-            def begin(spec: Spec) -> Work:
+            def begin(spec: Spec) -> TaskHandle:
                 return processes.begin(spec, boottime() + PATIENCE_S)
 
             works = [begin(world.spec("sleep", "1000")) for _ in range(TOGETHER)]

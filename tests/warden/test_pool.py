@@ -2,7 +2,7 @@
 
 import pytest
 
-from detent.warden.program.pool import STALLED_S, START_COST_S, Household
+from detent.warden.program.pool import STALLED_S, START_COST_S, Pool
 from detent.warden.program.spawn import Order
 from detent.warden.program.task import CallOrder
 
@@ -30,18 +30,18 @@ def test_another_child_is_started_as_long_as_that_saves_time(
     waiting: int, mean_s: float, children: int, starting: int, silent_s: float, wants: bool
 ) -> None:
     assert START_COST_S == 0.05, "the table reckons with it"
-    household = Household(ORDER, 1000)
+    pool = Pool(ORDER, 1000)
     for _ in range(200):
-        household.learn(mean_s, NOW - silent_s)
-    household.waiting.extend([CALL] * waiting)
-    household.children, household.starting = children, starting
-    assert household.wants_another(NOW) is wants
+        pool.learn(mean_s, NOW - silent_s)
+    pool.waiting.extend([CALL] * waiting)
+    pool.children, pool.starting = children, starting
+    assert pool.wants_another(NOW) is wants
 
 
 def test_no_more_children_are_started_than_there_may_be() -> None:
-    household = Household(ORDER, 2)
-    household.waiting.extend([CALL] * 10)
-    household.children = 1
-    assert household.wants_another(NOW)
-    household.children = 2
-    assert not household.wants_another(NOW)
+    pool = Pool(ORDER, 2)
+    pool.waiting.extend([CALL] * 10)
+    pool.children = 1
+    assert pool.wants_another(NOW)
+    pool.children = 2
+    assert not pool.wants_another(NOW)

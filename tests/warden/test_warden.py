@@ -1,4 +1,4 @@
-"""What a warden promises of the commands in its charge, with real processes; with and without a cgroup."""
+"""What a warden promises of the commands in its task, with real processes; with and without a cgroup."""
 
 import asyncio
 import os
@@ -25,9 +25,9 @@ from detent.clock import boottime
 from detent.model import Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.warden.program import kernel
-from detent.warden.program.cgroups import SPARES_MAX, life_directory
+from detent.warden.program.cgroups import SPARES_MAX, instance_directory
 from detent.warden.program.output import SEGMENT_MAX, TAIL_MAX
-from detent.warden.program.process_trees import Brood, Descent
+from detent.warden.program.process_trees import DescentTree, OrphanTracker
 
 WEAKER = ["setpriv", "--bounding-set=-setuid,-setgid"]  # words before a command of root
 BECOME = """
@@ -388,7 +388,7 @@ def test_many_commands_at_once_all_end(world: World) -> None:
             assert [end.status for end in ends] == [n % 3 for n in range(150)]
             assert [end.tail for end in ends] == [b"%d\n" % n for n in range(150)]
             warden = processes.warden_pid
-            await until(lambda: len(kernel.children(warden)) == 1)  # its mourner
+            await until(lambda: len(kernel.children(warden)) == 1)  # its reaper
             fds = [str(fd.readlink()) for fd in Path(f"/proc/{warden}/fd").iterdir()]
             kept = [fd for fd in fds if "/cgroup." in fd]  # of cgroups that are used again
             assert len(fds) - len(kept) < 20 and len(kept) <= 2 * SPARES_MAX + 1, "no descriptor is left open"
@@ -397,32 +397,32 @@ def test_many_commands_at_once_all_end(world: World) -> None:
 
 
 def test_who_was_there_before_the_first_fire_is_of_none() -> None:
-    """A node's mourner: it may have started in the same tick, or the age of the fire may not be known."""
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as mourner:
-        brood = Brood()
+    """A node's reaper: it may have started in the same tick, or the age of the fire may not be known."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as reaper:
+        orphan_tracker = OrphanTracker()
         with subprocess.Popen(["sleep", "60"]) as main, subprocess.Popen(["sleep", "60"]) as left:
-            brood.mains.add(main.pid)
-            descent = Descent(brood, main.pid, frozenset(), leaves=False)
+            orphan_tracker.mains.add(main.pid)
+            descent = DescentTree(orphan_tracker, main.pid, frozenset(), leaves=False)
             descent._started = 0
-            assert {main.pid, left.pid} <= descent.members() and mourner.pid not in descent.members()
-            for process in (mourner, main, left):
+            assert {main.pid, left.pid} <= descent.members() and reaper.pid not in descent.members()
+            for process in (reaper, main, left):
                 process.kill()
 
 
 def test_an_empty_cgroup_is_used_again(cgroup_world: World, tmp_path: Path) -> None:
     """Also one whose fire left a process behind, that was ended; and none that has cgroups below it."""
     world = cgroup_world
-    life = Path(life_directory(world.cgroup, world.life))
-    nest = ("sh", "-c", f"mkdir {life}/fire-1/nested")
+    instance = Path(instance_directory(world.cgroup, world.instance))
+    nest = ("sh", "-c", f"mkdir {instance}/fire-1/nested")
 
     async def main() -> None:
         async with world.processes() as processes:
             for words in (("true",), daemon(tmp_path / "pid", 0.0), ("true",)):
                 await (await begin(processes, world.spec(*words))).gone
-            assert [path.name for path in life.iterdir() if path.is_dir()] == ["fire-1"]
+            assert [path.name for path in instance.iterdir() if path.is_dir()] == ["fire-1"]
             await (await begin(processes, world.spec(*nest))).gone
-            await until(lambda: not (life / "fire-1").exists())
+            await until(lambda: not (instance / "fire-1").exists())
             await (await begin(processes, world.spec("true"))).gone
-            assert [path.name for path in life.iterdir() if path.is_dir()] == ["fire-2"]
+            assert [path.name for path in instance.iterdir() if path.is_dir()] == ["fire-2"]
 
     asyncio.run(main())

@@ -16,7 +16,7 @@ from typing import Any
 from detent.clock import boottime
 from detent.model import End
 from detent.runners.command import Spec
-from detent.warden.client import Processes, Work, sweep
+from detent.warden.client import TaskHandle, WardenClient, sweep
 from detent.warden.program import kernel
 
 PATIENCE_S = 20.0  # for a condition that comes at once on an idle machine
@@ -85,11 +85,11 @@ def pid_in(path: Path) -> int:
 
 
 class World:
-    """A life of a node, with its processes."""
+    """A instance of a node, with its processes."""
 
     def __init__(self, directory: Path, cgroup: str) -> None:
         self.directory, self.cgroup = directory, cgroup
-        self.life = f"test/{uuid.uuid4()}"
+        self.instance = f"test/{uuid.uuid4()}"
         self.count = 0
 
     def spec(self, *words: str, **fields: object) -> Spec:
@@ -97,9 +97,9 @@ class World:
         id = f"run-{self.count}"
         env = {
             "PATH": os.environ["PATH"],
-            "DETENT_RUN_ID": f"{self.life}-{id}",
+            "DETENT_RUN_ID": f"{self.instance}-{id}",
             "DETENT_ATTEMPT": "1",
-            "DETENT_NODE": self.life,
+            "DETENT_NODE": self.instance,
         }
         if fields.get("children") == "leave":
             env["DETENT_CHILDREN"] = "leave"
@@ -107,8 +107,8 @@ class World:
         return spec._replace(**fields)
 
     @asynccontextmanager
-    async def processes(self, lock_fd: int = -1) -> AsyncIterator[Processes]:
-        processes = Processes(self.life, cgroup=self.cgroup, lock_fd=lock_fd)
+    async def processes(self, lock_fd: int = -1) -> AsyncIterator[WardenClient]:
+        processes = WardenClient(self.instance, cgroup=self.cgroup, lock_fd=lock_fd)
         await processes.start()
         try:
             yield processes
@@ -127,10 +127,10 @@ class World:
             return end
 
     def clear_up(self) -> None:
-        assert sweep(self.life, PATIENCE_S)
+        assert sweep(self.instance, PATIENCE_S)
 
 
-async def begin(processes: Processes, spec: Spec, for_s: float = TTL_S) -> Work:
+async def begin(processes: WardenClient, spec: Spec, for_s: float = TTL_S) -> TaskHandle:
     work = await processes.spawn(spec, boottime() + for_s)
     assert work is not None
     return work
@@ -139,17 +139,17 @@ async def begin(processes: Processes, spec: Spec, for_s: float = TTL_S) -> Work:
 NODE = """
 import asyncio, fcntl, json, os, sys
 from detent.clock import boottime
-from detent.warden.client import Processes
-from detent.runners.command import NO_BASE, Spec
+from detent.warden.client import WardenClient
+from detent.runners.command import NO_BASE_ENV, Spec
 
 async def main():
     told = json.loads(sys.argv[1])
     lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    processes = Processes(told["life"], cgroup=told["cgroup"], lock_fd=lock)
+    processes = WardenClient(told["instance"], cgroup=told["cgroup"], lock_fd=lock)
     await processes.start()
     trusted_by = boottime() + told["for_s"]
-    work = await processes.spawn(Spec(**told["spec"] | {"base": NO_BASE}), trusted_by)
+    work = await processes.spawn(Spec(**told["spec"] | {"base": NO_BASE_ENV}), trusted_by)
     said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
     print(json.dumps(said), flush=True)
     print((await work.gone).outcome, flush=True)
@@ -165,7 +165,7 @@ class Node:
     def __init__(self, world: World, *words: str, for_s: float = 30.0, **fields: Any) -> None:
         self.lock = world.directory / "lock"
         told = {
-            "life": world.life,
+            "instance": world.instance,
             "cgroup": world.cgroup,
             "lock": str(self.lock),
             "spec": world.spec(*words, **fields)._asdict() | {"base": None},

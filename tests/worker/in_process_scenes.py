@@ -15,10 +15,10 @@ from collections.abc import Callable
 from detent.clock import boottime, now
 from detent.model import Call, Claim, End, Fire, Outcome
 from detent.runners.call.spec import guard_spec
-from detent.warden.client import Processes
-from detent.worker.batch_size import Pacing
-from detent.worker.in_process import Guarded, House
-from detent.worker.in_process_queue import Few
+from detent.warden.client import WardenClient
+from detent.worker.batch_size import BatchSize
+from detent.worker.in_process import GuardedCall, InProcessCalls
+from detent.worker.in_process_queue import InProcessQueue
 
 PATIENCE_S, TTL_S = 30.0, 30.0
 KILL_AFTER_S = 0.5  # so long before trust ends, what can be spared is
@@ -38,11 +38,15 @@ def note(name: str) -> None:
 
 
 class World:
-    def __init__(self, processes: Processes) -> None:
-        self.processes, self.house, self.few = processes, House(processes), Few(1, Pacing(1))
+    def __init__(self, processes: WardenClient) -> None:
+        self.processes, self.house, self.few = (
+            processes,
+            InProcessCalls(processes),
+            InProcessQueue(1, BatchSize(1)),
+        )
         self.fence = 0
 
-    def start(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
+    def start(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
         """What is to be carried out in a thread."""
         self.fence += 1
         name = f"{function.__name__}-{self.fence}"
@@ -51,13 +55,13 @@ class World:
         claim = Claim(fire, "n.1", self.fence, attempt=1, ttl_s=TTL_S, expires_at=now())
         return self.house.start(call, claim, guard_spec(claim, ""), boottime() + trusted_s)
 
-    def ask(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
+    def ask(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
         """A message: one at a time."""
         one = self.start(function, trusted_s)
         self.few.add(one)
         return one
 
-    def hold(self, function: Act, trusted_s: float = TTL_S) -> Guarded:
+    def hold(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
         """A message that begins when the scene says so."""
         one = self.start(function, trusted_s)
         one.turn = lambda: None
@@ -70,7 +74,7 @@ async def until(is_so: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def outlive(one: Guarded) -> None:
+async def outlive(one: GuardedCall) -> None:
     """Where the warden still guards it, we do not."""
     await until(lambda: boottime() > one.trusted_by + 1.0)
 
@@ -151,7 +155,7 @@ async def the_warden_dies(world: World) -> None:
 
 
 async def play(name: str) -> None:
-    processes = Processes(f"inside.{os.getpid()}")
+    processes = WardenClient(f"inside.{os.getpid()}")
     await processes.start()
     await SCENES[name](World(processes))
     await processes.close()

@@ -8,9 +8,9 @@ from typing import Any
 
 from detent.clock import boottime
 from detent.model import End, Outcome
-from detent.worker.batch_message import Parting
-from detent.worker.batch_size import SLOW_S, Pacing
-from detent.worker.in_process_queue import Few
+from detent.worker.batch_message import SyncFuture
+from detent.worker.batch_size import STALLED_S, BatchSize
+from detent.worker.in_process_queue import InProcessQueue
 
 DONE = End(Outcome("succeeded"), 0, 1e-4)
 
@@ -23,7 +23,7 @@ class Run:
     is_guarded = has_begun = False
 
     def __init__(self) -> None:
-        self.gone = Parting.new()
+        self.gone = SyncFuture.new()
 
     def guard(self) -> None:
         self.is_guarded = True
@@ -45,8 +45,8 @@ class Run:
 
 class World:
     def __init__(self) -> None:
-        self.pacing = Pacing(1)
-        self.few = Few(2, self.pacing)
+        self.batch_size = BatchSize(1)
+        self.few = InProcessQueue(2, self.batch_size)
 
     def asked(self, count: int) -> list[Run]:
         runs = [Run() for _ in range(count)]
@@ -112,7 +112,7 @@ def test_where_they_are_quick_more_may_be_claimed() -> None:
     async def scene(world: World) -> None:
         for run in world.guarded(30):
             run.gone.set_result(DONE)
-        assert world.pacing.stretch() > 1
+        assert world.batch_size.prefetch_factor() > 1
 
     play(scene)
 
@@ -135,9 +135,9 @@ def test_who_waits_for_slow_ones_is_given_back() -> None:
         runs, began = world.guarded(3), boottime()
         waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         runs[2].gone.add_done_callback(lambda _: waited.set_result(None))
-        await asyncio.wait_for(waited, 10 * SLOW_S)
-        assert runs[2].gone.result() is None and boottime() - began >= SLOW_S
-        assert not runs[0].gone.done() and world.pacing.stretch() == 1
+        await asyncio.wait_for(waited, 10 * STALLED_S)
+        assert runs[2].gone.result() is None and boottime() - began >= STALLED_S
+        assert not runs[0].gone.done() and world.batch_size.prefetch_factor() == 1
 
     play(scene)
 
@@ -146,7 +146,7 @@ def test_who_waits_for_the_warden_while_there_is_room_is_not_given_back() -> Non
     async def scene(world: World) -> None:
         (slow,) = world.guarded(1)
         (asked,) = world.asked(1)
-        await asyncio.sleep(2 * SLOW_S)  # as nothing is to happen, there is nothing to wait for
+        await asyncio.sleep(2 * STALLED_S)  # as nothing is to happen, there is nothing to wait for
         assert not asked.gone.done() and not slow.gone.done()
 
     play(scene)

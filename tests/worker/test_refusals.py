@@ -14,8 +14,8 @@ from typing import Any
 from tests.worker.worker_world import Works, wait_for
 
 from detent.manifest.secret_refs import Secret
-from detent.messages.envelope import Letter, Sealer
-from detent.messages.message import Stamp, Wish, message
+from detent.messages.envelope import MessageBody, Sealer
+from detent.messages.message import MessageOptions, PushContext, message
 from detent.model import Fire
 
 SIGNED = (Secret("the secret of the tests"),)
@@ -27,9 +27,11 @@ class Bomb:
         return os.system, (f"touch {MARK}",)
 
 
-def make(works: Works, task: str = "quick", **wish: Any) -> Fire:
-    stamp = Stamp(works.name, datetime.now(UTC), secrets.token_hex(8))
-    return message(works.app.tasks()[task], json.dumps(["give", MARK]), Wish(**wish), stamp, SIGNED)
+def make(works: Works, task: str = "quick", **options: Any) -> Fire:
+    context = PushContext(works.name, datetime.now(UTC), secrets.token_hex(8))
+    return message(
+        works.app.tasks()[task], json.dumps(["give", MARK]), MessageOptions(**options), context, SIGNED
+    )
 
 
 def forged(works: Works) -> Fire:
@@ -44,8 +46,8 @@ def altered(works: Works) -> Fire:
 
 def unsigned(works: Works) -> Fire:
     fire = make(works)
-    letter = Letter("quick", json.dumps(["give", MARK]), fire.due_at.timestamp())
-    return fire._replace(payload=Sealer(fire, letter, ()).seal(fire.key, fire.run_id, letter.args))
+    body = MessageBody("quick", json.dumps(["give", MARK]), fire.due_at.timestamp())
+    return fire._replace(payload=Sealer(fire, body, ()).seal(fire.key, fire.run_id, body.args))
 
 
 def replayed(works: Works) -> Fire:
@@ -68,8 +70,8 @@ def truncated(works: Works) -> Fire:
 
 def stale(works: Works) -> Fire:
     """Genuine, and put back after its row was pruned."""
-    stamp = Stamp(works.name, datetime.now(UTC) - timedelta(days=31), secrets.token_hex(8))
-    return message(works.app.tasks()["quick"], json.dumps(["give", MARK]), Wish(), stamp, SIGNED)
+    context = PushContext(works.name, datetime.now(UTC) - timedelta(days=31), secrets.token_hex(8))
+    return message(works.app.tasks()["quick"], json.dumps(["give", MARK]), MessageOptions(), context, SIGNED)
 
 
 def pickled(works: Works) -> Fire:

@@ -8,8 +8,8 @@ import os
 from tests.worker.worker_world import Works, assert_once, is_alive, outcomes, wait_for
 
 from detent.model import Outcome
-from detent.warden.program.process_trees import Group
-from detent.warden.program.task import IMPORT_S, Call, CallOrder
+from detent.warden.program.process_trees import ProcessGroupTree
+from detent.warden.program.task import IMPORT_S, CallOrder, CallTask
 
 
 def kinds(row: object) -> list[str]:
@@ -79,7 +79,7 @@ def test_the_import_of_a_task_is_not_counted_against_its_time(works: Works) -> N
 
 def test_an_import_has_a_bound_of_its_own() -> None:
     order = CallOrder("a", "h", "", [], math.inf, math.inf, 2.0, 1.0, "", "", 0)
-    call = Call(order, Group(os.getpid()))
+    call = CallTask(order, ProcessGroupTree(os.getpid()))
     began = call.started_at
     assert began + 1.9 < call.next_at() < began + 3
     for later_s in (0.0, 10.0):  # who says it again has no more for it

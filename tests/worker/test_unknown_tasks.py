@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from detent.messages.envelope import Refusal
-from detent.messages.message import Stamp, Task, Wish, message
+from detent.messages.message import MessageOptions, PushContext, Task, message
 from detent.model import Call, Note, Query
 from detent.node.node import Node
 from detent.testing.sim.fleet import APP, Fleet, Sim
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 from detent.worker.unknown_tasks import AGAIN_MAX_S, REJECT_AFTER_S, UnknownTasks
 
 JOB, WHY = "shop.send", Refusal("unknown-task", 'this node has no task "send"')
@@ -25,10 +25,10 @@ def heartbeat(text: str) -> Note:
 
 def test_a_message_is_given_back_and_not_claimed_again() -> None:
     unknown = UnknownTasks()
-    assert JOB not in unknown and unknown.left_out(100.0) == set()
+    assert JOB not in unknown and unknown.excluded(100.0) == set()
     verdict = unknown.verdict(JOB, WHY, 100.0)
     assert (verdict.again_in_s, verdict.counts) == (1.0, False)
-    assert JOB in unknown and unknown.left_out(100.0) == {JOB}
+    assert JOB in unknown and unknown.excluded(100.0) == {JOB}
 
 
 @pytest.mark.parametrize(("waited_s", "again_in_s"), [(0.5, 1.0), (8.0, 8.0), (500.0, AGAIN_MAX_S)])
@@ -41,8 +41,8 @@ def test_the_delay_grows_with_the_wait_up_to_a_limit(waited_s: float, again_in_s
 def test_a_message_is_rejected_once_no_live_node_has_had_its_task_for_long_enough() -> None:
     unknown = UnknownTasks()
     unknown.verdict(JOB, WHY, 0.0)
-    unknown.hear([heartbeat(json.dumps({"tasks": ["other"]}))], 10.0)
-    assert unknown.left_out(REJECT_AFTER_S) == set()
+    unknown.learn([heartbeat(json.dumps({"tasks": ["other"]}))], 10.0)
+    assert unknown.excluded(REJECT_AFTER_S) == set()
     verdict = unknown.verdict(JOB, WHY, REJECT_AFTER_S)
     assert verdict.again_in_s is None and verdict.outcome.kind == "rejected"
     told = 'unknown-task: this node has no task "send", and no live node has had it for 15 minutes'
@@ -55,8 +55,8 @@ def test_a_message_is_rejected_once_no_live_node_has_had_its_task_for_long_enoug
 def test_a_message_waits_while_a_live_node_has_its_task_or_may_have_it(text: str) -> None:
     unknown = UnknownTasks()
     unknown.verdict(JOB, WHY, 0.0)
-    unknown.hear([heartbeat(text)], 800.0)
-    assert unknown.left_out(800.0 + REJECT_AFTER_S - 1) == {JOB}
+    unknown.learn([heartbeat(text)], 800.0)
+    assert unknown.excluded(800.0 + REJECT_AFTER_S - 1) == {JOB}
     assert unknown.verdict(JOB, WHY, 800.0 + REJECT_AFTER_S - 1).again_in_s is not None
     assert unknown.verdict(JOB, WHY, 800.0 + REJECT_AFTER_S).again_in_s is None
 
@@ -65,8 +65,8 @@ class Worker(Node):
     """A node that serves messages, and has no task at all."""
 
     def __init__(self, *given: Any) -> None:
-        life, app, jobs, edges, pace = given
-        super().__init__(life, app, jobs, edges._replace(desk=Desk({})), pace)
+        instance, app, jobs, ports, tuning = given
+        super().__init__(instance, app, jobs, ports._replace(inbox=Inbox({})), tuning)
 
 
 class Deploy(Sim):
@@ -75,7 +75,7 @@ class Deploy(Sim):
     key = ""
 
     def put(self) -> None:
-        fire = message(Task("send", Call("")), "[]", Wish(), Stamp(APP, self.now(), "1"), ())
+        fire = message(Task("send", Call("")), "[]", MessageOptions(), PushContext(APP, self.now(), "1"), ())
         self.key = fire.key
         self.store.put([fire])
         self.store.shadow.pushed.add(fire.key)

@@ -16,12 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from detent.app.declarations import MAIN, Declared, JobOptions, declare, located, spot_of
+from detent.app.declarations import MAIN, Declared, JobOptions, declare, location_of, with_locations
 from detent.errors import DetentError, UsageError
 from detent.loading.config import EMPTY_STORE, check_source, load_machine, store_options, store_url
 from detent.loading.foreign import Source
 from detent.manifest.check import Manifest
-from detent.runners.call.store import NodeStore, used
+from detent.runners.call.store import NodeStore, current_store
 from detent.stores.base import Store
 from detent.stores.registry import open_store
 from detent.text import did_you_mean, quote
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from detent.app.locks import Lock
     from detent.app.queue.breakers import Breaker
     from detent.app.queue.drain import Drained
-    from detent.app.queue.manual_claims import Claims
+    from detent.app.queue.manual_claims import ManualClaims
     from detent.app.queue.options import TaskOptions
     from detent.app.queue.queues import Queue
-    from detent.app.queue.sending import Post
+    from detent.app.queue.sending import Sender
     from detent.app.queue.tasks import Declare, TaskFunction
     from detent.manifest.secret_refs import Secret
     from detent.messages.ad_hoc import Allowed
     from detent.messages.masking import Mask
     from detent.messages.message import Task
-    from detent.worker.inbox import Desk
+    from detent.worker.inbox import Inbox
 
 MEMORY = "memory:"
 VERSION = 2
@@ -69,9 +69,9 @@ class Detent:
         messages: the first one signs, each of them is believed.  `clock` is for tests: it is moved by
         `fire_due`."""
         self.name = name
-        self._spot = spot_of(sys._getframe(1))
+        self._where = location_of(sys._getframe(1))
         if isinstance(store, str) and not store.strip():
-            raise UsageError(f"{self._spot}: store {EMPTY_STORE}")
+            raise UsageError(f"{self._where}: store {EMPTY_STORE}")
         self._given_store = _store_of(store)
         settings = {"store": store if self._given_store is None else None, "node": node}
         settings |= {"defaults": defaults, "secrets": secrets}
@@ -91,10 +91,10 @@ class Detent:
 
     def job(self, *schedules: str, **options: Unpack[JobOptions]) -> Callable[[_F], _F]:
         """A decorator: the function below, sync or async, is this job.  It stays as it is."""
-        spot = spot_of(sys._getframe(1))
+        where = location_of(sys._getframe(1))
 
         def declared(function: _F) -> _F:
-            made = declare(self.name, function, schedules, options, spot)
+            made = declare(self.name, function, schedules, options, where)
             if "enqueue" in made.document and self._signing:
                 made.document.setdefault("auth", {"secret_refs": [*self._signing]})
             self._jobs.append(made)
@@ -111,9 +111,11 @@ class Detent:
         """The jobs as a document, before it is checked."""
         jobs = [one.document for one in self._jobs]
         document = {"version": VERSION, "app": self.name, **self._settings, "jobs": jobs}
-        lines = {f"jobs/{i}": one.spot.line for i, one in enumerate(self._jobs)}
+        lines = {f"jobs/{i}": one.where.line for i, one in enumerate(self._jobs)}
         least = 0 if self._tasks or self._allowed else 1
-        return Source(document, lines, (), lambda error: located(error, self._spot, self._jobs), least)
+        return Source(
+            document, lines, (), lambda error: with_locations(error, self._where, self._jobs), least
+        )
 
     def manifest(self, env: Mapping[str, str] | None = None) -> Manifest:
         """The jobs, checked as those of a file are."""
@@ -125,21 +127,21 @@ class Detent:
     def run(self, *, queues: Sequence[str] = ()) -> None:
         """A node for its jobs and tasks, until a signal ends it; as `detent run -f module:app`.  It serves
         these queues or, where none is named, the default one and those of its tasks."""
-        from detent.app.daemon import Order, run, style_of, with_tasks
+        from detent.app.daemon import DaemonOptions, run, style_of, with_tasks
 
         env = _env_of_children()
         try:
-            order = Order(self.name, self._load_once(env), env, queues=tuple(queues))
-            code = run(with_tasks(order, self), style_of("", env))
+            options = DaemonOptions(self.name, self._load_once(env), env, queues=tuple(queues))
+            code = run(with_tasks(options, self), style_of("", env))
         except DetentError as error:
             raise SystemExit(f"detent: {error}") from None
         if code:
             raise SystemExit(code)
 
     def _load_once(self, env: Mapping[str, str]) -> Callable[[], Manifest]:
-        from detent.loading.sources import only_once
+        from detent.loading.sources import single_use
 
-        return only_once(self.manifest(env), self.name)
+        return single_use(self.manifest(env), self.name)
 
     def start(self, *, queues: Sequence[str] = ()) -> None:
         """Run a node within this process, and return at once.  It runs the jobs of the default queue or, with
@@ -182,9 +184,9 @@ class Detent:
     ) -> Lock:
         """`with app.lock("name") as held:`, or `async with`: nobody else of the app is in there meanwhile.
         It waits for `timeout` seconds; None: for as long as it takes."""
-        from detent.app.locks import Lock, Terms
+        from detent.app.locks import Lock, LockOptions
 
-        return Lock(self, name, Terms(ttl_seconds, timeout, on_loss))
+        return Lock(self, name, LockOptions(ttl_seconds, timeout, on_loss))
 
     # Tasks and their queues.
 
@@ -204,12 +206,12 @@ class Detent:
         Called, it is the function."""
         from detent.app.queue.tasks import declare_task
 
-        spot = spot_of(sys._getframe(1))
+        where = location_of(sys._getframe(1))
 
         def declared(function: Any) -> Any:
-            made = declare_task(self, function, options, spot)
+            made = declare_task(self, function, options, where)
             if before := self._tasks.get(made.name):
-                raise UsageError(f"{spot}: there is a task {quote(made.name)} already, at {before.spot}")
+                raise UsageError(f"{where}: there is a task {quote(made.name)} already, at {before.where}")
             self._tasks[made.name], self.changes = made, self.changes + 1
             return made
 
@@ -226,7 +228,7 @@ class Detent:
         these patterns (`reports.*:build_*`), requests to these hosts (`*`: all public ones)."""
         from detent.app.queue.ad_hoc import allowed_of
 
-        self._allowed[queue] = allowed_of(command, call, request, str(spot_of(sys._getframe(1))))
+        self._allowed[queue] = allowed_of(command, call, request, str(location_of(sys._getframe(1))))
         self.changes += 1
 
     def allowed(self) -> Mapping[str, Allowed]:
@@ -238,14 +240,14 @@ class Detent:
         """Its tasks, as their decorators have them."""
         return [*self._tasks.values()]
 
-    def desk(self, tasks: Mapping[str, Task] | None = None) -> Desk:
+    def inbox(self, tasks: Mapping[str, Task] | None = None) -> Inbox:
         """Where its messages are opened, for these tasks (None: all of its own).  What is older than history
         is kept is not believed any more."""
-        from detent.worker.inbox import Desk
+        from detent.worker.inbox import Inbox
 
         max_age_s = self._settings_manifest().node.keep_days * 86_400.0
         tasks = self.tasks() if tasks is None else tasks
-        return Desk(tasks, self.signing(), dict(self._allowed), max_age_s)
+        return Inbox(tasks, self.signing(), dict(self._allowed), max_age_s)
 
     def task_named(self, name: str) -> TaskFunction[..., Any, Any]:
         """The task of this name."""
@@ -260,7 +262,7 @@ class Detent:
 
         found = resolve(self._signing, self._settings.get("secrets", {}), os.environ)
         if self._signing and not found.secrets:
-            raise UsageError(f"{self._spot}: no secret to sign messages with: {'; '.join(found.warnings)}")
+            raise UsageError(f"{self._where}: no secret to sign messages with: {'; '.join(found.warnings)}")
         for warning in found.warnings:
             logging.getLogger("detent").warning("%s: %s", self.name, warning)
         return found.secrets
@@ -284,11 +286,11 @@ class Detent:
         rates.throttle(self, name, rates.rate_of(name, most=most, per=per, smooth=smooth))
 
     @cached_property
-    def post(self) -> Post:
+    def sender(self) -> Sender:
         """The way of its messages into its store."""
-        from detent.app.queue.sending import Post
+        from detent.app.queue.sending import Sender
 
-        return Post(self)
+        return Sender(self)
 
     @cached_property
     def mask(self) -> Mask:
@@ -296,14 +298,14 @@ class Detent:
         from detent.messages.masking import Mask
         from detent.observe.secrecy import secrets_of
 
-        return Mask([*secrets_of(self._settings_manifest(), environment()), *self.post.secrets()])
+        return Mask([*secrets_of(self._settings_manifest(), environment()), *self.sender.secrets()])
 
     @cached_property
-    def claims(self) -> Claims:
+    def claims(self) -> ManualClaims:
         """What this process claims of its messages by hand."""
-        from detent.app.queue.manual_claims import Claims
+        from detent.app.queue.manual_claims import ManualClaims
 
-        return Claims(self)
+        return ManualClaims(self)
 
     # Testing.
 
@@ -316,11 +318,11 @@ class Detent:
     def fire_due(self, at: str | datetime, *, since: str | datetime | None = None) -> list[Fired]:
         """Run here and now what would fire at this instant, or after `since` and until then; how each ended.
         No store of yours is touched, and nothing is waited for: a retry follows at once."""
-        from detent.app.dry_run import Rehearsal, rehearsed
+        from detent.app.dry_run import DryRun, with_task_call
 
         manifest, tasks = self.manifest(), self.tasks()
-        jobs = tuple(rehearsed(job, tasks) for job in manifest.jobs)
-        return Rehearsal(manifest._replace(jobs=jobs), self._clock).fire_due(at, since)
+        jobs = tuple(with_task_call(job, tasks) for job in manifest.jobs)
+        return DryRun(manifest._replace(jobs=jobs), self._clock).fire_due(at, since)
 
     # The store.
 
@@ -345,7 +347,7 @@ class Detent:
 
     def _node_store(self) -> NodeStore | None:
         """In a process that runs its calls, the store of their node, wherever that was named."""
-        node = used()
+        node = current_store()
         if node is None or node.app != self.name:
             return None
         if node.url == MEMORY:
@@ -381,7 +383,7 @@ def _store_of(store: object) -> Store | None:
 
 def environment() -> Mapping[str, str]:
     """Our variables and, in a process that runs calls, those that say where its node finds the store."""
-    node = used()
+    node = current_store()
     return {**os.environ, **node.env} if node else os.environ
 
 

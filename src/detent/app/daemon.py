@@ -11,26 +11,26 @@ from typing import Any, NamedTuple, Protocol
 
 from detent.errors import UsageError
 from detent.events import Emit
-from detent.loading.config import nodes_directory, store_of_calls
+from detent.loading.config import call_store, nodes_directory
 from detent.manifest.check import Manifest
-from detent.manifest.problems import worded
+from detent.manifest.problems import format_problem
 from detent.messages.ad_hoc import Allowed
 from detent.messages.masking import Mask
 from detent.messages.message import Task
-from detent.node.service import Service, Serving, Setting, reach
-from detent.observe.logs import Style, log_later, word_of
-from detent.observe.secrecy import discreet, learning, password_of
-from detent.observe.unblocking import Unblocking
-from detent.runners.call.store import use
+from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
+from detent.observe.background_writer import BackgroundWriter
+from detent.observe.logs import Style, format_event, log_later
+from detent.observe.secrecy import learn_on_load, masking_store, password_of
+from detent.runners.call.store import set_store
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 LAST_LINES_S = 2.0  # so long is a reader given at the end
 GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
 
 
-class Order(NamedTuple):
+class DaemonOptions(NamedTuple):
     """What a node is to run."""
 
     name: str  # of the place where its jobs come from, as messages name it
@@ -40,7 +40,7 @@ class Order(NamedTuple):
     store: str | None = None  # a URL that wins over the manifest's
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
-    serving: Serving | None = None  # the messages of an app's tasks
+    worker: WorkerOptions | None = None  # the messages of an app's tasks
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
     hint: str = ""  # for a person at a terminal, once the node has started
 
@@ -56,16 +56,16 @@ class App(Protocol):
 
     def allowed(self) -> Mapping[str, Allowed]: ...
 
-    def desk(self) -> Desk: ...
+    def inbox(self) -> Inbox: ...
 
 
-def with_tasks(order: Order, app: App) -> Order:
+def with_tasks(options: DaemonOptions, app: App) -> DaemonOptions:
     """The same, and the messages of the app's tasks, if it has any.  Where no queues are named, it is the
     default one and those of the messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
-    serving = Serving(app.desk()) if tasks or allowed else None
-    return order._replace(queues=order.queues or tuple(dict.fromkeys(own)), serving=serving)
+    worker = WorkerOptions(app.inbox()) if tasks or allowed else None
+    return options._replace(queues=options.queues or tuple(dict.fromkeys(own)), worker=worker)
 
 
 def check_queues(queues: Sequence[str], app: App) -> None:
@@ -79,62 +79,68 @@ def check_queues(queues: Sequence[str], app: App) -> None:
             raise UsageError(f"no task and no job of {quote(app.name)} uses queue {quote(queue)}{near}")
 
 
-def run(order: Order, style: Style) -> int:
+def run(options: DaemonOptions, style: Style) -> int:
     """Run it until a signal ends it; the exit code."""
-    log = Unblocking(sys.stderr.fileno(), lambda lines: word_of("log-dropped", style, lines=lines) + "\n")
+    log = BackgroundWriter(
+        sys.stderr.fileno(), lambda lines: format_event("log-dropped", style, lines=lines) + "\n"
+    )
     try:
-        mask = Mask(password_of(order.store or ""))
-        mask.learn(order.serving.desk.secrets if order.serving else ())
-        load = learning(order.load, mask, order.env)
+        mask = Mask(password_of(options.store or ""))
+        mask.learn(options.worker.inbox.secrets if options.worker else ())
+        load = learn_on_load(options.load, mask, options.env)
         emit = log_later(log.write, style, mask=mask)
 
         def emit_with_hint(event: str, **fields: Any) -> None:
             emit(event, **fields)
-            if event == "started" and order.hint and style != "json":
-                log.write(lambda: order.hint)
+            if event == "started" and options.hint and style != "json":
+                log.write(lambda: options.hint)
 
-        return _run(order._replace(load=load), emit_with_hint, mask)
+        return _run(options._replace(load=load), emit_with_hint, mask)
     finally:
-        use(None)
+        set_store(None)
         log.close(LAST_LINES_S)
 
 
-def _run(order: Order, emit: Emit, mask: Mask) -> int:
-    manifest, env = order.load(), order.env
-    found = order.warn(manifest) if order.warn else [worded(one, order.name) for one in manifest.warnings]
+def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
+    manifest, env = options.load(), options.env
+    found = (
+        options.warn(manifest)
+        if options.warn
+        else [format_problem(one, options.name) for one in manifest.warnings]
+    )
     for warning in found:  # before the store is opened: one may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
-    store = store_of_calls(manifest, order.store, env)
-    use(store)
+    store = call_store(manifest, options.store, env)
+    set_store(store)
     url = store.url
-    setting = Setting(
-        load=order.load,
-        files=order.files,
-        store=discreet(open_store(url, **store.options), mask),
+    service = ServiceOptions(
+        load=options.load,
+        files=options.files,
+        store=masking_store(open_store(url, **store.options), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
-        queues=order.queues,
-        waits=order.waits,
-        serving=order.serving,
-        store_of_calls=store,
+        queues=options.queues,
+        waits=options.waits,
+        worker=options.worker,
+        call_store=store,
     )
     if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
-        tell_weakness(url, manifest, emit)
-        reach(setting, manifest.app)
+        report_weakness(url, manifest, emit)
+        reach(service, manifest.app)
     else:  # it tells itself, once it is there
-        reach(setting, manifest.app)
-        tell_weakness(url, manifest, emit)
+        reach(service, manifest.app)
+        report_weakness(url, manifest, emit)
 
     _spare_what_stays()
 
     async def serve() -> int:
-        return await Service(setting, manifest).run()
+        return await Service(service, manifest).run()
 
     return asyncio.run(serve())
 
 
-def tell_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
+def report_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
     """Say what a store may forget or, where `store.require` is `full`, refuse it."""
     weak = [one for one in promise_of(url, manifest.store.wait_replicas) if one.state != "ok"]
     told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from detent.app import nested
+from detent.app import local_functions
 from detent.errors import UsageError
 from detent.manifest.problems import ManifestError, Problem
 from detent.model import CatchUp, Concurrency, Isolation, OnLost
@@ -75,7 +75,7 @@ class JobOptions(TypedDict, total=False):
     on_exit_codes: Sequence[int]
 
 
-class Spot(NamedTuple):
+class Location(NamedTuple):
     """A line of somebody's code."""
 
     file: str
@@ -89,18 +89,22 @@ class Declared(NamedTuple):
     """A job of an app, as its decorator has it."""
 
     document: dict[str, Any]
-    spot: Spot
+    where: Location
     options: frozenset[str]  # those that were said
 
 
-def spot_of(frame: FrameType) -> Spot:
+def location_of(frame: FrameType) -> Location:
     file = Path(frame.f_code.co_filename)
     here = Path.cwd()
-    return Spot(str(file.relative_to(here) if file.is_relative_to(here) else file), frame.f_lineno)
+    return Location(str(file.relative_to(here) if file.is_relative_to(here) else file), frame.f_lineno)
 
 
 def declare(
-    app: str, function: Callable[..., Any], schedules: Sequence[str], options: Mapping[str, Any], spot: Spot
+    app: str,
+    function: Callable[..., Any],
+    schedules: Sequence[str],
+    options: Mapping[str, Any],
+    where: Location,
 ) -> Declared:
     """The job that a decorator makes of a function."""
     document = {name: _plain(value) for name, value in options.items()}
@@ -108,36 +112,36 @@ def declare(
     policy = {name: document.pop(name) for name in POLICY if name in document}
     if retries:
         policy["retries"] = retries
-    document["name"] = document.get("name") or name_of(function, spot)
+    document["name"] = document.get("name") or name_of(function, where)
     if schedules:
         document |= {"schedule": schedules[0]} if len(schedules) == 1 else {"schedules": [*schedules]}
     if document.pop("enqueue", False):
-        return _declare_message(function, document | {"policy": policy}, options["enqueue"], spot)
+        return _declare_message(function, document | {"policy": policy}, options["enqueue"], where)
     if policy:
         document["policy"] = policy
     document["call"] = path = path_of(function)
     if not path:
-        document["call"] = nested.keep(app, str(document["name"]), function)
+        document["call"] = local_functions.register(app, str(document["name"]), function)
         document.setdefault("isolation", "thread")
-    _check(function, document, spot)
-    return Declared(document, spot, frozenset(options))
+    _check(function, document, where)
+    return Declared(document, where, frozenset(options))
 
 
 def _declare_message(
-    function: Any, document: dict[str, Any], said: bool | Mapping[str, Any], spot: Spot
+    function: Any, document: dict[str, Any], said: bool | Mapping[str, Any], where: Location
 ) -> Declared:
     """The job whose work is a message of the task that the function is.  What the task says of its runs holds
     where the job does not."""
     task = getattr(function, "task", None)
     if task is None:
         raise UsageError(
-            f"{spot}: {document['name']}: enqueue= is for tasks: put @app.task(…) below @app.job(…)"
+            f"{where}: {document['name']}: enqueue= is for tasks: put @app.task(…) below @app.job(…)"
         )
     args, retries = document.pop("args", []), task.policy.retries
     try:
         function.parameters.item_text(args)
     except UsageError as error:
-        raise UsageError(f"{spot}: {error}") from None
+        raise UsageError(f"{where}: {error}") from None
     more = dict(said) if isinstance(said, Mapping) else {}
     document["enqueue"] = {"queue": task.queue, "task": task.name, "args": args, **more}
     usual = {"max_attempts": retries.max_attempts, "jitter": retries.jitter}
@@ -147,7 +151,7 @@ def _declare_message(
         runs["timeout_seconds"] = max(1, round(task.policy.timeout_s))
     policy = document["policy"]
     document["policy"] = {**runs, **policy, "retries": {**usual, **policy.get("retries", {})}}
-    return Declared(document, spot, frozenset(document))
+    return Declared(document, where, frozenset(document))
 
 
 def _plain(value: Any) -> Any:
@@ -162,10 +166,10 @@ def _plain(value: Any) -> Any:
 # The function.
 
 
-def name_of(function: Callable[..., Any], spot: Spot, noun: str = "job") -> str:
+def name_of(function: Callable[..., Any], where: Location, noun: str = "job") -> str:
     name = getattr(function, "__name__", "").strip("_").lower().replace("_", "-")
     if not name or name == "<lambda>":
-        raise UsageError(f"{spot}: the function has no name of its own: give the {noun} one with name=")
+        raise UsageError(f"{where}: the function has no name of its own: give the {noun} one with name=")
     return name
 
 
@@ -189,15 +193,15 @@ def main_module() -> str:
     return str(name)
 
 
-def check_function(function: Callable[..., Any], name: str, spot: Spot) -> None:
+def check_function(function: Callable[..., Any], name: str, where: Location) -> None:
     """Raise where a call of it could not do its work."""
     if is_generator(function):
-        raise UsageError(f"{spot}: {name}: the function {GENERATOR}")
+        raise UsageError(f"{where}: {name}: the function {GENERATOR}")
     owner = getattr(function, "__qualname__", "").rpartition(".")[0]
     first = next(iter(_parameters(function)), "")
     if inspect.isfunction(function) and owner and not owner.endswith("<locals>") and first in ("self", "cls"):
         raise UsageError(
-            f"{spot}: {name}: the function is a method of {owner}, and nothing would give it {first}: use a "
+            f"{where}: {name}: the function is a method of {owner}, and nothing would give it {first}: use a "
             "function at the top of the module, or a @staticmethod"
         )
 
@@ -209,22 +213,22 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
         return []
 
 
-def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], spot: Spot) -> None:
+def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], where: Location) -> None:
     """`call`: its name, where it is found, and where it is to run."""
     name, path, isolation = call
-    if isolation == "process" and path.startswith(nested.__name__):
+    if isolation == "process" and path.startswith(local_functions.__name__):
         raise UsageError(
-            f"{spot}: {name}: another process cannot import this function; define it at the top of a module, "
+            f"{where}: {name}: another process cannot import this function; define it at module level, "
             'or choose isolation="thread"'
         )
     if isolation == "loop" and not is_async(function):
-        raise UsageError(f'{spot}: {name}: isolation="loop" is for async functions; choose "thread"')
+        raise UsageError(f'{where}: {name}: isolation="loop" is for async functions; choose "thread"')
 
 
-def _check(function: Callable[..., Any], document: Mapping[str, Any], spot: Spot) -> None:
+def _check(function: Callable[..., Any], document: Mapping[str, Any], where: Location) -> None:
     name, isolation = document["name"], document.get("isolation", "process")
-    check_function(function, name, spot)
-    check_isolation(function, (name, document["call"], isolation), spot)
+    check_function(function, name, where)
+    check_isolation(function, (name, document["call"], isolation), where)
     args = document.get("args", [])
     if not isinstance(args, list | dict):
         return  # the manifest's rules say so
@@ -232,7 +236,7 @@ def _check(function: Callable[..., Any], document: Mapping[str, Any], spot: Spot
         given, named = bind(function, args, lambda: None)  # type: ignore[arg-type, return-value]
         inspect.signature(function).bind(*given, **named)
     except TypeError as error:
-        raise UsageError(f"{spot}: {name}: {error}; a job gives its function what args= has") from None
+        raise UsageError(f"{where}: {name}: {error}; a job gives its function what args= has") from None
     except ValueError:  # some built-in functions have no signature
         return
 
@@ -240,26 +244,26 @@ def _check(function: Callable[..., Any], document: Mapping[str, Any], spot: Spot
 # Where something is wrong.
 
 
-def located(error: ManifestError, app: Spot, jobs: Sequence[Declared]) -> ManifestError:
+def with_locations(error: ManifestError, app: Location, jobs: Sequence[Declared]) -> ManifestError:
     """The error with the files and lines of who declared what is wrong."""
-    spots = [_spot_of(problem, app, jobs) for problem in error.problems]
-    file = spots[0].file
+    locations = [_location_of(problem, app, jobs) for problem in error.problems]
+    file = locations[0].file
     placed = [
-        problem._replace(line=spot.line)
-        if spot.file == file
-        else problem._replace(path=f"{spot}: {problem.path}", line=0)
-        for problem, spot in zip(error.problems, spots, strict=True)
+        problem._replace(line=where.line)
+        if where.file == file
+        else problem._replace(path=f"{where}: {problem.path}", line=0)
+        for problem, where in zip(error.problems, locations, strict=True)
     ]
     return ManifestError(placed, file)
 
 
-def _spot_of(problem: Problem, app: Spot, jobs: Sequence[Declared]) -> Spot:
+def _location_of(problem: Problem, app: Location, jobs: Sequence[Declared]) -> Location:
     parts = problem.path.split("/")
     is_job = parts[0] == "jobs" and len(parts) > 1 and parts[1].isdecimal()
-    return jobs[int(parts[1])].spot if is_job and int(parts[1]) < len(jobs) else app
+    return jobs[int(parts[1])].where if is_job and int(parts[1]) < len(jobs) else app
 
 
-def refuse_outside(jobs: Sequence[Declared]) -> None:
+def refuse_process_options(jobs: Sequence[Declared]) -> None:
     """Raise where a job of these cannot run within a process that is not ours."""
     for one in jobs:
         wants = sorted(one.options & {"work_dir", "env", "user"})
@@ -267,7 +271,7 @@ def refuse_outside(jobs: Sequence[Declared]) -> None:
         wants += [name for name in _HOOKS if _has_command(one.document.get(name))]
         if wants:
             raise UsageError(
-                f"{one.spot}: {one.document['name']} asks for a process of its own ({wants[0]}), and "
+                f"{one.where}: {one.document['name']} asks for a process of its own ({wants[0]}), and "
                 "app.start() runs jobs within this one: leave it out, or use `detent run` or app.run()"
             )
 

@@ -25,7 +25,15 @@ from detent.rules.chains import Followers
 from detent.rules.planning import fire_at
 from detent.rules.settling import report, settle
 from detent.runners.call.fire import fire_of
-from detent.runners.call.function import UNKEPT, CannotCall, bind, exit_status, failure_of, find, returned
+from detent.runners.call.function import (
+    RESULT_NOT_KEPT,
+    CannotCall,
+    bind,
+    exit_status,
+    failure_of,
+    find,
+    returned,
+)
 from detent.runners.call.spec import SUCCEEDED, keeps_result, outcome_of, previous_success
 from detent.runners.command import command_env
 from detent.schedules.timetable import parse_instant
@@ -33,7 +41,7 @@ from detent.stores.memory.store import MemoryStore
 
 FIRES_MAX = 10_000  # of one rehearsal
 FIRST = "2026-01-01T00:00:00Z"  # where a fake clock begins, unless it is told
-LIFE = "rehearsal.0"
+LIFE = "dry-run.0"
 _NOTHING = Command(words=())
 Moment = str | datetime
 
@@ -83,7 +91,7 @@ class Fired(NamedTuple):
     error: BaseException | None = None  # what its last attempt raised
 
 
-class Rehearsal:
+class DryRun:
     def __init__(self, manifest: Manifest, clock: FakeClock | None = None) -> None:
         self._manifest, self._clock = manifest, clock or FakeClock()
         self._followers = Followers(manifest.jobs)
@@ -114,14 +122,14 @@ class Rehearsal:
         """Attempt after attempt, as a node would have it settled."""
         self._clock.advance(max(0.0, due_at.timestamp() - self._clock.wall()))
         store = MemoryStore(self._clock.wall, self._clock.monotonic)
-        fire = fire_at(job, due_at)._replace(origin="manual", start_by=None)  # late or not, it is rehearsed
+        fire = fire_at(job, due_at)._replace(origin="manual", start_by=None)  # run it however late it is
         store.put([fire])
         ask = Ask(self._manifest.app, LIFE, number=0, queues=(job.queue,))
         session = ClaimSession(store, ask, StoreClock(self._clock.monotonic))
         while True:
             (claim,) = session.claim().grants.claims
             if not isinstance(job.work, Call):
-                raise UsageError(f"{job.name} is no function: only those are rehearsed")
+                raise UsageError(f"{job.name} is no function: only those are with_task_call")
             end, error = attempt(job.work, claim)
             verdict = settle(end, claim, Random(0))
             session.finish(report(claim, verdict, end, self._clock.now())._replace(follow=()))
@@ -133,7 +141,7 @@ class Rehearsal:
             self._clock.advance(verdict.again_in_s)
 
 
-def rehearsed(job: Job, tasks: Mapping[str, Task]) -> Job:
+def with_task_call(job: Job, tasks: Mapping[str, Task]) -> Job:
     """Of a job whose work is a message, what a worker makes of that."""
     if not isinstance(job.work, Push) or job.work.task not in tasks:
         return job
@@ -161,7 +169,7 @@ def attempt(call: Call, claim: Claim) -> tuple[End, BaseException | None]:
         return End(outcome_of(status, reason), status), error
     text, why_not = returned(value)
     if why_not and keeps_result(claim):
-        return End(outcome_of(UNKEPT, why_not), UNKEPT), None
+        return End(outcome_of(RESULT_NOT_KEPT, why_not), RESULT_NOT_KEPT), None
     return End(SUCCEEDED, 0, result=text), None
 
 
@@ -198,7 +206,7 @@ def _in_another_thread(call: Callable[[], object]) -> object:
         except BaseException as error:
             ended.append((None, error))
 
-    thread = threading.Thread(target=run, name="detent-rehearsal")
+    thread = threading.Thread(target=run, name="detent-dry-run")
     thread.start()
     thread.join()
     (value, error) = ended[0]

@@ -24,18 +24,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from detent.app.daemon import check_queues, tell_weakness
-from detent.app.declarations import refuse_outside
+from detent.app.daemon import check_queues, report_weakness
+from detent.app.declarations import refuse_process_options
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import EVENTS
 from detent.loading import module_app
 from detent.loading.config import nodes_directory
 from detent.manifest.check import Manifest
-from detent.node.embedded import GIVEN_UP_S, Guest, tasks_within, within
-from detent.node.service import SYSTEMD, Serving, Setting, reach
-from detent.observe.logs import word_of
-from detent.observe.secrecy import discreet
-from detent.runners.call.in_process import listen_to_logging
+from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_threads
+from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
+from detent.observe.logs import format_event
+from detent.observe.secrecy import masking_store
+from detent.runners.call.in_process import capture_logging
 from detent.text import quote
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 WAIT_S = 1.0  # for a fork
 IMPORT_S = 0.02  # between two looks whether an import is done
 AGAIN_S = 1.0  # after a node that broke, or while its store cannot be asked
-LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+PRIORITIES = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 CHILD = "detent.runners.call.child"  # imported in the processes of calls only
 MEMORY = "memory:"
 FORKER = "multiprocessing.popen_fork"
@@ -60,41 +60,41 @@ class Embedding:
         self._app = app
         self._state: State = "off"
         self._queues: tuple[str, ...] = ()
-        self._stay: _Stay | None = None
+        self._node: _NodeThread | None = None
         self._lock = threading.Lock()
         _EMBEDDINGS.add(self)
 
     def start(self, queues: tuple[str, ...] = (), *, at_once: bool = False) -> None:
         """Where queues are named, their messages are served, too."""
-        if module_app.reads_apps or CHILD in sys.modules:
+        if module_app.is_reading_apps or CHILD in sys.modules:
             return
         manifest = self._app.manifest()
-        refuse_outside(self._app.declared)
+        refuse_process_options(self._app.declared)
         _refuse_queues(queues, self._app)
         with self._lock:
             if self._state != "off":
                 return
             _stop_at_exit()
             self._state, self._queues = "waiting", queues
-            self._begin(within(manifest), [] if at_once else [*_importing()], 0.0 if at_once else WAIT_S)
+            self._begin(in_threads(manifest), [] if at_once else [*_importing()], 0.0 if at_once else WAIT_S)
 
     def stop(self) -> None:
         with self._lock:
-            stay, self._stay, self._state = self._stay, None, "off"
-        if stay:
-            stay.end()
+            node, self._node, self._state = self._node, None, "off"
+        if node:
+            node.end()
 
     def _begin(self, manifest: Manifest, importing: list[str], wait_s: float) -> None:
-        self._stay = _Stay(self._app, manifest, self._queues)
-        self._stay.begin(partial(self._is_time, self._stay, importing, wait_s))
+        self._node = _NodeThread(self._app, manifest, self._queues)
+        self._node.begin(partial(self._is_time, self._node, importing, wait_s))
 
-    def _is_time(self, stay: _Stay, importing: list[str], wait_s: float) -> bool:
+    def _is_time(self, node: _NodeThread, importing: list[str], wait_s: float) -> bool:
         """Wait; then say whether it is still wanted."""
-        while any(map(_is_importing, importing)) and not stay.over.is_set():
-            stay.over.wait(IMPORT_S)
-        stay.over.wait(wait_s)
+        while any(map(_is_importing, importing)) and not node.over.is_set():
+            node.over.wait(IMPORT_S)
+        node.over.wait(wait_s)
         with self._lock:
-            if self._stay is not stay or stay.over.is_set() or self._state != "waiting":
+            if self._node is not node or node.over.is_set() or self._state != "waiting":
                 return False
             self._state = "on"
             return True
@@ -104,22 +104,22 @@ class Embedding:
     def forked_here(self) -> None:
         """In the parent."""
         with self._lock:
-            if self._state == "waiting" and self._stay:
+            if self._state == "waiting" and self._node:
                 self._state = "passed-on"
-                self._stay.over.set()
+                self._node.over.set()
 
     def forked_away(self, is_ours: bool) -> None:
         """In the child, where no thread of the parent's is."""
         is_wanted = self._state in ("waiting", "passed-on") and is_ours
-        manifest = self._stay.manifest if self._stay else None
-        self._lock, self._stay, self._state = threading.Lock(), None, "off"
+        manifest = self._node.manifest if self._node else None
+        self._lock, self._node, self._state = threading.Lock(), None, "off"
         if is_wanted and manifest:
             self._state = "waiting"
             self._begin(manifest, [], WAIT_S)
 
 
-class _Stay:
-    """One stay of a node in this process, in a thread of its own."""
+class _NodeThread:
+    """One node of a node in this process, in a thread of its own."""
 
     def __init__(self, app: Detent, manifest: Manifest, queues: tuple[str, ...]) -> None:
         self.manifest, self.over = manifest, threading.Event()
@@ -139,12 +139,12 @@ class _Stay:
             self.over.set()
             self._leave()
         if threading.current_thread() is not self._thread:
-            self._thread.join(self.manifest.node.drain_s + 2 * GIVEN_UP_S)
+            self._thread.join(self.manifest.node.drain_s + 2 * STOP_S)
 
     def _live(self, is_time: Callable[[], bool]) -> None:
         if not is_time():
             return
-        listen_to_logging(is_guest=True)
+        capture_logging(is_guest=True)
         is_away = False
         while not self.over.is_set():
             try:
@@ -163,40 +163,40 @@ class _Stay:
     async def _serve(self) -> None:
         store, url = self._app.new_store()
         env = {name: value for name, value in os.environ.items() if name not in SYSTEMD}
-        serving = Serving(self._app.desk(tasks_within(self._app.tasks()))) if self._queues else None
-        setting = Setting(
+        worker = WorkerOptions(self._app.inbox(tasks_in_threads(self._app.tasks()))) if self._queues else None
+        options = ServiceOptions(
             load=lambda: self.manifest,
             files=(),
-            store=discreet(store, self._app.mask),
+            store=masking_store(store, self._app.mask),
             directory=_directory(url, env),
             env=env,
             emit=_emit,
             queues=self._queues or ("default",),
             waits=False,
-            serving=serving,
+            worker=worker,
         )
         try:
-            self._reach(setting, url)  # blocking: nothing else runs in this loop yet
+            self._reach(options, url)  # blocking: nothing else runs in this loop yet
         except DetentError:
             store.close()
             raise
-        guest, loop = Guest(setting, self.manifest), asyncio.get_running_loop()
+        service, loop = EmbeddedService(options, self.manifest), asyncio.get_running_loop()
         with self._lock:
-            self._leave = partial(loop.call_soon_threadsafe, guest.leave)
+            self._leave = partial(loop.call_soon_threadsafe, service.leave)
             if self.over.is_set():
-                guest.leave()
+                service.leave()
         try:
-            await guest.run()
+            await service.run()
         finally:
             with self._lock:
                 self._leave = _nothing
 
-    def _reach(self, setting: Setting, url: str) -> None:
+    def _reach(self, options: ServiceOptions, url: str) -> None:
         """First: a node that is seen before its store is there would be taken for one of a store that is
         lost."""
-        reach(setting, self._app.name)
+        reach(options, self._app.name)
         if not url.startswith(MEMORY):
-            tell_weakness(url, self.manifest, _emit)
+            report_weakness(url, self.manifest, _emit)
 
 
 def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
@@ -206,7 +206,7 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
     for one in app.declared_tasks:
         if one.asks_for_process and not {one.task.queue, *one.task.queues}.isdisjoint(queues):
             raise UsageError(
-                f'{one.spot}: task {quote(one.name)} asks for a process of its own (isolation="process"), '
+                f'{one.where}: task {quote(one.name)} asks for a process of its own (isolation="process"), '
                 f"{elsewhere}, or leave that option out"
             )
     for queue in queues:
@@ -218,9 +218,9 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
 
 def _emit(event: str, **fields: Any) -> None:
     """Our events are the host's log lines."""
-    level = LEVELS[EVENTS[event].level]
+    level = PRIORITIES[EVENTS[event].level]
     if log.isEnabledFor(level):
-        line = word_of(event, "plain", **fields).partition(" ")[2]  # the host's log has the time itself
+        line = format_event(event, "plain", **fields).partition(" ")[2]  # the host's log has the time itself
         log.log(level, "%s", line, extra={"detent": {"event": event, **fields}})
 
 

@@ -40,7 +40,7 @@ from detent.runners.call.spec import SUCCEEDED, outcome_of
 from detent.runners.lifeline import Lifeline
 from detent.stores.base import Store
 from detent.text import quote
-from detent.warden.lives import instance_name
+from detent.warden.instances import instance_name
 
 if TYPE_CHECKING:
     from detent.app.app import Detent
@@ -65,7 +65,7 @@ class LockLost(DetentError):
     """The lock could not be kept: another may have it by now."""
 
 
-class Terms(NamedTuple):
+class LockOptions(NamedTuple):
     """How a lock is held and waited for."""
 
     ttl_s: float
@@ -73,7 +73,7 @@ class Terms(NamedTuple):
     on_loss: Callable[[], object] | None
 
 
-class Held(Lifeline):
+class HeldLock(Lifeline):
     """A lock that this process holds."""
 
     def __init__(self, name: str, claim: Claim, sent: float, on_loss: Callable[[], object]) -> None:
@@ -110,44 +110,44 @@ class Held(Lifeline):
 
 
 class Lock:
-    """Made by `Detent.lock`; each is entered once at a time."""
+    """Made by `Detent.lock`; each is acquired once at a time."""
 
-    def __init__(self, app: Detent, name: str, terms: Terms) -> None:
+    def __init__(self, app: Detent, name: str, options: LockOptions) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(f"bad lock {quote(name)}: a lock's name has {ALLOWED}")
-        if not CLAIM_MIN_S <= terms.ttl_s <= TTL_MAX_S:
+        if not CLAIM_MIN_S <= options.ttl_s <= TTL_MAX_S:
             raise UsageError(
-                f"bad ttl_seconds {terms.ttl_s:g} of the lock {quote(name)}: allowed are"
+                f"bad ttl_seconds {options.ttl_s:g} of the lock {quote(name)}: allowed are"
                 f" {CLAIM_MIN_S:g} to {TTL_MAX_S:,.0f}"
             )
-        self._app, self._name, self._terms = app, name, terms
-        self._entered: _Entered | None = None
+        self._app, self._name, self._options = app, name, options
+        self._acquired: _Acquired | None = None
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> HeldLock:
         self._refuse_twice()
-        self._entered = _enter(self._app, self._name, self._terms, _Wish())
-        return self._entered.held
+        self._acquired = _enter(self._app, self._name, self._options, _Waiter())
+        return self._acquired.held
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        entered, self._entered = self._entered, None
-        assert entered is not None
-        entered.leave(error)
+        acquired, self._acquired = self._acquired, None
+        assert acquired is not None
+        acquired.leave(error)
         if error is None:
-            entered.held.check()
+            acquired.held.check()
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> HeldLock:
         self._refuse_twice()
-        loop, wish = asyncio.get_running_loop(), _Wish(asyncio.get_running_loop())
-        entering = in_thread(loop, partial(_enter, self._app, self._name, self._terms, wish))
+        loop, waiter = asyncio.get_running_loop(), _Waiter(asyncio.get_running_loop())
+        entering = in_thread(loop, partial(_enter, self._app, self._name, self._options, waiter))
         try:
-            self._entered = await asyncio.shield(entering)
+            self._acquired = await asyncio.shield(entering)
         except asyncio.CancelledError:
-            wish.given_up.set()
+            waiter.given_up.set()
             entering.add_done_callback(_leave_at_once)
             raise
-        return self._entered.held
+        return self._acquired.held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -157,9 +157,9 @@ class Lock:
         )
 
     def _refuse_twice(self) -> None:
-        if self._entered:
+        if self._acquired:
             raise UsageError(
-                f"the lock {quote(self._name)} is entered already: call app.lock() for each `with`"
+                f"the lock {quote(self._name)} is acquired already: call app.lock() for each `with`"
             )
 
 
@@ -183,13 +183,13 @@ def in_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> asyncio
     return future
 
 
-def _leave_at_once(entering: asyncio.Future[_Entered]) -> None:
+def _leave_at_once(entering: asyncio.Future[_Acquired]) -> None:
     """Whoever wanted it has gone."""
     if not entering.cancelled() and entering.exception() is None:
         threading.Thread(target=entering.result().leave, name="detent-lock", daemon=True).start()
 
 
-class _Wish:
+class _Waiter:
     """Somebody who waits, on this loop if on any."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -217,11 +217,11 @@ def _call(on_loss: Callable[[], object]) -> None:
         log.exception("the on_loss of a lock failed")
 
 
-# One that is entered.
+# One that is acquired.
 
 
-class _Entered:
-    def __init__(self, session: ClaimSession, claim: Claim, held: Held) -> None:
+class _Acquired:
+    def __init__(self, session: ClaimSession, claim: Claim, held: HeldLock) -> None:
         self._session, self._claim, self.held = session, claim, held
         self._pid, self._began = os.getpid(), clock.monotonic()
         self._renewal = RenewalThread(session.store, claim, held)
@@ -241,18 +241,20 @@ class _Entered:
             log.warning("the lock %s was not released, and is free in %g s: %s", name, ttl_s, away)
 
 
-def _enter(app: Detent, name: str, terms: Terms, wish: _Wish) -> _Entered:
+def _enter(app: Detent, name: str, options: LockOptions, waiter: _Waiter) -> _Acquired:
     """Wait for it."""
-    asker = _asker_of(app)
-    granted = asker.wait(name, terms, wish.given_up)
+    client = _client_of(app)
+    granted = client.wait(name, options, waiter.given_up)
     if granted is None:
-        waited = f"it was waited for {terms.timeout_s or 0:g} s"
+        waited = f"it was waited for {options.timeout_s or 0:g} s"
         raise LockTimeout(f"the lock {quote(name)} of {app.name} is held by another: {waited}")
     claim, sent = granted
-    return _Entered(asker.session, claim, Held(name, claim, sent, partial(wish.tell, terms.on_loss)))
+    return _Acquired(
+        client.session, claim, HeldLock(name, claim, sent, partial(waiter.tell, options.on_loss))
+    )
 
 
-class _Asker:
+class _LockClient:
     """This process, as a store knows those who ask."""
 
     def __init__(self, app: str, store: Store) -> None:
@@ -260,22 +262,22 @@ class _Asker:
         ask = Ask(app, instance_name(socket.gethostname(), "lock"), number=0, hooks=0)
         self.session = ClaimSession(store, ask, StoreClock())
 
-    def wait(self, name: str, terms: Terms, given_up: threading.Event) -> tuple[Claim, float] | None:
+    def wait(self, name: str, options: LockOptions, given_up: threading.Event) -> tuple[Claim, float] | None:
         """The claim, and when it was asked for; None: nobody wants it any longer."""
-        until = math.inf if terms.timeout_s is None else clock.boottime() + terms.timeout_s
-        fire, good_until = self._put(name, terms.ttl_s)
+        until = math.inf if options.timeout_s is None else clock.boottime() + options.timeout_s
+        fire, good_until = self._put(name, options.ttl_s)
         self._waits += 1
         left_by_others = self._left_by_others(fire) if self._waits % TIDY_EVERY == 1 else ()
         while True:
             ask = self.session.ask._replace(queues=(fire.queue, *left_by_others))
             grants, sent, _ = self.session.claim(ask)
             own = self._settle(grants, fire)
-            if own and not own.sentence:
+            if own and not own.disposition:
                 return own, sent
             if own or clock.boottime() >= good_until:
                 self.store.cancel(fire.key, "another fire waits in its place")
-                fire, good_until = self._put(name, terms.ttl_s)
-            if own and own.sentence and own.sentence.kind == "missed":
+                fire, good_until = self._put(name, options.ttl_s)
+            if own and own.disposition and own.disposition.kind == "missed":
                 continue  # the store's clock was set, and we know it now
             left_s = until - clock.boottime()
             if left_s <= 0 or given_up.is_set():
@@ -309,8 +311,8 @@ class _Asker:
     def _settle(self, grants: Grants, fire: Fire) -> Claim | None:
         """Ours; what may not run is settled as its sentence says."""
         for claim in grants.claims:
-            if claim.sentence:
-                verdict, end = Verdict(claim.sentence), End(claim.sentence)
+            if claim.disposition:
+                verdict, end = Verdict(claim.disposition), End(claim.disposition)
                 self.store.finish([report(claim, verdict, end, grants.now)])
         return next((claim for claim in grants.claims if claim.fire.key == fire.key), None)
 
@@ -323,9 +325,9 @@ class _Asker:
         return tuple(row.fire.queue for row in (*claimed, *late) if row.fire.key != fire.key)
 
 
-_ASKERS: dict[tuple[int, str, int], _Asker] = {}
+_CLIENTS: dict[tuple[int, str, int], _LockClient] = {}
 
 
-def _asker_of(app: Detent) -> _Asker:
+def _client_of(app: Detent) -> _LockClient:
     key = (os.getpid(), app.name, id(store := app.open_store()))
-    return _ASKERS.setdefault(key, _Asker(app.name, store))
+    return _CLIENTS.setdefault(key, _LockClient(app.name, store))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from detent.cli.tables import say
 from detent.errors import UsageError
 from detent.loading import sources
-from detent.loading.config import find_manifest, named_store, store_options, store_url
+from detent.loading.config import explicit_store, find_manifest, store_options, store_url
 from detent.loading.foreign import CrontabPath
 from detent.loading.sources import find_place
 from detent.manifest.canonical import without_password
@@ -38,15 +38,15 @@ class Context(NamedTuple):
         return self.manifest.app if self.manifest else ""
 
     @property
-    def nothing_yet(self) -> str:
+    def no_store_yet(self) -> str:
         return f"no store at {quote(without_password(self.url))} yet: nothing has run"
 
 
-def add_file(parser: argparse.ArgumentParser) -> None:
+def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     """The options that name the manifest, the same for every verb."""
     about = "the manifest: a file, a directory, module:app, a URL, or - for standard input"
     parser.add_argument(
-        "-f", "--file", metavar="FILE", action=NamedOnce, help=f"{about} (default: ./detent.yaml)"
+        "-f", "--file", metavar="FILE", action=ManifestArgument, help=f"{about} (default: ./detent.yaml)"
     )
     signs = (
         "the secret that signs the request to a URL, and the requests of jobs that name no secret: "
@@ -59,11 +59,11 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 def add_crontab(parser: argparse.ArgumentParser) -> None:
     about = "a crontab or a directory of crontabs instead of a manifest; can be repeated"
     parser.add_argument(
-        "--crontab", metavar="FILE", dest="file", action=NamedOnce, type=CrontabPath, help=about
+        "--crontab", metavar="FILE", dest="file", action=ManifestArgument, type=CrontabPath, help=about
     )
 
 
-class NamedOnce(argparse.Action):
+class ManifestArgument(argparse.Action):
     """Accepts one manifest or several crontabs; a second manifest is a usage error."""
 
     def __call__(
@@ -77,8 +77,8 @@ class NamedOnce(argparse.Action):
         namespace.file = value
 
 
-def add_context(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
+def add_store_options(parser: argparse.ArgumentParser) -> None:
+    add_manifest_options(parser)
     parser.add_argument("--store", metavar="URL", help="the store's URL (default: the manifest's)")
 
 
@@ -86,28 +86,28 @@ def read_manifest(file: sources.Place | None, secret_ref: str = "") -> Manifest:
     return sources.read_manifest(find_place(file), dict(os.environ), secret_ref)
 
 
-def open_context(given: argparse.Namespace) -> Context:
+def open_context(args: argparse.Namespace) -> Context:
     """A manifest is looked at if one is named or is here; without one, every app of the store is meant.
     One that is broken must not keep an operator from a store that is named otherwise."""
     try:
-        manifest = read_manifest(given.file, given.secret_ref) if given.file or has_manifest() else None
+        manifest = read_manifest(args.file, args.secret_ref) if args.file or has_manifest() else None
     except UsageError as error:
-        if not named_store(given.store, os.environ):
+        if not explicit_store(args.store, os.environ):
             raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
         say(f"{error}\ngoing on without the manifest")
         manifest = None
-    return with_store(manifest, given.store)
+    return context_for(manifest, args.store)
 
 
-def open_manifest_context(given: argparse.Namespace) -> tuple[Manifest, Context]:
+def open_manifest_context(args: argparse.Namespace) -> tuple[Manifest, Context]:
     """For verbs that need the jobs' definitions."""
-    manifest = read_manifest(given.file, given.secret_ref)
-    return manifest, with_store(manifest, given.store)
+    manifest = read_manifest(args.file, args.secret_ref)
+    return manifest, context_for(manifest, args.store)
 
 
-def need_store(context: Context) -> Store:
+def require_store(context: Context) -> Store:
     if context.store is None:
-        raise UsageError(f"{context.nothing_yet}; `detent run` creates it")
+        raise UsageError(f"{context.no_store_yet}; `detent run` creates it")
     return context.store
 
 
@@ -119,15 +119,15 @@ def has_manifest() -> bool:
     return True
 
 
-def with_store(manifest: Manifest | None, flag: str | None = None) -> Context:
+def context_for(manifest: Manifest | None, flag: str | None = None) -> Context:
     """The store is not opened before it is asked something."""
     env = dict(os.environ)
     url = store_url(manifest, flag, env)
-    store = open_store(url, **store_options(manifest, env)) if exists(url) else None
+    store = open_store(url, **store_options(manifest, env)) if store_exists(url) else None
     return Context(manifest, store, url)
 
 
-def exists(url: str) -> bool:
+def store_exists(url: str) -> bool:
     if not url.startswith(_SQLITE):
         return True
     try:

@@ -12,39 +12,39 @@ from pathlib import Path
 
 from detent import clock
 from detent.cli.formatting import duration
-from detent.cli.json_records import attempt_took_s, standing, took_s
-from detent.cli.look.describe import short
-from detent.cli.look.heartbeats import living
-from detent.cli.look.why_segments import Segments
-from detent.cli.lookup import fetch
-from detent.cli.tables import plain, say
+from detent.cli.job_text import shorten
+from detent.cli.json_records import attempt_took_s, state_text, took_s
+from detent.cli.look.heartbeats import live_nodes
+from detent.cli.look.why_segments import SegmentReader
+from detent.cli.lookup import fetch_fire
+from detent.cli.tables import printable, say
 from detent.errors import UsageError
 from detent.model import Attempt, Outcome, Row
 from detent.runners.lifeline import TAIL_MAX
 from detent.stores.base import Store, app_of
 from detent.text import plural
-from detent.warden.lives import output_path
+from detent.warden.instances import output_path
 
 POLL_S = 0.2
 ALONE_MAX_S = 10.0  # without any node: one that is being restarted is back by then
 
 
-def find_output(store: Store, row: Row) -> Segments | None:
+def find_output(store: Store, row: Row) -> SegmentReader | None:
     """The output of a running attempt, where it can be read from here."""
 
-    for node in living(store, app_of(row.fire.job)):
-        if node.life == row.node and node.host == socket.gethostname():
-            return Segments(Path(output_path(str(node.outputs), row.fire.run_id, row.attempt)))
+    for node in live_nodes(store, app_of(row.fire.job)):
+        if node.instance == row.node and node.host == socket.gethostname():
+            return SegmentReader(Path(output_path(str(node.outputs), row.fire.run_id, row.attempt)))
     return None
 
 
-class Watch:
+class Follower:
     """What was told of a fire so far."""
 
     def __init__(self, store: Store, *, quiet: bool = False) -> None:
         self._store, self._quiet = store, quiet
         self._begun, self._ended = (0, ""), 0
-        self._segments: Segments | None = None
+        self._segments: SegmentReader | None = None
         self._shown, self._last = 0, b""
         self._said = ""
 
@@ -53,14 +53,14 @@ class Watch:
         app, seen_at = app_of(row.fire.job), clock.monotonic()
         while row.state != "over":
             self.look(row)
-            if living(self._store, app):
+            if live_nodes(self._store, app):
                 seen_at = clock.monotonic()
             elif clock.monotonic() - seen_at > ALONE_MAX_S:
                 raise UsageError(
                     f"no node is alive any more; {row.fire.key} waits for one: start `detent run`"
                 )
             self._store.wait(app, POLL_S)
-            row = fetch(self._store, row.fire.key)
+            row = fetch_fire(self._store, row.fire.key)
         self.look(row)
         return row
 
@@ -143,7 +143,7 @@ def _standing_line(row: Row) -> str:
     if row.state == "claimed" and not row.stop:
         return ""
     details = [detail for detail in _details(row) if detail]
-    return f"{row.fire.key} {standing(row)}" + (f": {', '.join(details)}" if details else "")
+    return f"{row.fire.key} {state_text(row)}" + (f": {', '.join(details)}" if details else "")
 
 
 def _details(row: Row) -> list[str]:
@@ -158,8 +158,8 @@ def _details(row: Row) -> list[str]:
 
 
 def _returned(attempt: Attempt) -> str:
-    return f"returned {short(plain(attempt.result))}" if attempt.result else ""
+    return f"returned {shorten(printable(attempt.result))}" if attempt.result else ""
 
 
 def _why(outcome: Outcome | None) -> str:
-    return plain(outcome.reason) if outcome else ""
+    return printable(outcome.reason) if outcome else ""

@@ -53,18 +53,18 @@ def duration(seconds: float | None) -> str:
     return f"{int(seconds / size)} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
-def near(instant: datetime, now: datetime, zone: tzinfo | None = None) -> str:
+def local_time(instant: datetime, now: datetime, zone: tzinfo | None = None) -> str:
     """For people: the local time, with the date unless it is today."""
     shown, today = instant.astimezone(zone), now.astimezone(zone)
     day = "" if shown.date() == today.date() else f"{shown:%Y-%m-%d} "
     return f"{day}{shown:%H:%M:%S} ({relative(instant, now)})"
 
 
-def moment(instant: datetime | None, now: datetime, *, for_person: bool) -> str:
+def time_cell(instant: datetime | None, now: datetime, *, for_person: bool) -> str:
     """An instant as a cell of a table."""
     if instant is None:
         return ""
-    return near(instant, now) if for_person else iso(instant) or ""
+    return local_time(instant, now) if for_person else iso(instant) or ""
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> str:
@@ -87,7 +87,7 @@ def coloured(text: str, colour: str) -> str:
     return f"\x1b[{codes[colour]}m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text
 
 
-def who() -> str:
+def current_user() -> str:
     """The user who gives the command, as `ana@host`."""
     try:
         user = getpass.getuser()

@@ -67,7 +67,7 @@ def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
 
 
-def standing(row: Row) -> str:
+def state_text(row: Row) -> str:
     """How it ended or, where it has not, what it does."""
     if row.state == "over":
         return row.outcome.kind if row.outcome else "over"

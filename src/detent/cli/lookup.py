@@ -16,7 +16,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from detent import clock
-from detent.cli.context import Context, need_store
+from detent.cli.context import Context, require_store
 from detent.errors import UsageError
 from detent.manifest.check import Manifest, for_host
 from detent.model import Job, Origin, Query, Row
@@ -71,13 +71,13 @@ def _are(names: Collection[str]) -> str:
     return f"{'is' if len(names) == 1 else 'are'} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def stored_job(context: Context, text: str) -> str:
+def find_stored_job(context: Context, text: str) -> str:
     """The name in the store of a job, or of a task that has messages there."""
     if context.manifest:
         task = text if text.startswith(f"{context.app}.") else f"{context.app}.{text}"
         is_task = task not in context.manifest.canonical and _has_fires(context, task)
         return task if is_task else find_job(context.manifest, text)
-    store = need_store(context)
+    store = require_store(context)
     if store.find(Query(job=text, limit=1)):
         return text
     known = {*_planned(store, store.apps()), *(row.fire.job for row in store.find(Query(limit=SUGGEST_MAX)))}
@@ -97,7 +97,7 @@ def apps_of(context: Context) -> list[str]:
 
 def known_jobs(context: Context) -> list[str]:
     """Every job by its name in the store: those in force, and those of the manifest."""
-    store = need_store(context)
+    store = require_store(context)
     planned, manifest = _planned(store, apps_of(context)), context.manifest
     if manifest is None:
         return sorted(planned)
@@ -139,19 +139,19 @@ def _there_are(names: Collection[str]) -> str:
 
 def find_fire(context: Context, text: str, *, to_end: bool = False) -> Row:
     """The one fire that is meant; of a job the newest that began or, `to_end`, that is not over."""
-    store = need_store(context)
+    store = require_store(context)
     for key in (text, f"{context.app}.{text}"):
         if found := store.find(Query(key=key)):
             return found[0]
     if _is_part_of_fire(context, text):
         row = _only(text, _matching(store, context, text))
     else:
-        job = stored_job(context, text)
+        job = find_stored_job(context, text)
         row = _newest_open(store, job) if to_end else _newest(store, job)
-    return fetch(store, row.fire.key)
+    return fetch_fire(store, row.fire.key)
 
 
-def fetch(store: Store, key: str) -> Row:
+def fetch_fire(store: Store, key: str) -> Row:
     """A fire that was there a moment ago, with its output."""
     found = store.find(Query(key=key))
     if not found:
@@ -193,7 +193,7 @@ def _only(text: str, rows: list[Row]) -> Row:
 def _matching(store: Store, context: Context, text: str) -> list[Row]:
     if "@" in text:
         job, at, rest = text.partition("@")
-        name = stored_job(context, job)
+        name = find_stored_job(context, job)
         rows = find_all(store, Query(job=name, limit=SCAN_MAX))
         return [row for row in rows if row.fire.key.startswith(name + at + rest)]
     for query in _around(text):

@@ -124,7 +124,7 @@ def _run(words: list[str]) -> int:
         advice = did_you_mean(verb, VERBS) or "; `detent help` lists the verbs"
         print(f"detent: there is no {what} {quote(verb)}{advice}", file=sys.stderr)
         return USAGE_ERROR
-    result: int = _module(verb).main(parse(verb, rest))
+    result: int = verb_module(verb).main(parse(verb, rest))
     return result
 
 
@@ -138,11 +138,11 @@ def overview() -> str:
 
 def parse(verb: str, words: list[str]) -> argparse.Namespace:
     """The options of a verb.  Exits with the usage where a word is not one of them."""
-    parser = parser_of(verb)
-    given, surplus = parser.parse_known_args(words)
+    parser = build_parser(verb)
+    args, surplus = parser.parse_known_args(words)
     if surplus:
         parser.error(f"unexpected argument: {surplus[0]}{_advice(surplus[0], parser)}")
-    return given
+    return args
 
 
 def _advice(word: str, parser: argparse.ArgumentParser) -> str:
@@ -154,10 +154,10 @@ def _advice(word: str, parser: argparse.ArgumentParser) -> str:
     return f"; name the manifest with `-f {word}`" if "--file" in options else ""
 
 
-def parser_of(verb: str) -> argparse.ArgumentParser:
+def build_parser(verb: str) -> argparse.ArgumentParser:
     import argparse
 
-    module = _module(verb)
+    module = verb_module(verb)
     parser = argparse.ArgumentParser(
         prog=f"detent {verb}",
         description=_sentence(VERBS[verb]),
@@ -167,11 +167,11 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="text for people, JSON for programs"
     )
-    module.options(parser)
+    module.add_options(parser)
     return parser
 
 
-def _module(verb: str) -> ModuleType:
+def verb_module(verb: str) -> ModuleType:
     from importlib import import_module
 
     return import_module(f"detent.cli.{_group(verb)}.{verb}")

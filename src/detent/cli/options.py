@@ -63,7 +63,7 @@ def seconds(text: str) -> int:
     return total
 
 
-class Spoken(NamedTuple):
+class ParsedTime(NamedTuple):
     """A time as the user wrote it."""
 
     shown: datetime  # on the wall clock; aware where an offset was written
@@ -71,14 +71,14 @@ class Spoken(NamedTuple):
     has_seconds: bool
 
 
-def read_time(text: str, now: datetime) -> Spoken:
+def parse_time(text: str, now: datetime) -> ParsedTime:
     """Parse `02:00`, `yesterday 02:00`, `2026-11-15 02:00`, `2026-11-15T02:00Z` or `now`.
 
     A time without an offset is on the wall clock whose reading is `now` (naive).
     """
     said = " ".join(text.lower().split())
     if said == "now":
-        return Spoken(now.replace(second=0, microsecond=0), has_day=True, has_seconds=False)
+        return ParsedTime(now.replace(second=0, microsecond=0), has_day=True, has_seconds=False)
     found = _FORM.fullmatch(said)
     if found is None:
         raise UsageError(f"bad time {quote(text)}: {ALLOWED}")
@@ -88,7 +88,7 @@ def read_time(text: str, now: datetime) -> Spoken:
         raise UsageError(f"bad time {quote(text)}: {error}") from None
     if not YEARS[0] < shown.year < YEARS[1]:
         raise UsageError(f"bad time {quote(text)}: it is not between the years {YEARS[0]} and {YEARS[1]}")
-    return Spoken(shown, has_day=found["day"] is not None, has_seconds=found["seconds"] is not None)
+    return ParsedTime(shown, has_day=found["day"] is not None, has_seconds=found["seconds"] is not None)
 
 
 def _shown(found: re.Match[str], now: datetime) -> datetime:

@@ -58,25 +58,27 @@ def write_table(
 ) -> None:
     """`kept` are the columns that are never broken; `spare` those that a narrow terminal leaves out, the
     first one first."""
-    named, cells = used(heads, rows)
+    named, cells = drop_empty_columns(heads, rows)
     if is_terminal():
         from rich.console import Console  # late: it costs more than all the rest of a verb
 
         console = Console(highlight=False, markup=False)
-        named, cells = fitting(named, cells, spare, console.width)
+        named, cells = drop_spare_columns(named, cells, spare, console.width)
         console.print(rich_table(named, cells, kept))
     else:
-        print("\n".join(aligned(named, cells)))
+        print("\n".join(align_columns(named, cells)))
 
 
-def used(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+def drop_empty_columns(
+    heads: Sequence[str], rows: Iterable[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
     """The table without the columns that have no text, and with nothing in it but plain text."""
-    cells = [[plain(cell) for cell in row] for row in rows]
+    cells = [[printable(cell) for cell in row] for row in rows]
     columns = [i for i in range(len(heads)) if any(row[i] for row in cells)]
     return [heads[i] for i in columns], [[row[i] for i in columns] for row in cells]
 
 
-def fitting(
+def drop_spare_columns(
     heads: list[str], cells: list[list[str]], spare: Sequence[str], width: int
 ) -> tuple[list[str], list[list[str]]]:
     """The table with as many columns as fit; a last one that is not spare may be broken into lines."""
@@ -92,12 +94,12 @@ def fitting(
     return heads, cells
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """The text on one line, with nothing in it that a terminal would obey."""
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
 
 
-def aligned(heads: list[str], rows: list[list[str]]) -> list[str]:
+def align_columns(heads: list[str], rows: list[list[str]]) -> list[str]:
     """The lines of a table, for a file or a pipe."""
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
     return [

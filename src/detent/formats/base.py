@@ -40,7 +40,7 @@ def slug(text: str, length: int) -> str:
     return made.strip("-")
 
 
-def app_named(text: str) -> str:
+def app_name(text: str) -> str:
     """The app of a foreign file that is named so."""
     return slug(text, NAME_MAX) or APP
 

@@ -14,7 +14,7 @@ from math import gcd
 from typing import NamedTuple
 
 from detent.schedules.cronfields import Field
-from detent.schedules.minutes import HOUR_S, MINUTE_S, minutes_of_period, shift_minutes, shifts_of
+from detent.schedules.host_fields import HOUR_S, MINUTE_S, minutes_of_period, shift_minutes, shifts_of
 from detent.schedules.wallclock import WallClock
 from detent.schedules.zones import Window
 
@@ -25,8 +25,8 @@ EVERY_MONTH = (2 << 12) - 2
 EVERY_WEEKDAY = (1 << 7) - 1
 
 
-class Times(NamedTuple):
-    """Times in UTC, as the bits of fields: all that fit each of them."""
+class UtcTimes(NamedTuple):
+    """UtcTimes in UTC, as the bits of fields: all that fit each of them."""
 
     minutes: int
     hours: int = EVERY_HOUR
@@ -34,13 +34,13 @@ class Times(NamedTuple):
     months: int = EVERY_MONTH
 
 
-def every_hour(clock: WallClock) -> Times | None:
+def hourly_times(clock: WallClock) -> UtcTimes | None:
     """The times of a schedule that knows neither hours nor days; None: it does."""
     fields = clock.pattern.fields
     wide = (fields.hour, EVERY_HOUR), (fields.month, EVERY_MONTH)
     if not all(field.is_open and field.mask == mask for field, mask in wide) or not is_daily(clock):
         return None
-    return Times(shift_minutes(fields.minute.mask, clock.zone.name, "UTC"))
+    return UtcTimes(shift_minutes(fields.minute.mask, clock.zone.name, "UTC"))
 
 
 def is_daily(clock: WallClock) -> bool:
@@ -54,7 +54,7 @@ def is_whole(field: Field, mask: int) -> bool:
     return field.is_open and field.mask == mask
 
 
-def around_changes(clock: WallClock) -> Times | None:
+def times_around_changes(clock: WallClock) -> UtcTimes | None:
     """The times of the schedule's instants near changes of its zone; None: there are none."""
     minutes = hours = days = months = 0
     for at in _instants_near_changes(clock):
@@ -63,7 +63,7 @@ def around_changes(clock: WallClock) -> Times | None:
         hours |= 1 << shown.hour
         days |= 1 << shown.day
         months |= 1 << shown.month
-    return Times(minutes, hours, days, months) if minutes else None
+    return UtcTimes(minutes, hours, days, months) if minutes else None
 
 
 def _instants_near_changes(clock: WallClock) -> Iterator[int]:
@@ -83,15 +83,15 @@ def _swallows_midnight(window: Window) -> bool:
     return last >= window.high and last // DAY_S != (window.high - 1) // DAY_S
 
 
-def of_period(period_s: int) -> Times:
+def period_times(period_s: int) -> UtcTimes:
     """Of the multiples of a period since 1970: exact where it divides a day into hours, or an hour."""
     if period_s % HOUR_S == 0:
         step = gcd(period_s // HOUR_S, 24)
-        return Times(1, sum(1 << hour for hour in range(0, 24, step)))
-    return Times(minutes_of_period(period_s))
+        return UtcTimes(1, sum(1 << hour for hour in range(0, 24, step)))
+    return UtcTimes(minutes_of_period(period_s))
 
 
-def of_instant(at: int) -> Times:
+def instant_times(at: int) -> UtcTimes:
     """Of a single instant, every year."""
     shown = datetime.fromtimestamp(at, UTC)
-    return Times(1 << at // MINUTE_S % 60, 1 << shown.hour, 1 << shown.day, 1 << shown.month)
+    return UtcTimes(1 << at // MINUTE_S % 60, 1 << shown.hour, 1 << shown.day, 1 << shown.month)

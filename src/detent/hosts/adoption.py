@@ -15,7 +15,7 @@ from typing import NamedTuple
 from detent.errors import UsageError
 from detent.manifest.spec import Spec
 from detent.model import Call, Command, Schedule
-from detent.schedules.minutes import SPAN_FROM_S
+from detent.schedules.host_fields import SPAN_FROM_S
 from detent.schedules.timetable import EPOCH, Timetable, combine, parse_schedule
 
 COMPARED = 200  # instants
@@ -30,7 +30,7 @@ class Identity(NamedTuple):
     is_implied_root: bool = False  # root, because nobody named a user
 
 
-class Stranger(NamedTuple):
+class Unmanaged(NamedTuple):
     """Something foreign that fires: what `adopt` can take over."""
 
     name: str  # how a person calls it: `line 12`, `backup.timer`
@@ -46,69 +46,67 @@ class Stranger(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A stranger, the job that it is, and where they differ."""
+    """A entry, the job that it is, and where they differ."""
 
     spec: Spec
-    stranger: Stranger
+    entry: Unmanaged
     differences: tuple[str, ...] = ()
     refusal: str = ""  # why it is not taken over, also with --force
 
 
-def match(specs: Sequence[Spec], strangers: Sequence[Stranger], identity: Identity) -> list[Match]:
-    """The strangers that do what one of these jobs does.  `identity` is that of the host's triggers."""
-    found = ((spec, stranger) for stranger in strangers for spec in specs if _is_of(stranger, spec))
+def match(specs: Sequence[Spec], unmanaged: Sequence[Unmanaged], identity: Identity) -> list[Match]:
+    """The unmanaged that do what one of these jobs does.  `identity` is that of the host's triggers."""
+    found = ((spec, entry) for entry in unmanaged for spec in specs if _is_of(entry, spec))
     return [
         Match(
             spec=spec,
-            stranger=stranger,
-            differences=tuple(_differences(stranger, spec, identity)),
-            refusal=_refusal(stranger, spec, identity),
+            entry=entry,
+            differences=tuple(_differences(entry, spec, identity)),
+            refusal=_refusal(entry, spec, identity),
         )
-        for spec, stranger in found
+        for spec, entry in found
     ]
 
 
-def _is_of(stranger: Stranger, spec: Spec) -> bool:
-    if stranger.job:
-        return stranger.job == spec.name
+def _is_of(entry: Unmanaged, spec: Spec) -> bool:
+    if entry.job:
+        return entry.job == spec.name
     work = spec.job.work
-    if not stranger.command or not isinstance(work, Command):
+    if not entry.command or not isinstance(work, Command):
         return False
-    return (
-        work.words == (stranger.shell, "-c", stranger.command) or shlex.join(work.words) == stranger.command
-    )
+    return work.words == (entry.shell, "-c", entry.command) or shlex.join(work.words) == entry.command
 
 
-def _differences(stranger: Stranger, spec: Spec, identity: Identity) -> Iterator[str]:
+def _differences(entry: Unmanaged, spec: Spec, identity: Identity) -> Iterator[str]:
     try:
-        theirs = combine(parse_schedule(text, timezone=stranger.timezone) for text in stranger.schedules)
+        theirs = combine(parse_schedule(text, timezone=entry.timezone) for text in entry.schedules)
     except UsageError:
         yield "when it fires cannot be said in a manifest"
     else:
         ours = spec.job.schedule
         if _first(theirs) != _first(ours):
-            yield f"it fires at {', '.join(stranger.schedules)} {stranger.timezone}, the job at {_told(spec)}"
-    their_user, our_user = stranger.user or identity.owner, _user_of(stranger, spec) or identity.name
+            yield f"it fires at {', '.join(entry.schedules)} {entry.timezone}, the job at {_told(spec)}"
+    their_user, our_user = entry.user or identity.owner, _user_of(entry, spec) or identity.name
     if their_user != our_user:
         yield f"it runs as {their_user}, the job as {our_user}"
-    if stranger.limits:
-        yield f"it is restricted by {', '.join(stranger.limits)}, and the job is not"
+    if entry.limits:
+        yield f"it is restricted by {', '.join(entry.limits)}, and the job is not"
 
 
-def _refusal(stranger: Stranger, spec: Spec, identity: Identity) -> str:
-    theirs = stranger.user or identity.owner
-    if not identity.is_implied_root or _user_of(stranger, spec) or theirs == identity.name:
+def _refusal(entry: Unmanaged, spec: Spec, identity: Identity) -> str:
+    theirs = entry.user or identity.owner
+    if not identity.is_implied_root or _user_of(entry, spec) or theirs == identity.name:
         return ""
-    told = f"{spec.name} would run as {identity.name}, and {stranger.name} runs as {theirs}"
+    told = f"{spec.name} would run as {identity.name}, and {entry.name} runs as {theirs}"
     named = "USER" if theirs == DYNAMIC_USER else theirs
     return f"{told}: write `user: {named}` into the job, or give --run-as {named}"
 
 
-def _user_of(stranger: Stranger, spec: Spec) -> str:
-    """The user that the manifest names for what the stranger does; an entry that triggers the job is compared
+def _user_of(entry: Unmanaged, spec: Spec) -> str:
+    """The user that the manifest names for what the entry does; an entry that triggers the job is compared
     with our trigger, which changes to the job's user in the same way."""
     work = spec.job.work
-    return work.user if not stranger.job and isinstance(work, Command | Call) else ""
+    return work.user if not entry.job and isinstance(work, Command | Call) else ""
 
 
 def _first(schedule: Schedule | Timetable) -> list[datetime]:

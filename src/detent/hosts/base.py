@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Protocol
 
 from detent import clock
 from detent.errors import HostError, UsageError
-from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.adoption import Identity, Unmanaged
 from detent.hosts.reconcile import Change, Found, Resource
 from detent.manifest.spec import Spec
 from detent.model import Command, Policy
@@ -58,7 +58,7 @@ class Option(NamedTuple):
     name: str  # unit-dir; it is given to the host as unit_dir
     about: str
     metavar: str = ""  # "": it is a flag
-    finds: bool = False  # it says where to look, so verbs that only look take it too
+    is_location: bool = False  # it says where to look, so verbs that only look take it too
     only: str = ""  # the one verb that takes it; "": all that compare a host with a manifest
 
 
@@ -76,7 +76,7 @@ class Settings(NamedTuple):
     def option(self, name: str, default: str = "") -> str:
         return str(self.options.get(name) or default)
 
-    def ring(self, job: str) -> list[str]:
+    def trigger_words(self, job: str) -> list[str]:
         """The words by which a host on this machine rings for a job."""
         said = [] if self.spec_dir == SPEC_DIR else ["--spec-dir", str(self.spec_dir)]
         return [self.detent, "trigger", *said, job]
@@ -98,17 +98,17 @@ class Host(Protocol):
     def find(self) -> list[Found]:
         """Everything of ours, of every app, and what is foreign under a name that could be ours."""
 
-    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
-        """Create, update and delete as told; strangers that are retired go, with a backup."""
+    def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
+        """Create, update and delete as told; unmanaged that are retired go, with a backup."""
 
-    def strangers(self) -> list[Stranger]:
+    def unmanaged(self) -> list[Unmanaged]:
         """What fires here and is not ours."""
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         """What a person should know before these jobs are applied."""
 
 
-class Unringable(NamedTuple):
+class UnsupportedSchedule(NamedTuple):
     """A schedule that a host cannot ring for, and what to do instead."""
 
     job: str
@@ -119,25 +119,25 @@ class Unringable(NamedTuple):
         return f"{self.job}: schedule {json.dumps(self.schedule, ensure_ascii=False)}: {self.why}"
 
 
-def render_times(
+def render_schedules(
     host: str, specs: Sequence[Spec], make: Callable[[Spec, int], Iterable[Resource]]
 ) -> list[Resource]:
     """What `make` makes of each schedule of each job, by its number; all that it refuses is told at once."""
-    made, unringable = list[Resource](), list[Unringable]()
+    made, unsupported = list[Resource](), list[UnsupportedSchedule]()
     for spec in specs:
         for index, time in enumerate(spec.times):
             try:
                 made += make(spec, index)
             except UsageError as error:
-                unringable.append(Unringable(spec.name, time.text, str(error)))
-    refuse_unringable(host, unringable)
+                unsupported.append(UnsupportedSchedule(spec.name, time.text, str(error)))
+    refuse_unsupported(host, unsupported)
     return made
 
 
-def refuse_unringable(host: str, unringable: Sequence[Unringable]) -> None:
+def refuse_unsupported(host: str, unsupported: Sequence[UnsupportedSchedule]) -> None:
     """All of it at once, before anything is written."""
-    if unringable:
-        told = "\n".join(f"  {one}" for one in unringable)
+    if unsupported:
+        told = "\n".join(f"  {one}" for one in unsupported)
         raise UsageError(f"{host} cannot ring for this; nothing was changed:\n{told}")
 
 
@@ -147,7 +147,7 @@ def triggered_job(command: str) -> str:
     return found[1] if found else ""
 
 
-def surroundings_warnings(specs: Sequence[Spec], host: str) -> Iterator[str]:
+def environment_warnings(specs: Sequence[Spec], host: str) -> Iterator[str]:
     """A host starts a trigger in surroundings of its own: none of a shell's variables, another folder."""
     for spec in specs:
         work = spec.job.work
@@ -159,7 +159,7 @@ def surroundings_warnings(specs: Sequence[Spec], host: str) -> Iterator[str]:
             yield f"{spec.name}: {told}; write the whole path, or give the job a work_dir"
 
 
-def longest_s(policy: Policy) -> int:
+def trigger_max_s(policy: Policy) -> int:
     """After so long a trigger has ended, whatever its attempts and hooks did."""
     attempts = policy.retries.max_attempts
     waits = policy.retries.max_s * (1 + policy.retries.jitter) * (attempts - 1)

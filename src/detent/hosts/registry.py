@@ -12,7 +12,7 @@ HOSTS = ("crontab", "systemd", "kubernetes", "eventbridge")
 REMOTE = ("kubernetes", "eventbridge")  # they ring on no machine that we could look at
 
 
-class Known(NamedTuple):
+class HostOption(NamedTuple):
     """An option, and the hosts that understand it."""
 
     option: Option
@@ -25,12 +25,12 @@ def open_host(name: str, settings: Settings) -> Host:
     return host
 
 
-def host_options() -> list[Known]:
+def host_options() -> list[HostOption]:
     """The options of all hosts, each once."""
-    known: dict[str, Known] = {}
+    known: dict[str, HostOption] = {}
     for host in HOSTS:
         for option in _module(host).OPTIONS:
-            before = known.get(option.name, Known(option, ()))
+            before = known.get(option.name, HostOption(option, ()))
             known[option.name] = before._replace(hosts=(*before.hosts, host))
     return [*known.values()]
 

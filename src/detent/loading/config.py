@@ -61,7 +61,7 @@ def check_source(source: Source, name: str, env: Mapping[str, str], machine: Mac
     """The manifest of a document that came from a file or an address of this name."""
     try:
         manifest = check_manifest(
-            source.document, lines=source.lines, variables=env, machine=machine, least=source.least
+            source.document, lines=source.lines, variables=env, machine=machine, jobs_min=source.jobs_min
         )
     except ManifestError as error:
         found = source.locate(error)
@@ -88,13 +88,13 @@ def load_machine(env: Mapping[str, str]) -> Machine:
 
 def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str]) -> str:
     """The URL of the store to use.  A manifest from `load_manifest` holds the machine's store already."""
-    if said := named_store(flag, env):
+    if said := explicit_store(flag, env):
         return said
     settled = manifest.store.url if manifest else load_machine(env).store.get("url", "")
     return settled or f"sqlite:///{state_path(env)}/{DATABASE}"
 
 
-def named_store(flag: str | None, env: Mapping[str, str]) -> str:
+def explicit_store(flag: str | None, env: Mapping[str, str]) -> str:
     """The store that `--store` or `$DETENT_STORE` names; "": neither is given.  An empty value is refused:
     with a variable that is not set, each host of a fleet would get a store of its own."""
     for name, said in (("--store", flag), ("DETENT_STORE", env.get("DETENT_STORE"))):
@@ -114,7 +114,7 @@ def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str
     return {name: said[name] for name in ("key_prefix", "wait_replicas") if name in said}
 
 
-def store_of_calls(manifest: Manifest, flag: str | None, env: Mapping[str, str]) -> NodeStore:
+def call_store(manifest: Manifest, flag: str | None, env: Mapping[str, str]) -> NodeStore:
     """The store that a node uses, as its calls are told of it: the same one from whatever directory."""
     url, machine = store_url(manifest, flag, env), load_machine(env)
     is_declared = url == manifest.store.url != machine.store.get("url", "")

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from detent.loading.line_numbers import scan_json, scan_toml
 from detent.manifest.problems import ManifestError, Problem
-from detent.nesting import DEPTH_MAX, TOO_DEEP, is_too_deep
-from detent.text import quote
+from detent.text import NESTING_MAX, TOO_DEEP, is_too_deep, quote
 
 ALIASED_MAX = 100_000  # values that all aliases of a YAML text stand for
 DIGITS_MAX = 4000  # Python reads no longer whole numbers
@@ -54,7 +53,7 @@ class Lines(Mapping[str, int]):
         return len(self._all())
 
 
-def refusal(message: str, line: int = 0, column: int = 0) -> ManifestError:
+def document_error(message: str, line: int = 0, column: int = 0) -> ManifestError:
     return ManifestError([Problem(path="", message=message, line=line, column=column)])
 
 
@@ -69,15 +68,15 @@ def parse_json(text: str) -> tuple[Any, Lines]:
     import json
 
     if is_too_deep(text):
-        raise refusal(TOO_DEEP)
+        raise document_error(TOO_DEEP)
     try:
         document = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise refusal(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
+        raise document_error(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
     except _Twice:
         raise ManifestError([_twice(path, line) for path, line in scan_json(text).twice]) from None
     except ValueError:
-        raise refusal(TOO_LONG) from None
+        raise document_error(TOO_LONG) from None
     return document, Lines(lambda: scan_json(text).lines)
 
 
@@ -99,29 +98,29 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
     import tomllib
 
     try:
-        document = _without_dates(tomllib.loads(text), DEPTH_MAX)
+        document = _without_dates(tomllib.loads(text), NESTING_MAX)
     except tomllib.TOMLDecodeError as error:
         raise _toml_refusal(str(error), text) from None
     except RecursionError:
-        raise refusal(TOO_DEEP) from None
+        raise document_error(TOO_DEEP) from None
     except ValueError:
-        raise refusal(TOO_LONG) from None
+        raise document_error(TOO_LONG) from None
     return document, Lines(lambda: scan_toml(text).lines)
 
 
 def _toml_refusal(message: str, text: str) -> ManifestError:
     place = _TOML_PLACE.fullmatch(message)
     if place is None:
-        return refusal(f"this is not TOML: {message}")
+        return document_error(f"this is not TOML: {message}")
     twice = " (is a key or a table given twice?)" if re.search("overwrite|twice|mutate", place[1]) else ""
     line = int(place[2]) if place[2] else text.count("\n") + 1
-    return refusal(f"this is not TOML: {place[1]}{twice}", line, int(place[3] or 0))
+    return document_error(f"this is not TOML: {place[1]}{twice}", line, int(place[3] or 0))
 
 
 def _without_dates(value: Any, left: int) -> Any:
     """TOML has dates of its own; the others have texts.  At most `left` levels are read."""
     if isinstance(value, dict | list) and not left:
-        raise refusal(TOO_DEEP)
+        raise document_error(TOO_DEEP)
     if isinstance(value, dict):
         return {name: _without_dates(item, left - 1) for name, item in value.items()}
     if isinstance(value, list):
@@ -161,7 +160,9 @@ class _Yaml:
         self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         self._anchors: dict[str, _Anchored] = {}
         self._size, self._aliased = 0, 0  # values so far, and those of them that aliases stand for
-        self._bottom = DEPTH_MAX  # the smallest number of levels that was left within the value that is read
+        self._bottom = (
+            NESTING_MAX  # the smallest number of levels that was left within the value that is read
+        )
         self._problems: list[Problem] = []
         self.lines: dict[str, int] | None = None  # a mapping: to be filled
 
@@ -178,7 +179,7 @@ class _Yaml:
         next(self._events)  # the stream's start
         if isinstance(next(self._events), self._yaml.StreamEndEvent):
             return None
-        document = self._value(next(self._events), "", DEPTH_MAX)
+        document = self._value(next(self._events), "", NESTING_MAX)
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, self._yaml.StreamEndEvent):
@@ -194,7 +195,7 @@ class _Yaml:
         if isinstance(event, self._yaml.ScalarEvent):
             value = self._scalar(event, path)
         elif not left:
-            raise refusal(TOO_DEEP, *_mark(event))
+            raise document_error(TOO_DEEP, *_mark(event))
         else:
             self._bottom = left - 1
             is_sequence = isinstance(event, self._yaml.SequenceStartEvent)
@@ -253,11 +254,11 @@ class _Yaml:
             self._refuse(path, f"*{event.anchor} names nothing that was complete before it", event)
             return None
         if found.height > left:
-            raise refusal(TOO_DEEP, *_mark(event))
+            raise document_error(TOO_DEEP, *_mark(event))
         self._aliased += found.size
         if self._aliased > ALIASED_MAX:
             message = f"aliases stand for more than {ALIASED_MAX:,} values in all: use fewer, or `defaults`"
-            raise refusal(message, *_mark(event))
+            raise document_error(message, *_mark(event))
         self._size, self._bottom = self._size + found.size, min(self._bottom, left - found.height)
         return found.value
 
@@ -283,4 +284,4 @@ def _yaml_refusal(error: Any) -> ManifestError:
     reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).split("\n")[0]
     context = getattr(error, "context", None)
     message = f"this is not YAML: {context + ': ' if context else ''}{reason}"
-    return refusal(message, mark.line + 1, mark.column + 1) if mark else refusal(message)
+    return document_error(message, mark.line + 1, mark.column + 1) if mark else document_error(message)

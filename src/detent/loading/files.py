@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.errors import UsageError
-from detent.loading.documents import Lines, parse_json, parse_toml, parse_yaml, refusal
+from detent.loading.documents import Lines, document_error, parse_json, parse_toml, parse_yaml
 from detent.manifest.problems import ManifestError
 from detent.text import listed, plural, quote
 
@@ -47,7 +47,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        told = refusal("this is not UTF-8 text; save the file as UTF-8", line, column)
+        told = document_error("this is not UTF-8 text; save the file as UTF-8", line, column)
         raise ManifestError(told.problems, str(path)) from None
 
 

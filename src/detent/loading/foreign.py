@@ -16,11 +16,11 @@ from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.base import FOREIGN, Converted, app_named
-from detent.formats.cronlock.convert import Here as CronlockHere
+from detent.formats.base import FOREIGN, Converted, app_name
+from detent.formats.cronlock.convert import LocalContext as CronlockContext
 from detent.formats.cronlock.convert import convert_cronlock, is_cronlock
 from detent.formats.crontab.convert import Form, guess_form, looks_like_crontab
-from detent.formats.crontab.jobs import File, Here, convert_crontabs
+from detent.formats.crontab.jobs import File, LocalContext, convert_crontabs
 from detent.loading.files import PARSERS, STDIN, read_document, read_text
 from detent.manifest.problems import ManifestError, Problem
 from detent.schedules.zones import open_zone
@@ -54,12 +54,12 @@ def _said(text: str) -> tuple[Path, Form | None]:
     return Path(text), None
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of foreign file."""
 
-    is_it: Callable[[Path], bool]
+    matches: Callable[[Path], bool]
     convert: Callable[[Path, Mapping[str, str]], Converted]  # the file and the environment
-    runs: bool = False  # every verb takes it as it is; else it is only converted
+    is_runnable: bool = False  # every verb takes it as it is; else it is only converted
 
 
 class Source(NamedTuple):
@@ -69,7 +69,7 @@ class Source(NamedTuple):
     lines: Mapping[str, int]
     warnings: tuple[Problem, ...] = ()
     locate: Callable[[ManifestError], ManifestError] = lambda error: error  # where it is of several files
-    least: int = 1  # jobs: an app in code may have tasks only
+    jobs_min: int = 1  # jobs: an app in code may have tasks only
 
 
 def read_source(path: Path, env: Mapping[str, str]) -> Source:
@@ -100,7 +100,7 @@ def _source(converted: Converted) -> Source:
     return Source(converted.document, converted.lines, converted.warnings)
 
 
-def files_behind(path: Path) -> tuple[Path, ...]:
+def source_files(path: Path) -> tuple[Path, ...]:
     """The files and folders that a manifest is read from."""
     return tuple(part for part, _ in path.parts_of()) if isinstance(path, CrontabPath) else (path,)
 
@@ -111,7 +111,7 @@ def convert_file(path: Path, env: Mapping[str, str], more: Sequence[str] = ()) -
         raise UsageError(f"only units of systemd are converted together; leave {quote(more[0])} away")
     if more:
         return convert_units([path, *map(Path, more)], env)
-    kind = next((kind for kind in KINDS.values() if kind.is_it(path)), None)
+    kind = next((kind for kind in KINDS.values() if kind.matches(path)), None)
     if kind is None:
         raise UsageError(f"cannot convert {quote(str(path))}: it is no {listed([*KINDS])} file")
     try:
@@ -140,7 +140,7 @@ def _convert_cronlock(
     path: Path, document: Any, lines: Mapping[str, int], env: Mapping[str, str]
 ) -> Converted:
     timezone, warnings = local_timezone(env)
-    here = CronlockHere(timezone, env, app_named(path.stem), answers=_is_redis)
+    here = CronlockContext(timezone, env, app_name(path.stem), answers=_is_redis)
     converted = convert_cronlock(document, lines, here)
     return converted._replace(warnings=warnings + converted.warnings)
 
@@ -175,21 +175,21 @@ def _crontab(path: Path, env: Mapping[str, str]) -> Converted:
     parts = (path if isinstance(path, CrontabPath) else CrontabPath(path)).parts_of()
     found = [(file, said) for part, said in parts for file in crontabs_in(part)]
     is_one = len(parts) == 1 and not parts[0][0].is_dir()
-    warnings, files = [*_passed_over(parts)], list[File]()
+    warnings, files = [*_ignored_files(parts)], list[File]()
     for file, said in found:
         text, name = read_text(file), "" if is_one else str(file)
         form, doubt = (said, "") if said else form_of(file, text)
         files.append(File(text, form, name))
         warnings += [Problem(path=name, message=doubt, code=FOREIGN)] if doubt else []
     timezone, about_zone = local_timezone(env)
-    converted = convert_crontabs(files, Here(timezone, _homes(env), _crontab_app(parts)))
+    converted = convert_crontabs(files, LocalContext(timezone, _homes(env), _crontab_app(parts)))
     return converted._replace(warnings=(*about_zone, *warnings, *converted.warnings))
 
 
 def _crontab_app(parts: Sequence[tuple[Path, Form | None]]) -> str:
     """Named after its user, where it stands in cron's spool, else after the first file or folder."""
     first = parts[0][0].absolute()
-    return app_named(f"crontab-{first.name}" if "spool" in first.parts else first.name)
+    return app_name(f"crontab-{first.name}" if "spool" in first.parts else first.name)
 
 
 def crontabs_in(path: Path) -> list[Path]:
@@ -199,7 +199,7 @@ def crontabs_in(path: Path) -> list[Path]:
     return sorted(file for file in path.iterdir() if file.is_file() and _CRON_D_NAME.fullmatch(file.name))
 
 
-def _passed_over(parts: list[tuple[Path, Form | None]]) -> Iterator[Problem]:
+def _ignored_files(parts: list[tuple[Path, Form | None]]) -> Iterator[Problem]:
     for folder in (part for part, _ in parts if part.is_dir()):
         names = [file.name for file in sorted(folder.iterdir()) if not _CRON_D_NAME.fullmatch(file.name)]
         for name in (name for name in names if not name.startswith(".")):
@@ -243,7 +243,7 @@ def _is_object(document: Any) -> bool:
 def _kubernetes(path: Path, env: Mapping[str, str]) -> Converted:
     from detent.formats.kubernetes.convert import convert_kubernetes  # late: few start for this
 
-    return convert_kubernetes(*read_documents(path), app_named(path.stem))
+    return convert_kubernetes(*read_documents(path), app_name(path.stem))
 
 
 def read_documents(path: Path) -> tuple[list[Any], dict[str, int]]:
@@ -290,7 +290,7 @@ def convert_units(paths: Sequence[Path], env: Mapping[str, str]) -> Converted:
                 drop_ins = sorted(beside.with_name(f"{beside.name}.d").glob("*.conf"))
                 texts.update((f"{beside.name}.d/{drop.name}", read_text(drop)) for drop in drop_ins)
     timezone, warnings = local_timezone(env)
-    converted = convert_systemd(texts, timezone, app_named(paths[0].stem))
+    converted = convert_systemd(texts, timezone, app_name(paths[0].stem))
     return converted._replace(warnings=warnings + converted.warnings)
 
 
@@ -342,9 +342,9 @@ def _is_zone(name: str) -> bool:
     return True
 
 
-KINDS: dict[str, Kind] = {  # tried in this order
-    "cronlock": Kind(_is_cronlock, _cronlock, runs=True),
-    "crontab": Kind(_is_crontab, _crontab, runs=True),
-    "Kubernetes": Kind(_is_kubernetes, _kubernetes),
-    "systemd": Kind(_is_systemd, _systemd),
+KINDS: dict[str, FileKind] = {  # tried in this order
+    "cronlock": FileKind(_is_cronlock, _cronlock, is_runnable=True),
+    "crontab": FileKind(_is_crontab, _crontab, is_runnable=True),
+    "Kubernetes": FileKind(_is_kubernetes, _kubernetes),
+    "systemd": FileKind(_is_systemd, _systemd),
 }

@@ -18,7 +18,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BARE_VALUE = re.compile(r"\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]*|[^\s,\]}#]+")  # TOML may have a blank in a date
 
 
-class Found:
+class LineIndex:
     """The lines of paths, and the paths whose key is given twice, with the second line."""
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class Found:
         self.twice: list[tuple[str, int]] = []
 
 
-def scan_json(text: str) -> Found:
+def scan_json(text: str) -> LineIndex:
     return _scan(_Scanner(text), toml=False)
 
 
-def scan_toml(text: str) -> Found:
+def scan_toml(text: str) -> LineIndex:
     return _scan(_Scanner(text), toml=True)
 
 
-def _scan(scanner: "_Scanner", toml: bool) -> Found:
+def _scan(scanner: "_Scanner", toml: bool) -> LineIndex:
     try:
         if toml:
             scanner.statements()
@@ -47,7 +47,7 @@ def _scan(scanner: "_Scanner", toml: bool) -> Found:
 
 class _Scanner:
     def __init__(self, text: str) -> None:
-        self.found = Found()
+        self.found = LineIndex()
         self._text = text
         self._at = 0
         self._counted = 0  # up to here the line breaks are counted

@@ -17,7 +17,9 @@ from detent.text import quote
 if TYPE_CHECKING:
     from detent import Detent
 
-reads_apps = False  # this process only reads apps: an app that starts itself when imported does not start
+is_reading_apps = (
+    False  # this process only reads apps: an app that starts itself when imported does not start
+)
 
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _PLACE = re.compile(f"{_DOTTED}:{_DOTTED}")
@@ -29,10 +31,10 @@ def is_app(place: object) -> bool:
 
 def load_app(place: str) -> Detent:
     """The app of this name; modules are found from the working directory."""
-    global reads_apps
+    global is_reading_apps
     from detent import Detent  # late, and by its public name: an app imports the loading of files
 
-    reads_apps = True
+    is_reading_apps = True
     module, _, path = place.partition(":")
     found: Any = _import(module)
     for name in path.split("."):

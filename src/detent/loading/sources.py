@@ -65,7 +65,7 @@ def read_manifests(place: Place, env: Mapping[str, str], secret_ref: str = "") -
     """The manifests of a source, one for each app, by the apps' names."""
     apps: dict[str, list[_Part]] = {}
     machine = load_machine(env)
-    for one in places_of(place):
+    for one in manifest_places(place):
         source = read_source(one, env, secret_ref)
         part = _Part(str(one), source, check_source(source, str(one), env, machine))
         apps.setdefault(part.manifest.app, []).append(part)
@@ -74,10 +74,10 @@ def read_manifests(place: Place, env: Mapping[str, str], secret_ref: str = "") -
 
 def read_once(place: str, env: Mapping[str, str]) -> Callable[[], Manifest]:
     """For an app in code and for standard input, which do not change while a node runs."""
-    return only_once(read_manifest(place, env), place)
+    return single_use(read_manifest(place, env), place)
 
 
-def only_once(manifest: Manifest, place: str) -> Callable[[], Manifest]:
+def single_use(manifest: Manifest, place: str) -> Callable[[], Manifest]:
     """Gives the manifest, and refuses to read it again."""
     left = [manifest]
 
@@ -120,7 +120,7 @@ def _signed_job(job: Any, secret_ref: str) -> Any:
     return {**job, "auth": {**auth, "secret_refs": [secret_ref]}} if is_unsigned else job
 
 
-def places_of(place: Place) -> tuple[Place, ...]:
+def manifest_places(place: Place) -> tuple[Place, ...]:
     """The files of a directory; anything else is one place."""
     if is_url(place) or is_app(place) or not _is_folder(place):
         return (place,)

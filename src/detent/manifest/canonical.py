@@ -16,11 +16,11 @@ from hashlib import sha256
 from typing import Any
 
 from detent.manifest.fields import HOOKS, JOB, NODE, STORE, WEBHOOK
-from detent.manifest.problems import escaped
+from detent.manifest.problems import escape_dollars
 from detent.manifest.shapes import Arguments, MapOf, Record
 
 REVISION_DIGITS = 16
-UNTOLD = ("description", "tags")  # they say nothing of what a job does: no other revision for them
+NOT_IN_REVISION = ("description", "tags")  # they say nothing of what a job does: no other revision for them
 COMMAND_POLICY = {"timeout_seconds": 0, "max_attempts": 1}  # work other than a request: no limit, no retry
 
 _PASSWORD = r"((?<=://)[^/?#:]*:)[^/?#]*(?=@)|([?&]password=)[^&#]+"
@@ -77,7 +77,7 @@ def job_text(job: Mapping[str, Any], version: int) -> str:
 
 def _escape(value: Any) -> Any:
     if type(value) is str:
-        return escaped(value)
+        return escape_dollars(value)
     if type(value) is list:
         return [_escape(item) for item in value]
     if type(value) is dict:
@@ -88,7 +88,7 @@ def _escape(value: Any) -> Any:
 
 def revision(job: Mapping[str, Any]) -> str:
     """A short hash of a canonical job: another one where it would do another thing."""
-    told = {name: value for name, value in job.items() if name not in UNTOLD}
+    told = {name: value for name, value in job.items() if name not in NOT_IN_REVISION}
     digest: str = sha256(_compact(told).encode()).hexdigest()
     return digest[:REVISION_DIGITS]
 

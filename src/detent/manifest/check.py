@@ -13,8 +13,8 @@ from detent.manifest.canonical import canonical_job, job_text, machine_document,
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
 from detent.manifest.jobs import JobMaker
 from detent.manifest.problems import Findings, ManifestError, Problem
-from detent.manifest.rules import check_rules, lay_under
-from detent.manifest.shapes import BAD
+from detent.manifest.rules import apply_defaults, check_rules
+from detent.manifest.shapes import INVALID
 from detent.model import Job
 from detent.schedules.timetable import Timetable
 from detent.text import did_you_mean, plural, show
@@ -88,9 +88,9 @@ def check_manifest(
     lines: Mapping[str, int] = NOTHING,
     variables: Mapping[str, str] = NOTHING,
     machine: Machine = NO_SETTINGS,
-    least: int = 1,
+    jobs_min: int = 1,
 ) -> Manifest:
-    """The manifest of a parsed document, with so many jobs at least; raises one `ManifestError` with every
+    """The manifest of a parsed document, with at least `jobs_min` jobs; raises one `ManifestError` with every
     problem."""
     version = _version(document, lines)
     findings = Findings(lines, variables if version > 1 else None)
@@ -101,7 +101,7 @@ def check_manifest(
     node = NodeSettings() if findings.found else _node_settings({**machine.node, **own.node})
     reader = _Jobs(version, clean, node.grace_s, findings)
     if "jobs" in document:
-        reader.read(document["jobs"], least)
+        reader.read(document["jobs"], jobs_min)
     findings.raise_problems()
     return Manifest(
         version=version,
@@ -151,11 +151,11 @@ class _Jobs:
         self.everywhere: list[str] = []
         self.canonical: dict[str, str] = {}
 
-    def read(self, jobs: Any, least: int) -> None:
+    def read(self, jobs: Any, jobs_min: int) -> None:
         high = LIMITS[self._version].jobs
         if type(jobs) is not list:
             self._findings.problem("jobs", f"{show(jobs)} is not a list of jobs")
-        elif not least <= len(jobs) <= high:
+        elif not jobs_min <= len(jobs) <= high:
             self._findings.problem("jobs", f"{plural(len(jobs), 'job')}: allowed are from 1 to {high:,}")
         else:
             for i, job in enumerate(jobs):
@@ -167,9 +167,9 @@ class _Jobs:
     def _read_one(self, document: Any, index: int) -> None:
         path = f"jobs/{index}"
         own = JOB[self._version].check(document, path, self._findings)
-        if own is BAD:
+        if own is INVALID:
             return
-        job = lay_under(self._defaults, own)
+        job = apply_defaults(self._defaults, own)
         check_rules(job, path, self._version, self._findings)
         self._check_name(job.get("name"), index)
         if type(job.get("name")) is str and type(job.get("after")) is list:

@@ -9,29 +9,33 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from detent.manifest.shapes import (
-    BAD,
+    INVALID,
     NAME,
     Arguments,
+    Boolean,
     Checked,
+    Choice,
     Either,
     Field,
-    Flag,
+    Instant,
+    Integer,
     ListOf,
     MapOf,
-    Moment,
     Number,
     Record,
     Text,
-    Whole,
-    Word,
 )
 from detent.rules.trust import CLAIM_MIN_S
 
-WORKS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
-TIMES = ("schedule", "schedules", "at")  # and has exactly one of these, or none where it comes `after` others
+WORK_FIELDS = ("command", "request", "call", "enqueue")  # a job does exactly one of these
+TIME_FIELDS = (
+    "schedule",
+    "schedules",
+    "at",
+)  # and has exactly one of these, or none where it comes `after` others
 HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
-WITH_PROCESS = ("work_dir", "env", "user", "kill_after_seconds")  # a command, or a call in a process
-WITH_CALL = ("args", "isolation")
+PROCESS_FIELDS = ("work_dir", "env", "user", "kill_after_seconds")  # a command, or a call in a process
+CALL_FIELDS = ("args", "isolation")
 SHELL = ("/bin/sh", "-c")
 _TASK = "[A-Za-z_][A-Za-z0-9_.-]*"
 LATE_AFTER_S = 60  # where `on_late` is given and `late_after_seconds` is not
@@ -121,7 +125,7 @@ def _hook_fault(hook: Any) -> str:
 def _hooks_shape() -> ListOf:
     allowed = "a command for the shell, a URL that gets a POST, a mapping with url, headers and body,"
     hook = Checked(_command_shape(allowed, Checked(WEBHOOK, _webhook_fault)), _hook_fault)
-    return ListOf(hook, low=1, high=16, noun="hook", lone=True)
+    return ListOf(hook, low=1, high=16, noun="hook", accepts_single=True)
 
 
 def _webhook() -> Record:
@@ -137,7 +141,7 @@ def _webhook_fault(hook: Any) -> str:
     if "url" not in hook:
         return "its `url` is missing"
     body, headers = hook.get("body", ""), hook.get("headers", {})
-    if not body or BAD in (body, headers):
+    if not body or INVALID in (body, headers):
         return ""
     from detent.manifest.webhooks import body_fault  # late: few have a body of their own
 
@@ -152,7 +156,7 @@ def _headers_shape() -> MapOf:
 
 def _request(version: int) -> Record:
     fields = (
-        Field("method", Word(("GET", "POST", "PUT", "PATCH", "DELETE")), "POST", "how it is asked"),
+        Field("method", Choice(("GET", "POST", "PUT", "PATCH", "DELETE")), "POST", "how it is asked"),
         Field("url", _url_shape(), about="http:// or https:// with a host"),
         Field("headers", _headers_shape(), {}, "sent with it; ours win"),
         Field("body", Text(high=BODY_MAX), "", "sent as it is"),
@@ -161,19 +165,19 @@ def _request(version: int) -> Record:
 
 
 def _retries(version: int) -> Record:
-    statuses = ListOf(Whole(300, 599), low=0, high=100, noun="status")
-    codes = ListOf(Whole(1, 255), low=0, high=255, noun="exit code")
+    statuses = ListOf(Integer(300, 599), low=0, high=100, noun="status")
+    codes = ListOf(Integer(1, 255), low=0, high=255, noun="exit code")
     fields = (
-        Field("max_attempts", Whole(1, LIMITS[version].attempts), default=3, about="the first included"),
+        Field("max_attempts", Integer(1, LIMITS[version].attempts), default=3, about="the first included"),
         Field(
             "min_seconds",
-            Whole(0, SECONDS_MAX),
+            Integer(0, SECONDS_MAX),
             default=BACKOFF_S[0],
             about="the wait after the first attempt",
         ),
         Field(
             "max_seconds",
-            Whole(1, SECONDS_MAX),
+            Integer(1, SECONDS_MAX),
             default=BACKOFF_S[1],
             about="the longest wait between attempts",
         ),
@@ -190,16 +194,16 @@ def _policy(version: int) -> Record:
     limits = LIMITS[version]
     concurrency = ("Allow", "Forbid", "Replace") + (("Queue",) if version > 1 else ())
     fields = (
-        Field("concurrency", Word(concurrency), "Forbid", "what a fire does that finds its lane full"),
-        Field("concurrency_scope", Word(("host", "global")), "host", "whose lane a trigger uses"),
-        Field("timeout_seconds", Whole(limits.timeout_low, limits.timeout_high), 60, "for one attempt"),
+        Field("concurrency", Choice(concurrency), "Forbid", "what a fire does that finds its lane full"),
+        Field("concurrency_scope", Choice(("host", "global")), "host", "whose lane a trigger uses"),
+        Field("timeout_seconds", Integer(limits.timeout_low, limits.timeout_high), 60, "for one attempt"),
         Field("retries", _retries(version), {}, "what follows a failed attempt"),
-        Field("max_running", Whole(1, 10_000), 1, "how many fires of the job run together", since=2),
-        Field("catch_up", Word(("skip", "latest", "all")), "latest", "what follows an outage", since=2),
+        Field("max_running", Integer(1, 10_000), 1, "how many fires of the job run together", since=2),
+        Field("catch_up", Choice(("skip", "latest", "all")), "latest", "what follows an outage", since=2),
         Field("start_deadline_seconds", Number(0, YEAR_S), 0, "later, a fire is missed; 0: never", since=2),
-        Field("on_lost", Word(("skip", "rerun")), "skip", "what follows a lost attempt", since=2),
+        Field("on_lost", Choice(("skip", "rerun")), "skip", "what follows a lost attempt", since=2),
         Field("claim_seconds", Number(CLAIM_MIN_S, DAY_S), 30, "lifetime of a claim unless renewed", since=2),
-        Field("dst", Word(("vixie", "skip", "twice", "utc")), "vixie", "at a change of offset", since=2),
+        Field("dst", Choice(("vixie", "skip", "twice", "utc")), "vixie", "at a change of offset", since=2),
     )
     return Record(field for field in fields if field.since <= version)
 
@@ -210,7 +214,7 @@ def _auth(version: int) -> Record:
     allowed = "env:NAME, file:/path, raw:text or a name"
     reference = Text(high=2000, pattern=pattern, allowed=allowed, secret=True)
     references = ListOf(reference, low=0, high=8, noun="secret reference")  # an empty list: none
-    scheme = Word(("cron", "standard-webhooks"))
+    scheme = Choice(("cron", "standard-webhooks"))
     fields = (
         Field("secret_refs", references, [], "where the secrets are; the first signs"),
         Field("scheme", scheme, "cron", "how it is signed: as in version 1, or otherwise", since=2),
@@ -242,7 +246,7 @@ def _work_fields() -> tuple[Field, ...]:
         expands=False,
     )
     user = Text(high=64, pattern="[A-Za-z0-9_][A-Za-z0-9_.@-]*", allowed="the name of a user")
-    isolation = Word(("process", "thread", "loop"))
+    isolation = Choice(("process", "thread", "loop"))
     command = _command_shape("a command for the shell")
     directory = Text(high=FILE_PATH_MAX, low=1, allowed="a directory")
     variables = MapOf(variable, Text(high=COMMAND_MAX), high=1000, noun="variable")
@@ -257,7 +261,7 @@ def _work_fields() -> tuple[Field, ...]:
         Field("env", variables, {}, "variables that the command or call gets", since=2),
         Field("user", user, about="whom the command or call runs as", since=2),
         Field("kill_after_seconds", Number(0, 3600), 10, "from SIGTERM to SIGKILL", since=2),
-        Field("children", Word(("end", "leave")), "end", "processes that outlive the command", since=2),
+        Field("children", Choice(("end", "leave")), "end", "processes that outlive the command", since=2),
     )
 
 
@@ -268,7 +272,7 @@ def _enqueue() -> Record:
             Field("queue", name_shape(), "default", "where it is put", since=2),
             Field("task", task, about="which is to run", since=2),
             Field("args", Arguments(ARGUMENTS_MAX), [], "a list, or a mapping by name", since=2),
-            Field("priority", Word(("high", "normal", "low")), "normal", "within its queue", since=2),
+            Field("priority", Choice(("high", "normal", "low")), "normal", "within its queue", since=2),
             Field("expires_seconds", Number(0, YEAR_S), 0, "not begun by then, it is missed", since=2),
         ),
         required=("task",),
@@ -277,17 +281,17 @@ def _enqueue() -> Record:
 
 def _further_fields() -> tuple[Field, ...]:
     tag = Text(high=63, low=1, allowed="a tag")
-    others = ListOf(name_shape(), low=1, high=64, noun="job", lone=True)
+    others = ListOf(name_shape(), low=1, high=64, noun="job", accepts_single=True)
     return (
-        Field("at", Moment(), about="when, if it is once only", since=2),
+        Field("at", Instant(), about="when, if it is once only", since=2),
         Field("after", others, about="jobs whose success puts a fire of this one", since=2),
-        Field("starts_at", Moment(), about="no fires before", since=2),
-        Field("ends_at", Moment(), about="no fires after", since=2),
-        Field("enabled", Flag(), True, "false: it has no fires", since=2),
+        Field("starts_at", Instant(), about="no fires before", since=2),
+        Field("ends_at", Instant(), about="no fires after", since=2),
+        Field("enabled", Boolean(), True, "false: it has no fires", since=2),
         Field("description", Text(high=4000), "", "for people", since=2),
         Field("tags", ListOf(tag, low=0, high=32, noun="tag"), [], "for people", since=2),
         Field("queue", name_shape(), "default", "only nodes that serve it run the job", since=2),
-        Field("run_on", Word(("one", "every")), "one", "one node, or every host", since=2),
+        Field("run_on", Choice(("one", "every")), "one", "one node, or every host", since=2),
         *(Field(name, _hooks_shape(), about="commands, URLs or webhooks to call", since=2) for name in HOOKS),
         Field("late_after_seconds", Number(1, YEAR_S), LATE_AFTER_S, "when `on_late` is called", since=2),
     )
@@ -301,8 +305,8 @@ def _store() -> Record:
         (
             Field("url", url, about="where fires are kept", since=2),
             Field("key_prefix", Text(high=100), "", "for a store that is shared with others", since=2),
-            Field("wait_replicas", Whole(0, 10), 0, "that must have a write before it counts", since=2),
-            Field("require", Word(("any", "full")), "any", "full: refuse a store that may forget", since=2),
+            Field("wait_replicas", Integer(0, 10), 0, "that must have a write before it counts", since=2),
+            Field("require", Choice(("any", "full")), "any", "full: refuse a store that may forget", since=2),
         )
     )
 
@@ -312,11 +316,11 @@ def _node() -> Record:
     return Record(
         (
             Field("id", node_id, about="the node's name; by default the host's", since=2),
-            Field("max_running", Whole(1, 100_000), 32, "how much work runs together", since=2),
+            Field("max_running", Integer(1, 100_000), 32, "how much work runs together", since=2),
             Field("drain_seconds", Number(0, DAY_S), 25, "how long work may go on when we stop", since=2),
             Field("grace_seconds", Number(0, DAY_S), 0, "how long a lane stays taken after a fire", since=2),
-            Field("keep_days", Whole(1, 36_500), 30, "how long history is kept", since=2),
-            Field("keep_fires", Whole(1, 1_000_000), 1000, "how many fires of a job are kept", since=2),
+            Field("keep_days", Integer(1, 36_500), 30, "how long history is kept", since=2),
+            Field("keep_fires", Integer(1, 1_000_000), 1000, "how many fires of a job are kept", since=2),
         )
     )
 
@@ -331,7 +335,7 @@ def _secrets() -> MapOf:
 def _manifest(version: int) -> Record:
     job = JOB[version]
     first = (
-        Field("version", Whole(version, version), about="of this format"),
+        Field("version", Integer(version, version), about="of this format"),
         Field("app", name_shape(), about="the app's name"),
         Field("jobs", ListOf(job, low=1, high=LIMITS[version].jobs, noun="job"), about="what is to run"),
     )

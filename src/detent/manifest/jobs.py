@@ -6,10 +6,10 @@ from typing import Any
 
 from detent.errors import UsageError
 from detent.manifest.canonical import revision
-from detent.manifest.fields import LATE_AFTER_S, SHELL, TIMES
+from detent.manifest.fields import LATE_AFTER_S, SHELL, TIME_FIELDS
 from detent.manifest.problems import Findings
 from detent.manifest.rules import hooks_of
-from detent.manifest.shapes import BAD
+from detent.manifest.shapes import INVALID
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
 from detent.schedules.timetable import Timetable, combine, never, once, parse_schedule, patterns_of
 from detent.schedules.zones import open_zone
@@ -61,17 +61,17 @@ class JobMaker:
             times.append((f"{path}/schedule", job["schedule"]))
         if type(job.get("schedules")) is list:
             times += [(f"{path}/schedules/{i}", text) for i, text in enumerate(job["schedules"])]
-        parts = [self._parse(job, zone, at, text) for at, text in times if text is not BAD]
-        if "at" in job and job["at"] is not BAD:
+        parts = [self._parse(job, zone, at, text) for at, text in times if text is not INVALID]
+        if "at" in job and job["at"] is not INVALID:
             parts.append(once(job["at"]))
-        if not parts and "after" in job and not any(name in job for name in TIMES):
+        if not parts and "after" in job and not any(name in job for name in TIME_FIELDS):
             return never()
         whole = [part for part in parts if part is not None]
         return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
 
     def _zone(self, name: Any, path: str) -> str:
         """The zone if there is one of this name; UTC, to judge the rest by, where it was refused."""
-        if name is BAD:
+        if name is INVALID:
             return "UTC"
         if name not in self._zones:
             try:
@@ -86,7 +86,7 @@ class JobMaker:
 
     def _bounded(self, parts: list[Timetable], job: Fields, path: str) -> Timetable | None:
         starts_at, ends_at = job.get("starts_at"), job.get("ends_at")
-        if BAD in (starts_at, ends_at):
+        if INVALID in (starts_at, ends_at):
             return None
         if len(parts) == 1 and not starts_at and not ends_at:
             return parts[0]
@@ -99,7 +99,7 @@ class JobMaker:
     def _parse(self, job: Fields, zone: str, path: str, text: str) -> Timetable | None:
         policy = job.get("policy", {})
         rule = policy.get("dst", "vixie") if type(policy) is dict else "vixie"
-        dst = "vixie" if rule is BAD else rule
+        dst = "vixie" if rule is INVALID else rule
         seed = f"{self._app}.{job.get('name')}" if "h" in text.lower() else ""
         key = (text, zone, dst, seed)
         if key in self._schedules:

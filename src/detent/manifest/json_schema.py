@@ -8,21 +8,21 @@ checker knows: a manifest that fits the schema may still be refused, never the o
 from typing import Any
 
 from detent.manifest.fields import JOB, LIMITS, MANIFEST, WEBHOOK
-from detent.manifest.rules import groups
+from detent.manifest.rules import exclusive_fields
 from detent.manifest.shapes import (
     Arguments,
+    Boolean,
     Checked,
+    Choice,
     Either,
-    Flag,
+    Instant,
+    Integer,
     ListOf,
     MapOf,
-    Moment,
     Number,
     Record,
     Shape,
     Text,
-    Whole,
-    Word,
 )
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -55,7 +55,7 @@ def _job(version: int) -> Schema:
     job = _record(JOB[version], version)
     twos = [
         {"required": [first, second]}
-        for group in groups(version)
+        for group in exclusive_fields(version)
         for i, first in enumerate(group)
         for second in group[i + 1 :]
     ]
@@ -63,7 +63,7 @@ def _job(version: int) -> Schema:
 
 
 def _complete(version: int) -> Schema:
-    times, works = groups(version)
+    times, works = exclusive_fields(version)
     whens = [*times, "after"] if version > 1 else times
     choices = [{"anyOf": [{"required": [name]} for name in group]} for group in (whens, works)]
     inner = {
@@ -89,17 +89,17 @@ def _record(record: Record, version: int) -> Schema:
 
 def _schema(shape: Shape, version: int) -> Schema:
     match shape:
-        case Whole(low, high):
+        case Integer(low, high):
             return {"type": "integer", "minimum": low, "maximum": high}
         case Number(low, high):
             return {"type": "number", "minimum": low, "maximum": high}
-        case Flag():
+        case Boolean():
             return {"type": "boolean"}
-        case Word(words):
+        case Choice(words):
             return _or_variable({"enum": [*words]}, version)
         case Text():
             return _text(shape, version)
-        case Moment():
+        case Instant():
             return {"type": "string"}
         case Arguments():
             return {"type": ["array", "object"]}
@@ -115,7 +115,7 @@ def _composed(shape: Shape, version: int) -> Schema:
         case ListOf():
             item = _schema(shape.item, version)
             items = {"type": "array", "items": item, "minItems": shape.low, "maxItems": shape.high}
-            return {"anyOf": [item, items]} if shape.lone else items
+            return {"anyOf": [item, items]} if shape.accepts_single else items
         case MapOf():
             return {
                 "type": "object",

@@ -35,13 +35,13 @@ class ManifestError(UsageError):
         self.file = file
 
     def __str__(self) -> str:
-        told = [worded(problem, self.file) for problem in self.problems[:PROBLEMS_MAX]]
+        told = [format_problem(problem, self.file) for problem in self.problems[:PROBLEMS_MAX]]
         if len(self.problems) > PROBLEMS_MAX:
             told.append("… and more of this kind")
         return "\n".join(told)
 
 
-def worded(problem: Problem, file: str = "") -> str:
+def format_problem(problem: Problem, file: str = "") -> str:
     """`detent.yaml:12: jobs/0/name: …`, less what is not known."""
     place = f"line {problem.line}" if problem.line and not file else file
     if problem.line and file:
@@ -124,7 +124,7 @@ def line_of(path: str, lines: Mapping[str, int]) -> int:
     return lines.get(path, 0)
 
 
-def escaped(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """The text such that expanding it gives it back."""
     if "$" not in text:
         return text

@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from detent.manifest.fields import BACKOFF_S, HOOKS, JOB, TIMES, WITH_CALL, WITH_PROCESS, WORKS
+from detent.manifest.fields import (
+    BACKOFF_S,
+    CALL_FIELDS,
+    HOOKS,
+    JOB,
+    PROCESS_FIELDS,
+    TIME_FIELDS,
+    WORK_FIELDS,
+)
 from detent.manifest.problems import Findings
-from detent.manifest.shapes import BAD, Record
+from detent.manifest.shapes import INVALID, Record
 from detent.rules.trust import time_away_s
 from detent.text import listed
 
@@ -24,9 +32,9 @@ Fields = Mapping[str, Any]
 
 
 @lru_cache
-def groups(version: int) -> list[list[str]]:
+def exclusive_fields(version: int) -> list[list[str]]:
     """Of each, a job has exactly one."""
-    return [[name for name in group if name in JOB[version].names] for group in (TIMES, WORKS)]
+    return [[name for name in group if name in JOB[version].names] for group in (TIME_FIELDS, WORK_FIELDS)]
 
 
 @lru_cache
@@ -34,13 +42,13 @@ def _parts(version: int) -> list[tuple[str, Record]]:
     return [(field.name, field.shape) for field in JOB[version].fields if isinstance(field.shape, Record)]
 
 
-def lay_under(defaults: Fields, own: Fields) -> dict[str, Any]:
+def apply_defaults(defaults: Fields, own: Fields) -> dict[str, Any]:
     """The job with what it leaves open taken from the defaults."""
     if not defaults:
         return dict(own)
     aside = set[str]()
-    for group in (WORKS, TIMES):
-        if any(name in own for name in group) or (group is TIMES and "after" in own):
+    for group in (WORK_FIELDS, TIME_FIELDS):
+        if any(name in own for name in group) or (group is TIME_FIELDS and "after" in own):
             aside.update(name for name in group if name not in own)
     laid = _merge({name: value for name, value in defaults.items() if name not in aside}, own)
     for name in _out_of_place(laid):
@@ -62,17 +70,17 @@ def _out_of_place(job: Fields) -> dict[str, str]:
     """Fields that go with another kind of work than the job's, and what is wrong with each."""
     isolation = job.get("isolation", "process")
     absent: dict[str, str] = {}
-    if "call" in job and isolation not in ("process", BAD):
+    if "call" in job and isolation not in ("process", INVALID):
         inside = f"a call with `isolation: {isolation}` has no process of its own"
-        absent = dict.fromkeys(WITH_PROCESS, inside)
+        absent = dict.fromkeys(PROCESS_FIELDS, inside)
     elif "command" not in job and "call" not in job:
-        absent = dict.fromkeys(WITH_PROCESS, _goes_with("`command` or `call`"))
+        absent = dict.fromkeys(PROCESS_FIELDS, _goes_with("`command` or `call`"))
     absent |= {} if "command" in job else {"children": _goes_with("`command`")}
     if type(job.get("command")) is list:
         absent["shell"] = "it goes with a `command` that is a text; a list of words is run without a shell"
     elif "command" not in job:
         absent["shell"] = _goes_with("`command`")
-    absent |= {} if "call" in job else dict.fromkeys(WITH_CALL, _goes_with("`call`"))
+    absent |= {} if "call" in job else dict.fromkeys(CALL_FIELDS, _goes_with("`call`"))
     is_signed = "request" in job or "enqueue" in job
     absent |= {} if is_signed else {"auth": _goes_with("`request` or `enqueue`")}
     return {name: why for name, why in absent.items() if name in job and job[name] != {"secret_refs": []}}
@@ -85,7 +93,7 @@ def _goes_with(work: str) -> str:
 def check_rules(job: Fields, path: str, version: int, findings: Findings) -> None:
     """Tell the findings of every rule that the merged job breaks."""
     _check_required(job, path, version, findings)
-    times, works = groups(version)
+    times, works = exclusive_fields(version)
     if "after" not in job or any(name in job for name in times):
         _check_one_of(times, job, path, findings)
     _check_one_of(works, job, path, findings)
@@ -128,7 +136,7 @@ def _sub(job: Fields, *names: str) -> Fields:
 def _check_backoff(job: Fields, path: str, findings: Findings) -> None:
     retries = _sub(job, "policy", "retries")
     low, high = retries.get("min_seconds", BACKOFF_S[0]), retries.get("max_seconds", BACKOFF_S[1])
-    if low is not BAD and high is not BAD and low > high:
+    if low is not INVALID and high is not INVALID and low > high:
         name = "min_seconds" if "min_seconds" in retries else "max_seconds"
         findings.problem(
             f"{path}/policy/retries/{name}", f"min_seconds ({low}) is more than max_seconds ({high})"
@@ -152,7 +160,7 @@ def _check_late(job: Fields, path: str, findings: Findings) -> None:
 
 
 def _check_bounds(job: Fields, path: str, findings: Findings) -> None:
-    if "after" in job and not any(name in job for name in TIMES):
+    if "after" in job and not any(name in job for name in TIME_FIELDS):
         for name in ("starts_at", "ends_at"):
             if name in job:
                 findings.warning(f"{path}/{name}", "it does nothing without a schedule", "no-effect")
@@ -169,7 +177,7 @@ def _check_claim(job: Fields, path: str, findings: Findings) -> None:
     """Between the last renewal and SIGTERM there should be time for a store to come back."""
     claim_s = _sub(job, "policy").get("claim_seconds", CLAIM_S)
     kill_after_s = job.get("kill_after_seconds", KILL_AFTER_S)
-    if claim_s is BAD or kill_after_s is BAD:
+    if claim_s is INVALID or kill_after_s is INVALID:
         return
     left_s = time_away_s(claim_s, kill_after_s)
     if left_s < AWAY_S:

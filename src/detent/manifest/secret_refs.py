@@ -19,7 +19,7 @@ class Secret:
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        if problem := unfit(text):
+        if problem := secret_fault(text):
             raise UsageError(f"a secret {problem}; give it a text in UTF-8")
         self._text = text
 
@@ -43,16 +43,16 @@ class File(NamedTuple):
     path: str
 
 
-class Nowhere(NamedTuple):
+class BadReference(NamedTuple):
     """There is no secret, whatever the environment and the files hold."""
 
     why: str
 
 
-Place = Variable | File | Secret | Nowhere
+Place = Variable | File | Secret | BadReference
 
 
-def locate(ref: str, table: Mapping[str, str]) -> Place:
+def locate_secret(ref: str, table: Mapping[str, str]) -> Place:
     """Where the secret of this name or reference is to be found."""
     if place := _explicit(ref):
         return place
@@ -65,32 +65,36 @@ def _explicit(ref: str) -> Place | None:
     kind, colon, rest = ref.partition(":")
     match kind + colon:
         case "env:":
-            return Variable(rest) if rest else Nowhere('"env:" names no variable')
+            return Variable(rest) if rest else BadReference('"env:" names no variable')
         case "file:":
-            return File(rest) if rest.startswith("/") else Nowhere('"file:" needs a path that starts with /')
+            return (
+                File(rest)
+                if rest.startswith("/")
+                else BadReference('"file:" needs a path that starts with /')
+            )
         case "raw:":
             return _literal(rest)
     return None
 
 
-def _literal(text: str) -> Secret | Nowhere:
-    problem = unfit(text)
-    return Nowhere(f"it {problem}") if problem else Secret(text)
+def _literal(text: str) -> Secret | BadReference:
+    problem = secret_fault(text)
+    return BadReference(f"it {problem}") if problem else Secret(text)
 
 
-def unfit(text: str) -> str:
+def secret_fault(text: str) -> str:
     """Why this text cannot be a secret; empty if it can."""
     if not text:
         return "is empty"
     return "is not UTF-8 text" if not is_unicode(text) else ""
 
 
-def shown(ref: str) -> str:
+def display_ref(ref: str) -> str:
     """The reference as messages may name it: `raw:` contains the secret."""
     return "raw:…" if ref.startswith("raw:") else ref
 
 
 def secret_variables(refs: Iterable[str], table: Mapping[str, str]) -> set[str]:
     """The environment variables that hold secrets, so that no command is given them."""
-    places = [locate(ref, table) for ref in (*refs, *table)]
+    places = [locate_secret(ref, table) for ref in (*refs, *table)]
     return {place.name for place in places if isinstance(place, Variable)}

@@ -1,7 +1,7 @@
-"""The shapes that a value of a document can have: what is allowed, checked and worded in one place.
+"""The shapes that a value of a document can have: what is allowed, checked and format_problem in one place.
 
 `check` answers with the clean value (variables filled in, `60.0` as 60, an instant in UTC), or tells
-the findings what is wrong and answers BAD, so that one mistake does not hide the next.
+the findings what is wrong and answers INVALID, so that one mistake does not hide the next.
 `manifest.json_schema` reads the same shapes: what an editor accepts and what we accept cannot drift apart.
 """
 
@@ -14,11 +14,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from detent.errors import UsageError
 from detent.manifest.problems import Findings
-from detent.nesting import DEPTH_MAX, TOO_DEEP
 from detent.schedules.timetable import parse_instant
-from detent.text import did_you_mean, is_unicode, listed, nearest, plural, quote, show
+from detent.text import NESTING_MAX, TOO_DEEP, did_you_mean, is_unicode, listed, nearest, plural, quote, show
 
-BAD: Final = object()  # stands for a value that was given, and refused
+INVALID: Final = object()  # stands for a value that was given, and refused
 TEXT_MAX = 65_536  # characters of a text within arguments
 
 NAME = "[a-z][a-z0-9-]{0,62}"  # of an app or a job
@@ -26,10 +25,10 @@ NAME = "[a-z][a-z0-9-]{0,62}"  # of an app or a job
 
 class Shape(Protocol):
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        """The clean value, or BAD once the findings know why."""
+        """The clean value, or INVALID once the findings know why."""
 
 
-class Whole(NamedTuple):
+class Integer(NamedTuple):
     """A whole number.  A boolean is none."""
 
     low: int
@@ -40,7 +39,7 @@ class Whole(NamedTuple):
         if type(number) is int and self.low <= number <= self.high:
             return number
         findings.problem(path, f"{show(value)} is not a whole number from {self.low} to {self.high}")
-        return BAD
+        return INVALID
 
 
 class Number(NamedTuple):
@@ -53,20 +52,20 @@ class Number(NamedTuple):
         if type(value) in (int, float) and self.low <= value <= self.high:
             return int(value) if value == int(value) else value
         findings.problem(path, f"{show(value)} is not a number from {self.low:g} to {self.high:g}")
-        return BAD
+        return INVALID
 
 
-class Flag(NamedTuple):
+class Boolean(NamedTuple):
     """True or false."""
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is bool:
             return value
         findings.problem(path, f"{show(value)} is not true or false (without quotes)")
-        return BAD
+        return INVALID
 
 
-class Word(NamedTuple):
+class Choice(NamedTuple):
     """One of a closed list of words."""
 
     words: tuple[str, ...]
@@ -76,12 +75,12 @@ class Word(NamedTuple):
         if type(value) is str and value not in self.words:
             word = findings.expand(value, path)
             if word is None:
-                return BAD
+                return INVALID
         if word in self.words:
             return word
         meant = did_you_mean(word, self.words) if type(word) is str else ""
         findings.problem(path, f"{show(word)} is not {listed(self.words)}{meant}")
-        return BAD
+        return INVALID
 
 
 class Text(NamedTuple):
@@ -97,14 +96,14 @@ class Text(NamedTuple):
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not str:
             findings.problem(path, self._not_text(value))
-            return BAD
+            return INVALID
         text = findings.expand(value, path) if self.expands else value
         if text is None:
-            return BAD
+            return INVALID
         fault = self._fault(text)
         if fault:
             findings.problem(path, fault)
-            return BAD
+            return INVALID
         return text
 
     def _not_text(self, value: Any) -> str:
@@ -124,13 +123,13 @@ class Text(NamedTuple):
         return ""
 
 
-class Moment(NamedTuple):
+class Instant(NamedTuple):
     """An instant with its offset, to the second.  Clean: in UTC, as RFC 3339 writes it."""
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         text = findings.expand(value, path) if type(value) is str else value
         if text is None and value is not None:
-            return BAD
+            return INVALID
         fault = ""
         try:
             instant = parse_instant(text if type(text) is str else show(text), path.rpartition("/")[2])
@@ -140,7 +139,7 @@ class Moment(NamedTuple):
         if not fault:
             return f"{instant:%Y-%m-%dT%H:%M:%S}Z"
         findings.problem(path, fault)
-        return BAD
+        return INVALID
 
 
 def _instant_fault(instant: datetime) -> str:
@@ -156,23 +155,23 @@ class ListOf(NamedTuple):
     low: int
     high: int
     noun: str
-    lone: bool = False  # a value that is no list stands for the list of it alone
+    accepts_single: bool = False  # a value that is no list stands for the list of it alone
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not list:
-            if self.lone:
+            if self.accepts_single:
                 item = self.item.check(value, path, findings)
-                return BAD if item is BAD else [item]
+                return INVALID if item is INVALID else [item]
             is_line = type(value) is str and self.noun == "word"
             advice = f"; write [{', '.join(value.split())}]" if is_line else ""
             findings.problem(path, f"{show(value)} is not a list of {self.noun}s{advice}")
-            return BAD
+            return INVALID
         if not self.low <= len(value) <= self.high:
             asked = f"from {self.low} to {self.high:,}" if self.low else f"at most {self.high:,}"
             findings.problem(path, f"{plural(len(value), self.noun)}: allowed are {asked}")
-            return BAD
+            return INVALID
         items = [self.item.check(item, f"{path}/{i}", findings) for i, item in enumerate(value)]
-        return BAD if any(item is BAD for item in items) else items
+        return INVALID if any(item is INVALID for item in items) else items
 
 
 class MapOf(NamedTuple):
@@ -186,15 +185,15 @@ class MapOf(NamedTuple):
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not dict:
             findings.problem(path, f"{show(value)} is not a mapping of {self.noun}s")
-            return BAD
+            return INVALID
         if len(value) > self.high:
             findings.problem(path, f"{plural(len(value), self.noun)}: allowed are at most {self.high:,}")
-            return BAD
+            return INVALID
         clean = {}
         for name in value:
             self.name.check(name, f"{path}/{name}", findings)
             clean[name] = self.value.check(value[name], f"{path}/{name}", findings)
-        return BAD if BAD in clean.values() else clean
+        return INVALID if INVALID in clean.values() else clean
 
 
 class Either(NamedTuple):
@@ -214,7 +213,7 @@ class Either(NamedTuple):
         if type(value) is dict and self.mapping:
             return self.mapping.check(value, path, findings)
         findings.problem(path, f"{show(value)} is not {self.allowed}")
-        return BAD
+        return INVALID
 
 
 class Arguments(NamedTuple):
@@ -226,14 +225,14 @@ class Arguments(NamedTuple):
         if type(value) not in (list, dict):
             allowed = "a list (arguments by position) or a mapping (by name)"
             findings.problem(path, f"{show(value)} is not {allowed}")
-            return BAD
+            return INVALID
         clean = _json_value(value, path, findings)
-        if clean is BAD:
-            return BAD
+        if clean is INVALID:
+            return INVALID
         size = len(json.dumps(clean))
         if size > self.high:
             findings.problem(path, f"{size:,} characters of JSON are too many: at most {self.high:,}")
-            return BAD
+            return INVALID
         return clean or []  # an empty mapping says no more than an empty list
 
 
@@ -245,20 +244,20 @@ def _json_value(value: Any, path: str, findings: Findings) -> Any:
     if value is None or type(value) in (bool, int) or (type(value) is float and isfinite(value)):
         return value
     findings.problem(path, f"{show(value)} is not JSON: allowed are texts, numbers, true, false and null")
-    return BAD
+    return INVALID
 
 
 def _json_values(value: Any, path: str, findings: Findings) -> Any:
-    if path.count("/") > DEPTH_MAX:
+    if path.count("/") > NESTING_MAX:
         findings.problem(path, TOO_DEEP)
-        return BAD
+        return INVALID
     named = value if type(value) is dict else {str(i): item for i, item in enumerate(value)}
     for name in named:
         if type(name) is not str:
             findings.problem(f"{path}/{name}", f"{show(name)} is not a name; put it in quotes")
     clean = {name: _json_value(item, f"{path}/{name}", findings) for name, item in named.items()}
-    if any(item is BAD or type(name) is not str for name, item in clean.items()):
-        return BAD
+    if any(item is INVALID or type(name) is not str for name, item in clean.items()):
+        return INVALID
     return clean if type(value) is dict else [*clean.values()]
 
 
@@ -270,11 +269,11 @@ class Checked(NamedTuple):
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         clean = self.shape.check(value, path, findings)
-        fault = "" if clean is BAD else self.rule(clean)
+        fault = "" if clean is INVALID else self.rule(clean)
         if not fault:
             return clean
         findings.problem(path, fault)
-        return BAD
+        return INVALID
 
 
 class Field(NamedTuple):
@@ -303,7 +302,7 @@ class Record:
         """The clean fields that were given.  What is required, `missing` tells: it may come later."""
         if type(value) is not dict:
             findings.problem(path, f"{show(value)} is not a mapping; allowed are {listed(self.names)}")
-            return BAD
+            return INVALID
         clean = {}
         prefix = f"{path}/" if path else ""
         for name, given in value.items():
@@ -315,19 +314,19 @@ class Record:
         return clean
 
     def _unknown(self, name: str) -> str:
-        places = self.places()
-        places |= {known.removesuffix("_seconds"): place for known, place in places.items()}
-        meant = nearest(name, places)
-        told = f"did you mean {quote(places[meant])}?" if meant else f"allowed are {listed(self.names)}"
+        known_paths = self.known_paths()
+        known_paths |= {known.removesuffix("_seconds"): place for known, place in known_paths.items()}
+        meant = nearest(name, known_paths)
+        told = f"did you mean {quote(known_paths[meant])}?" if meant else f"allowed are {listed(self.names)}"
         return f"unknown field {quote(name)}; {told}"
 
-    def places(self) -> dict[str, str]:
+    def known_paths(self) -> dict[str, str]:
         """The names of all fields, here and further in, with where they belong."""
         further = {
             name: f"{field.name}/{place}"
             for field in self.fields
             if isinstance(field.shape, Record)
-            for name, place in field.shape.places().items()
+            for name, place in field.shape.known_paths().items()
         }
         return {**further, **{name: name for name in self._shapes}}
 

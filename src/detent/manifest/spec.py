@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from detent.errors import UsageError
 from detent.manifest.canonical import job_text, manifest_text, without_password
 from detent.manifest.check import Machine, Manifest
-from detent.manifest.secret_refs import Secret, Variable, locate
+from detent.manifest.secret_refs import Secret, Variable, locate_secret
 from detent.model import Job, Push, Request
 from detent.schedules.timetable import Instants, once, parse_schedule
 from detent.text import quote
@@ -58,11 +58,11 @@ def specs_of(manifest: Manifest, store_url: str = "", machine: Machine = NO_MACH
     if url:  # the canonical form has no password in it
         settings["store"] = {**settings.get("store", {}), "url": url}
     for job in manifest.jobs:
-        check_alone(job)
+        check_hostable(job)
     return [_spec(manifest, job, settings, machine) for job in manifest.jobs]
 
 
-def check_alone(job: Job) -> None:
+def check_hostable(job: Job) -> None:
     """Raise where a host cannot do what the manifest says."""
     if job.after:
         raise UsageError(
@@ -105,7 +105,7 @@ def _references(manifest: Manifest, job: Job, machine: Machine) -> dict[str, str
     own = {ref: manifest.secrets[ref] for ref in _refs(job) if ref in manifest.secrets}
     named = {ref: place for ref, place in own.items() if machine.secrets.get(ref) != place}
     for ref, place in named.items():
-        if isinstance(locate(place, {}), Secret) or not place.startswith(("env:", "file:")):
+        if isinstance(locate_secret(place, {}), Secret) or not place.startswith(("env:", "file:")):
             raise UsageError(
                 f"{job.name}: the secret {quote(ref)} stands in the manifest itself, and a spec file holds no"
                 " secret; put it into a file, and write file:/path in its place"
@@ -115,7 +115,7 @@ def _references(manifest: Manifest, job: Job, machine: Machine) -> dict[str, str
 
 def _variables(manifest: Manifest, job: Job) -> Iterator[str]:
     for ref in _refs(job):
-        place = locate(ref, manifest.secrets)
+        place = locate_secret(ref, manifest.secrets)
         if isinstance(place, Variable):
             yield place.name
 

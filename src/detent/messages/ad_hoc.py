@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from detent.messages.envelope import Letter, Refusal
+from detent.messages.envelope import MessageBody, Refusal
 from detent.model import Call, Command, Request, Work
-from detent.rules.rates import LEVELS, base_of, leveled
+from detent.rules.rates import PRIORITIES, with_priority, without_priority
 from detent.text import quote
 
 COMMAND, CALL, REQUEST = "!command", "!call", "!request"  # no task can have such a name
@@ -33,20 +33,23 @@ def allowed_from(allowed: Mapping[str, Allowed]) -> dict[str, frozenset[str]]:
     kinds = {COMMAND: "command", CALL: "calls", REQUEST: "hosts"}
     return {
         kind: frozenset(
-            leveled(queue, level) for queue, one in allowed.items() if getattr(one, field) for level in LEVELS
+            with_priority(queue, level)
+            for queue, one in allowed.items()
+            if getattr(one, field)
+            for level in PRIORITIES
         )
         for kind, field in kinds.items()
     }
 
 
-def generic_work(queue: str, letter: Letter, allowed: Mapping[str, Allowed]) -> Work | Refusal:
+def ad_hoc_work(queue: str, body: MessageBody, allowed: Mapping[str, Allowed]) -> Work | Refusal:
     """What such a letter describes; whether its kind may come from this queue is known by now."""
-    args, may = json.loads(letter.args), allowed[base_of(queue)]
-    make = {COMMAND: _command, CALL: _call, REQUEST: _request}[letter.task]
+    args, may = json.loads(body.args), allowed[without_priority(queue)]
+    make = {COMMAND: _command, CALL: _call, REQUEST: _request}[body.task]
     try:
         return make(args, may)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        return Refusal("malformed", f"its arguments describe no {letter.task[1:]}: {error}"[:200])
+        return Refusal("malformed", f"its arguments describe no {body.task[1:]}: {error}"[:200])
 
 
 def _command(args: Mapping[str, Any], may: Allowed) -> Command:
@@ -75,7 +78,7 @@ def _request(args: Mapping[str, Any], may: Allowed) -> Request:
     if not url.startswith(("http://", "https://")):
         raise ValueError("its URL starts with neither http:// nor https://")
     headers = _pairs(args.get("headers", {}))
-    if any(ord(letter) < 32 for pair in headers for text in pair for letter in text):
+    if any(ord(character) < 32 for pair in headers for text in pair for character in text):
         raise ValueError("a header has a control character")
     return Request(url, method, headers, _text(args.get("body", "")), hosts=may.hosts)
 

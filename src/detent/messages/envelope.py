@@ -28,8 +28,7 @@ from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
 from detent.messages.strict_json import decode, decode_start, encode, encode_ascii
 from detent.model import Fire
-from detent.nesting import TOO_DEEP, is_too_deep
-from detent.text import did_you_mean, listed, plural, quote, show
+from detent.text import TOO_DEEP, did_you_mean, is_too_deep, listed, plural, quote, show
 
 VERSION = 1
 PAYLOAD_MAX = 262_144  # bytes: a message carries what to do; what to do it with belongs into a database
@@ -49,7 +48,7 @@ Fault = Literal[
 ]
 
 
-class Letter(NamedTuple):
+class MessageBody(NamedTuple):
     """What a message asks for."""
 
     task: str
@@ -66,7 +65,7 @@ class Refusal(NamedTuple):
     detail: str  # a sentence for people; no secret in it, and little of the message
 
 
-class Rules(NamedTuple):
+class MessageRules(NamedTuple):
     """Which messages may run."""
 
     secrets: Sequence[Secret]  # none: signatures are neither asked for nor looked at
@@ -76,21 +75,21 @@ class Rules(NamedTuple):
     now: float = float("inf")  # seconds since the epoch; not given, and with a max_age_s, all are stale
 
 
-def seal(fire: Fire, letter: Letter, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX) -> str:
+def seal(fire: Fire, body: MessageBody, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX) -> str:
     """The payload for this fire, which must not be changed in any other field afterwards."""
-    check_args(letter.args)
-    return Sealer(fire, letter, secrets, payload_max).seal(fire.key, fire.run_id, letter.args)
+    check_args(body.args)
+    return Sealer(fire, body, secrets, payload_max).seal(fire.key, fire.run_id, body.args)
 
 
 class Sealer:
     """Seals messages that differ in nothing but their keys, their run ids and their arguments."""
 
     def __init__(
-        self, like: Fire, letter: Letter, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX
+        self, like: Fire, body: MessageBody, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX
     ) -> None:
-        self._middle = f"{_middle(_app_of(like), letter.task, like.queue)}{letter.pushed_at:.3f}{_ARGS}"
-        links = f',"links":{_links_text(letter.links)}' if letter.links else ""
-        self._end = links + (f',"depth":{letter.depth}' if letter.depth else "")
+        self._middle = f"{_middle(_app_of(like), body.task, like.queue)}{body.pushed_at:.3f}{_ARGS}"
+        links = f',"links":{_links_text(body.links)}' if body.links else ""
+        self._end = links + (f',"depth":{body.depth}' if body.depth else "")
         self._covered = _covered(like._replace(run_id=""))
         self._key, self._payload_max = secrets[0].key() if secrets else b"", payload_max
 
@@ -119,18 +118,18 @@ def _middle(app: str, task: str, queue: str) -> str:
     return f',"app":{_quoted(app)},"task":{_quoted(task)},"queue":{_quoted(queue)},"pushed_at":'
 
 
-def open_envelope(fire: Fire, rules: Rules) -> Letter | Refusal:
+def open_envelope(fire: Fire, rules: MessageRules) -> MessageBody | Refusal:
     """What this fire's message asks for, or why it may not have it."""
     text = fire.payload
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     if size > rules.payload_max:
         return Refusal("oversized", f"the message has {_sizes(size, rules.payload_max)}; {_SMALLER}")
     is_trusted = not rules.secrets or _is_signed(fire, rules.secrets)
-    letter = (_usual_letter(fire) if is_trusted else None) or _read_letter(fire, rules, is_trusted)
-    return letter if isinstance(letter, Refusal) else _check_rules(letter, fire, rules) or letter
+    body = (_usual_body(fire) if is_trusted else None) or _read_body(fire, rules, is_trusted)
+    return body if isinstance(body, Refusal) else _check_rules(body, fire, rules) or body
 
 
-def _usual_letter(fire: Fire) -> Letter | None:
+def _usual_body(fire: Fire) -> MessageBody | None:
     """Most are what `Sealer` makes of their fire, which is told by comparing: only the arguments have to be
     read.  None: this one is to be read whole."""
     before, _, rest = fire.payload.partition(_ARGS)
@@ -146,7 +145,7 @@ def _usual_letter(fire: Fire) -> Letter | None:
     args = rest[:end]  # on one line, and without half a character
     is_plain = type(value) in _CONTAINERS and "\\" not in args and args.isprintable()
     is_whole = rest[end:] == "}" or _SIGNED_END.fullmatch(rest, end)
-    return Letter(task, args, pushed_at) if is_plain and is_whole else None
+    return MessageBody(task, args, pushed_at) if is_plain and is_whole else None
 
 
 @lru_cache(maxsize=256)
@@ -155,7 +154,7 @@ def _pushed_at(text: str) -> float | None:
     return float(text) if _PUSHED_AT.fullmatch(text) else None
 
 
-def _read_letter(fire: Fire, rules: Rules, is_trusted: bool) -> Letter | Refusal:
+def _read_body(fire: Fire, rules: MessageRules, is_trusted: bool) -> MessageBody | Refusal:
     try:
         fire.payload.encode()
         fields = decode(fire.payload)
@@ -168,7 +167,7 @@ def _read_letter(fire: Fire, rules: Rules, is_trusted: bool) -> Letter | Refusal
         told = f"version {show(version)}" if "v" in fields else "no version"
         return Refusal("unknown-version", f"the message has {told}; this node reads version {VERSION}")
     refusal = None if is_trusted else _distrust(fields, rules.secrets)
-    return refusal or _check_shape(fields) or _check_place(fields, fire) or _letter(fields)
+    return refusal or _check_shape(fields) or _check_place(fields, fire) or _body(fields)
 
 
 # The order of the checks.
@@ -231,12 +230,12 @@ def _check_place(fields: Mapping[str, Any], fire: Fire) -> Refusal | None:
     )
 
 
-def _check_rules(letter: Letter, fire: Fire, rules: Rules) -> Refusal | None:
-    if rules.max_age_s and rules.now - letter.pushed_at > rules.max_age_s:
-        age_s = rules.now - max(letter.pushed_at, fire.due_at.timestamp())
+def _check_rules(body: MessageBody, fire: Fire, rules: MessageRules) -> Refusal | None:
+    if rules.max_age_s and rules.now - body.pushed_at > rules.max_age_s:
+        age_s = rules.now - max(body.pushed_at, fire.due_at.timestamp())
         if age_s > rules.max_age_s:
             return Refusal("stale", f"the message is {age_s:.0f} s old; allowed are {rules.max_age_s:g} s")
-    task = letter.task
+    task = body.task
     if task not in rules.tasks:
         return Refusal(
             "unknown-task",
@@ -252,7 +251,7 @@ def _check_rules(letter: Letter, fire: Fire, rules: Rules) -> Refusal | None:
     return None
 
 
-def _letter(fields: Mapping[str, Any]) -> Letter | Refusal:
+def _body(fields: Mapping[str, Any]) -> MessageBody | Refusal:
     links = fields.get("links", _NO_LINKS)
     try:
         args = encode(fields["args"])
@@ -261,7 +260,7 @@ def _letter(fields: Mapping[str, Any]) -> Letter | Refusal:
             encode(links).encode()
     except _UNREADABLE as error:
         return _malformed(f"args or links hold what JSON cannot ({_worded(error)})")
-    return Letter(fields["task"], args, float(fields["pushed_at"]), links, fields.get("depth", 0))
+    return MessageBody(fields["task"], args, float(fields["pushed_at"]), links, fields.get("depth", 0))
 
 
 # What is signed.

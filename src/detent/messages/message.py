@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
-from detent.messages.envelope import Letter, Rules, Sealer, check_args
+from detent.messages.envelope import MessageBody, MessageRules, Sealer, check_args
 from detent.model import DEAD, Call, Fire, Kind, Outcome, Policy, Retries
 from detent.rules.planning import run_id
-from detent.rules.rates import LEVELS, leveled, with_levels
+from detent.rules.rates import PRIORITIES, with_priorities, with_priority
 from detent.text import quote
 
 DEPTH_MAX = 20  # links of a chain, one after the other
-WISH_MAX_S = 366 * 86_400.0
+OPTION_MAX_S = 366 * 86_400.0
 _new_run_id = run_id.__wrapped__  # nobody asks for one again: it would only take another's place in the cache
 MAX_AGE_S = 30 * 86_400.0  # or, if that is less, `keep_days`: a copy of one that is pruned is not noticed
 WITH_RESULT = "with_result"  # in a link: the first argument is what the message before returned
@@ -45,7 +45,7 @@ class Task(NamedTuple):
     expires_s: float = 0.0  # not begun so long after it was due, it is missed; 0: no such limit
 
 
-class Wish(NamedTuple):
+class MessageOptions(NamedTuple):
     """What is said of one message, on top of what its task says."""
 
     queue: str = ""  # "": its task's
@@ -58,7 +58,7 @@ class Wish(NamedTuple):
     links: Mapping[str, Any] = {}  # then, catch, finally -> a list, as `link` makes one
 
 
-class Stamp(NamedTuple):
+class PushContext(NamedTuple):
     """When and as which a message is made."""
 
     app: str
@@ -67,23 +67,29 @@ class Stamp(NamedTuple):
     depth: int = 0
 
 
-def message(task: Task, args: str, wish: Wish, stamp: Stamp, secrets: Sequence[Secret]) -> Fire:
+def message(
+    task: Task, args: str, options: MessageOptions, context: PushContext, secrets: Sequence[Secret]
+) -> Fire:
     """`args` is JSON: a list for the function's positions, or an object for its names."""
     check_args(args)
-    return messages(task, [(stamp.token, args)], wish, stamp, secrets)[0]
+    return messages(task, [(context.token, args)], options, context, secrets)[0]
 
 
 def messages(
-    task: Task, letters: Iterable[tuple[str, str]], wish: Wish, stamp: Stamp, secrets: Sequence[Secret]
+    task: Task,
+    letters: Iterable[tuple[str, str]],
+    options: MessageOptions,
+    context: PushContext,
+    secrets: Sequence[Secret],
 ) -> list[Fire]:
     """One for each token and its arguments, which are known to be JSON; the stamp's own token is not used."""
-    like, pushed_at = _like(task, wish, stamp)
+    like, pushed_at = _like(task, options, context)
     job, due_at, prefix = like.job, like.due_at, f"{like.job}#"
-    sealer = Sealer(like, Letter(task.name, "[]", pushed_at, wish.links, stamp.depth), secrets)
+    sealer = Sealer(like, MessageBody(task.name, "[]", pushed_at, options.links, context.depth), secrets)
     made = []
     for token, args in letters:
-        key = prefix + (wish.unique or token)
-        run = _new_run_id(due_at, key + token if wish.unique else key)
+        key = prefix + (options.unique or token)
+        run = _new_run_id(due_at, key + token if options.unique else key)
         made.append(
             Fire(
                 key,
@@ -102,22 +108,22 @@ def messages(
     return made
 
 
-def _like(task: Task, wish: Wish, stamp: Stamp) -> tuple[Fire, float]:
+def _like(task: Task, options: MessageOptions, context: PushContext) -> tuple[Fire, float]:
     """What they all have in common, and when they are pushed."""
-    pushed_at = stamp.at.replace(microsecond=stamp.at.microsecond // 1000 * 1000)
-    due_at = pushed_at + timedelta(seconds=round(wish.delay_s, 3))
+    pushed_at = context.at.replace(microsecond=context.at.microsecond // 1000 * 1000)
+    due_at = pushed_at + timedelta(seconds=round(options.delay_s, 3))
     policy = task.policy
-    if wish.unique:
-        policy = policy._replace(unique_s=wish.unique_s)
-    if wish.rate_key:
-        policy = policy._replace(rate_key=wish.rate_key)
-    expires_s = wish.expires_s or task.expires_s
+    if options.unique:
+        policy = policy._replace(unique_s=options.unique_s)
+    if options.rate_key:
+        policy = policy._replace(rate_key=options.rate_key)
+    expires_s = options.expires_s or task.expires_s
     fire = Fire(
         key="",
-        job=f"{stamp.app}.{task.name}",
+        job=f"{context.app}.{task.name}",
         due_at=due_at,
-        queue=leveled(wish.queue or task.queue, wish.priority),
-        lane=f"{stamp.app}#{task.lane}" if task.lane else "",
+        queue=with_priority(options.queue or task.queue, options.priority),
+        lane=f"{context.app}#{task.lane}" if task.lane else "",
         start_by=due_at + timedelta(seconds=expires_s) if expires_s else None,
         policy=policy,
         origin="push",
@@ -136,26 +142,30 @@ def task_policy(max_retries: int, backoff: Retries, on_contention: str, **furthe
     )
 
 
-def rules_of(tasks: Mapping[str, Task], secrets: Sequence[Secret]) -> Rules:
+def message_rules(tasks: Mapping[str, Task], secrets: Sequence[Secret]) -> MessageRules:
     """Which messages may run where these are the tasks."""
-    may_come = {name: frozenset(with_levels([task.queue, *task.queues])) for name, task in tasks.items()}
-    return Rules(secrets, may_come)
+    may_come = {name: frozenset(with_priorities([task.queue, *task.queues])) for name, task in tasks.items()}
+    return MessageRules(secrets, may_come)
 
 
 # What follows.
 
 
-def link(task: str, args: str, wish: Wish) -> dict[str, Any]:
+def link(task: str, args: str, options: MessageOptions) -> dict[str, Any]:
     """A message to be, in the links of another."""
-    said = {name: value for name, value in wish._asdict().items() if value != Wish._field_defaults[name]}
+    said = {
+        name: value
+        for name, value in options._asdict().items()
+        if value != MessageOptions._field_defaults[name]
+    }
     return {"task": task, "args": json.loads(args), **said}
 
 
 def follow(
     fire: Fire,
-    letter: Letter,
+    body: MessageBody,
     ended: tuple[Outcome, datetime, str],
-    make: Callable[[str, str, Wish, Stamp], Fire],
+    make: Callable[[str, str, MessageOptions, PushContext], Fire],
 ) -> tuple[Fire, ...]:
     """The messages that its end brings about.  It ended so, then, with this result in JSON.  `make` makes one
     of a task's name."""
@@ -164,13 +174,15 @@ def follow(
     due += ["finally"] if due else []  # what was skipped or cancelled ends nothing
     made = []
     for name in due:
-        for number, one in enumerate(letter.links.get(name, ())):
-            wish = Wish(**{field: one[field] for field in Wish._fields if field in one})
-            stamp = Stamp(app, at, f"{fire.run_id}.{name}.{number}", letter.depth + 1)
+        for number, one in enumerate(body.links.get(name, ())):
+            options = MessageOptions(
+                **{field: one[field] for field in MessageOptions._fields if field in one}
+            )
+            context = PushContext(app, at, f"{fire.run_id}.{name}.{number}", body.depth + 1)
             args = one["args"]
             if one.get(WITH_RESULT):
                 args = [json.loads(result) if result else None, *args[1:]]
-            made.append(make(one["task"], json.dumps(args), wish, stamp))
+            made.append(make(one["task"], json.dumps(args), options, context))
     return tuple(made)
 
 
@@ -186,7 +198,9 @@ def links_fault(links: Mapping[str, Any], depth: int = 1) -> str:
                 return "one has no task"
             if type(one.get("args")) not in (list, dict):
                 return "the args of one are neither a list nor an object"
-            if not one.keys() <= {"task", "args", WITH_RESULT, *Wish._fields} or not _is_wish(one):
+            if not one.keys() <= {"task", "args", WITH_RESULT, *MessageOptions._fields} or not _are_options(
+                one
+            ):
                 return "one says what cannot be said of a message"
             if WITH_RESULT in one and (one[WITH_RESULT] is not True or type(one["args"]) is not list):
                 return "one cannot be given a result"
@@ -195,14 +209,14 @@ def links_fault(links: Mapping[str, Any], depth: int = 1) -> str:
     return ""
 
 
-def _is_wish(one: Mapping[str, Any]) -> bool:
+def _are_options(one: Mapping[str, Any]) -> bool:
     """Is each thing that it says of its kind?"""
-    for name, usual in Wish._field_defaults.items():
+    for name, usual in MessageOptions._field_defaults.items():
         said = one.get(name, usual)
         if isinstance(usual, float):
-            if type(said) not in (int, float) or not 0 <= said <= WISH_MAX_S:
+            if type(said) not in (int, float) or not 0 <= said <= OPTION_MAX_S:
                 return False
-        elif type(said) is not type(usual) or (name == "priority" and said not in LEVELS):
+        elif type(said) is not type(usual) or (name == "priority" and said not in PRIORITIES):
             return False
     return True
 

@@ -61,7 +61,7 @@ class Identity(NamedTuple):
     fence: str
 
 
-class Message(NamedTuple):
+class SignedRequest(NamedTuple):
     """What is signed, besides the time."""
 
     method: str
@@ -70,7 +70,7 @@ class Message(NamedTuple):
     identity: Identity | None = None  # None: there is no `v2`
 
 
-def sign(message: Message, secret: Secret, at: datetime) -> str:
+def sign(message: SignedRequest, secret: Secret, at: datetime) -> str:
     """The value of the signature's header."""
     unix = str(int(at.timestamp()))
     digests = _digests(message, secret, unix)
@@ -92,7 +92,7 @@ def sign_webhook(id: str, body: bytes, secret: Secret, at: datetime) -> str:
 
 def verify(
     header: str | None,
-    message: Message,
+    message: SignedRequest,
     secrets: Sequence[Secret],
     now: datetime,
     tolerance_s: float = TOLERANCE_MAX_S,
@@ -123,7 +123,7 @@ def fingerprint(header: str) -> str:
     return sha256(_parse(header, ("v1",))[1].encode()).hexdigest()
 
 
-def _digests(message: Message, secret: Secret, unix: str) -> dict[str, str]:
+def _digests(message: SignedRequest, secret: Secret, unix: str) -> dict[str, str]:
     """The signatures of a message by their names: `v1`, and `v2` if it has an identity."""
     head = f"{unix}.{message.method.upper()}.{message.path}.".encode("utf-8", "surrogatepass")
     found = {"v1": hmac.digest(secret.key(), head + message.body, "sha256").hex()}

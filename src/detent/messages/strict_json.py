@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from detent.nesting import TOO_DEEP, is_too_deep
+from detent.text import TOO_DEEP, is_too_deep
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,20 +11,20 @@ import json
 from random import Random
 
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
-from detent.rules.settling import give_back, held_back, settle
+from detent.rules.settling import lane_busy, return_claim, settle
 from detent.rules.trust import renew_s, trusted_by
-from detent.runners.running import Running, Starter, Went
+from detent.runners.running import AttemptEnd, Running, Starter
 
 
-class Holding:
+class HeldClaim:
     """A claim that this node holds, until the store has settled it."""
 
-    __slots__ = ("claim", "lost", "renewed", "running", "settled", "told")
+    __slots__ = ("claim", "lost", "renewed", "running", "settled", "stop_reason")
 
     def __init__(self, claim: Claim, sent: float) -> None:
         self.claim = claim
         self.running: Running | None = None
-        self.told: Outcome | None = None  # to stop, and why
+        self.stop_reason: Outcome | None = None  # to stop, and why
         self.renewed = sent
         self.lost = False  # the store says that it is no longer ours
         self.settled = False  # its verdict is on the way to the store
@@ -43,15 +43,15 @@ class Holding:
             self.running.extend(self.trusted_by)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self.told = self.told or why
+        self.stop_reason = self.stop_reason or why
         if self.running:
-            self.running.stop(self.told, kill_after_s)
+            self.running.stop(self.stop_reason, kill_after_s)
 
 
-def start(holding: Holding, work: Work, starter: Starter) -> Verdict | None:
+def start(holding: HeldClaim, work: Work, starter: Starter) -> Verdict | None:
     """Have what the claim is for started.  A verdict: it was told to stop before."""
-    if holding.told:
-        return Verdict(holding.told)
+    if holding.stop_reason:
+        return Verdict(holding.stop_reason)
     holding.running = starter.start(work, holding.claim, holding.trusted_by)
     return None
 
@@ -63,26 +63,26 @@ def work_of(job: Job, claim: Claim) -> Work | None:
     return job.hooks.get(json.loads(claim.fire.payload)["hook"])
 
 
-def judge(claim: Claim, went: Went, rng: Random) -> tuple[Verdict, End]:
+def judge_end(claim: Claim, went: AttemptEnd, rng: Random) -> tuple[Verdict, End]:
     """What becomes of the fire."""
     if isinstance(went, End):
         return settle(went, claim, rng), went
     if went is None:
-        return without_work(give_back("the grant came too late", "claim-lost"))
-    return without_work(held_back(claim, str(went)))
+        return not_started(return_claim("the grant came too late", "claim-lost"))
+    return not_started(lane_busy(claim, str(went)))
 
 
-def without_work(verdict: Verdict) -> tuple[Verdict, End]:
+def not_started(verdict: Verdict) -> tuple[Verdict, End]:
     """Nothing was started."""
     return verdict, End(verdict.outcome)
 
 
-def is_in_doubt(fire: Fire, job: Job | None) -> bool:
+def is_other_revision(fire: Fire, job: Job | None) -> bool:
     """Was it planned by another definition of the job than this one?"""
     return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)
 
 
-def under(job: Job | None, claim: Claim) -> Claim:
+def with_policy_of(job: Job | None, claim: Claim) -> Claim:
     """The claim with the policy of the definition that is in force: work and policy are of one revision.
     The store still counts it in the lane it was recorded with."""
     return claim._replace(fire=claim.fire._replace(policy=job.policy)) if job else claim
@@ -90,4 +90,4 @@ def under(job: Job | None, claim: Claim) -> Claim:
 
 def is_sentenced(claim: Claim) -> bool:
     """Is it only to be settled?  Then it takes no place; a hook has its own anyway."""
-    return claim.sentence is not None and claim.fire.origin != "hook"
+    return claim.disposition is not None and claim.fire.origin != "hook"

@@ -6,7 +6,7 @@ larger one, as an ask costs something by itself.
 
 from __future__ import annotations
 
-BITE, GROWTH = 250, 2
+FIRST_LIMIT, GROWTH = 250, 2
 
 
 class Burst:
@@ -15,12 +15,12 @@ class Burst:
         self._ask_max = ask_max
         self._since: float | None = None
         self._is_more = False
-        self.bite = min(BITE, ask_max)  # what to ask for
+        self.limit = min(FIRST_LIMIT, ask_max)  # what to ask for
 
     def goes_on(self, is_full: bool, asked: int, now: float) -> bool:
         """Take what the newest ask brought: may there be more?"""
-        self._is_more = is_full and asked >= self.bite
-        self.bite = min(self.bite * GROWTH if self._is_more else BITE, self._ask_max)
+        self._is_more = is_full and asked >= self.limit
+        self.limit = min(self.limit * GROWTH if self._is_more else FIRST_LIMIT, self._ask_max)
         if self._is_more and self._since is None:
             self._since = now
         return self._is_more

@@ -105,7 +105,7 @@ class RenewalThread:
         while not self._over.is_set():
             sent = boottime()
             try:
-                self._heed(self._store.renew([self._claim])[0], sent)
+                self._apply_renewal(self._store.renew([self._claim])[0], sent)
                 self._listen()
             except DetentError:  # the store is away: work whose claim is not renewed in time is ended
                 self._over.wait(min(self._every_s, RETRY_S))
@@ -117,7 +117,7 @@ class RenewalThread:
             if self._store.wait(app_of(self._claim.fire.job), min(left_s, LISTEN_S)):
                 return
 
-    def _heed(self, stop: Outcome | None, sent: float) -> None:
+    def _apply_renewal(self, stop: Outcome | None, sent: float) -> None:
         if stop is None or stop.kind != "lost":
             self._running.extend(trusted_by(sent, self._claim.ttl_s))
         if stop and not self._over.is_set():

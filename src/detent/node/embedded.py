@@ -22,23 +22,23 @@ from detent.model import Call, End, Outcome
 from detent.node.service import Service
 from detent.runners.call.spec import GuardSpec
 from detent.runners.running import LaneHeld
-from detent.warden.client import Processes, Work
+from detent.warden.client import TaskHandle, WardenClient
 from detent.warden.program import host_locks
 
-GIVEN_UP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
+STOP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
 
 
-class Guest(Service):
-    def _new_processes(self) -> Processes:
-        return Unguarded(self._life.name)
+class EmbeddedService(Service):
+    def _new_processes(self) -> WardenClient:
+        return NoWarden(self._instance.name)
 
     async def run(self) -> int:
-        self._threads.begin("look", "renew", "report")
+        self._thread_pools.begin("look", "renew", "report")
         working = asyncio.create_task(self._work())
         working.add_done_callback(lambda _: self._stop.set())
         try:
             await self._stop.wait()
-            await asyncio.wait([working], timeout=self._manifest.node.drain_s + GIVEN_UP_S)
+            await asyncio.wait([working], timeout=self._manifest.node.drain_s + STOP_S)
         finally:
             working.cancel()
             await self._leave()
@@ -52,31 +52,31 @@ class Guest(Service):
         return super()._heartbeat() | {"embedded": True}
 
 
-class Unguarded(Processes):
+class NoWarden(WardenClient):
     """The warden's place, empty: what runs in this process is begun, and nobody ends it."""
 
-    def __init__(self, life: str) -> None:
-        super().__init__(life)
+    def __init__(self, instance: str) -> None:
+        super().__init__(instance)
         self._lanes: dict[str, int] = {}  # work -> the descriptor of its place in its lane
 
     async def start(self) -> None:
         """There is nobody to start."""
 
-    def take(self, work: Work) -> None:
+    def take(self, work: TaskHandle) -> None:
         spec = work.spec
         if not isinstance(spec, GuardSpec):
             work.resolve(
                 End(Outcome("failed", "no process is started from within another program", "not-here"))
             )
             return
-        fd = host_locks.take(spec.lane, spec.places) if spec.lane else host_locks.NO_LANE
+        fd = host_locks.take_lane(spec.lane, spec.places) if spec.lane else host_locks.NO_LANE
         if fd is None:
             work.resolve(LaneHeld(host_locks.holders(spec.lane, spec.places)))
         else:
             self._lanes[work.id] = fd
             asyncio.get_running_loop().call_soon(partial(self._begin, work))
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: TaskHandle) -> None:
         """The work itself checks whether its claim is still trusted, as it does under a warden."""
         if self.is_closing:
             self.release(work)
@@ -84,14 +84,14 @@ class Unguarded(Processes):
         else:
             work.begun()
 
-    def extend(self, work: Work) -> None:
+    def extend(self, work: TaskHandle) -> None:
         """Nobody has to know."""
 
-    def release(self, work: Work) -> None:
-        host_locks.let_go(self._lanes.pop(work.id, host_locks.NO_LANE))
+    def release(self, work: TaskHandle) -> None:
+        host_locks.release_lane(self._lanes.pop(work.id, host_locks.NO_LANE))
 
 
-def within(manifest: Manifest) -> Manifest:
+def in_threads(manifest: Manifest) -> Manifest:
     """The manifest as a guest runs it: the same jobs, of the same revisions, in threads."""
     return manifest._replace(
         jobs=tuple(
@@ -101,7 +101,7 @@ def within(manifest: Manifest) -> Manifest:
     )
 
 
-def tasks_within(tasks: Mapping[str, Task]) -> dict[str, Task]:
+def tasks_in_threads(tasks: Mapping[str, Task]) -> dict[str, Task]:
     """The tasks as a guest runs them, in threads too."""
     return {name: task._replace(call=_in_thread(task.call)) for name, task in tasks.items()}
 

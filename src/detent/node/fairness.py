@@ -16,21 +16,21 @@ from contextlib import suppress
 from datetime import datetime
 
 from detent.model import Note
-from detent.node.ports import Bell
+from detent.node.ports import Wakeup
 
-BITE = 2  # a fire that is due alone costs one ask, as ever
+FIRST_LIMIT = 2  # a fire that is due alone costs one ask, as ever
 GROWTH = 2
-BEHIND_S = 0.01  # how much later one asks that is ahead: longer than an ask takes, too short to be felt
+DELAY_S = 0.01  # how much later one asks that is ahead: longer than an ask takes, too short to be felt
 AHEAD = 1.2  # times the mean: one is ahead
-HALF_S = 3.0  # after so long, what a node had counts half
-MANY = 16  # had since the last comparison: time for another
+HALF_LIFE_S = 3.0  # after so long, what a node had counts half
+COMPARE_AFTER = 16  # had since the last comparison: time for another
 
 
-class Share:
+class FairShare:
     def __init__(self, is_worker: bool = False) -> None:
         self.is_alone, self.is_ahead, self._is_worker = True, False, is_worker
-        self._bite, self._had, self._had_at = BITE, 0.0, 0.0
-        self._uncompared, self.many = 0, Bell()
+        self._batch_limit, self._had, self._had_at = FIRST_LIMIT, 0.0, 0.0
+        self._uncompared, self.compare_soon = 0, Wakeup()
 
     def compare(self, loads: Sequence[float], own: float) -> None:
         """Take the loads of all living nodes, and ours among them."""
@@ -45,22 +45,22 @@ class Share:
     @property
     def delay_s(self) -> float:
         """How long to wait before asking; not between bites, and a worker never: people wait for messages."""
-        return BEHIND_S if self.is_ahead and self._bite == BITE and not self._is_worker else 0.0
+        return DELAY_S if self.is_ahead and self._batch_limit == FIRST_LIMIT and not self._is_worker else 0.0
 
-    def bite(self, room: int) -> int:
-        return room if self.is_alone else min(room, self._bite)
+    def batch_limit(self, room: int) -> int:
+        return room if self.is_alone else min(room, self._batch_limit)
 
     def take(self, asked: int, got: int, room: int) -> bool:
         """So many were granted, and so much room is left.  Is it worth asking for more at once?  A bite grows
         while there is more; a worker's also where it has no room for more, as its queues are long then."""
         self._had, self._uncompared = self._had + got, self._uncompared + got
-        if self._uncompared >= MANY:
-            self.many.ring()
+        if self._uncompared >= COMPARE_AFTER:
+            self.compare_soon.set()
         is_more = not self.is_alone and got >= asked and room > 0
         if self.is_alone or got < asked or not (is_more or self._is_worker):
-            self._bite = BITE
-        elif asked >= self._bite:
-            self._bite *= GROWTH
+            self._batch_limit = FIRST_LIMIT
+        elif asked >= self._batch_limit:
+            self._batch_limit *= GROWTH
         return is_more
 
 
@@ -75,4 +75,4 @@ def loads_of(living: Sequence[Note], queues: tuple[str, ...], now: datetime) -> 
 
 def _faded(load: float, age_s: float) -> float:
     """What counts of it by now."""
-    return load * math.pow(0.5, max(0.0, age_s) / HALF_S)
+    return load * math.pow(0.5, max(0.0, age_s) / HALF_LIFE_S)

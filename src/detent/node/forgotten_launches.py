@@ -16,21 +16,21 @@ from detent.node.reporting import fields_of
 LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
 
 
-class Recollection:
+class ForgottenLaunches:
     def __init__(self) -> None:
         self._launches = deque[Claim](maxlen=LAUNCHES_MAX)
         self._doubtful: list[Claim] = []  # launches to be looked up, newest last
 
-    def keep(self, report: Report, stands: Verdict | None) -> None:
+    def remember(self, report: Report, stands: Verdict | None) -> None:
         """The store has acknowledged the end of an attempt."""
-        if stands and stands.counts and report.claim.sentence is None:
+        if stands and stands.counts and report.claim.disposition is None:
             self._launches.append(report.claim)
 
-    def doubt(self) -> None:
+    def suspect_all(self) -> None:
         """The store is in another epoch."""
         self._doubtful = list(self._launches)
 
-    async def tell_forgotten(
+    async def report_forgotten(
         self, app: str, find: Callable[[Query], Awaitable[list[Row]]], emit: Emit
     ) -> None:
         """Say which launches the store of a new epoch does not know."""

@@ -38,8 +38,8 @@ class JobList:
 
 
 class Holders:
-    def __init__(self, life: str) -> None:
-        self._life = life
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
         self._lists: dict[str, Mapping[str, str]] = {}  # by digest: a list never changes
 
     async def held(self, notes: Notes) -> dict[str, set[str]] | None:
@@ -47,7 +47,7 @@ class Holders:
         None: the list of a node is not there."""
         held = {note.name.removeprefix(TRIGGERED): {ANY} for note in await notes(TRIGGERED)}
         for note in await notes(HOLDS):
-            jobs = {} if note.name == HOLDS + self._life else await self._list(note.text, notes)
+            jobs = {} if note.name == HOLDS + self._instance else await self._list(note.text, notes)
             if jobs is None:
                 return None
             for name, revision in jobs.items():

@@ -16,11 +16,11 @@ from datetime import datetime
 from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
 from detent.model import Fire, Job, Note, Plan, Watermarks
-from detent.node.attempt import is_in_doubt
-from detent.node.forgotten_launches import Recollection
+from detent.node.attempt import is_other_revision
+from detent.node.forgotten_launches import ForgottenLaunches
 from detent.node.holders import ANY, HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
-from detent.node.ports import Edges, Pace
-from detent.node.store_calls import Calls
+from detent.node.ports import Ports, Tuning
+from detent.node.store_calls import StoreCalls
 from detent.node.timeline import Timeline, in_force
 from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
 
@@ -29,45 +29,47 @@ NAMES_MAX = 10  # jobs that an event names
 
 
 class Planning:
-    def __init__(self, life: str, app: str, jobs: Mapping[str, Job], edges: Edges, pace: Pace) -> None:
-        self.life, self.app, self.jobs, self.edges, self.pace = life, app, jobs, edges, pace
-        self.timeline = Timeline(pace.ahead_s)
+    def __init__(
+        self, instance: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning
+    ) -> None:
+        self.instance, self.app, self.jobs, self.ports, self.tuning = instance, app, jobs, ports, tuning
+        self.timeline = Timeline(tuning.ahead_s)
         self._adopted = False
         self._deploys = True  # our definitions replace those of other living nodes
-        self._store_clock = StoreClock(edges.monotonic)
+        self._store_clock = StoreClock(ports.monotonic)
         self._read_at = 0.0  # when the request for the newest watermarks was sent
         self._reading = asyncio.Lock()
         self._without: set[str] = set()  # jobs that we cannot run
         self._rang = False  # another process changed something in the store
-        self._holders, self._list, self._listed_at = Holders(life), JobList(jobs), -math.inf
+        self._holders, self._list, self._listed_at = Holders(instance), JobList(jobs), -math.inf
         self._held_at = -math.inf  # when the note of what we hold was written
-        self._call, self._recollection = Calls(edges, app, life, pace), Recollection()
+        self._call, self._forgotten_launches = StoreCalls(ports, app, instance, tuning), ForgottenLaunches()
 
-    async def announce(self, line: str, load: float = 0.0) -> None:
+    async def announce(self, pool: str, load: float = 0.0) -> None:
         """Write our heartbeat, and keep the list of our jobs."""
-        held = {"list": self._list.digest if self.pace.plans else "", "load": round(load, 1)}
-        text = json.dumps(self.edges.heartbeat() | held)
-        await self._call(line, self.edges.store.note, self.app, NODE + self.life, text, HEARTBEAT_TTL_S)
-        if self.pace.plans:
-            await self._keep_list(line)
+        held = {"list": self._list.digest if self.tuning.plans else "", "load": round(load, 1)}
+        text = json.dumps(self.ports.heartbeat() | held)
+        await self._call(pool, self.ports.store.note, self.app, NODE + self.instance, text, HEARTBEAT_TTL_S)
+        if self.tuning.plans:
+            await self._keep_list(pool)
 
-    async def _keep_list(self, line: str) -> None:
+    async def _keep_list(self, pool: str) -> None:
         """Keep the note of the list of jobs that we hold, and the list itself."""
-        now, note = self.edges.monotonic(), self.edges.store.note
+        now, note = self.ports.monotonic(), self.ports.store.note
         if self._list.jobs is not self.jobs:
             self._list, self._listed_at, self._held_at = JobList(self.jobs), -math.inf, -math.inf
         digest = self._list.digest
         if now >= self._listed_at + REWRITE_S:
-            await self._call(line, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
+            await self._call(pool, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
             self._listed_at = now
         if now >= self._held_at + RENEW_S:
-            await self._call(line, note, self.app, HOLDS + self.life, digest, HOLDS_TTL_S)
+            await self._call(pool, note, self.app, HOLDS + self.instance, digest, HOLDS_TTL_S)
             self._held_at = now
 
     async def _adopt(self) -> None:
         """Put our jobs in force, beside those that other living nodes hold; a worker only looks."""
-        store, jobs = self.edges.store, self.jobs
-        if not self.pace.plans:
+        store, jobs = self.ports.store, self.jobs
+        if not self.tuning.plans:
             self._take(await self._call("look", store.look, self.app))
             self._adopted = True
             return
@@ -102,27 +104,27 @@ class Planning:
         }
 
     async def _notes(self, prefix: str) -> list[Note]:
-        return await self._call("look", self.edges.store.notes, self.app, prefix)
+        return await self._call("look", self.ports.store.notes, self.app, prefix)
 
     def _report_deploy(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         changed = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
         removed = sorted(before.keys() - after.keys())
         if changed or removed:
             about = {"changed": changed[:NAMES_MAX], "removed": removed[:NAMES_MAX]}
-            self.edges.emit("deployed", app=self.app, node=self.life, **about)
+            self.ports.emit("deployed", app=self.app, node=self.instance, **about)
 
     async def _read_watermarks(self) -> None:
         """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
-        sent = self.edges.monotonic()
-        watermarks = await self._call("look", self.edges.store.look, self.app)
+        sent = self.ports.monotonic()
+        watermarks = await self._call("look", self.ports.store.look, self.app)
         before = self.timeline.superseded
         self._take(watermarks)
         self._read_at = sent
         self._without &= self.timeline.foreign  # the rest may be ours to run by now
-        if not self.pace.plans:
+        if not self.tuning.plans:
             return
         if superseded := sorted(self.timeline.superseded - before):
-            self.edges.emit("superseded", app=self.app, node=self.life, jobs=superseded[:NAMES_MAX])
+            self.ports.emit("superseded", app=self.app, node=self.instance, jobs=superseded[:NAMES_MAX])
         kept = await self._held_by_others(watermarks)
         if in_force(watermarks, self.jobs, kept) != {
             name: watermark.revision for name, watermark in watermarks.by_job.items()
@@ -131,8 +133,8 @@ class Planning:
 
     async def _plan_ahead(self) -> None:
         """Plan what is due soonest, as much as one call of the store takes; the rest after the next claim."""
-        pause_s = RING_READ_S if self._rang else self.pace.idle_s
-        if (self._rang or self.timeline.foreign) and self.edges.monotonic() >= self._read_at + pause_s:
+        pause_s = RING_READ_S if self._rang else self.tuning.idle_s
+        if (self._rang or self.timeline.foreign) and self.ports.monotonic() >= self._read_at + pause_s:
             self._rang = False
             await self._read_watermarks()
             if not self._adopted:
@@ -142,10 +144,10 @@ class Planning:
             return await self._adopt()
         if not (plans := self._plans()):
             return None
-        watermarks = await self._call("look", self.edges.store.advance, self.app, plans)
+        watermarks = await self._call("look", self.ports.store.advance, self.app, plans)
         self._learn(watermarks.now)
         self.timeline.move(watermarks.by_job)
-        self.edges.planned(plans)
+        self.ports.planned(plans)
         if watermarks.epoch != self.timeline.epoch:
             self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
             return await self._adopt()
@@ -156,8 +158,8 @@ class Planning:
     def _take(self, watermarks: Watermarks) -> None:
         self._learn(watermarks.now)
         if self.timeline.epoch not in ("", watermarks.epoch):
-            self.edges.emit("new-era", app=self.app, node=self.life)
-            self._recollection.doubt()
+            self.ports.emit("new-era", app=self.app, node=self.instance)
+            self._forgotten_launches.suspect_all()
             self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
         self.timeline.take(watermarks, self.jobs)
 
@@ -174,7 +176,7 @@ class Planning:
         """The job, if we hold it as the fire was planned, or as it is in force: by watermarks that are newer
         than the grant, as somebody may have adopted another one just before."""
         job = self.jobs.get(fire.job)
-        if not is_in_doubt(fire, job):
+        if not is_other_revision(fire, job):
             return job
         try:
             async with self._reading:

@@ -13,7 +13,7 @@ from detent.model import Plan
 from detent.rules.planning import AHEAD_S
 from detent.runners.running import Starter
 from detent.stores.base import Store
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 T = TypeVar("T")
 
@@ -21,43 +21,43 @@ T = TypeVar("T")
 class Offload(Protocol):
     """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
 
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T: ...
+    async def __call__(self, pool: str, call: Callable[..., T], *args: Any) -> T: ...
 
 
-class Threads:
+class ThreadPools:
     """Runs blocking calls in threads, one for each line.  A line is a queue of its own, and the store gives
     each thread its own connection: a renewal never waits behind a claim."""
 
     def __init__(self, width: dict[str, int] | None = None) -> None:
         self._width = width or {}  # threads of a line, where it has more than one
-        self._lines: dict[str, ThreadPoolExecutor] = {}
+        self._pools: dict[str, ThreadPoolExecutor] = {}
 
-    def begin(self, *lines: str) -> None:
+    def begin(self, *pools: str) -> None:
         """Starts the threads of these lines: a Python that shuts down (from 3.12 on) starts no more."""
-        for line in lines:
-            self._line(line).submit(bool)
+        for pool in pools:
+            self._pool(pool).submit(bool)
 
-    async def __call__(self, line: str, call: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._line(line), call, *args)
+    async def __call__(self, pool: str, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool(pool), call, *args)
 
-    def _line(self, line: str) -> ThreadPoolExecutor:
-        if line not in self._lines:
-            width = self._width.get(line, 1)
-            self._lines[line] = ThreadPoolExecutor(width, thread_name_prefix=f"detent-{line}")
-        return self._lines[line]
+    def _pool(self, pool: str) -> ThreadPoolExecutor:
+        if pool not in self._pools:
+            width = self._width.get(pool, 1)
+            self._pools[pool] = ThreadPoolExecutor(width, thread_name_prefix=f"detent-{pool}")
+        return self._pools[pool]
 
     def close(self) -> None:
-        for executor in self._lines.values():
+        for executor in self._pools.values():
             executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Bell:
+class Wakeup:
     """Wakes its sleeper, who sleeps no longer than `most_s`."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
 
-    def ring(self) -> None:
+    def set(self) -> None:
         self.event.set()
 
     async def sleep(self, most_s: float) -> None:
@@ -67,7 +67,7 @@ class Bell:
         self.event.clear()
 
 
-class Edges(NamedTuple):
+class Ports(NamedTuple):
     """Everything of the world that a node touches."""
 
     store: Store
@@ -80,12 +80,12 @@ class Edges(NamedTuple):
     heartbeat: Callable[[], dict[str, object]] = dict  # what this node says of itself to the others
     rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
     planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
-    desk: Desk | None = None  # where messages are opened; None: it serves no tasks
-    stretch: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
+    inbox: Inbox | None = None  # where messages are opened; None: it serves no tasks
+    prefetch_factor: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
     recall: Callable[[], None] = lambda: None  # messages that are not begun are not to be any more
 
 
-class Pace(NamedTuple):
+class Tuning(NamedTuple):
     """How a node spends its time and its room."""
 
     retry_s: float = 1.0  # after a call that failed

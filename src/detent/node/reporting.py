@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from detent.events import Emit, end_event
+from detent.events import Emit, attempt_event
 from detent.model import Claim, Report, Verdict
 from detent.rules.lanes import LATE_S
 from detent.rules.outcomes import is_contended
@@ -19,7 +19,7 @@ _LATE = timedelta(seconds=LATE_S)
 EXCERPT_MAX = 200  # bytes of a failed attempt's output in its event
 
 
-class Telling:
+class Reporter:
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
 
@@ -39,7 +39,7 @@ class Telling:
             return
         if claim.fire.origin == "push" and stands.outcome.kind == "succeeded":
             return  # there may be thousands a second: history has them
-        event = end_event(claim, stands, is_contended(stands.outcome))
+        event = attempt_event(claim, stands, is_contended(stands.outcome))
         if event:
             self._emit(event, **fields_of(claim), **_details(report, stands))
 

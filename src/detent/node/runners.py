@@ -15,36 +15,36 @@ from detent.events import Emit
 from detent.manifest.secret_refs import Secret
 from detent.manifest.webhooks import hook_request
 from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
-from detent.node.ports import Threads
+from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
 from detent.runners.call.spec import (
     PROGRAM,
     CallSpec,
-    Household,
+    PoolSpec,
     call_spec,
     guard_spec,
-    household_of,
+    pool_spec,
     setup_of,
 )
 from detent.runners.call.store import NodeStore
-from detent.runners.command import Base, Paths, Spec, command_env, spec_of, steady_env, told_env
+from detent.runners.command import BaseEnv, Paths, Spec, command_env, fire_env, inherited_env, spec_of
 from detent.runners.http.request import send
 from detent.runners.lifeline import Lifeline
-from detent.runners.running import Running, Went
+from detent.runners.running import AttemptEnd, Running
 from detent.runners.secrets import resolve
-from detent.warden.client import Processes
-from detent.warden.lives import forget_output, lane_path, output_path
+from detent.warden.client import WardenClient
+from detent.warden.instances import forget_output, lane_path, output_path
 
 if TYPE_CHECKING:
     from detent.messages.addresses import Reach
     from detent.worker.batches import Batches
-    from detent.worker.in_process import House
-    from detent.worker.in_process_queue import Few
+    from detent.worker.in_process import InProcessCalls
+    from detent.worker.in_process_queue import InProcessQueue
 
 NOTHING = Command(words=())
 
 
-class Surroundings(NamedTuple):
+class RunnerSettings(NamedTuple):
     """What work gets from its node."""
 
     env: Mapping[str, str]
@@ -58,10 +58,10 @@ class Surroundings(NamedTuple):
     store: NodeStore | None = None  # that calls push to and lock in
 
 
-class Sent:
+class RunningRequest:
     """A request under way in a thread."""
 
-    def __init__(self, gone: asyncio.Future[Went], lifeline: Lifeline) -> None:
+    def __init__(self, gone: asyncio.Future[AttemptEnd], lifeline: Lifeline) -> None:
         self.gone, self._lifeline = gone, lifeline
 
     def extend(self, trusted_by: float) -> None:
@@ -72,23 +72,25 @@ class Sent:
 
 
 class Runners:
-    def __init__(self, processes: Processes, threads: Threads, around: Surroundings, emit: Emit) -> None:
-        self._processes, self._threads, self._emit = processes, threads, emit
-        self._around = around
-        self._households: dict[tuple[object, ...], Household] = {}
-        self._bases: dict[bool, Base] = {}  # for our own user's commands, and for others'
+    def __init__(
+        self, processes: WardenClient, threads: ThreadPools, settings: RunnerSettings, emit: Emit
+    ) -> None:
+        self._processes, self._thread_pools, self._emit = processes, threads, emit
+        self._settings = settings
+        self._pools: dict[tuple[object, ...], PoolSpec] = {}
+        self._bases: dict[bool, BaseEnv] = {}  # for our own user's commands, and for others'
 
     @property
-    def around(self) -> Surroundings:
-        return self._around
+    def settings(self) -> RunnerSettings:
+        return self._settings
 
-    @around.setter
-    def around(self, around: Surroundings) -> None:
+    @settings.setter
+    def settings(self, settings: RunnerSettings) -> None:
         """Other ones from now on: what runs goes on, what is kept warm for the old ones ends."""
-        self._around = around
-        self._households.clear()
+        self._settings = settings
+        self._pools.clear()
         self._bases.clear()
-        self._processes.dissolve_households()
+        self._processes.close_pools()
 
     def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
         match work:
@@ -107,20 +109,20 @@ class Runners:
         from detent.runners.push import push
 
         found = self._resolve(work.secret_refs, claim)
-        gone: asyncio.Future[Went] = asyncio.get_running_loop().create_future()
+        gone: asyncio.Future[AttemptEnd] = asyncio.get_running_loop().create_future()
         gone.set_result(push(work, claim, found))
-        return Sent(gone, Lifeline(trusted_by))
+        return RunningRequest(gone, Lifeline(trusted_by))
 
     def _resolve(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
-        found = resolve(refs, self.around.secrets, self.around.env)
+        found = resolve(refs, self.settings.secrets, self.settings.env)
         for warning in found.warnings:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         return found.secrets
 
     def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
-        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        paths = Paths(path, lane_path(self.around.lanes, claim.fire.lane))
-        spec = spec_of(claim, command, told_env(claim, command), paths)
+        path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
+        paths = Paths(path, lane_path(self.settings.lanes, claim.fire.lane))
+        spec = spec_of(claim, command, fire_env(claim, command), paths)
         return self._begin(spec._replace(base=self._base(command)), trusted_by)
 
     def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
@@ -128,71 +130,71 @@ class Runners:
         running.gone.add_done_callback(partial(_forget_output, spec.output_path))
         return running
 
-    def _base(self, command: Command) -> Base:
+    def _base(self, command: Command) -> BaseEnv:
         is_other = bool(command.user)
         if is_other not in self._bases:
-            env = steady_env(self.around.env, self.around.hidden, is_other=is_other)
-            self._bases[is_other] = Base("another's" if is_other else "ours", env)
+            env = inherited_env(self.settings.env, self.settings.hidden, is_other=is_other)
+            self._bases[is_other] = BaseEnv("another's" if is_other else "ours", env)
         return self._bases[is_other]
 
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
         is_light = claim.fire.origin == "push" and not claim.fire.lane
         if is_light and call.isolation == "process":
-            return self.batches.add(call, claim, self._household(call, claim), trusted_by)
-        lane = lane_path(self.around.lanes, claim.fire.lane)
+            return self.batches.add(call, claim, self._pool(call, claim), trusted_by)
+        lane = lane_path(self.settings.lanes, claim.fire.lane)
         if call.isolation != "process":
-            guarded = self._house.start(call, claim, guard_spec(claim, lane), trusted_by)
+            guarded = self._in_process_calls.start(call, claim, guard_spec(claim, lane), trusted_by)
             if is_light:
-                self._few.add(guarded)
+                self._in_process_queue.add(guarded)
             return guarded
-        household = self._household(call, claim)
-        path = output_path(self.around.outputs, claim.fire.run_id, claim.attempt)
-        made = call_spec(claim, call, household, command_env({}, claim, NOTHING))
+        pool = self._pool(call, claim)
+        path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
+        made = call_spec(claim, call, pool, command_env({}, claim, NOTHING))
         return self._begin(made._replace(output_path=path, lane=lane), trusted_by)
 
     @functools.cached_property
     def batches(self) -> Batches:
         from detent.worker.batches import Batches  # late: only workers have messages
 
-        return Batches(self._processes, self.around.at_once, self.around.processes)
+        return Batches(self._processes, self.settings.at_once, self.settings.processes)
 
     @functools.cached_property
-    def _few(self) -> Few:
-        from detent.worker.in_process_queue import Few
+    def _in_process_queue(self) -> InProcessQueue:
+        from detent.worker.in_process_queue import InProcessQueue
 
-        return Few(self.around.most, self.batches.pacing)
+        return InProcessQueue(self.settings.most, self.batches.batch_size)
 
     def recall(self) -> None:
         """Messages that are not begun are not to be any more."""
         self.batches.recall_all()
-        self._few.recall()
+        self._in_process_queue.recall()
 
     @functools.cached_property
-    def _house(self) -> House:
-        from detent.worker.in_process import House  # late: few have such calls
+    def _in_process_calls(self) -> InProcessCalls:
+        from detent.worker.in_process import InProcessCalls  # late: few have such calls
 
-        return House(self._processes)
+        return InProcessCalls(self._processes)
 
-    def _household(self, call: Call, claim: Claim) -> Household:
+    def _pool(self, call: Call, claim: Claim) -> PoolSpec:
         key = (call.work_dir, call.env, call.user)
-        known = self._households.get(key)
+        known = self._pools.get(key)
         if known is None:
             like = NOTHING._replace(env=call.env, user=call.user)
-            env = command_env(self.around.env, claim, like, self.around.hidden)
-            household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-            setup = setup_of(self.around.store, call.user) if self.around.store else ""
-            known = household._replace(most=self.around.processes, setup=setup)
-            self._households[key] = known
+            env = command_env(self.settings.env, claim, like, self.settings.hidden)
+            pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+            setup = setup_of(self.settings.store, call.user) if self.settings.store else ""
+            known = pool._replace(size_max=self.settings.processes, setup=setup)
+            self._pools[key] = known
         return known
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
         lifeline = Lifeline(trusted_by)
         if claim.fire.origin == "hook":
             request = hook_request(request, claim.fire)
-        sending = self._threads("request", self._exchange, request, claim, lifeline)
-        return Sent(asyncio.ensure_future(sending), lifeline)
+        sending = self._thread_pools("request", self._exchange, request, claim, lifeline)
+        return RunningRequest(asyncio.ensure_future(sending), lifeline)
 
-    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> Went:
+    def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> AttemptEnd:
         if lifeline.ended(clock.boottime()):
             return None
         secrets = self._resolve(request.secret_refs, claim)
@@ -209,7 +211,7 @@ def _reach(request: Request) -> Reach | None:
     return Reach(tuple(host for host in request.hosts if host != "*"))
 
 
-def _forget_output(path: str, gone: asyncio.Future[Went]) -> None:
+def _forget_output(path: str, gone: asyncio.Future[AttemptEnd]) -> None:
     """There is a file only where something was written; of work that was lost that is not known."""
     went = gone.result()
     if isinstance(went, End) and (went.tail or went.outcome.kind == "lost"):

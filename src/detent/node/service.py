@@ -30,15 +30,15 @@ from detent.manifest.secret_refs import secret_variables
 from detent.model import Job, Plan, Push, Request
 from detent.node.at_reboot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace, Threads
-from detent.node.runners import Runners, Surroundings
+from detent.node.ports import Ports, ThreadPools, Tuning
+from detent.node.runners import Runners, RunnerSettings
 from detent.rules.fingerprint import fingerprint
-from detent.rules.rates import with_levels
+from detent.rules.rates import with_priorities
 from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
-from detent.warden.client import Processes, find_cgroup, sweep
-from detent.warden.lives import Graveyard, Life, make_lanes
-from detent.worker.inbox import Desk
+from detent.warden.client import WardenClient, find_cgroup, sweep
+from detent.warden.instances import DeadInstances, Instance, make_lanes
+from detent.worker.inbox import Inbox
 
 BEAT_S = 10.0  # between two heartbeats
 BUSY_BEAT_S = 1.0  # where there was much to share
@@ -53,17 +53,17 @@ SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # for us, not for 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
-class Serving(NamedTuple):
+class WorkerOptions(NamedTuple):
     """How a node serves the messages of an app's tasks."""
 
-    desk: Desk
+    inbox: Inbox
     plans: bool = True  # a worker does not: others plan the app's jobs
     concurrency: int = 0  # messages and fires at once; 0: as the manifest's `max_running` says
     processes: int = 0  # that calls run in, at most; 0: as many as may run at once
-    cooldown_s: float = Pace().cooldown_s  # between two asks, after some that failed
+    cooldown_s: float = Tuning().cooldown_s  # between two asks, after some that failed
 
 
-class Setting(NamedTuple):
+class ServiceOptions(NamedTuple):
     """What `detent run` was given."""
 
     load: Callable[[], Manifest]
@@ -74,8 +74,8 @@ class Setting(NamedTuple):
     emit: Emit
     queues: tuple[str, ...] = ("default",)
     waits: bool = True  # for a store that is away when the node starts
-    serving: Serving | None = None  # messages; None: none of them
-    store_of_calls: NodeStore | None = None  # for its children: the same store
+    worker: WorkerOptions | None = None  # messages; None: none of them
+    call_store: NodeStore | None = None  # for its children: the same store
 
 
 class Notify:
@@ -87,12 +87,12 @@ class Notify:
             self._address = "\0" + self._address[1:]
         self.watchdog_s = _watchdog_s(env)
 
-    def __call__(self, *lines: str) -> None:
+    def __call__(self, *pools: str) -> None:
         """Send the lines; errors are ignored, as the node can work without systemd."""
         if self._address:
             with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.connect(self._address)
-                sender.send("\n".join(lines).encode())
+                sender.send("\n".join(pools).encode())
 
 
 def _watchdog_s(env: Mapping[str, str]) -> float:
@@ -102,22 +102,22 @@ def _watchdog_s(env: Mapping[str, str]) -> float:
 
 
 class Service:
-    def __init__(self, setting: Setting, manifest: Manifest) -> None:
-        self._setting, self._manifest = setting, manifest
-        self._emit, self._store, self._serving = setting.emit, setting.store, setting.serving
+    def __init__(self, options: ServiceOptions, manifest: Manifest) -> None:
+        self._options, self._manifest = options, manifest
+        self._emit, self._store, self._worker = options.emit, options.store, options.worker
         self._host, self._began = socket.gethostname(), clock.wall()
-        self._life = Life(setting.directory, manifest.node.id or self._host)
-        self._graveyard = Graveyard(setting.directory, self._life.name)
-        self._threads = Threads({"request": manifest.node.max_running + Pace().max_hooks})
-        self._notify = Notify(setting.env)
+        self._instance = Instance(options.directory, manifest.node.id or self._host)
+        self._dead_instances = DeadInstances(options.directory, self._instance.name)
+        self._thread_pools = ThreadPools({"request": manifest.node.max_running + Tuning().max_hooks})
+        self._notify = Notify(options.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seen = _signature(setting.files)
-        self._life.begin()
+        self._seen = _signature(options.files)
+        self._instance.begin()
         self._processes = self._new_processes()
         self._processes.replaced = self._child_replaced
-        around = self._surroundings(manifest)
-        self._runners = Runners(self._processes, self._threads, around, self._emit)
+        settings = self._runner_settings(manifest)
+        self._runners = Runners(self._processes, self._thread_pools, settings, self._emit)
         self._node = self._new_node()
         self._fingerprint = _fingerprint(self._node.jobs)
 
@@ -134,23 +134,23 @@ class Service:
         return self._code
 
     def _max_running(self) -> int:
-        return (self._serving and self._serving.concurrency) or self._manifest.node.max_running
+        return (self._worker and self._worker.concurrency) or self._manifest.node.max_running
 
-    def _surroundings(self, manifest: Manifest) -> Surroundings:
-        around, most = _surroundings(manifest, self._setting.env, self._life), self._max_running()
-        around = around._replace(store=self._setting.store_of_calls)
-        if self._serving is None:
-            return around
-        shared_by = self._serving.processes or os.cpu_count() or 1  # async ones share what there is
+    def _runner_settings(self, manifest: Manifest) -> RunnerSettings:
+        settings, most = _runner_settings(manifest, self._options.env, self._instance), self._max_running()
+        settings = settings._replace(store=self._options.call_store)
+        if self._worker is None:
+            return settings
+        shared_by = self._worker.processes or os.cpu_count() or 1  # async ones share what there is
         at_once = -(-most // shared_by)
-        return around._replace(processes=self._serving.processes or most, at_once=at_once, most=most)
+        return settings._replace(processes=self._worker.processes or most, at_once=at_once, most=most)
 
-    def _new_processes(self) -> Processes:
-        return Processes(
-            self._life.name,
+    def _new_processes(self) -> WardenClient:
+        return WardenClient(
+            self._instance.name,
             cgroup=find_cgroup(),
-            lock_fd=self._life.lock_fd,
-            launched=self._life.tell,
+            lock_fd=self._instance.lock_fd,
+            launched=self._instance.record_warden,
             died=lambda: self._emit("warden-died", **self._who()),
         )
 
@@ -158,10 +158,10 @@ class Service:
         self._emit("child-replaced", **self._who(), reason=why)
 
     def _new_node(self) -> Node:
-        edges = Edges(
+        ports = Ports(
             store=self._store,
             starter=self._runners,
-            offload=self._threads,
+            offload=self._thread_pools,
             spawn=self._spawn,
             monotonic=clock.boottime,
             rng=Random(),
@@ -169,23 +169,23 @@ class Service:
             heartbeat=lambda: self._heartbeat(),
             rounded=self._feed_watchdog,
             planned=self._make_lanes,
-            desk=self._serving.desk if self._serving else None,
-            stretch=lambda: self._runners.batches.pacing.stretch() if self._serving else 1,
+            inbox=self._worker.inbox if self._worker else None,
+            prefetch_factor=lambda: self._runners.batches.batch_size.prefetch_factor() if self._worker else 1,
             recall=lambda: self._runners.recall(),
         )
         jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
-        idle_s = self._notify.watchdog_s / 3 or Pace().idle_s
-        pace = Pace(
+        idle_s = self._notify.watchdog_s / 3 or Tuning().idle_s
+        tuning = Tuning(
             max_running=self._max_running(),
-            idle_s=min(idle_s, Pace().idle_s),
-            queues=with_levels(self._setting.queues) if self._serving else self._setting.queues,
-            plans=self._serving is None or self._serving.plans,
-            cooldown_s=self._serving.cooldown_s if self._serving else Pace().cooldown_s,
+            idle_s=min(idle_s, Tuning().idle_s),
+            queues=with_priorities(self._options.queues) if self._worker else self._options.queues,
+            plans=self._worker is None or self._worker.plans,
+            cooldown_s=self._worker.cooldown_s if self._worker else Tuning().cooldown_s,
         )
-        return Node(self._life.name, self._manifest.app, jobs, edges, pace)
+        return Node(self._instance.name, self._manifest.app, jobs, ports, tuning)
 
     async def _work(self) -> None:
-        served = {"queues": [*self._setting.queues]} if self._serving else {}
+        served = {"queues": [*self._options.queues]} if self._worker else {}
         self._emit("started", **self._who(), jobs=len(self._node.jobs), version=__version__, **served)
         steps = (self._node.run, self._listen, self._watch, self._beat, self._prune, self._boot)
         for step in steps:
@@ -203,11 +203,13 @@ class Service:
         await self._processes.close()
         with suppress(DetentError):
             for name in (HOLDS, NODE):  # the other nodes look at the first when they miss the second
-                await self._threads("renew", self._store.note, self._manifest.app, name + self._life.name, "")
+                await self._thread_pools(
+                    "renew", self._store.note, self._manifest.app, name + self._instance.name, ""
+                )
         self._store.close()
-        self._threads.close()
-        self._graveyard.close()
-        self._life.end()
+        self._thread_pools.close()
+        self._dead_instances.close()
+        self._instance.end()
         self._emit("stopped", **self._who())
 
     # Signals.
@@ -221,7 +223,7 @@ class Service:
         """Take over what changed.  What runs goes on; a wrong file changes nothing."""
         self._notify("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")
         try:
-            manifest = await self._threads("load", self._setting.load)
+            manifest = await self._thread_pools("load", self._options.load)
             _check_same(self._manifest, manifest)
         except DetentError as error:
             self._emit("reload-refused", **self._who(), error=str(error))
@@ -232,8 +234,8 @@ class Service:
     def _take_over(self, manifest: Manifest) -> None:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
-        self._runners.around = self._surroundings(manifest)
-        self._node.pace = self._node.pace._replace(max_running=manifest.node.max_running)
+        self._runners.settings = self._runner_settings(manifest)
+        self._node.tuning = self._node.tuning._replace(max_running=manifest.node.max_running)
         self._node.reload(jobs)
         self._fingerprint = _fingerprint(jobs)
         self._emit("reloaded", **self._who(), **_difference(before, jobs))
@@ -258,22 +260,22 @@ class Service:
         """Somebody pushed, cancelled or paused: the node hears of it at once."""
         while True:
             try:
-                if await self._threads("listen", self._store.wait, self._manifest.app, WAIT_S):
-                    self._node.told()
+                if await self._thread_pools("listen", self._store.wait, self._manifest.app, WAIT_S):
+                    self._node.wake()
             except DetentError:
                 await self._node.wait_for_store()
 
     async def _boot(self) -> None:
         """Fire what is to be fired once a boot; however long the store is away."""
         now, boot = clock.now(), read_boot_id()
-        jobs = jobs_at_boot(self._node.jobs.values(), self._setting.queues, now)
+        jobs = jobs_at_boot(self._node.jobs.values(), self._options.queues, now)
         if jobs and not boot:
             told = f"@reboot of {jobs[0].name} does not fire: this system does not tell one boot from another"
             self._emit("manifest-warning", **self._who(), error=told)
         is_put = not (jobs and boot)
         while not is_put:
             try:
-                await self._threads("boot", put_boot_fires, self._store, self._host, boot, jobs, now)
+                await self._thread_pools("boot", put_boot_fires, self._store, self._host, boot, jobs, now)
                 is_put = True
             except DetentError:  # the node says so
                 await asyncio.sleep(1.0)
@@ -285,37 +287,37 @@ class Service:
             moved = clock.wall() - clock.boottime() - offset
             if abs(moved) > STEP_S:
                 self._emit("clock-stepped", **self._who(), by_s=round(moved, 1))
-                self._node.told()
+                self._node.wake()
             offset += moved
             looked += 1
             if looked % 2 == 0:
                 await self._look_at_file()
-            for life in self._graveyard.find():
-                self._spawn(self._bury(life))
-            for life in self._graveyard.find_frozen():
-                await self._threads("sweep", sweep, life, SWEEP_S)
+            for instance in self._dead_instances.find():
+                self._spawn(self._declare_dead(instance))
+            for instance in self._dead_instances.find_frozen():
+                await self._thread_pools("sweep", sweep, instance, SWEEP_S)
 
     async def _look_at_file(self) -> None:
-        seen = _signature(self._setting.files)
+        seen = _signature(self._options.files)
         if seen != self._seen:
             self._seen = seen
             await self._reload()
 
-    async def _bury(self, life: str) -> None:
+    async def _declare_dead(self, instance: str) -> None:
         """Its claims are free when nothing that it left behind is alive any more."""
-        while not await self._threads("sweep", sweep, life, SWEEP_S):
+        while not await self._thread_pools("sweep", sweep, instance, SWEEP_S):
             await asyncio.sleep(WATCH_S)
-        self._node.bury(life)
-        while not self._node.has_buried(life):
+        self._node.declare_dead(instance)
+        while not self._node.is_declared_dead(instance):
             await asyncio.sleep(WATCH_S)
         with suppress(DetentError):  # else its notes expire
-            await self._threads("renew", self._take_back_notes, life)
-        self._graveyard.bury(life)
+            await self._thread_pools("renew", self._take_back_notes, instance)
+        self._dead_instances.remove(instance)
 
-    def _take_back_notes(self, life: str) -> None:
+    def _take_back_notes(self, instance: str) -> None:
         """Of a dead life, which may have been of another app: its lock, which proves its death, goes now."""
         for app in self._store.apps():
-            for name in (HOLDS + life, NODE + life):
+            for name in (HOLDS + instance, NODE + instance):
                 self._store.note(app, name, "")
 
     async def _beat(self) -> None:
@@ -324,12 +326,12 @@ class Service:
             with suppress(DetentError):
                 await self._node.beat()
             await asyncio.sleep(BUSY_BEAT_S)
-            await self._node.share.many.sleep(pause_s - BUSY_BEAT_S)
+            await self._node.fair_share.compare_soon.sleep(pause_s - BUSY_BEAT_S)
 
     def _heartbeat(self) -> dict[str, object]:
         about = {"host": self._host, "pid": os.getpid(), "version": __version__, "jobs": len(self._node.jobs)}
-        tasks = self._serving.desk.tasks if self._serving else []
-        serves = {"queues": self._setting.queues, "tasks": tasks, "outputs": self._life.outputs}
+        tasks = self._worker.inbox.tasks if self._worker else []
+        serves = {"queues": self._options.queues, "tasks": tasks, "outputs": self._instance.outputs}
         now = {"began": self._began, "wall": clock.wall(), "fingerprint": self._fingerprint}
         return about | serves | now
 
@@ -337,12 +339,12 @@ class Service:
         """What is slow at a lane's first fire is done before that is due."""
         lanes = [fire.lane for plan in plans for fire in plan.fires if fire.lane and self._is_ours(plan.job)]
         if lanes:
-            self._spawn(self._threads("lanes", make_lanes, self._life.lanes, lanes))
+            self._spawn(self._thread_pools("lanes", make_lanes, self._instance.lanes, lanes))
 
     def _is_ours(self, name: str) -> bool:
         """Is it ours to run, and in processes of this host?"""
         job = self._node.jobs.get(name)
-        is_ours = job is not None and job.queue in self._setting.queues
+        is_ours = job is not None and job.queue in self._options.queues
         return is_ours and job is not None and not isinstance(job.work, Request | Push)
 
     async def _prune(self) -> None:
@@ -351,7 +353,7 @@ class Service:
             node, settled = self._manifest.node, self._node.settled
             older_than_s = timedelta(days=node.keep_days).total_seconds()
             with suppress(DetentError):  # the node says so
-                await self._threads(
+                await self._thread_pools(
                     "prune", self._store.prune, self._manifest.app, older_than_s, node.keep_fires
                 )
             until = clock.monotonic() + PRUNE_S
@@ -363,34 +365,34 @@ class Service:
             self._notify("WATCHDOG=1")
 
     def _who(self) -> dict[str, str]:
-        return {"app": self._manifest.app, "node": self._life.name}
+        return {"app": self._manifest.app, "node": self._instance.name}
 
 
-def reach(setting: Setting, app: str) -> None:
+def reach(options: ServiceOptions, app: str) -> None:
     """Wait for the store, and say so once.  Nothing runs yet: a signal ends it as it ends any program."""
     said = False
     while True:
         try:
-            probe(setting.store, app)
+            probe(options.store, app)
         except StoreUnavailable as error:
-            if not setting.waits:
+            if not options.waits:
                 raise
             if not said:
                 told = f"{str(error).rstrip('.')}; the node starts when it answers"
-                setting.emit("store-unavailable", app=app, error=told)
+                options.emit("store-unavailable", app=app, error=told)
             said = True
             threading.Event().wait(1.0)
         else:
             if said:
-                setting.emit("store-back", app=app)
+                options.emit("store-back", app=app)
             return
 
 
-def _surroundings(manifest: Manifest, env: Mapping[str, str], life: Life) -> Surroundings:
+def _runner_settings(manifest: Manifest, env: Mapping[str, str], instance: Instance) -> RunnerSettings:
     works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
     refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
     hidden = secret_variables([*refs, *manifest.secrets], manifest.secrets) | set(SYSTEMD)
-    return Surroundings(env, manifest.secrets, hidden, life.outputs, life.lanes)
+    return RunnerSettings(env, manifest.secrets, hidden, instance.outputs, instance.lanes)
 
 
 def _check_same(old: Manifest, new: Manifest) -> None:

@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from detent.model import Job, Plan, Watermark, Watermarks
 from detent.rules.planning import plan
 
-LEFT_OUT_MAX = 1000  # named in an ask; beyond it, fires of other nodes' jobs are claimed and given back
+EXCLUDED_MAX = 1000  # named in an ask; beyond it, fires of other nodes' jobs are claimed and given back
 PLANS_MAX = 500  # in one call of the store
 FIRES_MAX = 250  # in one call, more or less: it must not keep the other nodes waiting
 INSTANTS_MIN = 5  # of a job in one plan, however many jobs share the call
@@ -84,10 +84,10 @@ class Timeline:
         since = self._foreign_since
         return since is not None and since < now - timedelta(seconds=self._ahead_s)
 
-    def left_out(self, unable: set[str]) -> set[str]:
+    def excluded(self, unable: set[str]) -> set[str]:
         """The jobs that we do not ask for: those of other nodes, and what we could not run, unless it is ours
         by now."""
-        foreign = self.foreign if len(self.foreign) <= LEFT_OUT_MAX else set()
+        foreign = self.foreign if len(self.foreign) <= EXCLUDED_MAX else set()
         return self.elsewhere | foreign | (unable - self._watermarks.keys())
 
     def is_in_force(self, job: Job) -> bool:

@@ -28,7 +28,7 @@ class Sink(Protocol):
     def flush(self) -> object: ...
 
 
-def word_of(event: str, style: Style, **fields: Any) -> str:
+def format_event(event: str, style: Style, **fields: Any) -> str:
     """One event as its line."""
     return _word(style, None, event, clock.wall(), fields)
 

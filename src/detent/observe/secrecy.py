@@ -14,7 +14,7 @@ from detent.runners.secrets import resolve
 from detent.stores.base import Store
 
 
-def learning(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, str]) -> Callable[[], Manifest]:
+def learn_on_load(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, str]) -> Callable[[], Manifest]:
     """Loads a manifest, and has the mask learn its secrets: again whenever that is loaded again."""
 
     def load_and_learn() -> Manifest:
@@ -45,26 +45,26 @@ def password_of(url: str) -> list[str]:
 # What is kept.
 
 
-def discreet(store: Store, mask: Mask) -> Store:
+def masking_store(store: Store, mask: Mask) -> Store:
     """The store, which is told no secrets of what work printed, returned or failed with."""
-    return cast("Store", _Discreet(store, mask))
+    return cast("Store", _MaskingStore(store, mask))
 
 
-class _Discreet:
+class _MaskingStore:
     def __init__(self, store: Store, mask: Mask) -> None:
         self._store, self._mask = store, mask
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
-        return self._store.finish([masked(self._mask, report) for report in reports])
+        return self._store.finish([mask_report(self._mask, report) for report in reports])
 
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
-        return self._store.finish_and_claim([masked(self._mask, report) for report in reports], ask)
+        return self._store.finish_and_claim([mask_report(self._mask, report) for report in reports], ask)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-def masked(mask: Mask, report: Report) -> Report:
+def mask_report(mask: Mask, report: Report) -> Report:
     """Most have nothing that could be secret."""
     reason = report.verdict.outcome.reason
     if reason and mask.knows(reason):

@@ -37,7 +37,7 @@ HOST_EARLY_S = 60.0  # a host's clock may be early by less than this: the trigge
 _LATE = timedelta(seconds=LATE_S)
 
 
-class Standing(NamedTuple):
+class OpenFire(NamedTuple):
     """One open fire, as the rules see it."""
 
     fire: Fire
@@ -47,7 +47,7 @@ class Standing(NamedTuple):
     live: bool  # claimed, and the claim has not expired
     waits: bool  # it was told to wait for its lane
     node: str
-    sentence: Outcome | None
+    disposition: Outcome | None
     stop: Outcome | None
     outcome: Outcome | None  # of the last attempt
 
@@ -62,19 +62,19 @@ class Facts(NamedTuple):
     graces: int = 0  # places of the lane that are kept by the grace of fires that are over
 
 
-class Judgement(NamedTuple):
-    step: Literal["run", "wait", "hold", "sentence"]
-    sentence: Outcome | None = None
+class Decision(NamedTuple):
+    step: Literal["run", "wait", "hold", "settle"]
+    disposition: Outcome | None = None
     stop: tuple[str, ...] = ()  # keys of holders that must go, for the sake of the fire judged
 
 
-RUN, WAIT, HOLD = Judgement("run"), Judgement("wait"), Judgement("hold")
+RUN, WAIT, HOLD = Decision("run"), Decision("wait"), Decision("hold")
 
 
-def judge(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
+def decide(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
     """`lane` holds every open fire of the lane, the one judged among them; empty if it has none."""
-    if sentence := sentence_of(me, facts):
-        return Judgement("sentence", sentence)
+    if disposition := disposition_of(me, facts):
+        return Decision("settle", disposition)
     if is_late(me, facts.now):
         return _catch_up(me, lane, facts)
     if not me.fire.lane:
@@ -89,11 +89,11 @@ def judge(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
     return _WHEN_FULL[me.fire.policy.concurrency](me, lane)
 
 
-def sentence_of(me: Standing, facts: Facts) -> Outcome | None:
+def disposition_of(me: OpenFire, facts: Facts) -> Outcome | None:
     """Why a fire that is due may never run, whatever its lane looks like."""
     fire = me.fire
-    if me.sentence:
-        return me.sentence
+    if me.disposition:
+        return me.disposition
     if me.state == "claimed":
         return me.stop or node_lost(me.node)
     if fire.origin == "schedule" and facts.planned_until is None:
@@ -107,71 +107,71 @@ def sentence_of(me: Standing, facts: Facts) -> Outcome | None:
     return None
 
 
-def is_late(me: Standing, now: datetime) -> bool:
+def is_late(me: OpenFire, now: datetime) -> bool:
     """Is it an instant of an outage?  One that waits for its lane is not: it was there in time."""
     return me.fire.origin == "schedule" and not me.attempt and not me.waits and me.fire.due_at + _LATE < now
 
 
-def _catch_up(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
+def _catch_up(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
     latest = me.fire.policy.catch_up == "latest"
     if latest and facts.planned_until is not None and facts.planned_until < facts.now:
         return HOLD
     if me.fire.lane and _room(me, lane, facts) <= 0:
         return HOLD
     if latest and facts.newer_due:
-        return Judgement("sentence", NEWER_INSTANT)
+        return Decision("settle", NEWER_INSTANT)
     return RUN
 
 
-def _holders(lane: Sequence[Standing]) -> list[Standing]:
-    return [one for one in lane if one.live and one.sentence is None]
+def _holders(lane: Sequence[OpenFire]) -> list[OpenFire]:
+    return [one for one in lane if one.live and one.disposition is None]
 
 
-def _room(me: Standing, lane: Sequence[Standing], facts: Facts) -> int:
+def _room(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> int:
     return me.fire.policy.max_running - len(_holders(lane)) - facts.graces
 
 
-def _forbid(me: Standing, lane: Sequence[Standing]) -> Judgement:
+def _forbid(me: OpenFire, lane: Sequence[OpenFire]) -> Decision:
     holder = _holders(lane)[0].fire.key
     if me.attempt or me.fire.origin == "push":
-        return Judgement("sentence", contended(me.outcome.kind if me.outcome else "failed", holder))
-    return Judgement("sentence", lane_taken(holder))
+        return Decision("settle", contended(me.outcome.kind if me.outcome else "failed", holder))
+    return Decision("settle", lane_taken(holder))
 
 
-def _queue(me: Standing, lane: Sequence[Standing]) -> Judgement:
+def _queue(me: OpenFire, lane: Sequence[OpenFire]) -> Decision:
     waiting = [one.fire.key for one in lane if one.state == "pending" and one.waits]
     if me.waits or me.attempt or not waiting or me.fire.origin == "push":
         return WAIT
-    return Judgement("sentence", lane_awaited(waiting[0]))
+    return Decision("settle", lane_awaited(waiting[0]))
 
 
-def _replace(me: Standing, lane: Sequence[Standing], facts: Facts) -> Judgement:
+def _replace(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
     heirs = _heirs(me, lane, facts.now)
     if me.fire.key not in heirs:
-        return Judgement("sentence", replaced_by(heirs[0]))
+        return Decision("settle", replaced_by(heirs[0]))
     if _room(me, lane, facts) > 0:
         return RUN
     if me.attempt:
         return WAIT
     gone = [one.fire.key for one in _holders(lane) if one.fire.key not in heirs and not one.stop]
-    return Judgement("wait", stop=tuple(gone))
+    return Decision("wait", stop=tuple(gone))
 
 
-def _heirs(me: Standing, lane: Sequence[Standing], now: datetime) -> list[str]:
+def _heirs(me: OpenFire, lane: Sequence[OpenFire], now: datetime) -> list[str]:
     """The newest of those who hold the lane or are due for it, newest first."""
-    rivals = [one for one in lane if (one.live and one.sentence is None) or _may_replace(one, now)]
+    rivals = [one for one in lane if (one.live and one.disposition is None) or _may_replace(one, now)]
     rivals.sort(key=lambda one: (one.fire.due_at, one.fire.key), reverse=True)
     return [one.fire.key for one in rivals[: me.fire.policy.max_running]]
 
 
-def _may_replace(one: Standing, now: datetime) -> bool:
-    if one.state != "pending" or not one.due or one.sentence or is_late(one, now):
+def _may_replace(one: OpenFire, now: datetime) -> bool:
+    if one.state != "pending" or not one.due or one.disposition or is_late(one, now):
         return False
     start_by = one.fire.start_by
     return bool(one.attempt) or start_by is None or start_by >= now
 
 
-_WHEN_FULL: dict[str, Callable[[Standing, Sequence[Standing]], Judgement]] = {
+_WHEN_FULL: dict[str, Callable[[OpenFire, Sequence[OpenFire]], Decision]] = {
     "Forbid": _forbid,
     "Queue": _queue,
 }

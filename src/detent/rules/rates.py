@@ -16,8 +16,8 @@ from detent.rules.trust import STEP_S
 
 START_S = 0.25  # between grant and start
 MARGIN_S = START_S + STEP_S  # and for a step that is not noticed
-LEVEL = "^"  # between a queue's name and a priority other than the usual one
-LEVELS = ("high", "normal", "low")
+PRIORITY_MARK = "^"  # between a queue's name and a priority other than the usual one
+PRIORITIES = ("high", "normal", "low")
 
 
 def span_s(rate: Rate) -> float:
@@ -38,27 +38,27 @@ def usage(charges: Sequence[float], rate: Rate, now: float) -> Usage:
 
 def charged_as(queue: str, rate: Rate, rate_key: str) -> str:
     """The name under which an attempt of this queue is counted."""
-    name = base_of(queue)
+    name = without_priority(queue)
     return f"{name}/{rate_key}" if rate.by_key else name
 
 
-def base_of(queue: str) -> str:
+def without_priority(queue: str) -> str:
     """The queue's name without the priority."""
-    return queue.partition(LEVEL)[0]
+    return queue.partition(PRIORITY_MARK)[0]
 
 
-def level_of(queue: str) -> str:
-    return queue.partition(LEVEL)[2] or "normal"
+def priority_of(queue: str) -> str:
+    return queue.partition(PRIORITY_MARK)[2] or "normal"
 
 
-def leveled(queue: str, priority: str) -> str:
+def with_priority(queue: str, priority: str) -> str:
     """The name under which messages of this priority are put."""
-    return queue if priority == "normal" else f"{queue}{LEVEL}{priority}"
+    return queue if priority == "normal" else f"{queue}{PRIORITY_MARK}{priority}"
 
 
-def with_levels(queues: Sequence[str]) -> tuple[str, ...]:
+def with_priorities(queues: Sequence[str]) -> tuple[str, ...]:
     """What to ask for, in order: each queue's urgent messages, its usual ones, the rest."""
-    return tuple(leveled(queue, priority) for queue in queues for priority in LEVELS)
+    return tuple(with_priority(queue, priority) for queue in queues for priority in PRIORITIES)
 
 
 def rate_text(rate: Rate) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-GIVEN_BACK_S = 1.0
+RETURN_DELAY_S = 1.0
 TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told
 _HOOKS = {
     "succeeded": "on_success",
@@ -38,12 +38,12 @@ _HOOKS = {
 
 def admit(claim: Claim, rng: Random) -> Verdict | None:
     """None: run it.  A verdict: settle it without running."""
-    sentence = claim.sentence
-    if sentence is None:
+    disposition = claim.disposition
+    if disposition is None:
         return None
-    if sentence.kind == "lost" and not is_contended(sentence):
-        return settle(End(sentence), claim, rng)
-    return Verdict(sentence)
+    if disposition.kind == "lost" and not is_contended(disposition):
+        return settle(End(disposition), claim, rng)
+    return Verdict(disposition)
 
 
 def settle(end: End, claim: Claim, rng: Random) -> Verdict:
@@ -54,9 +54,9 @@ def settle(end: End, claim: Claim, rng: Random) -> Verdict:
     return Verdict(end.outcome)
 
 
-def give_back(reason: str, cause: Cause) -> Verdict:
+def return_claim(reason: str, cause: Cause) -> Verdict:
     """For a claim whose work was never started."""
-    return Verdict(Outcome("lost", reason, cause), again_in_s=GIVEN_BACK_S, counts=False)
+    return Verdict(Outcome("lost", reason, cause), again_in_s=RETURN_DELAY_S, counts=False)
 
 
 def refuse(fault: str, detail: str) -> Verdict:
@@ -64,13 +64,13 @@ def refuse(fault: str, detail: str) -> Verdict:
     return Verdict(Outcome("rejected", f"{fault}: {detail}", "refused"), counts=False)
 
 
-def held_back(claim: Claim, reason: str) -> Verdict:
+def lane_busy(claim: Claim, reason: str) -> Verdict:
     """For a claim whose lane is still held on its host by processes that the store knows nothing of:
     nothing was started.  What would wait for its lane waits; the rest is skipped."""
     granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
     is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
     if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:
-        return give_back(reason, "lane")
+        return return_claim(reason, "lane")
     return Verdict(Outcome("skipped", reason, "lane"), counts=False)
 
 

@@ -23,14 +23,14 @@ ACCOUNT = ("HOME", "USER", "LOGNAME")  # another user's, when the command runs a
 Cause = Literal["", "timeout", "stop", "trust", "error"]
 
 
-class Base(NamedTuple):
+class BaseEnv(NamedTuple):
     """The part of their environment that many commands share: told to the warden once, by its name."""
 
     name: str = ""
     env: Mapping[str, str] = {}
 
 
-NO_BASE = Base()
+NO_BASE_ENV = BaseEnv()
 
 
 class Spec(NamedTuple):
@@ -48,10 +48,10 @@ class Spec(NamedTuple):
     output_path: str = ""  # "": only the tail is kept
     lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
     places: int = 1  # of the lane
-    base: Base = NO_BASE
+    base: BaseEnv = NO_BASE_ENV
 
 
-class Gone(NamedTuple):
+class ProcessExit(NamedTuple):
     """How the processes of a command were seen to end."""
 
     status: int | None  # negative: a signal
@@ -72,7 +72,7 @@ NOWHERE = Paths()
 
 
 def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths = NOWHERE) -> Spec:
-    """What to start for a claim; `env` comes from `told_env`, and goes over a base, or from `command_env`."""
+    """What to start for a claim; `env` comes from `fire_env`, and goes over a base, or from `command_env`."""
     fire = claim.fire
     return Spec(
         id=f"{fire.run_id}.{claim.attempt}.{claim.fence}",
@@ -94,16 +94,16 @@ def command_env(
     base: Mapping[str, str], claim: Claim, command: Command, secrets: Collection[str] = ()
 ) -> dict[str, str]:
     """The environment of a command; `base` is the node's, `secrets` names variables to keep back."""
-    return steady_env(base, secrets, is_other=bool(command.user)) | told_env(claim, command)
+    return inherited_env(base, secrets, is_other=bool(command.user)) | fire_env(claim, command)
 
 
-def steady_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
+def inherited_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
     """What every command gets from its node; one that runs as another user, not our account."""
     hidden = set(secrets) | set(ACCOUNT if is_other else ())
     return {name: value for name, value in base.items() if name not in hidden and not name.startswith(OURS)}
 
 
-def told_env(claim: Claim, command: Command) -> dict[str, str]:
+def fire_env(claim: Claim, command: Command) -> dict[str, str]:
     """What this command gets for this claim, over that."""
     env = dict(command.env) | _about_fire(claim)
     if claim.fire.origin == "hook":
@@ -148,13 +148,13 @@ def _passable(value: object) -> str:
     return text.encode("utf-8", "surrogateescape")[-TAIL_TOLD_MAX:].decode("utf-8", "ignore")
 
 
-def end_of(gone: Gone, timeout_s: float, stopped: Outcome | None) -> End:
+def end_of(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> End:
     """What the end of its processes means for the attempt."""
     outcome = _outcome(gone, timeout_s, stopped)
     return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
 
 
-def _outcome(gone: Gone, timeout_s: float, stopped: Outcome | None) -> Outcome:
+def _outcome(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> Outcome:
     match gone.cause:
         case "timeout":
             return timed_out(timeout_s)

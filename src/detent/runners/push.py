@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from detent.errors import UsageError
-from detent.manifest.secret_refs import Secret, shown
-from detent.messages.message import Stamp, Task, Wish, message
+from detent.manifest.secret_refs import Secret, display_ref
+from detent.messages.message import MessageOptions, PushContext, Task, message
 from detent.model import Call, Claim, End, Outcome, Policy, Push
 from detent.rules.outcomes import no_secret
 
@@ -21,11 +21,11 @@ def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
     app = fire.job.partition(".")[0]
     lane = "" if fire.policy.concurrency == "Allow" else fire.job.partition(".")[2]
     task = Task(work.task, Call(""), queue=work.queue, policy=_policy(fire.policy), lane=lane)
-    wish = Wish(priority=work.priority, expires_s=work.expires_s)
+    options = MessageOptions(priority=work.priority, expires_s=work.expires_s)
     if work.secret_refs and not secrets:
-        return End(no_secret(", ".join(map(shown, work.secret_refs))))
+        return End(no_secret(", ".join(map(display_ref, work.secret_refs))))
     try:
-        made = message(task, work.args, wish, Stamp(app, granted_at, fire.run_id), secrets)
+        made = message(task, work.args, options, PushContext(app, granted_at, fire.run_id), secrets)
     except UsageError as error:
         return End(Outcome("failed", str(error)))
     return End(Outcome("succeeded"), follow=(made,))

@@ -23,14 +23,16 @@ class TooLate(Exception):
     """The claim is no longer trusted: nothing was started."""
 
 
-Went = End | LaneHeld | None  # how it ended; or nothing was started: its lane is held, or it was too late
+AttemptEnd = (
+    End | LaneHeld | None
+)  # how it ended; or nothing was started: its lane is held, or it was too late
 
 
 class Running(Protocol):
     """The work of one attempt, under way or about to be."""
 
     @property
-    def gone(self) -> asyncio.Future[Went]:
+    def gone(self) -> asyncio.Future[AttemptEnd]:
         """Resolved when nothing of it runs any more."""
 
     def extend(self, trusted_by: float) -> None: ...

@@ -12,7 +12,15 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, assert_never
 
-from detent.manifest.secret_refs import File, Nowhere, Secret, Variable, locate, shown, unfit
+from detent.manifest.secret_refs import (
+    BadReference,
+    File,
+    Secret,
+    Variable,
+    display_ref,
+    locate_secret,
+    secret_fault,
+)
 from detent.text import quote
 
 SECRET_MIN = 8  # bytes: shorter ones are refused
@@ -37,40 +45,42 @@ def resolve(
         found = _find(ref, table, env)
         is_raw = table.get(ref, ref).startswith("raw:")
         if isinstance(found, Secret) and not is_raw and len(found.key()) < least:
-            found = Nowhere(f"it has fewer than {least} bytes: use a long random text (openssl rand -hex 32)")
+            found = BadReference(
+                f"it has fewer than {least} bytes: use a long random text (openssl rand -hex 32)"
+            )
         if isinstance(found, Secret):
             secrets.append(found)
         else:
-            warnings.append(f"secret {quote(shown(ref))} is skipped: {found.why}")
+            warnings.append(f"secret {quote(display_ref(ref))} is skipped: {found.why}")
     return Resolved(tuple(secrets), tuple(warnings))
 
 
-def _find(ref: str, table: Mapping[str, str], env: Mapping[str, str]) -> Secret | Nowhere:
-    place = locate(ref, table)
+def _find(ref: str, table: Mapping[str, str], env: Mapping[str, str]) -> Secret | BadReference:
+    place = locate_secret(ref, table)
     match place:
-        case Secret() | Nowhere():
+        case Secret() | BadReference():
             return place
         case Variable(name):
             if name not in env:
-                return Nowhere(f"the environment variable {name} is not set")
+                return BadReference(f"the environment variable {name} is not set")
             return _secret(env[name], f"the environment variable {name}")
         case File(path):
             return _read(path)
     assert_never(place)
 
 
-def _read(path: str) -> Secret | Nowhere:
+def _read(path: str) -> Secret | BadReference:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return Nowhere(f"{path} is not a regular file")
+                return BadReference(f"{path} is not a regular file")
             content = file.read(FILE_MAX + 1)
     except OSError as error:
-        return Nowhere(f"cannot read {path}: {error.strerror}")
+        return BadReference(f"cannot read {path}: {error.strerror}")
     except ValueError:
-        return Nowhere(f"{quote(path)} is not a path")
+        return BadReference(f"{quote(path)} is not a path")
     if len(content) > FILE_MAX:
-        return Nowhere(f"{path} is longer than {FILE_MAX} bytes")
+        return BadReference(f"{path} is longer than {FILE_MAX} bytes")
     return _secret(content.decode("utf-8", "surrogateescape").strip(), path)
 
 
@@ -79,6 +89,6 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _secret(text: str, where: str) -> Secret | Nowhere:
-    problem = unfit(text)
-    return Nowhere(f"{where} {problem}") if problem else Secret(text)
+def _secret(text: str, where: str) -> Secret | BadReference:
+    problem = secret_fault(text)
+    return BadReference(f"{where} {problem}") if problem else Secret(text)

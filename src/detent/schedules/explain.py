@@ -43,7 +43,7 @@ DAY_NAMES = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "
 _HASHED = re.compile("(?<![A-Z])H")  # and not the one in THU
 
 
-class Miss(NamedTuple):
+class Mismatch(NamedTuple):
     """A field that does not have the value of the wall clock."""
 
     field: str  # as `cronfields` calls it
@@ -56,12 +56,12 @@ class Answer(NamedTuple):
 
     schedule: str
     is_due: bool
-    misses: tuple[Miss, ...] = ()
-    told: str = ""  # what else there is to know
+    mismatches: tuple[Mismatch, ...] = ()
+    detail: str = ""  # what else there is to know
 
     @property
     def words(self) -> str:
-        return "; ".join([*(miss.words for miss in self.misses), *([self.told] if self.told else [])])
+        return "; ".join([*(miss.words for miss in self.mismatches), *([self.detail] if self.detail else [])])
 
 
 class Reading(NamedTuple):
@@ -91,33 +91,33 @@ def _answers(instants: Instants, at: int) -> Iterator[Answer]:
         case WallClock():
             yield _wall_clock(instants, at, is_due)
         case Every():
-            yield Answer(text_of(instants), is_due, told="" if is_due else _period(instants, at))
+            yield Answer(text_of(instants), is_due, detail="" if is_due else _period(instants, at))
         case Once():
-            told = "" if is_due else f"it is due only once, at {_utc(instants.at)}"
-            yield Answer(text_of(instants), is_due, told=told)
+            detail = "" if is_due else f"it is due only once, at {_utc(instants.at)}"
+            yield Answer(text_of(instants), is_due, detail=detail)
         case AtBoot():
-            yield Answer(text_of(instants), False, told=BOOT)
+            yield Answer(text_of(instants), False, detail=BOOT)
         case _:
-            yield Answer("its schedule", is_due, told="" if is_due else "it names no such time")
+            yield Answer("its schedule", is_due, detail="" if is_due else "it names no such time")
 
 
 def _bounded(bounded: Bounded, at: int) -> Iterator[Answer]:
     if at < bounded.first:
-        yield Answer("starts_at", False, told=f"the job starts at {_utc(bounded.first)}")
+        yield Answer("starts_at", False, detail=f"the job starts at {_utc(bounded.first)}")
     elif at > bounded.last:
-        yield Answer("ends_at", False, told=f"the job ended at {_utc(bounded.last)}")
+        yield Answer("ends_at", False, detail=f"the job ended at {_utc(bounded.last)}")
     else:
         yield from _answers(bounded.part, at)
 
 
 def _wall_clock(clock: WallClock, at: int, is_due: bool) -> Answer:
     window = clock.zone.window(at)
-    misses = tuple(find_misses(clock.pattern.fields, _shown(at + window.offset)))
+    mismatches = tuple(find_mismatches(clock.pattern.fields, _shown(at + window.offset)))
     if is_due:
         note = clock.note(at)
-        return Answer(text_of(clock), True, () if note else misses, note)
-    told = "" if misses else _second_time(clock, at + window.offset)
-    return Answer(text_of(clock), False, misses, told)
+        return Answer(text_of(clock), True, () if note else mismatches, note)
+    detail = "" if mismatches else _second_time(clock, at + window.offset)
+    return Answer(text_of(clock), False, mismatches, detail)
 
 
 def _second_time(clock: WallClock, local: int) -> str:
@@ -160,39 +160,39 @@ def explain_skipped(schedule: Schedule, shown: datetime, resumes_at: datetime) -
 
 def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
     if not isinstance(part, WallClock):
-        return Answer(text_of(part), False, told="it does not go by the wall clock: give an instant in UTC")
+        return Answer(text_of(part), False, detail="it does not go by the wall clock: give an instant in UTC")
     name = text_of(part)
     if part.rule == "utc":
-        return Answer(name, False, told="under dst: utc its fields are read in UTC: give the time in UTC")
-    if misses := tuple(find_misses(part.pattern.fields, shown)):
-        return Answer(name, False, misses)
+        return Answer(name, False, detail="under dst: utc its fields are read in UTC: give the time in UTC")
+    if mismatches := tuple(find_mismatches(part.pattern.fields, shown)):
+        return Answer(name, False, mismatches)
     if part.next(resumes - 1) == resumes:
-        return Answer(name, True, told=f"under dst: {part.rule} it is due right after the gap instead")
+        return Answer(name, True, detail=f"under dst: {part.rule} it is due right after the gap instead")
     if part.rule == "skip":
-        return Answer(name, False, told="under dst: skip such a time is left out")
-    told = (
+        return Answer(name, False, detail="under dst: skip such a time is left out")
+    detail = (
         f"its hour field is {part.pattern.fields.hour.text}: it follows real time, and makes up for nothing"
     )
-    return Answer(name, False, told=told)
+    return Answer(name, False, detail=detail)
 
 
 # Fields.
 
 
-def find_misses(fields: Fields, shown: datetime) -> Iterator[Miss]:
+def find_mismatches(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
     """Every field that the time on the wall clock does not fit."""
     values = (shown.second, shown.minute, shown.hour)
     ranges = ((fields.second, SECOND), (fields.minute, MINUTE), (fields.hour, HOUR))
     for value, (field, within) in zip(values, ranges, strict=True):
         if not field.mask >> value & 1:
-            yield Miss(within.name, value, f"{within.name} {value:02} is not in {_allowed(field)}")
+            yield Mismatch(within.name, value, f"{within.name} {value:02} is not in {_allowed(field)}")
     yield from _missed_days(fields, shown)
     if not fields.month.mask >> shown.month & 1:
         name = MONTH_NAMES[shown.month - 1]
-        yield Miss(MONTH.name, shown.month, f"month: {name} is not in {_allowed(fields.month)}")
+        yield Mismatch(MONTH.name, shown.month, f"month: {name} is not in {_allowed(fields.month)}")
 
 
-def _missed_days(fields: Fields, shown: datetime) -> Iterator[Miss]:
+def _missed_days(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
     weekday = shown.isoweekday() % 7
     by_date = _names_day(fields.day_of_month, DAY_OF_MONTH, shown)
     by_weekday = _names_day(fields.day_of_week, DAY_OF_WEEK, shown)
@@ -201,10 +201,10 @@ def _missed_days(fields: Fields, shown: datetime) -> Iterator[Miss]:
         return
     if not by_date:
         words = f"day of month {shown.day} is not in {_allowed(fields.day_of_month)}"
-        yield Miss(DAY_OF_MONTH.name, shown.day, words)
+        yield Mismatch(DAY_OF_MONTH.name, shown.day, words)
     if not by_weekday:
         words = f"day of week: {DAY_NAMES[weekday]} is not in {_allowed(fields.day_of_week)}"
-        yield Miss(DAY_OF_WEEK.name, weekday, words + (" (either day would do)" if either else ""))
+        yield Mismatch(DAY_OF_WEEK.name, weekday, words + (" (either day would do)" if either else ""))
 
 
 def _names_day(field: Field, within: Range, shown: datetime) -> bool:

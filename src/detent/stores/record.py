@@ -20,14 +20,14 @@ from detent.model import (
     Verdict,
     Watermark,
 )
-from detent.rules.lanes import Standing
+from detent.rules.lanes import OpenFire
 from detent.stores.base import LOOK_MAX, app_of
 
 
 class Entry:
     __slots__ = (
-        "ask", "attempt", "attempts", "expires", "fence", "fire", "node", "outcome", "over_at",
-        "ran", "run_at", "sentence", "state", "stop", "ttl_s", "verdict", "waits",
+        "ask", "attempt", "attempts", "disposition", "expires", "fence", "fire", "node", "outcome", "over_at",
+        "ran", "run_at", "state", "stop", "ttl_s", "verdict", "waits",
     )  # fmt: skip
 
     def __init__(self, fire: Fire, run_at: float) -> None:
@@ -53,7 +53,7 @@ def standing(entry: Entry, now: float, monotonic: float) -> Standing:
         live=entry.state == "claimed" and entry.expires > monotonic,
         waits=entry.waits,
         node=entry.node,
-        sentence=entry.sentence,
+        disposition=entry.disposition,
         stop=entry.stop,
         outcome=entry.outcome,
     )
@@ -68,7 +68,7 @@ def claim_of(entry: Entry, expires_at: float, success: float | None) -> Claim:
         attempt=entry.attempt,
         ttl_s=entry.ttl_s,
         expires_at=instant(expires_at),
-        sentence=entry.sentence,
+        disposition=entry.disposition,
         previous_success_at=None if success is None else instant(success),
     )
 

@@ -29,7 +29,7 @@ class HostWorld(NamedTuple):
     edit: Callable[[str], None]  # change a resource of ours by hand: another time, another command
     remove: Callable[[str], None]  # take one away by hand
     add_foreign: Callable[[], None]  # something that others have there
-    unringable: str = ""  # a schedule that the host cannot ring for; "": it can ring for all
+    unsupported_schedule: str = ""  # a schedule that the host cannot ring for; "": it can ring for all
 
 
 Check = Callable[[HostWorld], None]
@@ -97,7 +97,7 @@ def prune(world: HostWorld, app: str) -> None:
 # The rules.
 
 
-def what_was_applied_is_found_unchanged(world: HostWorld) -> None:
+def applied_resources_are_found_unchanged(world: HostWorld) -> None:
     document = manifest_of("shop", backup="30 2 * * *", report="*/5 * * * *")
     done = apply(world, document)
     assert done and {change.action for change in done} == {"create"}, done
@@ -113,7 +113,7 @@ def a_second_apply_changes_nothing(world: HostWorld) -> None:
     assert world.look() == before
 
 
-def a_hand_edit_is_drift_and_is_put_right(world: HostWorld) -> None:
+def a_manual_edit_is_drift_and_is_repaired(world: HostWorld) -> None:
     document = manifest_of("shop", backup="30 2 * * *", report="0 5 * * *")
     apply(world, document)
     before = dict(world.look())
@@ -124,7 +124,7 @@ def a_hand_edit_is_drift_and_is_put_right(world: HostWorld) -> None:
     assert world.look() == before
 
 
-def what_somebody_took_away_is_written_again(world: HostWorld) -> None:
+def a_removed_resource_is_written_again(world: HostWorld) -> None:
     document = manifest_of("shop", backup="30 2 * * *", report="0 5 * * *")
     apply(world, document)
     before = dict(world.look())
@@ -135,7 +135,7 @@ def what_somebody_took_away_is_written_again(world: HostWorld) -> None:
     assert world.look() == before
 
 
-def a_changed_job_is_outdated_and_is_brought_up_to_date(world: HostWorld) -> None:
+def a_changed_job_is_outdated_and_is_updated(world: HostWorld) -> None:
     apply(world, manifest_of("shop", backup="30 2 * * *"))
     changed = manifest_of("shop", backup="45 2 * * *")
     found = states(world, changed)
@@ -144,7 +144,7 @@ def a_changed_job_is_outdated_and_is_brought_up_to_date(world: HostWorld) -> Non
     assert set(states(world, changed).values()) == {"unchanged"}
 
 
-def a_job_that_is_no_longer_declared_goes_and_no_other(world: HostWorld) -> None:
+def only_a_job_that_is_no_longer_declared_is_removed(world: HostWorld) -> None:
     both, one = manifest_of("shop", a="1 2 * * *", a_b="3 4 * * *"), manifest_of("shop", a_b="3 4 * * *")
     apply(world, one)
     alone = dict(world.look())
@@ -164,7 +164,7 @@ def an_app_whose_name_begins_like_another_is_left_alone(world: HostWorld) -> Non
     assert world.look() == alone
 
 
-def what_is_foreign_stays_to_the_byte(world: HostWorld) -> None:
+def foreign_content_stays_unchanged_to_the_byte(world: HostWorld) -> None:
     world.add_foreign()
     foreign = dict(world.look())
     document = manifest_of("shop", backup="30 2 * * *")
@@ -174,20 +174,25 @@ def what_is_foreign_stays_to_the_byte(world: HostWorld) -> None:
     assert world.look() == foreign
 
 
-def what_cannot_be_rung_for_is_refused_before_anything_is_written(world: HostWorld) -> None:
-    if not world.unringable:
+def an_unsupported_schedule_is_refused_before_anything_is_written(world: HostWorld) -> None:
+    if not world.unsupported_schedule:
         return
     before = dict(world.look())
     try:
-        apply(world, manifest_of("shop", fine="30 2 * * *", wrong=world.unringable, too=world.unringable))
+        apply(
+            world,
+            manifest_of(
+                "shop", fine="30 2 * * *", wrong=world.unsupported_schedule, too=world.unsupported_schedule
+            ),
+        )
     except UsageError as error:
         assert "shop.wrong" in str(error) and "shop.too" in str(error), error
     else:
-        raise AssertionError(f"{world.unringable!r} was taken")
+        raise AssertionError(f"{world.unsupported_schedule!r} was taken")
     assert world.look() == before
 
 
-def whatever_a_job_contains_it_adds_nothing(world: HostWorld) -> None:
+def odd_content_of_a_job_adds_no_further_resources(world: HostWorld) -> None:
     plain = manifest_of("shop", odd="30 2 * * *")
     apply(world, plain)
     names = set(world.look())
@@ -202,7 +207,7 @@ def whatever_a_job_contains_it_adds_nothing(world: HostWorld) -> None:
     assert set(found) == entries and set(found.values()) == {"unchanged"}, found
 
 
-def the_longest_names_are_told_apart(world: HostWorld) -> None:
+def the_longest_names_stay_distinct(world: HostWorld) -> None:
     document = manifest_of("shop" + LONG[:50])
     document["jobs"] = [
         {"name": f"{LONG[:60]}{end}", "schedules": ["1 2 * * *", "3 4 * * *"], "command": "true"}
@@ -215,7 +220,7 @@ def the_longest_names_are_told_apart(world: HostWorld) -> None:
     prune(world, document["app"])
 
 
-def two_at_once_leave_one_of_each(world: HostWorld) -> None:
+def concurrent_applies_leave_one_of_each_resource(world: HostWorld) -> None:
     document = manifest_of("shop", a="1 2 * * *", b="3 4 * * *", c="@every 7m")
     apply(world, document)
     alone = dict(world.look())
@@ -242,16 +247,16 @@ def _names(world: HostWorld, document: Mapping[str, Any]) -> list[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    what_was_applied_is_found_unchanged,
+    applied_resources_are_found_unchanged,
     a_second_apply_changes_nothing,
-    a_hand_edit_is_drift_and_is_put_right,
-    what_somebody_took_away_is_written_again,
-    a_changed_job_is_outdated_and_is_brought_up_to_date,
-    a_job_that_is_no_longer_declared_goes_and_no_other,
+    a_manual_edit_is_drift_and_is_repaired,
+    a_removed_resource_is_written_again,
+    a_changed_job_is_outdated_and_is_updated,
+    only_a_job_that_is_no_longer_declared_is_removed,
     an_app_whose_name_begins_like_another_is_left_alone,
-    what_is_foreign_stays_to_the_byte,
-    what_cannot_be_rung_for_is_refused_before_anything_is_written,
-    whatever_a_job_contains_it_adds_nothing,
-    the_longest_names_are_told_apart,
-    two_at_once_leave_one_of_each,
+    foreign_content_stays_unchanged_to_the_byte,
+    an_unsupported_schedule_is_refused_before_anything_is_written,
+    odd_content_of_a_job_adds_no_further_resources,
+    the_longest_names_stay_distinct,
+    concurrent_applies_leave_one_of_each_resource,
 )

@@ -24,7 +24,7 @@ from detent.testing.stores import (
     planning,
     queues,
 )
-from detent.testing.stores.clocks import Check, FakeClock, NotOffered, World
+from detent.testing.stores.fixtures import Check, FakeClock, NotOffered, World
 
 __all__ = ["CHECKS", "Check", "FakeClock", "NotOffered", "World", "check_store", "run_check"]
 

@@ -10,16 +10,16 @@ from detent.errors import StoreUnavailable
 from detent.events import Emit
 from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
 from detent.node.claim_session import ClaimSession
-from detent.node.reporting import Telling, fields_of
+from detent.node.reporting import Reporter, fields_of
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.planning import HOOK_POLICY
-from detent.rules.settling import admit, give_back, held_back, report, settle
+from detent.rules.settling import admit, lane_busy, report, return_claim, settle
 from detent.rules.trust import trigger_ttl_s
 from detent.runners.running import LaneHeld, TooLate
 from detent.stores.base import Store, app_of, is_hook
 from detent.trigger.exit_codes import is_contention
-from detent.trigger.presence import Presence
-from detent.trigger.work import Works, signalled
+from detent.trigger.locks import TriggerLocks
+from detent.trigger.work import WorkRunner, stopped_by
 from detent.warden.signals import Signals
 
 if TYPE_CHECKING:
@@ -35,40 +35,40 @@ def own_queue(key: str) -> str:
     return QUEUE + key
 
 
-class Edges(NamedTuple):
+class Ports(NamedTuple):
     """Everything of the world that a trigger touches."""
 
     store: Store
-    presence: Presence
+    locks: TriggerLocks
     signals: Signals
-    works: Works
+    runner: WorkRunner
     emit: Emit
     boottime: Callable[[], float]
 
 
-class Claims:
-    def __init__(self, job: Job, scope: str, edges: Edges) -> None:
-        self._job, self._scope, self._edges = job, scope, edges
-        self._store, self._works = edges.store, edges.works
-        self.presence, self.signals, self.emit = edges.presence, edges.signals, edges.emit
-        self._tell, self._chance = Telling(edges.emit), cast("Random", Chance())
-        self.clock = StoreClock(edges.boottime)
-        ask = Ask(app_of(job.name), edges.presence.name, number=0)
-        self._session = ClaimSession(edges.store, ask, self.clock, edges.signals.wait)
+class TriggerClaims:
+    def __init__(self, job: Job, scope: str, ports: Ports) -> None:
+        self._job, self._scope, self._ports = job, scope, ports
+        self._store, self._runner = ports.store, ports.runner
+        self.locks, self.signals, self.emit = ports.locks, ports.signals, ports.emit
+        self._reporter, self._chance = Reporter(ports.emit), cast("Random", Chance())
+        self.clock = StoreClock(ports.boottime)
+        ask = Ask(app_of(job.name), ports.locks.name, number=0)
+        self._session = ClaimSession(ports.store, ask, self.clock, ports.signals.wait)
         self._sent, self._fence = 0.0, 0
         self.replaces = ""  # the key of the fire that has to end for ours
 
     def why_ended(self) -> str:
-        return signalled(self.signals).reason
+        return stopped_by(self.signals).reason
 
-    def carry(self, fire: Fire, is_abandoned: bool = False) -> Outcome | None:
+    def run_fire(self, fire: Fire, is_abandoned: bool = False) -> Outcome | None:
         """Carry a fire out, attempt after attempt, and call its hooks; how it ended, None: it is not ours.
         An abandoned one is only run again if its job wants that."""
         outcome: Outcome | None = None
         unstarted = 0
         queue = own_queue(fire.key)
         while claim := self._claim_fire(queue):
-            told = self._told(claim, is_abandoned and outcome is None)
+            told = self._report_of(claim, is_abandoned and outcome is None)
             stands = self._finish(told)
             if stands is None:
                 return outcome
@@ -89,7 +89,7 @@ class Claims:
         """One after the other, each for as long as it may."""
         while self.signals.count < 2 and (claims := self._ask(queue, for_hook=True)):
             for claim in claims:
-                self._finish(self._told(claim))
+                self._finish(self._report_of(claim))
 
     def prune(self, keep_days: int, keep_fires: int) -> None:
         """Forget old fires, once in a while: where there is no node, nobody else does."""
@@ -103,31 +103,31 @@ class Claims:
         own: Claim | None = None
         for claim in self._ask(queue):
             if is_hook(claim.fire):
-                self._finish(self._told(claim))
+                self._finish(self._report_of(claim))
             else:
                 own = claim
         return own
 
     def _ask(self, queue: str, for_hook: bool = False) -> tuple[Claim, ...]:
-        self.presence.begin()
+        self.locks.begin()
         ask = self._session.ask._replace(
             limit=0 if for_hook else 1,
             hooks=1 if for_hook else 0,
             queues=(queue,),
             ttl_s=trigger_ttl_s((HOOK_POLICY if for_hook else self._job.policy).timeout_s),
-            dead=self.presence.find_dead(),
+            dead=self.locks.find_dead(),
         )
         grants, self._sent, _ = self._session.claim(ask)
-        self.presence.bury()
+        self.locks.remove_dead()
         self._fence = max((claim.fence for claim in grants.claims), default=self._fence)
         return grants.claims
 
-    def _told(self, claim: Claim, is_abandoned: bool = False) -> Report:
+    def _report_of(self, claim: Claim, is_abandoned: bool = False) -> Report:
         """What to tell the store of a claim, once it is carried out."""
-        verdict, end = self._carry_out(claim, is_abandoned)
+        verdict, end = self._attempt(claim, is_abandoned)
         return report(claim, verdict, end, self.clock.now())
 
-    def _carry_out(self, claim: Claim, is_abandoned: bool) -> tuple[Verdict, End]:
+    def _attempt(self, claim: Claim, is_abandoned: bool) -> tuple[Verdict, End]:
         if verdict := admit(claim, self._chance):
             return _unstarted(verdict)
         if is_abandoned and claim.fire.policy.on_lost == "skip":
@@ -135,13 +135,13 @@ class Claims:
         work = self._work(claim)
         if work is None:
             return _unstarted(Verdict(HOOK_REMOVED))
-        self._tell.start(claim, self.clock.now(), replaces=self.replaces)
+        self._reporter.start(claim, self.clock.now(), replaces=self.replaces)
         try:
-            end = self._works.carry_out(work, claim, self._sent)
+            end = self._runner.carry_out(work, claim, self._sent)
         except LaneHeld as held:
-            return _unstarted(held_back(claim, str(held)))
+            return _unstarted(lane_busy(claim, str(held)))
         except TooLate:
-            return _unstarted(give_back("the grant came too late", "claim-lost"))
+            return _unstarted(return_claim("the grant came too late", "claim-lost"))
         if end.outcome.cause == "no-secret":
             return Verdict(end.outcome), end  # another attempt would find none either
         return settle(end, claim, self._chance), end
@@ -174,7 +174,7 @@ class Claims:
                 cause=stands.outcome.cause,
             )
         else:
-            self._tell.end(told, stands)
+            self._reporter.end(told, stands)
 
     def _give_up(self, claim: Claim) -> None:
         """A signal came while the next attempt was waited for: another trigger makes it, or nobody."""

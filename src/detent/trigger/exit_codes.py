@@ -19,7 +19,7 @@ SIGNALLED = 128  # and the signal's number
 _CODES = {"succeeded": OK, "rejected": REJECTED, "missed": OK, "skipped": OK, "replaced": CONTENDED}
 
 
-def code_of(outcome: Outcome) -> int:
+def exit_code_of(outcome: Outcome) -> int:
     """The exit code that an outcome stands for."""
     if is_contention(outcome):
         return CONTENDED

@@ -18,19 +18,19 @@ EARLY_S = 15.0  # so long before an instant, by the host's own clock, a ring is 
 _RESOLUTION = timedelta(microseconds=1)
 
 
-def newest(schedule: Schedule, at: datetime) -> datetime | None:
+def newest_instant(schedule: Schedule, at: datetime) -> datetime | None:
     """The newest instant at or before this one."""
     return schedule.before(at + _RESOLUTION)
 
 
-def awaited(schedule: Schedule, now: datetime, rang_at: datetime) -> datetime | None:
+def upcoming_instant(schedule: Schedule, now: datetime, scheduled_for: datetime) -> datetime | None:
     """The instant ahead of the store's `now` that a ring is for; None: there is none.  `rang_at` is when it
     rang by the host's clock, or what the host says it rang for."""
     ahead = schedule.after(now)
     if ahead is None or ahead - now >= timedelta(seconds=HOST_EARLY_S):
         return None
-    if ahead - rang_at > timedelta(seconds=EARLY_S):
+    if ahead - scheduled_for > timedelta(seconds=EARLY_S):
         return None
-    behind = newest(schedule, now)
-    is_nearer = behind is None or abs(ahead - rang_at) <= abs(rang_at - behind)
+    behind = newest_instant(schedule, now)
+    is_nearer = behind is None or abs(ahead - scheduled_for) <= abs(scheduled_for - behind)
     return ahead if is_nearer else None

@@ -23,9 +23,9 @@ from detent.rules.lanes import HOST_EARLY_S, LATE_S
 from detent.rules.planning import fire_at, key_of, plan, rfc3339
 from detent.rules.trust import lane_wait_s
 from detent.stores.base import TRIGGERED, Store, app_of
-from detent.trigger.claims import Claims, own_queue
-from detent.trigger.exit_codes import CONTENDED, OK, SIGNALLED, code_of
-from detent.trigger.instant import awaited, newest
+from detent.trigger.claims import TriggerClaims, own_queue
+from detent.trigger.exit_codes import CONTENDED, OK, SIGNALLED, exit_code_of
+from detent.trigger.instant import newest_instant, upcoming_instant
 
 ADOPT_MAX = 20  # others may adopt their jobs at the same moment
 FIRST_S = 60.0  # a job that is new is fired for the instant for which it was rung just now
@@ -35,18 +35,18 @@ OPEN_MAX = 1000  # open fires of a job that are looked at
 WAIT_S = 1.0  # between two asks for a lane that is taken
 
 
-class Given(NamedTuple):
+class TriggerOptions(NamedTuple):
     """What the trigger was told."""
 
     scope: str  # host | global
-    rang_at: datetime | None = None  # what the host says it rang for
+    scheduled_for: datetime | None = None  # what the host says it rang for
     due_at: datetime | None = None  # exactly this instant
-    heard_at: datetime | None = None  # when it rang, by the host's clock
+    started_at: datetime | None = None  # when it rang, by the host's clock
 
 
 class Trigger:
-    def __init__(self, job: Job, given: Given, store: Store, claims: Claims) -> None:
-        self._job, self._given, self._store, self._claims = job, given, store, claims
+    def __init__(self, job: Job, options: TriggerOptions, store: Store, claims: TriggerClaims) -> None:
+        self._job, self._options, self._store, self._claims = job, options, store, claims
         self._signals, self._emit, self._clock = claims.signals, claims.emit, claims.clock
         self._app = app_of(job.name)
         self._is_first = False  # the job is in force since just now
@@ -56,7 +56,7 @@ class Trigger:
         watermarks = self._take_part()
         self._plan(watermarks)
         target = self._target()
-        if self._given.due_at is None:
+        if self._options.due_at is None:
             self._settle_older(target.key if target else "")
         code = self._fire(target) if target else self._say_nothing_due()
         return SIGNALLED + self._signals.first if self._signals.first else code
@@ -92,7 +92,7 @@ class Trigger:
 
     def _next_plan(self, watermark: Watermark, now: datetime) -> Plan:
         """Only the newest instant is in time, however close the others are: nobody rang for those."""
-        due_at = newest(self._job.schedule, now)
+        due_at = newest_instant(self._job.schedule, now)
         until = due_at if due_at and due_at > watermark.at else now
         return plan(self._job, watermark, until + timedelta(seconds=LATE_S), -LATE_S)
 
@@ -101,13 +101,15 @@ class Trigger:
 
     def _target(self) -> Fire | None:
         """The fire that the ring is for, recorded; None: it is settled, and nothing else is due."""
-        if self._given.due_at is not None:
-            return self._exact(self._given.due_at)
+        if self._options.due_at is not None:
+            return self._exact(self._options.due_at)
         now = self._clock.now()
-        due_at = newest(self._job.schedule, min(now, self._given.rang_at or now))
+        due_at = newest_instant(self._job.schedule, min(now, self._options.scheduled_for or now))
         if due_at is not None and (fire := self._open_fire(due_at, now)):
             return fire
-        ahead = awaited(self._job.schedule, now, self._given.rang_at or self._given.heard_at or now)
+        ahead = upcoming_instant(
+            self._job.schedule, now, self._options.scheduled_for or self._options.started_at or now
+        )
         if ahead is None or not self._sleep_until(ahead):
             return None
         self._plan_again()
@@ -118,7 +120,7 @@ class Trigger:
         rows = self._store.find(Query(key=key_of(self._job.name, due_at)))
         if rows:
             return rows[0].fire if rows[0].state != "over" else None
-        recent_s = FIRST_SAID_S if self._given.rang_at else FIRST_S
+        recent_s = FIRST_SAID_S if self._options.scheduled_for else FIRST_S
         if not self._is_first or due_at < now - timedelta(seconds=recent_s):
             return None
         return self._put(fire_at(self._job, due_at))
@@ -163,7 +165,7 @@ class Trigger:
         if row.fire.origin == "hook":
             self._claims.call_hooks(row.fire.queue)
         elif not self._is_waited_for(row):
-            self._claims.carry(row.fire, is_abandoned=_is_retry(row))
+            self._claims.run_fire(row.fire, is_abandoned=_is_retry(row))
 
     def _is_waited_for(self, row: Row) -> bool:
         """A retry whose trigger may be alive, and wait for it to be due."""
@@ -174,24 +176,24 @@ class Trigger:
 
     def _fire(self, fire: Fire) -> int:
         """Carry it out, once there is room in its lane, if it is to wait for that."""
-        patience = Patience(fire, self._clock.ticks)
+        lane_wait = LaneWait(fire, self._clock.ticks)
         while not self._signals.first:
             row = self._row(fire)
             if row is None or row.state == "over":
                 return self._say_nothing_due()
             if not self._is_own(row.fire):
                 return self._say_launched(fire)
-            outcome = None if self._is_waited_for(row) else self._claims.carry(fire, _is_retry(row))
+            outcome = None if self._is_waited_for(row) else self._claims.run_fire(fire, _is_retry(row))
             if outcome:
-                return code_of(outcome)
+                return exit_code_of(outcome)
             if self._is_launched(fire):
                 return self._say_launched(fire)
             holders = self._holders(fire)
             if holders and fire.policy.concurrency == "Replace":
                 self._claims.replaces = holders[0].fire.key
-            if not patience.goes_on(is_taken=bool(holders)):
+            if not lane_wait.goes_on(is_taken=bool(holders)):
                 return self._say_contended(fire, holders)
-            if patience.is_half_over():
+            if lane_wait.is_half_over():
                 self._end_those_of_this_host(holders)
             if holders:
                 self._store.wait(self._app, WAIT_S)
@@ -221,7 +223,7 @@ class Trigger:
     def _end_those_of_this_host(self, holders: list[Row]) -> None:
         """Those that the store told to stop and that do not react: end them, and record that at once."""
         for row in holders:
-            self._claims.presence.end_holder(row.node)
+            self._claims.locks.end_holder(row.node)
             if self._is_own(row.fire):
                 self._settle(row)
 
@@ -233,7 +235,7 @@ class Trigger:
 
     def _said_due(self) -> str:
         """The newest instant, which is settled."""
-        due_at = self._given.due_at or newest(self._job.schedule, self._clock.now())
+        due_at = self._options.due_at or newest_instant(self._job.schedule, self._clock.now())
         return rfc3339(due_at) if due_at else ""
 
     def _say_launched(self, fire: Fire) -> int:
@@ -241,7 +243,7 @@ class Trigger:
         about = {"fire": fire.key, "run_id": fire.run_id, "holder": row.node if row else ""}
         if row and not self._is_own(row.fire):
             about["reason"] = f"a node planned it for the queue {row.fire.queue}: only a node runs it"
-        self._emit("already-launched", **self._who(), **about, scope=self._given.scope)
+        self._emit("already-launched", **self._who(), **about, scope=self._options.scope)
         return CONTENDED
 
     def _say_contended(self, fire: Fire, holders: list[Row]) -> int:
@@ -251,7 +253,7 @@ class Trigger:
             reason = f"contended: {holder} is still running" if holder else "contended"
             if self._store.cancel(fire.key, reason, "lane"):
                 about |= {"outcome": "cancelled", "reason": reason, "cause": "lane"}
-        self._emit("lock-contended", **self._who(), **about, scope=self._given.scope)
+        self._emit("lock-contended", **self._who(), **about, scope=self._options.scope)
         return CONTENDED
 
     def _say_cancelled(self, fire: Fire, reason: str) -> None:
@@ -262,10 +264,10 @@ class Trigger:
 
     def _who(self) -> dict[str, str]:
         app, _, job = self._job.name.partition(".")
-        return {"app": app, "job": job, "node": self._claims.presence.name}
+        return {"app": app, "job": job, "node": self._claims.locks.name}
 
 
-class Patience:
+class LaneWait:
     """How long a fire waits for its lane: `Queue` as long as it takes, `Replace` for a while, others not.
     Where nobody has the lane, it is only that the store's now has passed what is planned."""
 

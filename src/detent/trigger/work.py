@@ -18,7 +18,7 @@ from detent.rules.trust import trusted_by
 from detent.runners.lifeline import Lifeline
 from detent.runners.running import LaneHeld
 from detent.stores.base import Store
-from detent.trigger.presence import Presence
+from detent.trigger.locks import TriggerLocks
 from detent.warden.signals import Signals
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from detent.runners.call.spec import CallSpec
     from detent.runners.call.store import NodeStore
     from detent.runners.command import Spec
-    from detent.warden.blocking_client import Running, Warden
+    from detent.warden.blocking_client import BlockingTask, BlockingWardenClient
 
 BRIEF_S = 1.0  # an attempt that is over by then is not listened for
 LOOK_S = 3600.0
 NOTHING = Command(words=())
 
 
-class Around(NamedTuple):
+class WorkSettings(NamedTuple):
     """What work gets from the trigger's surroundings."""
 
     env: Mapping[str, str]
@@ -43,7 +43,7 @@ class Around(NamedTuple):
     store: Callable[[], NodeStore]  # that calls push to and lock in
 
 
-class Told(Lifeline):
+class SignalLifeline(Lifeline):
     """The lifeline of a request: it knows of signals, too."""
 
     def __init__(self, trusted_by: float, signals: Signals, heard: int) -> None:
@@ -52,23 +52,23 @@ class Told(Lifeline):
 
     def ended(self, now: float) -> Outcome | None:
         if self._signals.count > self._heard:
-            self.stop(signalled(self._signals))
+            self.stop(stopped_by(self._signals))
         return super().ended(now)
 
 
-def signalled(signals: Signals) -> Outcome:
+def stopped_by(signals: Signals) -> Outcome:
     return Outcome("lost", f"its trigger was ended by {signals.name}", "shutdown")
 
 
-class Works:
+class WorkRunner:
     """Carries out work for the claims of one trigger."""
 
     def __init__(
-        self, store: Store, presence: Presence, signals: Signals, around: Around, emit: Emit
+        self, store: Store, locks: TriggerLocks, signals: Signals, settings: WorkSettings, emit: Emit
     ) -> None:
-        self._store, self._presence, self._signals = store, presence, signals
-        self._around, self._emit = around, emit
-        self._warden: Warden | None = None
+        self._store, self._locks, self._signals = store, locks, signals
+        self._settings, self._emit = settings, emit
+        self._warden: BlockingWardenClient | None = None
         self._renewal: RenewalThread | None = None
 
     def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
@@ -99,10 +99,10 @@ class Works:
         end = running.wait(BRIEF_S, heard)
         while end is None:
             if self._signals.count > heard:
-                running.stop(signalled(self._signals), 0.0 if self._signals.count > 1 else None)
+                running.stop(stopped_by(self._signals), 0.0 if self._signals.count > 1 else None)
                 heard = self._signals.count
             elif self._renewal is None or self._renewal.is_over:
-                self._warden_up().mourn()
+                self._warden_up().start_reaper()
                 self._keep(claim, running)
             end = running.wait(LOOK_S, heard)
         return end
@@ -111,41 +111,44 @@ class Works:
         """How many signals do not concern this claim: a hook is called although one came."""
         return self._signals.count if claim.fire.origin == "hook" else 0
 
-    def _keep(self, claim: Claim, running: Running | Told, after_s: float = 0.0) -> None:
+    def _keep(self, claim: Claim, running: BlockingTask | SignalLifeline, after_s: float = 0.0) -> None:
         import gc
 
         gc.enable()  # it was not worth it for a moment
         self._renewal = RenewalThread(self._store, claim, running, after_s)
 
-    def _warden_up(self) -> Warden:
+    def _warden_up(self) -> BlockingWardenClient:
         """It is forked when it is first needed, by a process that has no other thread."""
         if self._warden is None:
-            from detent.warden.blocking_client import Warden
+            from detent.warden.blocking_client import BlockingWardenClient
 
             if self._renewal:
                 self._renewal.join()
-            self._warden = Warden(self._presence.name, self._presence.lock_fd, self._signals)
-            self._presence.tell(self._warden.pid)
+            self._warden = BlockingWardenClient(self._locks.name, self._locks.lock_fd, self._signals)
+            self._locks.tell(self._warden.pid)
         return self._warden
 
     def _command(self, command: Command, claim: Claim) -> Spec:
-        from detent.runners.command import Base, Paths, spec_of, steady_env, told_env
+        from detent.runners.command import BaseEnv, Paths, fire_env, inherited_env, spec_of
 
-        env = {**told_env(claim, command), **self._around.trace()}
-        steady = steady_env(self._around.env, self._around.hidden, is_other=bool(command.user))
-        paths = Paths(lane=self._presence.lane(claim.fire.lane))
-        return spec_of(claim, command, env, paths)._replace(base=Base(claim.fire.key, steady))
+        env = {**fire_env(claim, command), **self._settings.trace()}
+        steady = inherited_env(self._settings.env, self._settings.hidden, is_other=bool(command.user))
+        paths = Paths(lane=self._locks.lane(claim.fire.lane))
+        return spec_of(claim, command, env, paths)._replace(base=BaseEnv(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
-        from detent.runners.call.spec import PROGRAM, call_spec, household_of, setup_of
+        from detent.runners.call.spec import PROGRAM, call_spec, pool_spec, setup_of
         from detent.runners.command import command_env
 
         like = NOTHING._replace(env=call.env, user=call.user)
-        env = {**command_env(self._around.env, claim, like, self._around.hidden), **self._around.trace()}
-        household = household_of(call, (sys.executable, "-P", PROGRAM), env, claim.node)
-        household = household._replace(setup=setup_of(self._around.store(), call.user))
-        spec = call_spec(claim, call, household, command_env({}, claim, NOTHING))
-        return spec._replace(lane=self._presence.lane(claim.fire.lane))
+        env = {
+            **command_env(self._settings.env, claim, like, self._settings.hidden),
+            **self._settings.trace(),
+        }
+        pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+        pool = pool._replace(setup=setup_of(self._settings.store(), call.user))
+        spec = call_spec(claim, call, pool, command_env({}, claim, NOTHING))
+        return spec._replace(lane=self._locks.lane(claim.fire.lane))
 
     # Requests.
 
@@ -157,7 +160,10 @@ class Works:
 
             request = hook_request(request, claim.fire)
         secrets = self._secrets(request.secret_refs, claim)
-        request, lifeline = self._traced(request), Told(trusted_by, self._signals, self._heard(claim))
+        request, lifeline = (
+            self._traced(request),
+            SignalLifeline(trusted_by, self._signals, self._heard(claim)),
+        )
         timeout_s = claim.fire.policy.timeout_s
         with self._lane_taken(claim):
             self._keep(claim, lifeline, BRIEF_S)
@@ -167,27 +173,27 @@ class Works:
         from detent.node.reporting import fields_of
         from detent.runners.secrets import resolve
 
-        found = resolve(refs, self._around.secrets, self._around.env)
+        found = resolve(refs, self._settings.secrets, self._settings.env)
         for warning in found.warnings:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         return found.secrets
 
     def _traced(self, request: Request) -> Request:
         own = {name.lower() for name, _ in request.headers}
-        passed = {name.lower(): value for name, value in self._around.trace().items()}
+        passed = {name.lower(): value for name, value in self._settings.trace().items()}
         added = () if "traceparent" in own else tuple(passed.items())
         return request._replace(headers=request.headers + added)
 
     @contextmanager
     def _lane_taken(self, claim: Claim) -> Iterator[None]:
         """The lock that a command would inherit; with our end it is free."""
-        from detent.warden.program.host_locks import NO_LANE, holders, let_go, take
+        from detent.warden.program.host_locks import NO_LANE, holders, release_lane, take_lane
 
-        path, places = self._presence.lane(claim.fire.lane), claim.fire.policy.max_running
-        fd = take(path, places) if path else NO_LANE
+        path, places = self._locks.lane(claim.fire.lane), claim.fire.policy.max_running
+        fd = take_lane(path, places) if path else NO_LANE
         if fd is None:
             raise LaneHeld(holders(path, places))
         try:
             yield
         finally:
-            let_go(fd)
+            release_lane(fd)

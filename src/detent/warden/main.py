@@ -12,5 +12,5 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent))
-    importlib.import_module("program.reaper").mourn(os.environ["DETENT_NODE"])
+    importlib.import_module("program.reaper").start_reaper(os.environ["DETENT_NODE"])
     sys.exit(importlib.import_module("program.loop").main(sys.argv[1:]))

@@ -13,16 +13,16 @@ from detent.rules.outcomes import timed_out
 from detent.runners.call.child_batch import TIMED_OUT
 from detent.runners.call.spec import SUCCEEDED, outcome_of, previous_success
 from detent.runners.lifeline import TAIL_MAX
-from detent.runners.running import Went
+from detent.runners.running import AttemptEnd
 
 if TYPE_CHECKING:
     from detent.worker.batches import Batch
 
-TOGETHER_LONG = 100_000  # characters of arguments: what is larger goes with few
+BATCH_CHARS_MAX = 100_000  # characters of arguments: what is larger goes with few
 ERROR_MAX = 2000  # characters
 
 
-class Parting:
+class SyncFuture:
     """A future as far as its owner needs one, for thousands a second: who waits is told at once, and not in a
     turn of the loop of its own."""
 
@@ -31,11 +31,11 @@ class Parting:
     def __init__(self) -> None:
         self._is_done = False
         self._waiting: tuple[Callable[[Any], object], ...] = ()
-        self._went: Went = None
+        self._went: AttemptEnd = None
 
     @classmethod
-    def new(cls) -> asyncio.Future[Went]:
-        return cast("asyncio.Future[Went]", cls())
+    def new(cls) -> asyncio.Future[AttemptEnd]:
+        return cast("asyncio.Future[AttemptEnd]", cls())
 
     def done(self) -> bool:
         return self._is_done
@@ -43,12 +43,12 @@ class Parting:
     def cancelled(self) -> bool:
         return False
 
-    def result(self) -> Went:
+    def result(self) -> AttemptEnd:
         if not self._is_done:
             raise asyncio.InvalidStateError("it is under way")
         return self._went
 
-    def set_result(self, went: Went) -> None:
+    def set_result(self, went: AttemptEnd) -> None:
         self._is_done, self._went = True, went
         waiting, self._waiting = self._waiting, ()
         for tell in waiting:
@@ -66,17 +66,17 @@ class Parting:
         return before - len(self._waiting)
 
 
-class Member:
+class BatchMessage:
     """One message of a batch."""
 
-    __slots__ = ("batch", "call", "claim", "end", "gone", "timer", "told", "trusted_by")
+    __slots__ = ("batch", "call", "claim", "end", "gone", "stop_order", "timer", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
-        self.gone = Parting.new()
+        self.gone = SyncFuture.new()
         self.call, self.claim, self.trusted_by = call, claim, trusted_by
         self.batch: Batch | None = None  # until it is begun
         self.end: End | None = None  # what its child said
-        self.told: tuple[Outcome, float | None] | None = None  # to stop
+        self.stop_order: tuple[Outcome, float | None] | None = None  # to stop
         self.timer: asyncio.TimerHandle | None = None
 
     def extend(self, trusted_by: float) -> None:
@@ -85,7 +85,7 @@ class Member:
             self.batch.extend_soon()
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self.told = why, kill_after_s
+        self.stop_order = why, kill_after_s
         if self.batch:
             self.batch.stop_soon(self)
         else:
@@ -97,32 +97,32 @@ class Member:
             self.resolve(None)
         return not self.gone.done()
 
-    def resolve(self, went: Went) -> None:
+    def resolve(self, went: AttemptEnd) -> None:
         if not self.gone.done():
             self.gone.set_result(went)
 
 
-class Kind(NamedTuple):
+class BatchKind(NamedTuple):
     """Only messages of one kind go together."""
 
-    household: str
+    pool: str
     ttl_s: float
     timeout_s: float  # of async ones each has its own
     kill_after_s: float
     is_async: bool
 
 
-def short(members: Sequence[Member]) -> int:
+def count_fitting(members: Sequence[BatchMessage]) -> int:
     """How many of them are not too much together."""
     length = 0
     for number, member in enumerate(members):
         length += len(member.call.args)
-        if length > TOGETHER_LONG:
+        if length > BATCH_CHARS_MAX:
             return max(1, number)
     return len(members)
 
 
-def requests(members: Iterable[Member]) -> str:
+def encode_requests(members: Iterable[BatchMessage]) -> str:
     """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What it has in common
     with the one before is not said again."""
     texts: list[str] = []
@@ -141,14 +141,14 @@ def requests(members: Iterable[Member]) -> str:
     return ",".join(texts)
 
 
-def _common(member: Member) -> str:
+def _common(member: BatchMessage) -> str:
     """As `call_batch.Common` has it."""
     claim, fire = member.claim, member.claim.fire
     keeps, timeout_s = not fire.policy.drop_result, fire.policy.timeout_s
     return json.dumps([member.call.function, keeps, timeout_s, fire.job, claim.node, previous_success(claim)])
 
 
-def end_of(said: Sequence[Any], timeout_s: float) -> End:
+def decode_end(said: Sequence[Any], timeout_s: float) -> End:
     """What a child said of one; it may have said anything."""
     if len(said) == 2:
         return End(SUCCEEDED, 0, float(said[1]))

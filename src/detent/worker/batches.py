@@ -28,12 +28,12 @@ from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
 from detent.rules.outcomes import timed_out
 from detent.runners.call.child_batch import ANSWERED
-from detent.runners.call.spec import SUCCEEDED, TAGS, CallSpec, Household
-from detent.runners.running import Went
-from detent.warden.client import Work
+from detent.runners.call.spec import SUCCEEDED, TAGS, CallSpec, PoolSpec
+from detent.runners.running import AttemptEnd
+from detent.warden.client import TaskHandle
 from detent.warden.program.task import IMPORT_S
-from detent.worker.batch_message import Kind, Member, end_of, requests, short
-from detent.worker.batch_size import SLOW_S, TOGETHER_MAX, Pacing
+from detent.worker.batch_message import BatchKind, BatchMessage, count_fitting, decode_end, encode_requests
+from detent.worker.batch_size import BATCH_MAX, STALLED_S, BatchSize
 
 BLOCKED = Outcome("lost", "another message blocked its process", "claim-lost")
 UNREADABLE = Outcome("lost", "what its process said of it cannot be read", "internal")
@@ -43,34 +43,38 @@ JOIN_MAX = 1000  # async ones in one batch, in its life: what leaks in a child g
 class Warden(Protocol):
     """Who starts batches."""
 
-    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> Work: ...
+    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> TaskHandle: ...
 
-    def extend(self, work: Work) -> None: ...
+    def extend(self, work: TaskHandle) -> None: ...
 
-    def send(self, message: dict[str, Any]) -> None: ...
+    def recall(self, id: str) -> None: ...
+
+    def add_messages(self, id: str, request: str, messages: int) -> None: ...
 
 
 class Batches:
     def __init__(self, warden: Warden, at_once: int, processes: int) -> None:
-        self.warden, self.pacing = warden, Pacing(at_once)
+        self.warden, self.batch_size = warden, BatchSize(at_once)
         self._at_once, self._processes = at_once, processes
-        self._waiting: dict[Kind, list[Member]] = {}  # to be begun when no more come or, async, with room
+        self._waiting: dict[
+            BatchKind, list[BatchMessage]
+        ] = {}  # to be begun when no more come or, async, with room
         self._is_beginning = self._has_more = False
         self._begun: set[Batch] = set()
-        self._households: dict[str, Household] = {}
+        self._pools: dict[str, PoolSpec] = {}
         self._numbers = itertools.count(1)
         self._is_looking = False
 
-    def add(self, call: Call, claim: Claim, household: Household, trusted_by: float) -> Member:
+    def add(self, call: Call, claim: Claim, pool: PoolSpec, trusted_by: float) -> BatchMessage:
         """It begins with those that are added before the loop has had a turn without any."""
-        member = Member(call, claim, trusted_by)
-        self._households[household.name] = household
+        member = BatchMessage(call, claim, trusted_by)
+        self._pools[pool.name] = pool
         timeout_s = 0.0 if call.is_async else claim.fire.policy.timeout_s
-        kind = Kind(household.name, claim.ttl_s, timeout_s, call.kill_after_s, call.is_async)
+        kind = BatchKind(pool.name, claim.ttl_s, timeout_s, call.kill_after_s, call.is_async)
         self.add_again(kind, member)
         return member
 
-    def add_again(self, kind: Kind, member: Member) -> None:
+    def add_again(self, kind: BatchKind, member: BatchMessage) -> None:
         waiting = self._waiting.get(kind)
         if waiting is None:
             self._waiting[kind] = [member]
@@ -99,32 +103,33 @@ class Batches:
         if is_more:
             self.begin_soon()
 
-    def _give_away(self, kind: Kind, members: list[Member], is_more: bool) -> None:
+    def _give_away(self, kind: BatchKind, members: list[BatchMessage], is_more: bool) -> None:
         """While more come, only as many as go together."""
         while members:
             most = min(
                 map(
-                    self.pacing.size, {one.call.function: one.call for one in members[:TOGETHER_MAX]}.values()
+                    self.batch_size.size,
+                    {one.call.function: one.call for one in members[:BATCH_MAX]}.values(),
                 )
             )
-            size = short(members[:most])
+            size = count_fitting(members[:most])
             if is_more and size == len(members) < most:
                 return
             Batch(self, kind, members[:size])
             del members[:size]
 
-    def _join(self, kind: Kind, members: list[Member]) -> None:
+    def _join(self, kind: BatchKind, members: list[BatchMessage]) -> None:
         """Where there is room, in the child that has least; in a fresh one, while there are few."""
         beside = [batch for batch in self._begun if batch.kind == kind]
         few = min(self._processes, os.cpu_count() or 1)
         while members:
             rooms = [batch for batch in beside if batch.room(self._at_once)]
             if len(beside) < (self._processes if not rooms else few):
-                size = short(members[: self._at_once])
+                size = count_fitting(members[: self._at_once])
                 beside.append(Batch(self, kind, members[:size]))
             elif rooms and not self._has_others_waiting():
                 least = max(rooms, key=lambda batch: batch.room(self._at_once))
-                size = short(members[: least.room(self._at_once)])
+                size = count_fitting(members[: least.room(self._at_once)])
                 least.join(members[:size])
             else:
                 return
@@ -145,24 +150,24 @@ class Batches:
         """Is one of them slow?"""
         loop = asyncio.get_running_loop()
         for batch in self._begun:
-            batch.check(loop.time() - SLOW_S)
+            batch.check(loop.time() - STALLED_S)
         self._is_looking = bool(self._begun)
         if self._is_looking:
-            loop.call_later(SLOW_S / 4, self._look)
+            loop.call_later(STALLED_S / 4, self._look)
 
     def forget(self, batch: Batch) -> None:
         self._begun.discard(batch)
         self.begin_soon()
 
-    def begin(self, kind: Kind, batch: Batch, members: Sequence[Member]) -> Work:
+    def begin(self, kind: BatchKind, batch: Batch, members: Sequence[BatchMessage]) -> TaskHandle:
         first = members[0].claim
         env = dict(zip(TAGS, (first.fire.run_id, str(first.attempt)), strict=True))
         id = f"{first.fire.run_id}.{first.fence}.{next(self._numbers)}"
         spec = CallSpec(
             id=id,
-            household=self._households[kind.household],
+            pool=self._pools[kind.pool],
             request=f'{{"id": {json.dumps(id)}, "env": {json.dumps(env)}, '
-            f'"at_once": {json.dumps(kind.is_async)}, "calls": [{requests(members)}]}}',
+            f'"at_once": {json.dumps(kind.is_async)}, "calls": [{encode_requests(members)}]}}',
             tags=tuple(f"{name}={value}" for name, value in env.items()),
             ttl_s=kind.ttl_s,
             timeout_s=kind.timeout_s,
@@ -176,18 +181,18 @@ class Batches:
 
 
 class Batch:
-    def __init__(self, batches: Batches, kind: Kind, members: Sequence[Member]) -> None:
+    def __init__(self, batches: Batches, kind: BatchKind, members: Sequence[BatchMessage]) -> None:
         self.kind, self.is_begun = kind, False
         self._batches, self._is_alone = batches, len(members) == 1
         self._open = dict(enumerate(members))  # those without an answer, by their places
-        self._ended: list[Member] = []  # those whose answer counts when all are gone
+        self._ended: list[BatchMessage] = []  # those whose answer counts when all are gone
         self._places = itertools.count(len(members))
         self._is_extending = self._is_closed = self._is_blocked = self._is_counted = self._is_slow = False
         self._heard_at = asyncio.get_running_loop().time()
         for member in members:
             member.batch = self
         self._work = batches.begin(kind, self, members)
-        self._work.parted = self._hear
+        self._work.on_part = self._hear
         self._work.gone.add_done_callback(self._end)
 
     # What it is told.
@@ -206,7 +211,7 @@ class Batch:
         is_open = self.is_begun and not self._is_closed
         return max(0, at_once - len(self._open)) if is_open else 0
 
-    def join(self, members: Sequence[Member]) -> None:
+    def join(self, members: Sequence[BatchMessage]) -> None:
         """Further async ones, which are trusted no longer than the others are."""
         for member in members:
             place, member.batch = next(self._places), self
@@ -215,13 +220,12 @@ class Batch:
             self._limit(place, member, member.claim.fire.policy.timeout_s)
         self._work.trusted_by = min(member.trusted_by for member in self._open.values())
         self._batches.warden.extend(self._work)
-        self._say(requests(members), len(members))
+        self._say(encode_requests(members), len(members))
 
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
         request = f'{{"id": {json.dumps(self._work.id)}, "more": [{more}]}}'
-        said = {"do": "more", "id": self._work.id, "request": request.encode(), "messages": messages}
-        self._batches.warden.send(said)
+        self._batches.warden.add_messages(self._work.id, request, messages)
 
     def extend_soon(self) -> None:
         """Once for all that are extended in one turn of the loop."""
@@ -234,11 +238,11 @@ class Batch:
         if self._open:
             self._work.extend(min(member.trusted_by for member in self._open.values()))
 
-    def stop_soon(self, member: Member) -> None:
+    def stop_soon(self, member: BatchMessage) -> None:
         """At once, if it is under way or somebody else may have it; else when it would begin."""
-        if member.told is None or member.end is not None:
+        if member.stop_order is None or member.end is not None:
             return
-        why, kill_after_s = member.told
+        why, kill_after_s = member.stop_order
         if self.kind.is_async and self.is_begun and kill_after_s is None:
             place = next(place for place, one in self._open.items() if one is member)
             self._say(str(place), 0)
@@ -246,11 +250,11 @@ class Batch:
         elif why.kind == "lost" or self.kind.is_async or member is self._first():
             self._work.stop(why, kill_after_s)
 
-    def _first(self) -> Member | None:
+    def _first(self) -> BatchMessage | None:
         """Of those that run one after the other, the one under way."""
         return next(iter(self._open.values()), None)
 
-    def _limit(self, place: int, member: Member, timeout_s: float) -> None:
+    def _limit(self, place: int, member: BatchMessage, timeout_s: float) -> None:
         """Its child sees to it; where it cannot, we do."""
         if member.timer:
             member.timer.cancel()
@@ -261,7 +265,7 @@ class Batch:
     def _end_blocked(self, place: int) -> None:
         if member := self._open.get(place):
             timeout_s = member.claim.fire.policy.timeout_s
-            member.told = member.told or (timed_out(timeout_s), None)
+            member.stop_order = member.stop_order or (timed_out(timeout_s), None)
             self._is_blocked = self._is_closed = True
             self._work.stop(BLOCKED, 0.0)
 
@@ -275,7 +279,7 @@ class Batch:
 
     def recall(self) -> None:
         self._is_closed = True
-        self._batches.warden.send({"do": "recall", "id": self._work.id})
+        self._batches.warden.recall(self._work.id)
 
     # What becomes of it.
 
@@ -292,21 +296,21 @@ class Batch:
                 self._take(json.loads(part))
             except (ValueError, TypeError, LookupError, RecursionError):  # it may say anything
                 self._work.stop(UNREADABLE, 0.0)
-        if not self.kind.is_async and (following := self._first()) and following.told:
+        if not self.kind.is_async and (following := self._first()) and following.stop_order:
             self.stop_soon(following)
 
     def _take(self, answers: list[list[Any]]) -> None:
-        pacing = self._batches.pacing
+        batch_size = self._batches.batch_size
         for said in answers:
             if member := self._open.get(said[0]):
-                end = end_of(said, member.claim.fire.policy.timeout_s)
+                end = decode_end(said, member.claim.fire.policy.timeout_s)
                 del self._open[said[0]]
-                pacing.learn(member.call.function, end.took_s)
+                batch_size.learn(member.call.function, end.took_s)
                 self._note(said[0], member, end)
 
-    def _note(self, place: int, member: Member, end: End) -> None:
+    def _note(self, place: int, member: BatchMessage, end: End) -> None:
         if self.kind.is_async:
-            member.end = end._replace(outcome=member.told[0]) if member.told else end
+            member.end = end._replace(outcome=member.stop_order[0]) if member.stop_order else end
             self._limit(place, member, 0.0)
             self._batches.begin_soon()
             member.resolve(member.end)
@@ -325,12 +329,12 @@ class Batch:
             self._open.pop(place).resolve(None)
         self._is_counted, is_slow, self._is_slow = True, self._is_slow, False
         if is_slow and count < len(places):
-            self._batches.pacing.learn(self._open[places[-count - 1]].call.function, SLOW_S)
+            self._batches.batch_size.learn(self._open[places[-count - 1]].call.function, STALLED_S)
         if not self.kind.is_async:
             for place in places[: max(0, len(places) - count - 1)]:
                 self._note(place, self._open.pop(place), End(SUCCEEDED, 0))
 
-    def _end(self, gone: asyncio.Future[Went]) -> None:
+    def _end(self, gone: asyncio.Future[AttemptEnd]) -> None:
         self._batches.forget(self)
         went, left = gone.result(), [*self._open.items()]
         for member in self._ended:
@@ -348,7 +352,7 @@ class Batch:
             else:
                 member.resolve(self._cutshort(member, went))
 
-    def _with_rest(self, end: End, went: Went) -> End:
+    def _with_rest(self, end: End, went: AttemptEnd) -> End:
         """Where it was alone, what was written past Python is its own; and until what it left is gone, its
         time goes on."""
         if not self._is_alone or not isinstance(went, End):
@@ -356,12 +360,12 @@ class Batch:
         waited_s = asyncio.get_running_loop().time() - self._heard_at
         return end._replace(tail=went.tail + end.tail, took_s=end.took_s + waited_s)
 
-    def _cutshort(self, member: Member, went: Went) -> Went:
+    def _cutshort(self, member: BatchMessage, went: AttemptEnd) -> AttemptEnd:
         """Its child died, or was ended, while this was under way."""
         if not isinstance(went, End):
             return None
-        if member.told and went.outcome.kind != "timed-out":
-            return went._replace(outcome=member.told[0])
+        if member.stop_order and went.outcome.kind != "timed-out":
+            return went._replace(outcome=member.stop_order[0])
         if self._is_blocked:
             return went._replace(outcome=BLOCKED)
         if went.outcome.kind == "succeeded":

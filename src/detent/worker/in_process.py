@@ -23,49 +23,49 @@ from detent.model import Call, Claim, Command, End, Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, timed_out
 from detent.rules.trust import term_by
 from detent.runners.call.fire import Fire, fire_of
-from detent.runners.call.in_process import Ended, Inside, Mailbox, start_all
+from detent.runners.call.in_process import Ended, InProcessCall, Mailbox, start_all
 from detent.runners.call.spec import GuardSpec, keeps_result, outcome_of, previous_success
 from detent.runners.command import command_env
-from detent.runners.running import Went
-from detent.warden.client import Processes
-from detent.warden.handle import Work
-from detent.worker.batch_message import Parting
+from detent.runners.running import AttemptEnd
+from detent.warden.client import WardenClient
+from detent.warden.handle import TaskHandle
+from detent.worker.batch_message import SyncFuture
 
 NOTHING = Command(words=())
 LOOK_S = 0.25  # between two looks at who is still trusted
 
 
-class House:
+class InProcessCalls:
     """All calls in this process."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: WardenClient) -> None:
         self.processes = processes
         self._loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(self._loop)
-        self._trusted: set[Guarded] = set()  # those that the warden guards
+        self._trusted: set[GuardedCall] = set()  # those that the warden guards
         self._looking: asyncio.TimerHandle | None = None
         self._distrust_at = math.inf  # not later than the first of them is not trusted any more
-        self._begun: list[Guarded] = []  # and not yet handed over
+        self._begun: list[GuardedCall] = []  # and not yet handed over
 
-    def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> Guarded:
-        guarded = Guarded(self, call, claim, spec, trusted_by)
+    def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> GuardedCall:
+        guarded = GuardedCall(self, call, claim, spec, trusted_by)
         self.processes.take(guarded)
         return guarded
 
-    def watch(self, one: Guarded) -> None:
+    def watch(self, one: GuardedCall) -> None:
         """The warden guards it."""
         self._trusted.add(one)
         self._distrust_at = min(self._distrust_at, one.distrust_at)
         if self._looking is None:
             self._look()
 
-    def enter(self, one: Guarded) -> None:
+    def enter(self, one: GuardedCall) -> None:
         """It begins: with all others of this turn of the loop."""
         if not self._begun:
             self._loop.call_soon(self._hand_over)
         self._begun.append(one)
 
-    def leave(self, one: Guarded) -> None:
+    def leave(self, one: GuardedCall) -> None:
         """It has ended, or will not begin."""
         self._trusted.discard(one)
 
@@ -73,7 +73,7 @@ class House:
         begun, self._begun = self._begun, []
         start_all([(one.inside, one.tell) for one in begun])
 
-    def tell(self, one: Guarded, ended: Ended) -> None:
+    def tell(self, one: GuardedCall, ended: Ended) -> None:
         """One has ended.  Called in another thread."""
         self._mailbox.put(partial(one.end_inside, ended, clock.monotonic()))
 
@@ -89,7 +89,7 @@ class House:
         self._looking = self._loop.call_later(LOOK_S, self._look) if self._trusted else None
 
 
-class Guarded(Work):
+class GuardedCall(TaskHandle):
     """One call in this process, from the moment when the warden is asked to guard it."""
 
     is_guarded = False
@@ -98,13 +98,15 @@ class Guarded(Work):
     _timer: asyncio.TimerHandle | None = None
     _began = 0.0  # not yet
 
-    def __init__(self, house: House, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> None:
+    def __init__(
+        self, house: InProcessCalls, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float
+    ) -> None:
         super().__init__(house.processes, spec, trusted_by)
-        self.function, self._house, self._claim, self._call = call.function, house, claim, call
-        self.inside = Inside(call, partial(_fire_of, claim), keeps=keeps_result(claim))
+        self.function, self._in_process_calls, self._claim, self._call = call.function, house, claim, call
+        self.inside = InProcessCall(call, partial(_fire_of, claim), keeps=keeps_result(claim))
 
-    def new_future(self) -> asyncio.Future[Went]:
-        return Parting.new()
+    def new_future(self) -> asyncio.Future[AttemptEnd]:
+        return SyncFuture.new()
 
     def begun(self) -> None:
         """The warden guards it."""
@@ -112,7 +114,7 @@ class Guarded(Work):
         if self.gone.done():  # meanwhile
             self.release()
         elif not self._began:
-            self._house.watch(self)
+            self._in_process_calls.watch(self)
             (self.turn or self.begin)()
 
     def begin(self) -> bool:
@@ -124,7 +126,7 @@ class Guarded(Work):
         self._began = clock.monotonic()
         if timeout_s := self._claim.fire.policy.timeout_s:
             self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_out)
-        self._house.enter(self)
+        self._in_process_calls.enter(self)
         return True
 
     def give_back(self) -> None:
@@ -134,7 +136,7 @@ class Guarded(Work):
         self.resolve(None)
 
     def tell(self, ended: Ended) -> None:
-        self._house.tell(self, ended)
+        self._in_process_calls.tell(self, ended)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         """Ask it to end.  Where the claim is not ours any more, or the node ends, it must."""
@@ -152,16 +154,16 @@ class Guarded(Work):
         else:
             self.resolve(None)
 
-    def resolve(self, went: Went) -> None:
+    def resolve(self, went: AttemptEnd) -> None:
         """The warden would not have it; or it died, and its successor is asked."""
         if not self._began:
-            self._house.leave(self)
+            self._in_process_calls.leave(self)
             super().resolve(went)
-        elif not self.gone.done() and not self._house.processes.is_closing:
+        elif not self.gone.done() and not self._in_process_calls.processes.is_closing:
             if not self.is_guarded:  # nor will anybody
                 os.kill(os.getpid(), signal.SIGKILL)
             self.is_guarded = False
-            self._house.processes.take(self)
+            self._in_process_calls.processes.take(self)
 
     def _interrupt(self, why: Outcome) -> None:
         self._why = self._why or why
@@ -185,7 +187,7 @@ class Guarded(Work):
     def end_inside(self, ended: Ended, at: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._house.leave(self)
+        self._in_process_calls.leave(self)
         if self.is_guarded:
             self.release()
         outcome = self._why or outcome_of(ended.status, ended.error)

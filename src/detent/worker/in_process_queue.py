@@ -14,11 +14,11 @@ from functools import partial
 from typing import Protocol
 
 from detent.model import End
-from detent.runners.running import Running, Went
-from detent.worker.batch_size import SLOW_S, Pacing
+from detent.runners.running import AttemptEnd, Running
+from detent.worker.batch_size import STALLED_S, BatchSize
 
 
-class Waiting(Running, Protocol):
+class QueuedCall(Running, Protocol):
     """One message, begun or not."""
 
     turn: Callable[[], object] | None  # called when it is guarded
@@ -35,15 +35,15 @@ class Waiting(Running, Protocol):
     def give_back(self) -> None: ...
 
 
-class Few:
-    def __init__(self, most: int, pacing: Pacing) -> None:
-        self._most, self._pacing = most, pacing
-        self._waiting: deque[Waiting] = deque()
-        self._begun: set[Waiting] = set()
+class InProcessQueue:
+    def __init__(self, most: int, batch_size: BatchSize) -> None:
+        self._most, self._batch_size = most, batch_size
+        self._waiting: deque[QueuedCall] = deque()
+        self._begun: set[QueuedCall] = set()
         self._ended_at = 0.0  # the last of them
         self._is_looking = False
 
-    def add(self, one: Waiting) -> None:
+    def add(self, one: QueuedCall) -> None:
         one.turn = self._begin
         one.gone.add_done_callback(partial(self._end, one))
         self._waiting.append(one)
@@ -66,22 +66,22 @@ class Few:
             if one.begin():
                 self._begun.add(one)
 
-    def _end(self, one: Waiting, gone: asyncio.Future[Went]) -> None:
+    def _end(self, one: QueuedCall, gone: asyncio.Future[AttemptEnd]) -> None:
         if one not in self._begun:
             return
         self._begun.discard(one)
         self._ended_at, went = asyncio.get_running_loop().time(), gone.result()
         if isinstance(went, End):
-            self._pacing.learn(one.function, went.took_s)
+            self._batch_size.learn(one.function, went.took_s)
         self._begin()
 
     def _look(self) -> None:
         """Are those that run slow?"""
         loop = asyncio.get_running_loop()
-        if len(self._begun) >= self._most and loop.time() - self._ended_at > SLOW_S:
+        if len(self._begun) >= self._most and loop.time() - self._ended_at > STALLED_S:
             for one in self._begun:
-                self._pacing.learn(one.function, SLOW_S)
+                self._batch_size.learn(one.function, STALLED_S)
             self.recall()
         self._is_looking = bool(self._waiting)
         if self._is_looking:
-            loop.call_later(SLOW_S / 4, self._look)
+            loop.call_later(STALLED_S / 4, self._look)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from detent.messages.envelope import Refusal
 from detent.model import Note, Verdict
-from detent.rules.settling import GIVEN_BACK_S, give_back, refuse
+from detent.rules.settling import RETURN_DELAY_S, refuse, return_claim
 
 REJECT_AFTER_S = 900.0
 AGAIN_MAX_S = 60.0  # the longest delay of a message that is given back
@@ -26,16 +26,16 @@ class UnknownTasks:
         """Decide about a message of such a task.  It is due again after a delay that grows with the wait."""
         waited_s = now - self._since.setdefault(job, now)
         if waited_s < REJECT_AFTER_S:
-            again_in_s = min(max(GIVEN_BACK_S, waited_s), AGAIN_MAX_S)
-            return give_back(why.detail, "not-here")._replace(again_in_s=again_in_s)
+            again_in_s = min(max(RETURN_DELAY_S, waited_s), AGAIN_MAX_S)
+            return return_claim(why.detail, "not-here")._replace(again_in_s=again_in_s)
         told = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
         return refuse(why.fault, told)
 
-    def left_out(self, now: float) -> set[str]:
+    def excluded(self, now: float) -> set[str]:
         """The tasks whose messages are not to be claimed for now."""
         return {job for job, since in self._since.items() if now - since < REJECT_AFTER_S}
 
-    def hear(self, heartbeats: Sequence[Note], now: float) -> None:
+    def learn(self, heartbeats: Sequence[Note], now: float) -> None:
         """Learn from the heartbeats of the live nodes which tasks they have."""
         if self._since:
             nodes = [*map(_tasks_of, heartbeats)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.app.app_world import World
-from tests.cli.cli_world import Said
+from tests.cli.cli_world import Result
 
 SHOP = """
 import detent
@@ -46,11 +46,11 @@ def shop(tmp_path: Path) -> World:
     return world
 
 
-def say(shop: World, *commands: list[str]) -> list[Said]:
+def say(shop: World, *commands: list[str]) -> list[Result]:
     """Several commands, one after the other in one process: to start Python takes longer than all of them."""
     told = shop.run("python", "-c", STEPS, json.dumps(commands))
     assert told.returncode == 0, told.stderr
-    return [Said(*json.loads(line)) for line in told.stdout.splitlines()]
+    return [Result(*json.loads(line)) for line in told.stdout.splitlines()]
 
 
 def queue(*words: str) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 import detent
 from detent import BackendError, Detent, Fire, UsageError
 from detent.model import Call
-from detent.runners.call.function import asking, failure_of, find
+from detent.runners.call.function import failure_of, find, fire_parameter
 from detent.runners.call.spec import outcome_of
 
 app = Detent("shop", store="memory:")
@@ -46,7 +46,7 @@ def test_a_task_is_found_by_its_module_and_name_and_is_called_as_its_function() 
 
 
 def test_a_task_may_be_async_and_ask_for_its_fire() -> None:
-    found = asking(find(app.tasks()["other-name"].call.function))
+    found = fire_parameter(find(app.tasks()["other-name"].call.function))
     assert found and found[0].name == "fire"
     made = waiting("a", None)  # type: ignore[arg-type]
     assert asyncio.iscoroutine(made)
@@ -101,7 +101,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"backoff": (5, 1)}, "backoff: the first wait is longer than the last: write (1, 5)"),
     ({"backoff": (1, 2, 3)}, "backoff: (1, 2, 3) is not a number of seconds, nor a pair (least, most)"),
     ({"backoff": (1, "x")}, 'backoff: "x" is not a number'),
-    ({"result_ttl": 60}, "result_ttl says for how long a result is kept: add keep_result=True"),
+    ({"result_ttl": 60}, "result_ttl needs a kept result: add keep_result=True"),
     ({"jitter": 2}, "jitter: 2 is not a number from 0 to 1"),
     ({"queue": "Mail!"}, 'queue: "Mail!" is not a name'),
     ({"queue": "mail^high"}, 'queue: "mail^high" is not a name'),
@@ -217,7 +217,7 @@ def test_the_public_names_of_tasks_are_there() -> None:
 
 
 def test_declaring_a_task_opens_no_store_and_loads_no_sender() -> None:
-    """The children of a worker import the app for every household."""
+    """The children of a worker import the app for every pool."""
     own = Detent("shop", store="redis://nowhere.invalid")
     own.task(name="send")(lambda: None)
     assert "post" not in vars(own) and own.tasks().keys() == {"send"}

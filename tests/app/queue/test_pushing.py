@@ -16,7 +16,7 @@ from detent import Detent, UsageError
 from detent.app.queue.tasks import TaskFunction
 from detent.app.queue.tokens import _COUNT_MAX, TOKENS, Tokens
 from detent.messages.envelope import open_envelope
-from detent.messages.message import rules_of
+from detent.messages.message import message_rules
 from detent.model import Fire, Query
 from detent.stores.base import find_all
 from detent.testing import FakeClock, app_in_memory
@@ -105,7 +105,7 @@ def test_a_delayed_one_is_due_when_its_delay_is_over(shop: Detent) -> None:
 
 def test_an_instant_is_counted_by_the_stores_clock(shop: Detent) -> None:
     send = sending(shop)
-    now = shop.post.now()
+    now = shop.sender.now()
     send.options(at=now + timedelta(hours=1)).push("later")
     send.options(at=now - timedelta(hours=1)).push("now")
     (fire,) = [fire for fire in fires_of(shop) if "later" in fire.payload]
@@ -133,7 +133,7 @@ def test_the_stores_clock_is_asked_once_and_reckoned_then(shop: Detent) -> None:
     advance, asked = store.advance, list[str]()
     store.advance = lambda app, plans: (asked.append(app), advance(app, plans))[1]  # type: ignore[method-assign]
     before = store.look(shop.name).now
-    now = shop.post.now()
+    now = shop.sender.now()
     after = store.look(shop.name).now
     assert before - timedelta(seconds=0.5) <= now <= after + timedelta(seconds=0.5)
     assert not asked or type(store).__name__ == "MemoryStore"
@@ -203,7 +203,7 @@ def test_what_is_put_is_signed_and_carries_every_setting(shop: Detent) -> None:
     assert (policy.rate_key, policy.unique_s, policy.drop_result) == ("tenant", 99, False)
     assert fire.start_by == fire.due_at + timedelta(seconds=50)
     assert "sig" in json.loads(fire.payload)
-    rules = rules_of(shop.tasks(), shop.signing())
+    rules = message_rules(shop.tasks(), shop.signing())
     assert open_envelope(fire, rules).task == "send"  # type: ignore[union-attr]
     altered = fire._replace(policy=policy._replace(timeout_s=900))
     assert open_envelope(altered, rules).fault == "forged"  # type: ignore[union-attr]
@@ -227,9 +227,7 @@ def test_secrets_can_be_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_secret_that_is_not_there_is_told_when_it_is_needed() -> None:
     app = Detent("shop", store="memory:", signing=("env:NO_SUCH_SECRET",))
-    with pytest.raises(
-        UsageError, match=r"test_task_pushing\.py:\d+: no secret to sign messages with.*NO_SUCH"
-    ):
+    with pytest.raises(UsageError, match=r"test_pushing\.py:\d+: no secret to sign messages with.*NO_SUCH"):
         sending(app).push("a")
     assert app.queue("mail").size().pending == 0
 

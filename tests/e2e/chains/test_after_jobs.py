@@ -92,7 +92,7 @@ def test_a_success_that_is_told_again_is_followed_once(settled: Settled) -> None
     (row,) = settled.rows()
     assert put_after(row.fire) == told.claim.fire.key and row.state == "pending"
     claim = settled.claim()
-    assert claim.sentence is None and claim.fire == row.fire
+    assert claim.disposition is None and claim.fire == row.fire
     settled.store.finish([Report(claim, Verdict(Outcome("succeeded")))])
     settled.store.finish([told])
     assert [row.state for row in settled.rows()] == ["over"]
@@ -109,7 +109,7 @@ def test_a_success_that_no_longer_counts_is_not_followed(settled: Settled) -> No
 def test_what_is_paused_is_skipped_although_it_is_put(settled: Settled) -> None:
     settled.store.note(settled.app, PAUSE + settled.load.name, "holidays")
     settled.store.finish([settled.fire()])
-    assert settled.claim().sentence == paused("holidays")
+    assert settled.claim().disposition == paused("holidays")
 
 
 # By nodes.

@@ -19,7 +19,7 @@ from detent.rules.outcomes import no_secret
 from detent.rules.planning import fire_at, manual_fire
 from detent.rules.settling import report, settle
 from detent.runners.push import push
-from detent.trigger.exit_codes import INTERNAL, code_of
+from detent.trigger.exit_codes import INTERNAL, exit_code_of
 
 done: list[Any] = []
 SECRET = "a secret of the shop"  # of the fixture `shop`
@@ -102,7 +102,7 @@ def test_without_its_secrets_it_fails_and_puts_nothing(detent_app: Detent) -> No
     ring = Ring(detent_app, invite(detent_app.name, auth={"secret_refs": ["env:NOWHERE"]}))
     end = ring.end()
     assert end.outcome == no_secret("env:NOWHERE") and end.follow == ()
-    assert code_of(end.outcome) == INTERNAL  # of a trigger
+    assert exit_code_of(end.outcome) == INTERNAL  # of a trigger
 
 
 def test_the_jobs_policy_is_the_messages(detent_app: Detent) -> None:

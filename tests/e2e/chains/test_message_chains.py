@@ -15,7 +15,16 @@ from tests.equipment.fleet import wait_for
 from tests.worker.worker_world import Works
 
 from detent import Detent, UsageError
-from detent.messages.message import DEPTH_MAX, LINKS, Stamp, Task, Wish, link, links_fault, message
+from detent.messages.message import (
+    DEPTH_MAX,
+    LINKS,
+    MessageOptions,
+    PushContext,
+    Task,
+    link,
+    links_fault,
+    message,
+)
 from detent.model import Call, Query
 
 LINK = {"task": "note", "args": []}
@@ -92,9 +101,9 @@ def test_a_message_whose_links_cannot_be_read_is_refused_and_nothing_breaks(
         began.append("note")
 
     detent_app.task(note)
-    stamp = Stamp(detent_app.name, detent_app.open_store().look(detent_app.name).now, "forged")
+    context = PushContext(detent_app.name, detent_app.open_store().look(detent_app.name).now, "forged")
     task = Task("note", Call(""))
-    detent_app.open_store().put([message(task, "[]", Wish(links=WRONG[name]), stamp, ())])
+    detent_app.open_store().put([message(task, "[]", MessageOptions(links=WRONG[name]), context, ())])
     (drained,) = detent_app.drain()
     assert (drained.outcome, began) == ("rejected", []) and drained.reason.startswith(
         "malformed: what should"
@@ -102,9 +111,9 @@ def test_a_message_whose_links_cannot_be_read_is_refused_and_nothing_breaks(
 
 
 def test_a_worker_outlives_links_that_cannot_be_read(works: Works) -> None:
-    stamp = Stamp(works.name, datetime.now(UTC), secrets.token_hex(4))
-    wish, sealed = Wish(links=WRONG["no list"]), works.app.signing()
-    wrong = message(works.app.tasks()["quick"], '["nothing"]', wish, stamp, sealed)
+    context = PushContext(works.name, datetime.now(UTC), secrets.token_hex(4))
+    options, sealed = MessageOptions(links=WRONG["no list"]), works.app.signing()
+    wrong = message(works.app.tasks()["quick"], '["nothing"]', options, context, sealed)
     works.app.open_store().put([wrong])
     works.start()
     works.wait_over([works.tasks.quick.push()])
@@ -113,8 +122,8 @@ def test_a_worker_outlives_links_that_cannot_be_read(works: Works) -> None:
 
 
 def test_sound_links_are_no_fault() -> None:
-    wish = Wish("mail", "high", 1.5, "7", 60, 5.0, "k", {"finally": [LINK]})
-    assert links_fault({"then": [link("note", "[1]", wish), LINK], "catch": [], "finally": [LINK]}) == ""
+    options = MessageOptions("mail", "high", 1.5, "7", 60, 5.0, "k", {"finally": [LINK]})
+    assert links_fault({"then": [link("note", "[1]", options), LINK], "catch": [], "finally": [LINK]}) == ""
     assert links_fault(json.loads(json.dumps(chained(DEPTH_MAX - 1)))) == ""
     assert "more than 20" in links_fault(chained(DEPTH_MAX))
 

@@ -11,7 +11,7 @@ from tests.e2e.failover.launches import assert_sound, assert_unbroken, running
 from tests.e2e.failover.redis_groups import Cluster, until
 
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, fire
+from detent.testing.stores.fixtures import Asker, fire
 
 pytestmark = pytest.mark.xdist_group("redis cluster")  # one for all of them, in this order
 

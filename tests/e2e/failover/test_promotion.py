@@ -15,7 +15,7 @@ from tests.equipment.proxy import Proxy
 from detent.errors import StoreUnavailable
 from detent.model import Policy
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, finish, fire, found, renew
+from detent.testing.stores.fixtures import Asker, finish, fire, found, renew
 
 
 class Pair(NamedTuple):

@@ -18,7 +18,7 @@ from tests.equipment.redis_server import free_port
 
 from detent.errors import StoreMismatch
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import Asker, fire, keys
+from detent.testing.stores.fixtures import Asker, fire, keys
 
 HBA = """
 local   all all      trust

@@ -15,7 +15,7 @@ from detent.errors import StoreMismatch, UsageError
 from detent.model import Query
 from detent.stores.base import Store
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, finish, fire, found, keys, renew
+from detent.testing.stores.fixtures import Asker, finish, fire, found, keys, renew
 
 
 class Secured(NamedTuple):
@@ -123,7 +123,7 @@ def _use(store: Store) -> None:
     store.set_jobs("a", 0, {"a.b": "1"})
     assert store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")]) == [True, True]
     claims = Asker(store).claim(limit=2)
-    running = next(claim for claim in claims if claim.sentence is None)
+    running = next(claim for claim in claims if claim.disposition is None)
     assert renew(store, running) is None
     assert finish(store, running, tail=b"said") is not None
     assert not store.wait("a", 0.05)

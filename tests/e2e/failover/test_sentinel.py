@@ -14,7 +14,7 @@ from tests.equipment.redis_server import RedisServer
 
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, fire, keys, renew
+from detent.testing.stores.fixtures import Asker, fire, keys, renew
 
 
 @pytest.fixture

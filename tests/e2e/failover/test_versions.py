@@ -21,7 +21,7 @@ from detent.stores.base import Store
 from detent.stores.postgres import schema
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import Asker, finish, fire, found, keys
+from detent.testing.stores.fixtures import Asker, finish, fire, found, keys
 
 THREADS = 4
 POLICY = '{"concurrency":"Allow","colour":"red","retries":{"max_attempts":2,"mood":"calm"}}'

@@ -26,7 +26,7 @@ from detent.model import (
 )
 from detent.rules.planning import fire_at
 from detent.stores.postgres.values import ask_json
-from detent.testing.stores.clocks import Every, FakeClock, fire
+from detent.testing.stores.fixtures import Every, FakeClock, fire
 
 ASIDE_MAX = 1000  # by one ask
 LANES = 20
@@ -117,7 +117,7 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(stores: Stores, kin
         one.store.finish([Report(holder, Verdict(Outcome("succeeded")))])
         (claim,) = one.ask()
         assert claim.fire.lane == holder.fire.lane
-        assert claim.sentence is None
+        assert claim.disposition is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -26,7 +26,7 @@ from detent.rules.outcomes import node_lost
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.registry import promise_of, upkeep_of
-from detent.testing.stores.clocks import TTL_S, Asker, FakeClock, fire, keys, renew
+from detent.testing.stores.fixtures import TTL_S, Asker, FakeClock, fire, keys, renew
 
 # Clocks.
 
@@ -47,7 +47,7 @@ def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
         clock.pass_time(TTL_S - 1)
         assert node.claim() == [], "it has a whole ttl from then on"
         clock.pass_time(2)
-        assert node.claim_one().sentence == node_lost("n1")
+        assert node.claim_one().disposition == node_lost("n1")
     assert renew(clocked, claim) is not None
 
 
@@ -61,7 +61,7 @@ def test_newcomers_alone_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, c
         with closing(another(clocked, clock)) as newcomer:
             found += Asker(newcomer, f"n{number + 2}").claim()
     [lost] = found
-    assert lost.sentence == node_lost("n1")
+    assert lost.disposition == node_lost("n1")
 
 
 def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
@@ -80,7 +80,7 @@ def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
         clock.pass_time(1.9)
         assert renew(clocked, claim) is None
         clock.pass_time(TTL_S + 1)
-        assert node.claim_one().sentence == node_lost("n1")
+        assert node.claim_one().disposition == node_lost("n1")
 
 
 def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStore, clock: FakeClock) -> None:
@@ -91,7 +91,7 @@ def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStor
         node = Asker(newcomer, "n2")
         assert node.claim() == []
         clock.pass_time(TTL_S + 1)
-        assert node.claim_one().sentence == node_lost("n1")
+        assert node.claim_one().disposition == node_lost("n1")
 
 
 def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(

@@ -13,7 +13,7 @@ from detent.model import Query
 from detent.stores.base import LOOK_MAX
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import query_json
-from detent.testing.stores.clocks import Asker, fire, later
+from detent.testing.stores.fixtures import Asker, fire, later
 
 MANY = 3 * LOOK_MAX
 

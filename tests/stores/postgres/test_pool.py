@@ -19,7 +19,7 @@ from detent.stores.base import Store
 from detent.stores.postgres.link import POOL_SIZE
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import fire
+from detent.testing.stores.fixtures import fire
 
 THREADS = 80
 

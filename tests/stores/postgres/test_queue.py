@@ -29,7 +29,7 @@ from detent.stores.base import BREAKER, RATE
 from detent.stores.postgres.listen import LOOK_OFTEN_S
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import ask_json, query_json
-from detent.testing.stores.clocks import DONE, OVER, TTL_S, Asker, finish, fire, found, keys, renew
+from detent.testing.stores.fixtures import DONE, OVER, TTL_S, Asker, finish, fire, found, keys, renew
 
 MANY = 20_000
 

@@ -25,7 +25,7 @@ from tests.equipment.postgres_server import (
 from detent.model import Ask, Report
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import ask_json
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, finish, fire
+from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire
 
 HOLE_S = 20.0  # nothing gets through for so long
 ROUNDS = 15

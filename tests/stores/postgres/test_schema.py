@@ -20,7 +20,7 @@ from detent.stores.postgres.schema import VERSION, sections
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import Json
 from detent.stores.registry import open_store
-from detent.testing.stores.clocks import Asker, fire, found, keys, renew
+from detent.testing.stores.fixtures import Asker, fire, found, keys, renew
 
 THREADS = 8
 

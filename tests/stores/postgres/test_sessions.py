@@ -24,7 +24,17 @@ from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.rules.outcomes import CLAIM_GONE, lane_taken, node_lost
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.postgres.values import ask_json, claim_json, fires_json
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, Planner, fire, keys, renew, sentences
+from detent.testing.stores.fixtures import (
+    DONE,
+    TTL_S,
+    Asker,
+    FakeClock,
+    Planner,
+    dispositions,
+    fire,
+    keys,
+    renew,
+)
 from detent.testing.stores.races import Launch, judge_launches
 
 THREADS = 8
@@ -47,7 +57,7 @@ def test_a_lane_that_another_is_judging_is_passed_over(
         granted = node.ask(queues=("default", "db"))
         assert keys(granted.claims) == ["a.c@1"]
         assert granted.next_in_s <= 0.05
-    running = [claim.fire.key for claim in node.claim(queues=("db",)) if claim.sentence is None]
+    running = [claim.fire.key for claim in node.claim(queues=("db",)) if claim.disposition is None]
     assert running == []
 
 
@@ -59,7 +69,7 @@ def test_a_renewal_under_way_keeps_its_lane(server: Server, clocked: ClockedStor
     with closing(Session(server, clocked)) as other:
         other.call("renew", {"claims": [claim_json(holder, 0)]}, clock.wall())
         clock.pass_time(2)
-        told = sentences(Asker(clocked, "n2").claim())
+        told = dispositions(Asker(clocked, "n2").claim())
     assert told == {"a.b@2": lane_taken("a.b@1")}
     assert renew(clocked, holder) is None
 
@@ -175,12 +185,12 @@ def keys_of(claims: Any) -> list[str]:
 
 
 def launch_of(claim: Any, start: float) -> Launch:
-    kind = claim.sentence.kind if claim.sentence else ""
+    kind = claim.disposition.kind if claim.disposition else ""
     return Launch(claim.fire.key, claim.fire.lane, claim.fence, kind, start, monotonic())
 
 
 def verdict_of(claim: Any, stops: dict[str, Outcome | None]) -> Verdict:
-    outcome = claim.sentence or stops[claim.fire.key]
+    outcome = claim.disposition or stops[claim.fire.key]
     return Verdict(outcome) if outcome else DONE
 
 
@@ -194,7 +204,7 @@ def test_a_late_hook_that_was_lost_is_settled_although_its_fire_starts_in_the_sa
     clock.pass_time(16)
     assert keys(Asker(clocked, "dead").claim()) == [planner.key(1) + "/on_late"]
     clocked.finish([Report(holder, DONE)])
-    claims = sentences(Asker(clocked, "n2").claim(dead=("dead",)))
+    claims = dispositions(Asker(clocked, "n2").claim(dead=("dead",)))
     assert claims == {planner.key(1): None, planner.key(1) + "/on_late": node_lost("dead")}
 
 

@@ -12,8 +12,8 @@ from tests.equipment.postgres_server import ClockedStore, Schemas, open_for, sha
 
 from detent.stores.base import Store
 from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
-from detent.testing.stores.machine import check_against_reference
 from detent.testing.stores.races import Opener, race_to_plan, race_to_put, race_to_run
+from detent.testing.stores.state_machine import check_against_reference
 
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences of calls instead
 EXAMPLES = 10

@@ -13,7 +13,7 @@ from tests.equipment.redis_server import RedisServer
 from detent.model import Ask, Claim, Command, Fire, Job, Outcome, Plan, Policy, Report, Verdict
 from detent.rules.planning import fire_at
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import Every, FakeClock, fire
+from detent.testing.stores.fixtures import Every, FakeClock, fire
 
 ASIDE_MAX = 1000  # by one ask
 LANES = 20
@@ -86,7 +86,7 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(server: RedisServer
     one.store.finish([Report(one.holder, Verdict(Outcome("succeeded")))])
     (claim,) = one.ask()
     assert claim.fire.lane == one.holder.fire.lane
-    assert claim.sentence is None
+    assert claim.disposition is None
 
 
 @pytest.mark.parametrize("kind", ["messages", "instants"])

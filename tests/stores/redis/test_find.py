@@ -11,7 +11,7 @@ from tests.equipment.redis_server import RedisServer
 from detent.model import Query
 from detent.stores.base import LOOK_MAX
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import Asker, Planner, fire, later
+from detent.testing.stores.fixtures import Asker, Planner, fire, later
 
 AHEAD = 3_000
 

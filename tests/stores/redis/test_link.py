@@ -19,7 +19,7 @@ from detent.stores.redis.health import refusal
 from detent.stores.redis.link import parse
 from detent.stores.redis.store import RedisStore
 from detent.stores.registry import open_store, promise_of
-from detent.testing.stores.clocks import Asker, fire, found, keys
+from detent.testing.stores.fixtures import Asker, fire, found, keys
 
 PATIENCE_S = 60.0
 SLOTS = 16384

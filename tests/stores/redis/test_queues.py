@@ -11,10 +11,10 @@ from tests.equipment.redis_server import RedisServer
 
 from detent.model import Fire, Outcome, Policy, Query, Rate, Report, Verdict
 from detent.rules.outcomes import missed
-from detent.rules.rates import rate_text, with_levels
+from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import AGAIN, DONE, OVER, TTL_S, Asker, FakeClock, finish, fire, keys, row
+from detent.testing.stores.fixtures import AGAIN, DONE, OVER, TTL_S, Asker, FakeClock, finish, fire, keys, row
 
 ALLOW = Policy("Allow", claim_s=TTL_S)
 MAIL = ALLOW._replace(breaker="smtp", breaker_threshold=1, breaker_cooldown_s=30.0)
@@ -69,7 +69,7 @@ def test_a_long_queue_costs_an_ask_for_another_nothing(server: RedisServer, stor
         store.put(_messages(pushed, "slow"))
         store.put(_messages(1, f"quick-{pushed}"))
         before = server.commands_run()
-        assert len(node.claim(queues=with_levels([f"quick-{pushed}"]))) == 1
+        assert len(node.claim(queues=with_priorities([f"quick-{pushed}"]))) == 1
         costs.append(server.commands_run() - before)
     assert costs[1] == costs[2]
 
@@ -137,7 +137,7 @@ def test_what_messages_leave_behind_goes_when_it_is_pruned(
     store.note("a", RATE + "mail", rate_text(Rate(1000)))
     store.put(_messages(4, policy=MAIL))
     store.put([fire("a.c@1", "Queue", origin="push", queue="mail")])
-    node, queues = Asker(store), with_levels(["mail"])
+    node, queues = Asker(store), with_priorities(["mail"])
     first, *others = node.claim(queues=queues)
     finish(store, first, AGAIN, tail=b"output")
     for claim in others:
@@ -177,9 +177,9 @@ def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -
     store.put(_messages(1, start_by=now), delay_s=5)
     clock.pass_time(6)
     claim = Asker(store).claim_one(queues=["mail"])
-    assert claim.sentence == missed(now)
-    assert finish(store, claim, Verdict(claim.sentence)) == Verdict(claim.sentence)
-    assert row(store, claim.fire.key).outcome == claim.sentence
+    assert claim.disposition == missed(now)
+    assert finish(store, claim, Verdict(claim.disposition)) == Verdict(claim.disposition)
+    assert row(store, claim.fire.key).outcome == claim.disposition
 
 
 def test_messages_that_follow_from_one_are_messages_too(server: RedisServer, store: RedisStore) -> None:

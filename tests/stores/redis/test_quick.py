@@ -16,7 +16,7 @@ from detent.rules.rates import rate_text
 from detent.stores.base import RATE, Store
 from detent.stores.memory.store import MemoryStore
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import AGAIN, DONE, OVER, START, TTL_S, Asker, FakeClock, fire
+from detent.testing.stores.fixtures import AGAIN, DONE, OVER, START, TTL_S, Asker, FakeClock, fire
 
 ALLOW = Policy("Allow", claim_s=TTL_S)
 SHORT = ALLOW._replace(claim_s=TTL_S / 3)

@@ -15,7 +15,7 @@ from detent.model import Ask, Report
 from detent.stores.redis.resp import Refused, Wire
 from detent.stores.redis.script import PARTS, Script, script_of
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, Asker, finish, fire, found, keys
+from detent.testing.stores.fixtures import DONE, Asker, finish, fire, found, keys
 
 KEPT = [verbs[0] for verbs in PARTS if script_of(verbs[0]).is_kept]
 

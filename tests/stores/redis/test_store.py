@@ -14,8 +14,8 @@ from tests.equipment.redis_server import RedisServer, open_for
 from detent.stores.base import Store
 from detent.stores.redis.store import RedisStore
 from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
-from detent.testing.stores.machine import check_against_reference
 from detent.testing.stores.races import Opener, race_to_plan, race_to_run
+from detent.testing.stores.state_machine import check_against_reference
 
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
 EXAMPLES = CAMPAIGN or 12  # sequences of calls

@@ -22,7 +22,7 @@ from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Query, Report
 from detent.rules.outcomes import node_lost
 from detent.stores.redis.store import RedisStore
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
+from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
 
 SKEW = Path(__file__).parents[2] / "equipment" / "skew.c"
 PATIENCE_S = 60.0
@@ -58,7 +58,7 @@ def test_a_restart_with_its_data_is_a_new_epoch(server: RedisServer, clock: Fake
     assert renew(store, old) is None
     clock.pass_time(TTL_S + 1)
     lost, other = sorted(node.claim(), key=lambda claim: claim.fire.key)
-    assert lost.sentence == node_lost("n1") and other.sentence is None
+    assert lost.disposition == node_lost("n1") and other.disposition is None
     assert min(lost.fence, other.fence) > old.fence + 2**21
 
 
@@ -233,7 +233,7 @@ def test_a_dead_life_is_buried_in_every_app(server: RedisServer) -> None:
     store.put([fire("a.b@1"), fire("z.b@1")])
     Asker(store, "dead", app="z").claim_one()
     Asker(store, "n2").claim(dead=("dead",))
-    assert Asker(store, "n3", app="z").claim_one().sentence == node_lost("dead")
+    assert Asker(store, "n3", app="z").claim_one().disposition == node_lost("dead")
 
 
 def test_one_who_waits_hears_what_another_process_would_do(server: RedisServer) -> None:
@@ -316,7 +316,7 @@ def test_a_newcomer_after_a_silence_gives_each_claim_one_more_ttl(
     clock.pass_time(TTL_S * 0.9)
     assert Asker(opened(server, clock), "n3").claim() == []
     clock.pass_time(TTL_S * 0.9)
-    assert Asker(opened(server, clock), "n4").claim_one().sentence == node_lost("n1")
+    assert Asker(opened(server, clock), "n4").claim_one().disposition == node_lost("n1")
 
 
 def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(server: RedisServer, clock: FakeClock) -> None:
@@ -366,7 +366,7 @@ def test_a_step_of_the_servers_clock_expires_no_claim(skewed: tuple[RedisServer,
     node, until = Asker(store, "n3"), monotonic() + PATIENCE_S
     while not (claims := node.claim()):
         assert monotonic() < until, "a claim must end, whatever the clock says"
-    assert [(one.fire, one.sentence) for one in claims] == [(fresh.fire, node_lost("n2"))]
+    assert [(one.fire, one.disposition) for one in claims] == [(fresh.fire, node_lost("n2"))]
 
 
 def _hours_since(began: datetime, store: RedisStore) -> int:

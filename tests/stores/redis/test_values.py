@@ -62,4 +62,4 @@ def test_claims_have_each_its_own_rest() -> None:
         (fires[1], 8, 2, 5.0),
         (fires[2], 9, 3, 30.0),
     ]
-    assert [one.sentence and one.sentence.kind for one in claims] == [None, "lost", None]
+    assert [one.disposition and one.disposition.kind for one in claims] == [None, "lost", None]

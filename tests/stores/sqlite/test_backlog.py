@@ -23,10 +23,10 @@ from detent.model import (
     Verdict,
 )
 from detent.rules.planning import fire_at
-from detent.stores.base import SENTENCES_MAX
+from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.sqlite.candidates import LOOKS_MAX
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import FakeClock
+from detent.testing.stores.fixtures import FakeClock
 
 JOBS, YOUNG_S = 50, 20
 LATE_S = 60
@@ -58,7 +58,7 @@ class Backlog:
         return grants
 
     def finish(self, claims: tuple[Claim, ...]) -> None:
-        ended = [Report(one, Verdict(one.sentence or Outcome("succeeded"))) for one in claims]
+        ended = [Report(one, Verdict(one.disposition or Outcome("succeeded"))) for one in claims]
         self.store.finish(ended)
 
     def pending(self) -> int:
@@ -112,7 +112,7 @@ def test_an_ask_costs_the_same_however_much_is_late(
         one, steps = backlog(policy, late), list[int]()
         for _ in range(4):
             claims = one.ask(limit).claims
-            assert sum([claim.sentence is not None for claim in claims]) == SENTENCES_MAX
+            assert sum([claim.disposition is not None for claim in claims]) == DISPOSITIONS_MAX
             steps.append(one.steps)
             one.finish(claims)
         costs.append(max(steps))
@@ -128,7 +128,7 @@ def test_what_can_run_behind_thousands_that_are_late_runs_soon(
     one = backlog(Policy(concurrency, catch_up=catch_up), 6 * LOOKS_MAX)
     for _ in range(5):
         claims = one.ask().claims
-        assert sum([claim.sentence is None for claim in claims]) == 32
+        assert sum([claim.disposition is None for claim in claims]) == 32
         one.finish(claims)
     assert one.pending() > 3 * LOOKS_MAX
 
@@ -169,7 +169,7 @@ def test_what_is_held_hides_nothing_behind_it_and_is_not_read_by_each_ask(backlo
     assert len(running) == JOBS
     one.store.put([running[0].fire._replace(key="a.m@1", job="a.m", lane="", origin="push")])
     asks = (one.ask(1).claims for _ in range(10))
-    assert "a.m@1" in {claim.fire.key for claims in asks for claim in claims if not claim.sentence}
+    assert "a.m@1" in {claim.fire.key for claims in asks for claim in claims if not claim.disposition}
 
 
 def test_claims_that_expired_by_the_thousand_are_read_in_part(backlog: Open) -> None:
@@ -180,6 +180,6 @@ def test_claims_that_expired_by_the_thousand_are_read_in_part(backlog: Open) -> 
             pass
         one.clock.pass_time(40)
         grants = one.ask(0)
-        assert len(grants.claims) == SENTENCES_MAX
+        assert len(grants.claims) == DISPOSITIONS_MAX
         costs.append(one.steps)
     assert costs[1] < 1.5 * costs[0], costs

@@ -10,12 +10,12 @@ from tests.stores.sqlite_pair import Pair, open_pair, rows
 
 from detent.model import Ask, Policy, Query, Report
 from detent.rules.outcomes import JOB_REMOVED, NEWER_INSTANT, paused, replaced_by
-from detent.stores.base import SENTENCES_MAX
+from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.sqlite.rows import entry_of
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
+from detent.testing.stores.fixtures import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
 
-MANY = SENTENCES_MAX + 60
+MANY = DISPOSITIONS_MAX + 60
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def test_a_sentence_behind_more_than_can_run_is_found(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number}@1") for number in range(9)), fire("a.z@1", start_by=later(-5)))
-    assert [key for key, sentence in pair.ask(1, limit=2) if sentence] == ["a.z@1"]
+    assert [key for key, disposition in pair.ask(1, limit=2) if disposition] == ["a.z@1"]
 
 
 def test_what_can_run_behind_more_sentences_than_are_granted_is_found(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number:03}@1", start_by=later(-5)) for number in range(MANY)), fire("a.z@1"))
     granted = pair.ask(1, limit=2)
-    assert [key for key, sentence in granted if not sentence] == ["a.z@1"]
-    assert len(granted) == SENTENCES_MAX + 1
-    assert len(pair.ask(2, limit=2)) == MANY - SENTENCES_MAX
+    assert [key for key, disposition in granted if not disposition] == ["a.z@1"]
+    assert len(granted) == DISPOSITIONS_MAX + 1
+    assert len(pair.ask(2, limit=2)) == MANY - DISPOSITIONS_MAX
 
 
 def test_a_paused_schedule_is_sentenced_behind_a_full_node(pair: Pair) -> None:
@@ -68,7 +68,7 @@ def test_a_lane_is_judged_behind_a_full_node(pair: Pair) -> None:
     pair.put(*(fire(f"a.q@{number}", "Queue") for number in (1, 2)), fire("a.r@1", "Replace"))
     pair.ask(1, limit=2)
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.q@3", "Queue"), fire("a.r@2", "Replace", due_at=later(1)))
-    assert [key for key, sentence in pair.ask(2, limit=1) if sentence] == ["a.q@3"]
+    assert [key for key, disposition in pair.ask(2, limit=1) if disposition] == ["a.q@3"]
     (held,) = (row for row in rows(pair.stores[1]) if row.fire.key == "a.r@1")
     assert held.stop == replaced_by("a.r@2")
 
@@ -101,7 +101,7 @@ def test_a_sentence_that_was_given_back_is_found_behind_a_full_node(pair: Pair) 
         finish(store, skipped, GIVEN_BACK)
         finish(store, holder)
     pair.put(fire("a.b@1"), fire("a.b@2"))
-    assert [key for key, sentence in pair.ask(1, limit=1) if sentence] == ["a.z@2"]
+    assert [key for key, disposition in pair.ask(1, limit=1) if disposition] == ["a.z@2"]
 
 
 def test_a_job_that_a_node_cannot_run_hides_nothing_behind_it(pair: Pair) -> None:
@@ -117,7 +117,7 @@ def test_expired_claims_and_what_is_due_come_in_one_order(pair: Pair) -> None:
     pair.clock.pass_time(31)
     pair.put(fire("a.z@1"))
     granted = pair.ask(2, limit=3)
-    assert [key for key, sentence in granted if sentence] == ["a.b0@1", "a.b1@1"]
+    assert [key for key, disposition in granted if disposition] == ["a.b0@1", "a.b1@1"]
 
 
 def test_the_late_hook_of_a_fire_that_starts_in_the_same_ask_is_dropped(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_burst_is_granted_as_if_each_of_it_were_judged(pair: Pair) -> None:
     granted = []
     for number, (limit, without) in enumerate(((4, ()), (5, ("a.j06",)), (12, ()), (1000, ())), 1):
         granted += pair.ask(number, limit, without=without)
-    assert len(granted) == 42 and sum(sentence is None for _, sentence in granted) == 39
+    assert len(granted) == 42 and sum(disposition is None for _, disposition in granted) == 39
     assert pair.ask(5, limit=1000) == []
 
 
@@ -186,7 +186,7 @@ def test_what_expired_is_settled_before_a_burst(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number}@1") for number in range(6)))
     pair.ask(1, limit=3)
     pair.clock.pass_time(31)
-    assert sum(sentence is not None for _, sentence in pair.ask(2, limit=10)) == 3
+    assert sum(disposition is not None for _, disposition in pair.ask(2, limit=10)) == 3
 
 
 def test_a_claim_of_a_burst_is_for_the_fire_that_was_recorded(pair: Pair) -> None:

@@ -15,7 +15,7 @@ from detent.rules.rates import MARGIN_S
 from detent.stores.base import FENCE_SHIFT
 from detent.stores.sqlite.clocks import boot_id
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import AGAIN, TTL_S, Asker, FakeClock, Planner, finish, fire, renew, row
+from detent.testing.stores.fixtures import AGAIN, TTL_S, Asker, FakeClock, Planner, finish, fire, renew, row
 
 
 class Host:
@@ -75,11 +75,11 @@ def test_claims_of_another_boot_are_over_at_once(host: Host) -> None:
     old = Asker(store).claim_one(ttl_s=3600)
     store = host.reboot()
     store.put([fire("a.b@2", "Forbid")])
-    sentence = renew(store, old)
-    assert sentence and sentence.kind == "lost"
+    disposition = renew(store, old)
+    assert disposition and disposition.kind == "lost"
     again = {claim.fire.key: claim for claim in Asker(store, "n2").claim()}
-    assert again["a.b@1"].sentence is not None
-    assert again["a.b@2"].sentence is None
+    assert again["a.b@1"].disposition is not None
+    assert again["a.b@2"].disposition is None
     assert again["a.b@1"].fence > old.fence
 
 

@@ -22,7 +22,7 @@ from detent.stores.sqlite import file as sqlite_file
 from detent.stores.sqlite import schema
 from detent.stores.sqlite.file import network_disk
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, fire, found
+from detent.testing.stores.fixtures import DONE, fire, found
 
 IS_ROOT = os.geteuid() == 0
 HOLD = """
@@ -36,7 +36,7 @@ WRITE = """
 import sys
 from detent.model import Ask, Report
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, fire
+from detent.testing.stores.fixtures import DONE, fire
 store, number = SqliteStore(sys.argv[1]), 0
 while True:
     number += 1

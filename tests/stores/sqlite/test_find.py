@@ -12,7 +12,7 @@ import pytest
 from detent.model import Query
 from detent.stores.base import LOOK_MAX
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import Asker, fire, later
+from detent.testing.stores.fixtures import Asker, fire, later
 
 MANY = 3 * LOOK_MAX
 STEPS = 100  # of SQLite's virtual machine, at a time

@@ -11,13 +11,13 @@ import pytest
 from tests.stores.sqlite_pair import Pair, open_pair, rows
 
 from detent.model import Ask, Fire, Outcome, Policy, Query, Rate, Report
-from detent.rules.rates import rate_text, with_levels
+from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
 from detent.stores.sqlite.claim import PUT_OFFS_MAX
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, GIVEN_BACK, Asker, finish, fire, later
+from detent.testing.stores.fixtures import DONE, GIVEN_BACK, Asker, finish, fire, later
 
-MAIL = with_levels(["mail"])
+MAIL = with_priorities(["mail"])
 SMTP = Policy("Allow", breaker="smtp", breaker_threshold=2, breaker_cooldown_s=30.0)
 REFUSED = DONE._replace(outcome=Outcome("failed", "refused", "backend"))
 
@@ -53,7 +53,7 @@ def test_queues_are_served_as_if_each_message_were_judged(pair: Pair) -> None:
     for number, limit in enumerate((3, 10, 40, 1000, 1000), 1):
         granted += pair.ask(number, limit, queues=(*MAIL, "sms", "plain"))
         pair.clock.pass_time(7)
-    assert len(granted) == 25 + 1 + 12 + 8 and sum(sentence is not None for _, sentence in granted) == 1
+    assert len(granted) == 25 + 1 + 12 + 8 and sum(disposition is not None for _, disposition in granted) == 1
     pair.clock.pass_time(60)
     assert pair.ask(6, limit=1000, queues=("plain", "sms", *MAIL))
 
@@ -135,7 +135,7 @@ def test_what_others_leave_lying_costs_an_ask_nothing(tmp_path: Path) -> None:
             store.put([message(first + number, "slow") for number in range(10 + first)])
             store.put([message(90_000 + first + number, "fast") for number in range(20)])
             asks: list[dict[str, Any]] = [
-                {"queues": with_levels(["fast"]), "limit": 9},
+                {"queues": with_priorities(["fast"]), "limit": 9},
                 {"queues": ("slow", "fast"), "limit": 1},
                 {"queues": ("slow", "fast"), "limit": 0},
             ]
@@ -173,7 +173,7 @@ def test_a_batch_of_reports_is_settled_as_if_each_came_alone(pair: Pair) -> None
         reports[4] = reports[4]._replace(claim=claims[4]._replace(fence=claims[4].fence - 1))
         reports[5] = reports[5]._replace(verdict=GIVEN_BACK)
         reports[6] = reports[6]._replace(follow=(fire("a.f@1", origin="hook"),))
-        reports.append(Report(claims[-1], DONE._replace(outcome=claims[-1].sentence or Outcome("lost"))))
+        reports.append(Report(claims[-1], DONE._replace(outcome=claims[-1].disposition or Outcome("lost"))))
         first = store.finish(reports)
         assert [verdict is None for verdict in first].index(True) == 4 and first.count(None) == 1
         assert store.finish(reports) == first

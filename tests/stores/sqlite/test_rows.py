@@ -15,7 +15,7 @@ from detent.stores.encoding import outcome_of, outcome_text, policy_of, policy_t
 from detent.stores.memory.store import MemoryStore
 from detent.stores.registry import open_store
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, Asker, finish, fire
+from detent.testing.stores.fixtures import DONE, Asker, finish, fire
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 RETRIES = st.builds(

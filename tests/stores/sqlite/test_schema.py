@@ -12,7 +12,7 @@ from detent.model import Ask, Query, Rate, Report
 from detent.stores.sqlite import schema
 from detent.stores.sqlite.rows import FIRE, RECORD, record_values
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.stores.clocks import DONE, fire, found
+from detent.testing.stores.fixtures import DONE, fire, found
 
 
 def older(path: Path, version: int) -> None:

@@ -9,11 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from detent.app.queue.handles import Handle
-from detent.app.queue.options import RUNS, Pushed, checked
+from detent.app.queue.options import RUNS, PushSpec, checked
 from detent.errors import UsageError
-from detent.messages.ad_hoc import Allowed, allowed_from, generic_work
+from detent.messages.ad_hoc import Allowed, ad_hoc_work, allowed_from
 from detent.messages.addresses import Reach, check_reach
-from detent.messages.envelope import Letter, Refusal
+from detent.messages.envelope import MessageBody, Refusal
 from detent.messages.message import Task, task_policy
 from detent.model import Call, Retries
 from detent.text import quote
@@ -50,7 +50,7 @@ class Sent(Runs, total=False):
     headers: dict[str, str]
 
 
-def push_generic(app: Detent, queue: str, kind: str, args: dict[str, Any], runs: Runs) -> Handle[Any]:
+def push_ad_hoc(app: Detent, queue: str, kind: str, args: dict[str, Any], runs: Runs) -> Handle[Any]:
     """Put such a message."""
     text = json.dumps(args)
     given = checked(RUNS, dict(runs), f"queue {quote(queue)}")
@@ -58,10 +58,10 @@ def push_generic(app: Detent, queue: str, kind: str, args: dict[str, Any], runs:
         raise UsageError(
             f"queue {quote(queue)} allows no {kind[1:]} from a message: say so with app.allow({queue!r}, …)"
         )
-    work = generic_work(queue, Letter(kind, text), app.allowed())
+    work = ad_hoc_work(queue, MessageBody(kind, text), app.allowed())
     if isinstance(work, Refusal):
         raise UsageError(f"queue {quote(queue)}: {work.detail}")
     further = {"timeout_s": float(given.get("timeout_seconds", 0)), "drop_result": True}
     policy = task_policy(given.get("max_retries", 0), Retries(), "", **further)
     task = Task(kind, Call(""), queue=queue, policy=policy)
-    return app.post.push(task, [text], Pushed())[0]
+    return app.sender.push(task, [text], PushSpec())[0]

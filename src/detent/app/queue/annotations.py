@@ -39,7 +39,7 @@ EXTRA = "pip install 'detent[queue]'"
 MEMBER, VALUE = "detent:type", "detent:value"  # of a union: which member, and the value as JSON holds it
 
 
-class Unfit(Exception):
+class Mismatch(Exception):
     """It is not what the annotation says, and why."""
 
 
@@ -49,65 +49,65 @@ class Hint(NamedTuple):
     type: Any
     classes: tuple[type, ...] = ()  # of what JSON holds itself; none: it is for msgspec
 
-    def sent(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """As JSON can hold it."""
         if self.classes:
             if not isinstance(value, self.classes):
-                raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}")
+                raise Mismatch(f"is of type {type(value).__name__}, and its annotation says {self}")
             return value
         if (msgspec := _msgspec()) is None:
             if isinstance(self.type, type) and isinstance(value, self.type):
-                raise Unfit(f"is of type {type(value).__name__}, for which JSON has no word: {EXTRA}")
+                raise Mismatch(f"is of type {type(value).__name__}, for which JSON has no word: {EXTRA}")
             return value
         if _is_mixed(self.type):
-            return self._sent_as_member(value)
+            return self._member_to_json(value)
         try:
             plain = msgspec.to_builtins(value, str_keys=True, enc_hook=encoded)
             found = self._converted(msgspec, plain)
         except TypeError:  # what msgspec does not know may be JSON all the same
             return value
         except ValueError as error:
-            raise Unfit(f"cannot be sent: {error}") from None
+            raise Mismatch(f"cannot be to_json: {error}") from None
         if isinstance(value, str | dict) and found != value:
-            raise Unfit(f"would arrive as {found!r:.60}, as its annotation says {self}")
+            raise Mismatch(f"would arrive as {found!r:.60}, as its annotation says {self}")
         return plain
 
-    def _sent_as_member(self, value: Any) -> Any:
+    def _member_to_json(self, value: Any) -> Any:
         members = [one for one in typing.get_args(self.type) if _is_of(value, one)]
         if not members:
-            raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}")
+            raise Mismatch(f"is of type {type(value).__name__}, and its annotation says {self}")
         member = type(value) if type(value) in members else members[0]  # a datetime is a date too
         hint = Hint(member, classes_of(member))
-        return hint.sent(value) if hint.classes else {MEMBER: str(hint), VALUE: hint.sent(value)}
+        return hint.to_json(value) if hint.classes else {MEMBER: str(hint), VALUE: hint.to_json(value)}
 
-    def _received_as_member(self, value: Any) -> Any:
+    def _member_from_json(self, value: Any) -> Any:
         if not isinstance(value, dict) or value.keys() != {MEMBER, VALUE}:
             return value
         for hint in (Hint(one, classes_of(one)) for one in typing.get_args(self.type)):
             if str(hint) == value[MEMBER]:
-                return hint.received(value[VALUE])
-        raise Unfit(f"is a {value[MEMBER]}, and its annotation says {self}")
+                return hint.from_json(value[VALUE])
+        raise Mismatch(f"is a {value[MEMBER]}, and its annotation says {self}")
 
-    def received(self, value: Any) -> Any:
+    def from_json(self, value: Any) -> Any:
         """As the function takes it."""
         if self.classes:
             return value
         if (msgspec := _msgspec()) is not None:
             if _is_mixed(self.type):
-                return self._received_as_member(value)
+                return self._member_from_json(value)
             try:
                 return self._converted(msgspec, value)
             except TypeError:
                 return value
         if isinstance(self.type, type) and not isinstance(value, self.type):
-            raise Unfit(f"is of type {type(value).__name__}, and its annotation says {self}: {EXTRA}")
+            raise Mismatch(f"is of type {type(value).__name__}, and its annotation says {self}: {EXTRA}")
         return value
 
     def _converted(self, msgspec: Any, value: Any) -> Any:
         try:
             return msgspec.convert(value, self.type, str_keys=True, dec_hook=decoded)
         except ValueError as error:  # msgspec's ValidationError and pydantic's among them
-            raise Unfit(f"is not what its annotation says, {self}: {error}") from None
+            raise Mismatch(f"is not what its annotation says, {self}: {error}") from None
 
     def __str__(self) -> str:
         return self.type.__name__ if isinstance(self.type, type) else str(self.type)

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from detent.app.declarations import spot_of
-from detent.app.queue.annotations import RETURN, Hint, Unfit, hints_of
+from detent.app.declarations import location_of
+from detent.app.queue.annotations import RETURN, Hint, Mismatch, hints_of
 from detent.errors import UsageError
 from detent.messages.envelope import PAYLOAD_MAX
 from detent.messages.strict_json import encode
-from detent.nesting import DEPTH_MAX
-from detent.runners.call.function import asking, is_fire
-from detent.text import did_you_mean, listed, plural, quote
+from detent.runners.call.function import fire_parameter, is_fire
+from detent.text import NESTING_MAX, did_you_mean, listed, plural, quote
 
 _PLAIN = frozenset({str, int, bool, type(None)})
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -61,19 +60,19 @@ class Parameters:
         else:
             value = self._bound(given, named)
         if self._hints:
-            value = self._each(value, Hint.sent, later)
+            value = self._each(value, Hint.to_json, later)
         return self._written(value, value.values() if isinstance(value, Mapping) else value)
 
     def received(self, value: Any) -> Any:
         """What a message carried, as the function takes it."""
-        return self._each(value, Hint.received) if self._hints else value
+        return self._each(value, Hint.from_json) if self._hints else value
 
     def result(self, value: Any) -> Any:
         """What it returned, as its annotation says."""
         hint = self._said.get(RETURN)
         try:
-            return hint.received(value) if hint else value
-        except Unfit as error:
+            return hint.from_json(value) if hint else value
+        except Mismatch as error:
             raise self._wrong(f"its result {error}") from None
 
     def item_text(self, item: Any) -> str:
@@ -147,7 +146,7 @@ class Parameters:
         hint = self._hints.get(name)
         try:
             return turn(hint, value) if hint else value
-        except Unfit as error:
+        except Mismatch as error:
             raise self._wrong(f"the argument {quote(name)} {error}") from None
 
     # Writing.
@@ -187,7 +186,7 @@ def caller() -> str:
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(OURS):
         frame = frame.f_back
-    return "" if str(frame.f_globals.get("__name__", "")).startswith("detent.") else f"{spot_of(frame)}: "
+    return "" if str(frame.f_globals.get("__name__", "")).startswith("detent.") else f"{location_of(frame)}: "
 
 
 # The function.
@@ -199,7 +198,7 @@ def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    found = asking(function)
+    found = fire_parameter(function)
     parameters = [*signature.parameters.values()]
     if found and is_fire(found[0].annotation):
         parameters = [one for one in parameters if one.name != found[0].name]
@@ -251,8 +250,8 @@ def _fault(value: Any, names: list[str]) -> str:
 
 
 def _fault_within(value: Any, depth: int) -> tuple[str, str] | None:
-    if depth > DEPTH_MAX:
-        return "", f"is nested more than {plural(DEPTH_MAX, 'level')} deep"
+    if depth > NESTING_MAX:
+        return "", f"is nested more than {plural(NESTING_MAX, 'level')} deep"
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):

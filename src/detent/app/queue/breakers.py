@@ -20,7 +20,7 @@ class Breaker:
 
     def state(self) -> Literal["closed", "open", "half-open"]:
         """Open: what goes through it is put off; half-open: one message may probe."""
-        return state_of(self._circuit(), self._cooldown_s(), self._app.post.now().timestamp())
+        return state_of(self._circuit(), self._cooldown_s(), self._app.sender.now().timestamp())
 
     def errors(self) -> int:
         """Backend errors in a row."""

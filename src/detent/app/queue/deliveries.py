@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from detent import clock
-from detent.app.queue.manual_claims import Claims, Granted
+from detent.app.queue.manual_claims import Granted, ManualClaims
 from detent.errors import DetentError, UsageError
 from detent.model import End, Outcome, Report, Verdict
 from detent.node.claim_session import RenewalThread
@@ -38,7 +38,7 @@ class ClaimLost(DetentError):
 class Delivery:
     """Made by `Queue.claim`."""
 
-    def __init__(self, claims: Claims, store: Store, granted: Granted) -> None:
+    def __init__(self, claims: ManualClaims, store: Store, granted: Granted) -> None:
         self._claims, self._store, self._granted = claims, store, granted
         claim = granted.claim
         self._claim, self._began = claim, clock.monotonic()

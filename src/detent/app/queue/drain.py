@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from detent.app.dry_run import attempt
 from detent.errors import UsageError
 from detent.model import Cause, Claim, Kind, Verdict
-from detent.rules.rates import with_levels
+from detent.rules.rates import with_priorities
 from detent.rules.settling import settle
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ class Drained(NamedTuple):
 def drain(app: Detent) -> list[Drained]:
     """Every attempt that was made, in order."""
     tasks, done = app.tasks(), list[Drained]()
-    queues = with_levels(sorted({queue for task in tasks.values() for queue in (task.queue, *task.queues)}))
+    queues = with_priorities(
+        sorted({queue for task in tasks.values() for queue in (task.queue, *task.queues)})
+    )
     while len(done) < ATTEMPTS_MAX:
-        taken = app.claims.take(queues, 1)
+        taken = app.claims.claim(queues, 1)
         done += [_drained(claim, verdict) for claim, verdict in taken.settled]
         for claim, call, _ in taken.granted:
             end, error = attempt(call, claim)

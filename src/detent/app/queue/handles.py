@@ -69,7 +69,7 @@ class Handle(Generic[T]):
     def state(self) -> State:
         """What it does now or, once it is over, how it ended.  What the store has forgotten is unknown."""
         row = self._row()
-        return state_of(row, self._app.post.asked_now()) if row else "unknown"
+        return state_of(row, self._app.sender.asked_now()) if row else "unknown"
 
     def get(self, timeout: float | None = None) -> T:
         """What the task returned, for as long as it is kept.  Waits for `timeout` seconds; None: for as long

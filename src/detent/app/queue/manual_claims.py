@@ -1,4 +1,4 @@
-"""Claims of messages by a process that is no worker: asked for, opened, settled as a worker would."""
+"""ManualClaims of messages by a process that is no worker: asked for, opened, settled as a worker would."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from detent.manifest.secret_refs import Secret
 from detent.messages.envelope import Refusal
 from detent.model import Ask, Call, Claim, End, Report, Verdict
 from detent.node.claim_session import ClaimSession
-from detent.observe.secrecy import masked
-from detent.rules.settling import admit, give_back, refuse, report
-from detent.warden.lives import instance_name
-from detent.worker.inbox import Desk
+from detent.observe.secrecy import mask_report
+from detent.rules.settling import admit, refuse, report, return_claim
+from detent.warden.instances import instance_name
+from detent.worker.inbox import Inbox
 
 if TYPE_CHECKING:
     from detent.app.app import Detent
@@ -32,7 +32,7 @@ class Granted(NamedTuple):
     sent: float  # when it was asked for: from then on it is trusted
 
 
-class Taken(NamedTuple):
+class ClaimResult(NamedTuple):
     """What came of one ask."""
 
     granted: list[Granted]
@@ -48,33 +48,33 @@ class _Own(threading.local):
     session: ClaimSession | None = None
 
 
-class Claims:
+class ManualClaims:
     """Those of one app, by this process."""
 
     def __init__(self, app: Detent) -> None:
         self._app, self.rng = app, Random()
         self._own = _Own()
         self._unknown: set[str] = set()  # tasks, as app.task, that messages asked for and the app lacks
-        self._made, self._made_of = Desk({}), (-1, tuple[Secret, ...]())
+        self._made, self._made_of = Inbox({}), (-1, tuple[Secret, ...]())
 
-    def take(
+    def claim(
         self, queues: Sequence[str], limit: int, ttl_s: float = 0.0, reports: Sequence[Report] = ()
-    ) -> Taken:
+    ) -> ClaimResult:
         """Claim what is due on these queues, at most so many; what may not run is settled.  Reports are told
         with it."""
-        desk, session, without = self._desk(), self._session(), tuple(sorted(self._unknown))
+        inbox, session, without = self._inbox(), self._session(), tuple(sorted(self._unknown))
         ask = session.ask._replace(queues=tuple(queues), limit=limit, ttl_s=ttl_s, without=without)
         grants, sent, verdicts = session.claim(ask, reports)
-        taken = Taken([], [], grants.next_in_s, verdicts)
+        taken = ClaimResult([], [], grants.next_in_s, verdicts)
         for claim in sorted(grants.claims, key=attrgetter("fence")):  # as they were granted
             verdict, call = admit(claim, self.rng), None
             if verdict is None:
-                opened = desk.open(claim.fire, grants.now)
+                opened = inbox.open(claim.fire, grants.now)
                 call = opened if isinstance(opened, Call) else None
                 if isinstance(opened, Refusal):
                     verdict = self._refused(claim, opened)
                 elif call is None:
-                    verdict = give_back("what it describes is run by workers only", "not-here")
+                    verdict = return_claim("what it describes is run by workers only", "not-here")
             if verdict:
                 self.finish(claim, verdict, End(verdict.outcome))
                 taken.settled.append((claim, verdict))
@@ -87,7 +87,7 @@ class Claims:
         if why.fault != "unknown-task":
             return refuse(*why)
         self._unknown.add(claim.fire.job)
-        return give_back(why.detail, "not-here")
+        return return_claim(why.detail, "not-here")
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
         """Tell the store; the verdict that stands, or None: another has it."""
@@ -95,17 +95,17 @@ class Claims:
 
     def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
         """What the store is to be told, with what follows."""
-        now = self._app.post.now()
+        now = self._app.sender.now()
         told = report(claim, verdict, end, now)
         if verdict.again_in_s is None:
-            told = told._replace(follow=self._desk().follow(claim.fire, verdict.outcome, now, end.result))
-        return masked(self._app.mask, told)
+            told = told._replace(follow=self._inbox().follow(claim.fire, verdict.outcome, now, end.result))
+        return mask_report(self._app.mask, told)
 
-    def _desk(self) -> Desk:
+    def _inbox(self) -> Inbox:
         """Another one where a task came, a queue allows more, or the secrets were read anew."""
-        made_of = self._app.changes, self._app.post.secrets()
+        made_of = self._app.changes, self._app.sender.secrets()
         if self._made_of != made_of:
-            self._made_of, self._made = made_of, self._app.desk()
+            self._made_of, self._made = made_of, self._app.inbox()
             self._unknown.clear()
         return self._made
 

@@ -6,20 +6,31 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from detent.app.declarations import Spot
+from detent.app.declarations import Location
 from detent.errors import UsageError
 from detent.manifest.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
 from detent.manifest.problems import Findings
-from detent.manifest.shapes import BAD, Field, Flag, ListOf, Number, Record, Shape, Text, Whole, Word
-from detent.messages.message import WITH_RESULT, Task, Wish, check_links, task_policy
+from detent.manifest.shapes import (
+    INVALID,
+    Boolean,
+    Choice,
+    Field,
+    Integer,
+    ListOf,
+    Number,
+    Record,
+    Shape,
+    Text,
+)
+from detent.messages.message import WITH_RESULT, MessageOptions, Task, check_links, task_policy
 from detent.model import Call, Isolation, OnLost, Policy, Retries
-from detent.rules.rates import LEVELS
+from detent.rules.rates import PRIORITIES
 from detent.rules.trust import CLAIM_MIN_S
 from detent.text import listed, quote, show
 
 Priority = Literal["high", "normal", "low"]
 RETRIES_MAX = 1000
-UNIQUE_S = Wish().unique_s
+UNIQUE_S = MessageOptions().unique_s
 
 
 class TaskOptions(TypedDict, total=False):
@@ -27,7 +38,7 @@ class TaskOptions(TypedDict, total=False):
 
     name: str  # by default the function's, with hyphens
     queue: str
-    also_from: Sequence[str]  # further queues that it may be pushed to
+    also_from: Sequence[str]  # further queues that it may be spec to
     max_retries: int  # runs are one more
     backoff: float | tuple[float, float]  # seconds between runs: always the same, or doubled up to the second
     jitter: float  # by this fraction the wait is shorter or longer, at random
@@ -69,10 +80,10 @@ class Message(NamedTuple):
     link: Mapping[str, Any]
 
 
-class Pushed(NamedTuple):
+class PushSpec(NamedTuple):
     """What one push is to be like."""
 
-    wish: Wish = Wish()
+    options: MessageOptions = MessageOptions()
     at: datetime | None = None
     connection: Any = None  # the user's own, of PostgreSQL
 
@@ -85,13 +96,13 @@ class _Backoff(NamedTuple):
         pair = (value, value) if isinstance(value, int | float) else value
         if isinstance(pair, tuple | list) and len(pair) == 2:
             low, high = (Number(0, DAY_S).check(one, path, findings) for one in pair)
-            if BAD in (low, high) or low <= high:
+            if INVALID in (low, high) or low <= high:
                 return (low, high)
             findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
-            return BAD
+            return INVALID
         told = show(tuple(value)) if isinstance(value, list) else show(value)
         findings.problem(path, f"{told} is not a number of seconds, nor a pair (least, most) of them")
-        return BAD
+        return INVALID
 
 
 class _Single(NamedTuple):
@@ -105,7 +116,7 @@ class _Instant(NamedTuple):
             return value
         kind = "has no time zone" if isinstance(value, datetime) else f"is of type {type(value).__name__}"
         findings.problem(path, f"it {kind}: give an aware datetime, like datetime.now(UTC)")
-        return BAD
+        return INVALID
 
 
 class _Unique(NamedTuple):
@@ -120,7 +131,7 @@ class _Messages(NamedTuple):
         if isinstance(those, tuple | list) and all(isinstance(one, Message) for one in those):
             return tuple(those)
         findings.problem(path, f"{show(value)} is not what `task.message(…)` makes, nor a list of such")
-        return BAD
+        return INVALID
 
 
 class _Connection(NamedTuple):
@@ -132,7 +143,7 @@ class _Connection(NamedTuple):
             "it is None, and the message would not be part of your transaction: give a connection, or leave "
             "the option out",
         )
-        return BAD
+        return INVALID
 
 
 def _label(allowed: str) -> Shape:
@@ -146,26 +157,26 @@ _TASK: dict[str, Shape] = {
     "name": name_shape(),
     "queue": name_shape(),
     "also_from": _QUEUES,
-    "max_retries": Whole(0, RETRIES_MAX),
+    "max_retries": Integer(0, RETRIES_MAX),
     "backoff": _Backoff(),
     "jitter": Number(0, 1),
     "timeout_seconds": Number(0, 7 * DAY_S),
     "claim_seconds": Number(CLAIM_MIN_S, DAY_S),
-    "on_lost": Word(("skip", "rerun")),
+    "on_lost": Choice(("skip", "rerun")),
     "expires_seconds": _SECONDS,
     "single": _Single(),
-    "on_contention": Word(("requeue", "fail")),
+    "on_contention": Choice(("requeue", "fail")),
     "breaker": _label("a name"),
-    "breaker_threshold": Whole(1, 1_000_000),
+    "breaker_threshold": Integer(1, 1_000_000),
     "breaker_cooldown_seconds": Number(0.001, YEAR_S),
-    "keep_result": Flag(),
+    "keep_result": Boolean(),
     "result_ttl": _SECONDS,
-    "isolation": Word(("process", "thread", "loop")),
+    "isolation": Choice(("process", "thread", "loop")),
 }
 _PUSH: dict[str, Shape] = {
     "delay": _SECONDS,
     "at": _Instant(),
-    "priority": Word(LEVELS),
+    "priority": Choice(PRIORITIES),
     "unique": _Unique(),
     "unique_for": Number(0.001, YEAR_S),
     "expires": Number(0.001, YEAR_S),
@@ -201,17 +212,15 @@ def checked(record: Record, options: Mapping[str, Any], where: str) -> dict[str,
 # What is made of them.
 
 
-def task_of(name: str, path: str, options: Mapping[str, Any], spot: Spot) -> Task:
+def task_of(name: str, path: str, options: Mapping[str, Any], where: Location) -> Task:
     """The task; `path` is where its function is found."""
     single = options.get("single", "")
     if not single and "on_contention" in options:
         raise UsageError(
-            f"{spot}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
+            f"{where}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
         )
     if "result_ttl" in options and not options.get("keep_result"):
-        raise UsageError(
-            f"{spot}: task {quote(name)}: result_ttl says for how long a result is kept: add keep_result=True"
-        )
+        raise UsageError(f"{where}: task {quote(name)}: result_ttl needs a kept result: add keep_result=True")
     return Task(
         name=name,
         call=Call(function=path, isolation=options.get("isolation", "process")),
@@ -241,7 +250,7 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
     )
 
 
-def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> Pushed:
+def push_spec_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> PushSpec:
     """What a push with these options is like."""
     given = checked(PUSH, options, where)
     if "delay" in given and "at" in given:
@@ -254,7 +263,7 @@ def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> P
         raise UsageError(
             f"{where}: queue: {quote(queue)} is not {allowed}; what else it may come from, also_from= says"
         )
-    wish = Wish(
+    options_of_message = MessageOptions(
         queue=queue,
         priority=given.get("priority", "normal"),
         delay_s=given.get("delay", 0.0),
@@ -264,7 +273,7 @@ def pushed_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> P
         rate_key=given.get("rate_key", ""),
         links=_links_of(app, task, given, where),
     )
-    return Pushed(wish, given.get("at"), given.get("connection"))
+    return PushSpec(options_of_message, given.get("at"), given.get("connection"))
 
 
 def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dict[str, Any]:

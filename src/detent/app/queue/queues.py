@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from detent import clock
 from detent.app.queue import rates
-from detent.app.queue.ad_hoc import Runs, Sent, push_generic
+from detent.app.queue.ad_hoc import Runs, Sent, push_ad_hoc
 from detent.app.queue.arguments import caller
 from detent.app.queue.deliveries import Delivery
 from detent.app.queue.handles import Handle, State, state_of
 from detent.app.queue.options import checked
 from detent.errors import UsageError
 from detent.manifest.fields import DAY_S, name_shape
-from detent.manifest.shapes import Field, Number, Record, Whole
+from detent.manifest.shapes import Field, Integer, Number, Record
 from detent.messages.ad_hoc import CALL, COMMAND, REQUEST
-from detent.messages.envelope import Letter, Refusal, open_envelope
-from detent.messages.message import Stamp, Wish, message, rules_of
+from detent.messages.envelope import MessageBody, Refusal, open_envelope
+from detent.messages.message import MessageOptions, PushContext, message, message_rules
 from detent.messages.strict_json import decode
 from detent.model import DEAD, Cause, Fire, Query, Rate, Row, Size, Usage
-from detent.rules.rates import base_of, charged_as, level_of, rate_of, rate_text, with_levels
+from detent.rules.rates import charged_as, priority_of, rate_of, rate_text, with_priorities, without_priority
 from detent.rules.trust import CLAIM_MIN_S
 from detent.stores.base import RATE, find_all
 from detent.text import quote
@@ -35,7 +35,7 @@ CLAIM_MAX = 10_000
 TTL_S = 30.0
 LOOK_S = 1.0  # between two asks, should the store's bell be lost
 _CLAIM = Record((
-    Field("n", Whole(1, CLAIM_MAX)),
+    Field("n", Integer(1, CLAIM_MAX)),
     Field("ttl_seconds", Number(CLAIM_MIN_S, DAY_S)),
     Field("wait_seconds", Number(0, DAY_S)),
 ))  # fmt: skip
@@ -63,7 +63,7 @@ class Queue:
     def __init__(self, app: Detent, name: str) -> None:
         checked(_NAME, {"queue": name}, caller().removesuffix(": "))
         self._app, self.name = app, name
-        self._levels = with_levels([name])
+        self._levels = with_priorities([name])
         self._said: dict[str, Any] = {}  # of the newest claim by hand: most say the same again
 
     # Work that a message describes itself, where `Detent.allow` allows it.
@@ -71,11 +71,11 @@ class Queue:
     def push_command(self, words: str | Sequence[str], **runs: Unpack[Runs]) -> Handle[Any]:
         """A text for the shell, or a list of words without one."""
         work = {"command": words} if isinstance(words, str) else {"words": [*words]}
-        return push_generic(self._app, self.name, COMMAND, work, runs)
+        return push_ad_hoc(self._app, self.name, COMMAND, work, runs)
 
     def push_call(self, function: str, *args: Any, **runs: Unpack[Runs]) -> Handle[Any]:
         """A function, as package.module:function."""
-        return push_generic(self._app, self.name, CALL, {"function": function, "args": [*args]}, runs)
+        return push_ad_hoc(self._app, self.name, CALL, {"function": function, "args": [*args]}, runs)
 
     def push_request(self, url: str, method: str = "POST", **sent: Unpack[Sent]) -> Handle[Any]:
         """An HTTP request, not signed."""
@@ -85,7 +85,7 @@ class Queue:
             "body": sent.pop("body", ""),
             "headers": sent.pop("headers", {}),
         }
-        return push_generic(self._app, self.name, REQUEST, work, sent)
+        return push_ad_hoc(self._app, self.name, REQUEST, work, sent)
 
     # Its rate.
 
@@ -129,7 +129,7 @@ class Queue:
     def peek(self, n: int = 10) -> list[Queued]:
         """The next messages, in the order in which they will be granted; none is claimed."""
         rows = [row for level in self._levels for row in self._find(n, queues=(level,), upcoming=True)]
-        now = self._app.post.asked_now().timestamp()
+        now = self._app.sender.asked_now().timestamp()
         places = {name: place for place, name in enumerate(self._levels)}
 
         def turn(row: Row) -> tuple[float, int, float, str]:
@@ -165,7 +165,7 @@ class Queue:
         return find_all(self._app.open_store(), asked)
 
     def _listed(self, rows: Sequence[Row]) -> list[Queued]:
-        now = self._app.post.asked_now()
+        now = self._app.sender.asked_now()
         return [_queued(row, now) for row in rows]
 
     # Again.
@@ -192,22 +192,22 @@ class Queue:
                 return None
             raise UsageError(f"there is no message {quote(key)}; `dead` lists those that can be retried")
         row, fire = rows[0], rows[0].fire
-        if fire.origin != "push" or base_of(fire.queue) != self.name:
+        if fire.origin != "push" or without_priority(fire.queue) != self.name:
             raise UsageError(f"{quote(key)} is no message of the queue {quote(self.name)}")
         if row.state != "over" or row.outcome is None or row.outcome.kind not in DEAD:
-            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.post.asked_now())}")
+            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.sender.asked_now())}")
         return row
 
     def _again(self, fire: Fire) -> Fire:
         """What is altered or forged must not come to a new seal by this."""
-        tasks, secrets = self._app.tasks(), self._app.post.secrets()
-        letter = open_envelope(fire, rules_of(tasks, secrets))
-        if isinstance(letter, Refusal):
-            raise UsageError(f"{quote(fire.key)} cannot be retried: {letter.fault}: {letter.detail}")
+        tasks, secrets = self._app.tasks(), self._app.sender.secrets()
+        body = open_envelope(fire, message_rules(tasks, secrets))
+        if isinstance(body, Refusal):
+            raise UsageError(f"{quote(fire.key)} cannot be retried: {body.fault}: {body.detail}")
         token = _next_key(fire.key).partition("#")[2]
         unique = fire.key.partition("#")[2] if fire.policy.unique_s else ""
-        stamp = Stamp(self._app.name, self._app.post.now(), token, letter.depth)
-        return message(tasks[letter.task], letter.args, _wish_of(fire, letter, unique), stamp, secrets)
+        context = PushContext(self._app.name, self._app.sender.now(), token, body.depth)
+        return message(tasks[body.task], body.args, _options_of(fire, body, unique), context, secrets)
 
     # By hand.
 
@@ -230,7 +230,7 @@ class Queue:
             raise UsageError(f"{caller()}bad done {done!r:.80}: allowed is a list of what `claim` gave")
         reports = [delivery.done_report() for delivery in done]
         while True:
-            taken = self._app.claims.take(self._levels, n, ttl_seconds, reports)
+            taken = self._app.claims.claim(self._levels, n, ttl_seconds, reports)
             for delivery, stands in zip(done, taken.verdicts, strict=False):
                 delivery.answered("acked", stands)
             reports = []
@@ -246,15 +246,15 @@ def _next_key(key: str) -> str:
     return f"{base}~{int(count) + 1}" if base and count.isdigit() else f"{key}~1"
 
 
-def _wish_of(fire: Fire, letter: Letter, unique: str) -> Wish:
-    return Wish(
-        queue=base_of(fire.queue),
-        priority=level_of(fire.queue),
+def _options_of(fire: Fire, body: MessageBody, unique: str) -> MessageOptions:
+    return MessageOptions(
+        queue=without_priority(fire.queue),
+        priority=priority_of(fire.queue),
         unique=unique,
         unique_s=fire.policy.unique_s,
         expires_s=(fire.start_by - fire.due_at) / timedelta(seconds=1) if fire.start_by else 0.0,
         rate_key=fire.policy.rate_key,
-        links=letter.links,
+        links=body.links,
     )
 
 
@@ -268,7 +268,7 @@ def _queued(row: Row, now: datetime) -> Queued:
         reason=row.outcome.reason if row.outcome else "",
         cause=row.outcome.cause if row.outcome else None,
         attempts=row.attempt,
-        priority=level_of(row.fire.queue),
+        priority=priority_of(row.fire.queue),
         run_at=row.run_at,
         over_at=row.over_at,
     )

@@ -8,7 +8,7 @@ from detent.app.queue.arguments import caller
 from detent.app.queue.options import checked
 from detent.errors import DetentError
 from detent.manifest.fields import DAY_S
-from detent.manifest.shapes import Field, Flag, Number, Record, Whole
+from detent.manifest.shapes import Boolean, Field, Integer, Number, Record
 from detent.model import Rate
 from detent.text import quote
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 MOST_MAX = 1_000_000
 THROTTLE = "throttle:"  # no queue has such a name
 _RATE = Record((
-    Field("most", Whole(1, MOST_MAX)),
+    Field("most", Integer(1, MOST_MAX)),
     Field("per", Number(0.001, DAY_S)),
-    Field("smooth", Flag()),
-    Field("by_key", Flag()),
+    Field("smooth", Boolean()),
+    Field("by_key", Boolean()),
 ))  # fmt: skip
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from detent import clock
 from detent.app.queue.handles import Handle
-from detent.app.queue.options import Pushed
+from detent.app.queue.options import PushSpec
 from detent.app.queue.tokens import TOKENS
 from detent.errors import StoreUnavailable, UsageError
 from detent.manifest.secret_refs import Secret
-from detent.messages.message import Stamp, Task, messages
+from detent.messages.message import PushContext, Task, messages
 from detent.model import Fire
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
@@ -43,7 +43,7 @@ class PushUnknown(StoreUnavailable):
         super().__init__(f'{told}: push each again with options(unique="{label}"), and it is recorded once')
 
 
-class Post:
+class Sender:
     """That of one app."""
 
     def __init__(self, app: Detent) -> None:
@@ -51,13 +51,13 @@ class Post:
         self._clock = clock.StoreClock()
         self._resolved_at, self._secrets = float("-inf"), tuple[Secret, ...]()
 
-    def push(self, task: Task, texts: Sequence[str], pushed: Pushed) -> list[Handle[Any]]:
+    def push(self, task: Task, texts: Sequence[str], spec: PushSpec) -> list[Handle[Any]]:
         """`texts` are the arguments of each message, in JSON."""
-        if pushed.connection is not None:
-            put_in, connection = self._put_in(pushed.connection, "put_in")
-            fires, delay_s = self._sealed(task, texts, pushed)
+        if spec.connection is not None:
+            put_in, connection = self._put_in(spec.connection, "put_in")
+            fires, delay_s = self._sealed(task, texts, spec)
             return self._handles(task, fires, put_in(connection, fires, delay_s), is_in_transaction=True)
-        store, (fires, delay_s) = self._app.open_store(), self._sealed(task, texts, pushed)
+        store, (fires, delay_s) = self._app.open_store(), self._sealed(task, texts, spec)
         fresh: list[bool] = []
         while (done := len(fresh)) < len(fires):
             try:
@@ -66,11 +66,11 @@ class Post:
                 raise PushUnknown(str(error), fires[done:]) from error
         return self._handles(task, fires, fresh)
 
-    async def apush(self, task: Task, texts: Sequence[str], pushed: Pushed) -> list[Handle[Any]]:
-        if pushed.connection is None:
-            return await asyncio.to_thread(self.push, task, texts, pushed)
-        put_in, connection = self._put_in(pushed.connection, "aput_in")
-        fires, delay_s = await asyncio.to_thread(self._sealed, task, texts, pushed)
+    async def apush(self, task: Task, texts: Sequence[str], spec: PushSpec) -> list[Handle[Any]]:
+        if spec.connection is None:
+            return await asyncio.to_thread(self.push, task, texts, spec)
+        put_in, connection = self._put_in(spec.connection, "aput_in")
+        fires, delay_s = await asyncio.to_thread(self._sealed, task, texts, spec)
         fresh = await put_in(connection, fires, delay_s)
         return self._handles(task, fires, fresh, is_in_transaction=True)
 
@@ -91,13 +91,13 @@ class Post:
             self._resolved_at, self._secrets = clock.monotonic(), self._app.signing()
         return self._secrets
 
-    def _sealed(self, task: Task, texts: Sequence[str], pushed: Pushed) -> tuple[list[Fire], float]:
-        now, wish = self.now(), pushed.wish
-        if pushed.at is not None:
-            wish = wish._replace(delay_s=max(0.0, (pushed.at - now).total_seconds()))
+    def _sealed(self, task: Task, texts: Sequence[str], spec: PushSpec) -> tuple[list[Fire], float]:
+        now, options = self.now(), spec.options
+        if spec.at is not None:
+            options = options._replace(delay_s=max(0.0, (spec.at - now).total_seconds()))
         letters = zip(TOKENS.take(len(texts), now), texts, strict=True)
-        stamp = Stamp(self._app.name, now, "")
-        return messages(task, letters, wish, stamp, self.secrets()), wish.delay_s
+        context = PushContext(self._app.name, now, "")
+        return messages(task, letters, options, context, self.secrets()), options.delay_s
 
     def _handles(
         self, task: Task, fires: Sequence[Fire], fresh: Sequence[bool], is_in_transaction: bool = False

@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
-from detent.app import nested
-from detent.app.declarations import Spot, check_function, check_isolation, name_of, path_of
+from detent.app import local_functions
+from detent.app.declarations import Location, check_function, check_isolation, name_of, path_of
 from detent.app.queue.arguments import Parameters, caller
-from detent.app.queue.options import TASK, Message, Pushed, PushOptions, checked, pushed_of, task_of
+from detent.app.queue.options import TASK, Message, PushOptions, PushSpec, checked, push_spec_of, task_of
 from detent.errors import UsageError
 from detent.messages.envelope import PAYLOAD_MAX
 from detent.messages.message import WITH_RESULT, Task, link
@@ -31,8 +31,8 @@ Item = Sequence[Any] | Mapping[str, Any]
 class Push(Generic[P, T]):
     """Pushes messages of one task, all in the same way."""
 
-    def __init__(self, owner: TaskFunction[P, Any, T], pushed: Pushed) -> None:
-        self._owner, self._pushed = owner, pushed
+    def __init__(self, owner: TaskFunction[P, Any, T], spec: PushSpec) -> None:
+        self._owner, self._spec = owner, spec
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Put a message with these arguments on the queue."""
@@ -66,32 +66,32 @@ class Push(Generic[P, T]):
         return made._replace(link={**made.link, WITH_RESULT: True})
 
     def _linked(self, text: str) -> Message:
-        pushed, task = self._pushed, self._owner.task
+        spec, task = self._spec, self._owner.task
         for word, is_said in (
-            ("delay", pushed.wish.delay_s),
-            ("at", pushed.at),
-            ("connection", pushed.connection is not None),
+            ("delay", spec.options.delay_s),
+            ("at", spec.at),
+            ("connection", spec.connection is not None),
         ):
             if is_said:
                 raise UsageError(
                     f"{caller()}task {quote(task.name)}: {word} is not for what follows from another"
                 )
-        return Message(self._owner.app.name, link(task.name, text, pushed.wish))
+        return Message(self._owner.app.name, link(task.name, text, spec.options))
 
     def _send(self, texts: list[str]) -> list[Handle[T]]:
-        return self._owner.app.post.push(self._owner.task, texts, self._pushed)
+        return self._owner.app.sender.push(self._owner.task, texts, self._spec)
 
     async def _asend(self, texts: list[str]) -> list[Handle[T]]:
-        return await self._owner.app.post.apush(self._owner.task, texts, self._pushed)
+        return await self._owner.app.sender.apush(self._owner.task, texts, self._spec)
 
 
 class TaskFunction(Push[P, T], Generic[P, R, T]):
     """What `@app.task` makes of a function: called, it is the function."""
 
-    def __init__(self, app: Detent, function: Callable[P, R], task: Task, spot: Spot) -> None:
+    def __init__(self, app: Detent, function: Callable[P, R], task: Task, where: Location) -> None:
         functools.update_wrapper(self, function)
-        super().__init__(self, Pushed())
-        self.app, self.task, self.spot = app, task, spot
+        super().__init__(self, PushSpec())
+        self.app, self.task, self.where = app, task, where
         self.task_function = function
         self.asks_for_process = False  # by `isolation="process"`, and not by default
 
@@ -107,16 +107,16 @@ class TaskFunction(Push[P, T], Generic[P, R, T]):
         return self.task_function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<task {self.app.name}.{self.task.name} at {self.spot}>"
+        return f"<task {self.app.name}.{self.task.name} at {self.where}>"
 
     def __reduce__(self) -> str:
         """As a function is, by its name: for who pickles what names it."""
         return str(self.task_function.__qualname__)
 
     def options(self, **options: Unpack[PushOptions]) -> Push[P, T]:
-        """How the messages are to be pushed: later, sooner than others, once only, followed by others."""
+        """How the messages are to be spec: later, sooner than others, once only, followed by others."""
         where = f"{caller()}task {quote(self.task.name)}"
-        return Push(self, pushed_of(self.app.name, self.task, options, where))
+        return Push(self, push_spec_of(self.app.name, self.task, options, where))
 
 
 class Declare(Protocol):
@@ -132,22 +132,22 @@ class Declare(Protocol):
 
 
 def declare_task(
-    app: Detent, function: Callable[P, R], options: Mapping[str, Any], spot: Spot
+    app: Detent, function: Callable[P, R], options: Mapping[str, Any], where: Location
 ) -> TaskFunction[P, R, Any]:
     """The task that a decorator makes of a function."""
     if not callable(function):
-        raise UsageError(f"{spot}: @app.task is for functions, and {function!r} is none")
-    name = options.get("name") or name_of(function, spot, "task")
-    given = checked(TASK, {**options, "name": name}, f"{spot}: task {quote(str(name))}")
-    check_function(function, name, spot)
+        raise UsageError(f"{where}: @app.task is for functions, and {function!r} is none")
+    name = options.get("name") or name_of(function, where, "task")
+    given = checked(TASK, {**options, "name": name}, f"{where}: task {quote(str(name))}")
+    check_function(function, name, where)
     path = path_of(function)
     if not path:
-        path = nested.keep(app.name, f"task-{name}", function)
+        path = local_functions.register(app.name, f"task-{name}", function)
         given.setdefault("isolation", "thread")
-    check_isolation(function, (name, path, given.get("isolation", "process")), spot)
-    task = task_of(name, path, given, spot)
+    check_isolation(function, (name, path, given.get("isolation", "process")), where)
+    task = task_of(name, path, given, where)
     call = task.call._replace(is_async=inspect.iscoroutinefunction(function))
-    made: TaskFunction[P, R, Any] = TaskFunction(app, function, task._replace(call=call), spot)
+    made: TaskFunction[P, R, Any] = TaskFunction(app, function, task._replace(call=call), where)
     made.asks_for_process = options.get("isolation") == "process"
     declared[id(function)] = made
     return made

@@ -10,11 +10,11 @@ import argparse
 import secrets
 
 from detent import clock
-from detent.cli.context import Context, add_context, open_manifest_context
-from detent.cli.follow import Watch
+from detent.cli.context import Context, add_store_options, open_manifest_context
+from detent.cli.follow import Follower
 from detent.cli.json_records import fire_record
-from detent.cli.look.heartbeats import living
-from detent.cli.lookup import fetch, find_job, job_of
+from detent.cli.look.heartbeats import live_nodes
+from detent.cli.lookup import fetch_fire, find_job, job_of
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError
 from detent.model import Call, Command, Job, Row
@@ -27,31 +27,31 @@ TOKEN_BYTES = 4
 EXIT_MAX = 255
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="a job of the manifest: job, or app.job")
     parser.add_argument("--wait", action="store_true", help="print its output, and exit with its exit code")
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    manifest, context = open_manifest_context(given)
-    job = job_of(manifest, find_job(manifest, given.job))
-    store, for_program = _served(context, job), given.output == "json"
+def main(args: argparse.Namespace) -> int:
+    manifest, context = open_manifest_context(args)
+    job = job_of(manifest, find_job(manifest, args.job))
+    store, for_program = _served(context, job), args.output == "json"
     fire = manual_fire(job, clock.now().replace(microsecond=0), secrets.token_hex(TOKEN_BYTES))
     store.put([fire])
     if not for_program:
-        say(fire.key) if given.wait else print(fire.key)
-    row = fetch(store, fire.key)
-    if given.wait:
-        row = Watch(store, quiet=for_program).follow(row)
+        say(fire.key) if args.wait else print(fire.key)
+    row = fetch_fire(store, fire.key)
+    if args.wait:
+        row = Follower(store, quiet=for_program).follow(row)
     if for_program:
-        write_json(fire_record(row, with_output=given.wait))
-    return exit_code(row, job) if given.wait else 0
+        write_json(fire_record(row, with_output=args.wait))
+    return exit_code(row, job) if args.wait else 0
 
 
 def _served(context: Context, job: Job) -> Store:
     """The store, where a node is alive that would run the job."""
-    nodes = living(context.store, context.app) if context.store else []
+    nodes = live_nodes(context.store, context.app) if context.store else []
     if not context.store or not nodes:
         raise UsageError(
             f"no node of {context.app} is alive, so {job.name} was not fired: start `detent run`"

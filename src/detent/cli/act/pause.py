@@ -19,15 +19,15 @@ from detent.cli.act.pauses import (
     add_jobs,
     check_jobs,
     find_pauses,
+    log_pauses,
     pause_record,
-    pause_words,
-    tell,
+    pause_text,
 )
-from detent.cli.context import Context, add_context, need_store, open_context
-from detent.cli.formatting import near, who
+from detent.cli.context import Context, add_store_options, open_context, require_store
+from detent.cli.formatting import current_user, local_time
 from detent.cli.lookup import NOT_HOOKS, find_jobs, known_jobs
-from detent.cli.options import DURATION_MAX_S, read_time, seconds
-from detent.cli.tables import plain, write_json
+from detent.cli.options import DURATION_MAX_S, parse_time, seconds
+from detent.cli.tables import printable, write_json
 from detent.errors import UsageError
 from detent.model import Query
 from detent.stores.base import PAUSE, Store, app_of
@@ -37,7 +37,7 @@ EXAMPLE = "detent pause backup --for 2h --reason 'the database moves'"
 SHOWN_MAX = 5  # fires that go on
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_jobs(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="recorded with each skipped fire")
     ending = parser.add_mutually_exclusive_group()
@@ -45,20 +45,20 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--for", type=seconds, dest="for_s", metavar="TIME", help="how long, such as 2h or 3d"
     )
     ending.add_argument("--until", metavar="TIME", help="when the pause ends: 18:00 or 2026-11-15 02:00")
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    context, now = open_context(given), clock.now()
-    store, names = need_store(context), _meant(context, given)
-    text, ttl_s = _text(given.reason), _ttl_s(given, now)
+def main(args: argparse.Namespace) -> int:
+    context, now = open_context(args), clock.now()
+    store, names = require_store(context), _meant(context, args)
+    text, ttl_s = _text(args.reason), _ttl_s(args, now)
     before = {name: pause for app in _apps(names) for name, pause in find_pauses(store, app).items()}
     for name in names:
         store.note(app_of(name), PAUSE + name, text, ttl_s)
     after = {name: pause for app in _apps(names) for name, pause in find_pauses(store, app).items()}
     paused = [after[name] for name in names if name in after]
-    tell("paused", paused)
-    if given.output == "json":
+    log_pauses("paused", paused)
+    if args.output == "json":
         write_json([pause_record(pause) for pause in paused])
     else:
         _say(paused, before, now)
@@ -66,14 +66,14 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def _meant(context: Context, given: argparse.Namespace) -> list[str]:
-    check_jobs(given)
+def _meant(context: Context, args: argparse.Namespace) -> list[str]:
+    check_jobs(args)
     disabled = context.manifest.disabled if context.manifest else ()
-    for name in given.jobs:
+    for name in args.jobs:
         if f"{context.app}.{name}" in disabled or name in disabled:
             raise UsageError(f"{name} is disabled in the manifest: it does not fire anyway")
     known = known_jobs(context)
-    return known if given.is_all else find_jobs(given.jobs, known)
+    return known if args.is_all else find_jobs(args.jobs, known)
 
 
 def _apps(names: list[str]) -> list[str]:
@@ -81,37 +81,37 @@ def _apps(names: list[str]) -> list[str]:
 
 
 def _text(reason: str) -> str:
-    told = plain(reason)
+    told = printable(reason)
     if len(told) > REASON_MAX:
         raise UsageError(f"the reason has {len(told)} characters; {REASON_MAX} are allowed")
-    return Pause("", who(), told, clock.now(), None).text
+    return Pause("", current_user(), told, clock.now(), None).text
 
 
-def _ttl_s(given: argparse.Namespace, now: datetime) -> float:
+def _ttl_s(args: argparse.Namespace, now: datetime) -> float:
     """For how long; 0: until somebody resumes them."""
-    if given.until is None:
-        return float(given.for_s or 0)
-    ahead_s = (_until(given.until, now) - now).total_seconds()
+    if args.until is None:
+        return float(args.for_s or 0)
+    ahead_s = (_until(args.until, now) - now).total_seconds()
     if not 0 < ahead_s <= DURATION_MAX_S:
         wrong = "it has passed already" if ahead_s <= 0 else "it is more than a hundred years ahead"
-        raise UsageError(f"bad --until {quote(given.until)}: {wrong}")
+        raise UsageError(f"bad --until {quote(args.until)}: {wrong}")
     return ahead_s
 
 
 def _until(text: str, now: datetime) -> datetime:
     """By the clock on this machine's wall; a time of which today's has passed is tomorrow's."""
-    said = read_time(text, now.astimezone().replace(tzinfo=None))
+    said = parse_time(text, now.astimezone().replace(tzinfo=None))
     until = said.shown.astimezone()
     if until <= now and not said.has_day:
-        until = read_time(f"tomorrow {text}", now.astimezone().replace(tzinfo=None)).shown.astimezone()
+        until = parse_time(f"tomorrow {text}", now.astimezone().replace(tzinfo=None)).shown.astimezone()
     return until
 
 
 def _say(paused: list[Pause], before: Mapping[str, Pause], now: datetime) -> None:
     for pause in paused:
-        print(f"{pause.job} is {pause_words(pause, now)}")
+        print(f"{pause.job} is {pause_text(pause, now)}")
         if known := before.get(pause.job):
-            print(f"  it was already, since {near(known.since, now)}: {plain(known.text)}")
+            print(f"  it was already, since {local_time(known.since, now)}: {printable(known.text)}")
     if paused:
         them = "it" if len(paused) == 1 else "them"
         print(f"instants that come due meanwhile are skipped; `detent resume` takes {them} up again")

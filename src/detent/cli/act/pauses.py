@@ -12,8 +12,8 @@ import sys
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from detent.cli.context import with_store
-from detent.cli.formatting import iso, near, who
+from detent.cli.context import context_for
+from detent.cli.formatting import current_user, iso, local_time
 from detent.cli.tables import say
 from detent.errors import DetentError, UsageError
 from detent.manifest.check import Manifest
@@ -29,16 +29,16 @@ class Pause(NamedTuple):
     """Who paused a job, why, and until when."""
 
     job: str
-    who: str
+    by: str  # the user who paused it, as `ana@host`
     reason: str
     since: datetime
     until: datetime | None  # None: until somebody resumes it
 
     @property
     def text(self) -> str:
-        if not self.who:
+        if not self.by:
             return self.reason
-        return f"{self.reason} (by {self.who})" if self.reason else f"by {self.who}"
+        return f"{self.reason} (by {self.by})" if self.reason else f"by {self.by}"
 
     def holds_at(self, instant: datetime) -> bool:
         return self.since <= instant and (self.until is None or instant < self.until)
@@ -49,30 +49,29 @@ def find_pauses(store: Store, app: str) -> dict[str, Pause]:
     return {pause.job: pause for pause in map(_read, store.notes(app, PAUSE))}
 
 
-def pauses_beside(manifest: Manifest) -> dict[str, Pause]:
+def pauses_if_readable(manifest: Manifest) -> dict[str, Pause]:
     """For verbs that need no store otherwise: one that cannot be read does not keep them from answering."""
     try:
-        context = with_store(manifest)
+        context = context_for(manifest)
         return find_pauses(context.store, manifest.app) if context.store else {}
     except DetentError as error:
         say(f"which jobs are paused cannot be told: {error}")
         return {}
 
 
-def pause_words(pause: Pause, now: datetime) -> str:
+def pause_text(pause: Pause, now: datetime) -> str:
     """`paused until 14:00:00 (in 2 h): migration (by ana@host)`, `paused by ana@host`."""
-    until = f" until {near(pause.until, now)}" if pause.until else ""
+    until = f" until {local_time(pause.until, now)}" if pause.until else ""
     return f"paused{until}: {pause.text}" if pause.reason else f"paused{until} {pause.text}"
 
 
 def pause_record(pause: Pause) -> dict[str, Any]:
     app, _, job = pause.job.partition(".")
-    who, reason = pause.who or None, pause.reason or None
     return {
         "app": app,
         "job": job,
-        "by": who,
-        "reason": reason,
+        "by": pause.by or None,
+        "reason": pause.reason or None,
         "since": iso(pause.since),
         "until": iso(pause.until),
     }
@@ -86,22 +85,22 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", dest="is_all", help="all jobs")
 
 
-def check_jobs(given: argparse.Namespace) -> None:
-    if given.is_all == bool(given.jobs):
+def check_jobs(args: argparse.Namespace) -> None:
+    if args.is_all == bool(args.jobs):
         raise UsageError("name the jobs that are meant, or say --all")
 
 
-def tell(event: Literal["paused", "resumed"], pauses: list[Pause]) -> None:
+def log_pauses(event: Literal["paused", "resumed"], pauses: list[Pause]) -> None:
     """The event, for whoever collects logs; a person is told in a sentence."""
     if sys.stderr.isatty():
         return
     emit = log_to(sys.stderr, "json")
     for pause in pauses:
-        emit(event, **pause_record(pause) | {"by": who()})
+        emit(event, **pause_record(pause) | {"by": current_user()})
 
 
 def _read(note: Note) -> Pause:
     """A text that we did not write is a reason."""
     found = _TEXT.fullmatch(note.text)
-    who, reason = (found["who"], found["reason"] or "") if found else ("", note.text)
-    return Pause(note.name.removeprefix(PAUSE), who, reason, note.written_at, note.expires_at)
+    by, reason = (found["who"], found["reason"] or "") if found else ("", note.text)
+    return Pause(note.name.removeprefix(PAUSE), by, reason, note.written_at, note.expires_at)

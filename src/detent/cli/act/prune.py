@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from datetime import timedelta
 
-from detent.cli.context import add_context, need_store, open_context
+from detent.cli.context import add_store_options, open_context, require_store
 from detent.cli.formatting import duration
 from detent.cli.lookup import apps_of
 from detent.cli.options import keep, seconds
@@ -20,22 +20,22 @@ from detent.text import plural
 EXAMPLE = "detent prune --older-than 90d"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     age = "delete fires that ended longer ago, such as 90d (default: the manifest's node.keep_days)"
     most = "keep the newest N fires of each job (default: the manifest's node.keep_fires)"
     parser.add_argument("--older-than", type=seconds, dest="older_than_s", metavar="TIME", help=age)
     parser.add_argument("--keep", type=keep, metavar="N", help=most)
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    context = open_context(given)
-    store = need_store(context)
+def main(args: argparse.Namespace) -> int:
+    context = open_context(args)
+    store = require_store(context)
     settings = context.manifest.node if context.manifest else NodeSettings()
-    older_than_s = given.older_than_s or timedelta(days=settings.keep_days).total_seconds()
-    most = given.keep or settings.keep_fires
+    older_than_s = args.older_than_s or timedelta(days=settings.keep_days).total_seconds()
+    most = args.keep or settings.keep_fires
     gone = {app: store.prune(app, older_than_s, most) for app in apps_of(context)}
-    if given.output == "json":
+    if args.output == "json":
         write_json([{"app": app, "forgotten": count} for app, count in gone.items()])
         return 0
     for app, count in gone.items():

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from detent import clock
 from detent.app.queue.queues import Queue, Queued
-from detent.cli.context import Context, exists
-from detent.cli.formatting import iso, moment
+from detent.cli.context import Context, store_exists
+from detent.cli.formatting import iso, time_cell
 from detent.cli.options import count, seconds
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.errors import UsageError
 from detent.loading.module_app import is_app, load_app
 from detent.messages.strict_json import decode
 from detent.model import Query, Rate, Size
-from detent.rules.rates import LEVELS, base_of
+from detent.rules.rates import PRIORITIES, without_priority
 from detent.stores.base import RATE
 from detent.text import listed, plural, quote
 
@@ -29,7 +29,7 @@ RETRY_MAX = 10_000  # dead messages of a queue with one command
 SHOWN_MAX = 60  # characters of a message's arguments in a table
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("app", metavar="MODULE:APP", help="the app in code whose queues to inspect")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (about, add, _) in ACTIONS.items():
@@ -46,27 +46,27 @@ def options(parser: argparse.ArgumentParser) -> None:
         add(own)
 
 
-def main(given: argparse.Namespace) -> int:
-    if not is_app(given.app):
+def main(args: argparse.Namespace) -> int:
+    if not is_app(args.app):
         raise UsageError(
-            f"{quote(given.app)} is no app: name one as module:name, as in `detent queue shop:app ls`"
+            f"{quote(args.app)} is no app: name one as module:name, as in `detent queue shop:app ls`"
         )
-    app = load_app(given.app)
+    app = load_app(args.app)
     if not app.tasks() and not app.allowed():
-        raise UsageError(f"{quote(given.app)} has no tasks: declare one with `@app.task()`")
-    code: int = ACTIONS[given.action][2](app, given)
+        raise UsageError(f"{quote(args.app)} has no tasks: declare one with `@app.task()`")
+    code: int = ACTIONS[args.action][2](app, args)
     return code
 
 
 # Looking.
 
 
-def _list(app: Detent, given: argparse.Namespace) -> int:
+def _list(app: Detent, args: argparse.Namespace) -> int:
     if not _has_store(app):
         return 0
-    queues = [app.queue(name) for name in _names(app, given)]
+    queues = [app.queue(name) for name in _names(app, args)]
     sizes = [(queue, queue.size(), queue.rate()) for queue in queues]
-    if given.output == "json":
+    if args.output == "json":
         write_json([_record(app, *one) for one in sizes])
         return 0
     heads = ("queue", *Size._fields, "rate", "breakers")
@@ -106,23 +106,23 @@ def _breakers_of(app: Detent, queue: Queue) -> list[str]:
     return sorted({task.policy.breaker for task in tasks if task.policy.breaker})
 
 
-def _peek(app: Detent, given: argparse.Namespace) -> int:
+def _peek(app: Detent, args: argparse.Namespace) -> int:
     if not _has_store(app):
         return 0
-    found = [one for name in _names(app, given) for one in app.queue(name).peek(given.count)]
-    return _write(found, given, "nothing waits")
+    found = [one for name in _names(app, args) for one in app.queue(name).peek(args.count)]
+    return _write(found, args, "nothing waits")
 
 
-def _dead(app: Detent, given: argparse.Namespace) -> int:
+def _dead(app: Detent, args: argparse.Namespace) -> int:
     if not _has_store(app):
         return 0
-    found = [one for name in _names(app, given) for one in app.queue(name).dead(given.count)]
-    return _write(found, given, "no message is dead")
+    found = [one for name in _names(app, args) for one in app.queue(name).dead(args.count)]
+    return _write(found, args, "no message is dead")
 
 
-def _write(found: list[Queued], given: argparse.Namespace, nothing: str) -> int:
+def _write(found: list[Queued], args: argparse.Namespace, nothing: str) -> int:
     now = clock.now()
-    if given.output == "json":
+    if args.output == "json":
         write_json(
             [{**one._asdict(), "run_at": iso(one.run_at), "over_at": iso(one.over_at)} for one in found]
         )
@@ -137,8 +137,8 @@ def _write(found: list[Queued], given: argparse.Namespace, nothing: str) -> int:
 def _row(one: Queued, now: Any) -> tuple[str, ...]:
     text = "" if one.args is None else json.dumps(one.args, ensure_ascii=False)
     shown = text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
-    due = moment(None if one.over_at else one.run_at, now, for_person=is_terminal())
-    over = moment(one.over_at, now, for_person=is_terminal())
+    due = time_cell(None if one.over_at else one.run_at, now, for_person=is_terminal())
+    over = time_cell(one.over_at, now, for_person=is_terminal())
     priority = "" if one.priority == "normal" else one.priority
     return one.key, priority, one.state, str(one.attempts or ""), due, over, shown, one.reason
 
@@ -146,18 +146,18 @@ def _row(one: Queued, now: Any) -> tuple[str, ...]:
 # Changing.
 
 
-def _push(app: Detent, given: argparse.Namespace) -> int:
-    task = app.task_named(given.task)
-    said = {"delay": given.delay_s, "priority": given.priority, "unique": given.unique, "queue": given.queue}
+def _push(app: Detent, args: argparse.Namespace) -> int:
+    task = app.task_named(args.task)
+    said = {"delay": args.delay_s, "priority": args.priority, "unique": args.unique, "queue": args.queue}
     pushing = task.options(**{name: value for name, value in said.items() if value})
     try:
-        args = decode(given.args)
+        arguments = decode(args.args)
     except ValueError as error:
-        raise UsageError(f"bad arguments {quote(given.args)}: they are no JSON: {error}; {_ARGS}") from None
-    if not isinstance(args, list | dict):
-        raise UsageError(f"bad arguments {quote(given.args)}: {_ARGS}")
-    handle = pushing.push(*args) if isinstance(args, list) else pushing.push(**args)
-    if given.output == "json":
+        raise UsageError(f"bad arguments {quote(args.args)}: they are no JSON: {error}; {_ARGS}") from None
+    if not isinstance(arguments, list | dict):
+        raise UsageError(f"bad arguments {quote(args.args)}: {_ARGS}")
+    handle = pushing.push(*arguments) if isinstance(arguments, list) else pushing.push(**arguments)
+    if args.output == "json":
         write_json({"key": handle.key, "is_new": handle.is_new})
     else:
         print(handle.key)
@@ -166,17 +166,17 @@ def _push(app: Detent, given: argparse.Namespace) -> int:
     return 0
 
 
-def _retry(app: Detent, given: argparse.Namespace) -> int:
-    if bool(given.keys) == given.all:
+def _retry(app: Detent, args: argparse.Namespace) -> int:
+    if bool(args.keys) == args.all:
         raise UsageError("name the keys to retry, as `dead` lists them, or all of them by --all")
     store, keys = app.open_store(), dict[str, list[str]]()
-    for key in given.keys:
+    for key in args.keys:
         row = next(iter(store.find(Query(key=key, limit=1))), None)
-        keys.setdefault(base_of(row.fire.queue) if row else _names(app, given)[0], []).append(key)
-    if given.all:
-        keys = {name: [one.key for one in app.queue(name).dead(RETRY_MAX)] for name in _names(app, given)}
+        keys.setdefault(without_priority(row.fire.queue) if row else _names(app, args)[0], []).append(key)
+    if args.all:
+        keys = {name: [one.key for one in app.queue(name).dead(RETRY_MAX)] for name in _names(app, args)}
     handles = [handle for name, some in keys.items() for handle in app.queue(name).retry(*some)]
-    if given.output == "json":
+    if args.output == "json":
         write_json([{"key": handle.key, "is_new": handle.is_new} for handle in handles])
         return 0
     for handle in handles:
@@ -186,13 +186,11 @@ def _retry(app: Detent, given: argparse.Namespace) -> int:
     return 0
 
 
-def _purge(app: Detent, given: argparse.Namespace) -> int:
-    if not (given.dead or given.pending):
+def _purge(app: Detent, args: argparse.Namespace) -> int:
+    if not (args.dead or args.pending):
         raise UsageError("say what to purge: --dead, --pending or both")
-    gone = {
-        name: app.queue(name).purge(dead=given.dead, pending=given.pending) for name in _names(app, given)
-    }
-    if given.output == "json":
+    gone = {name: app.queue(name).purge(dead=args.dead, pending=args.pending) for name in _names(app, args)}
+    if args.output == "json":
         write_json([{"queue": name, "purged": number} for name, number in gone.items()])
         return 0
     for name, number in gone.items():
@@ -203,13 +201,13 @@ def _purge(app: Detent, given: argparse.Namespace) -> int:
 # Which.
 
 
-def _names(app: Detent, given: argparse.Namespace) -> list[str]:
+def _names(app: Detent, args: argparse.Namespace) -> list[str]:
     """The queue that was named, or all: those of tasks, of `app.allow`, with a rate, and with messages."""
     tasks, store = app.tasks().values(), app.open_store()
     known = {queue for task in tasks for queue in (task.queue, *task.queues)} | {*app.allowed()}
     known |= {note.name.removeprefix(RATE) for note in store.notes(app.name, RATE)}
-    known |= {base_of(queue) for queue, size in store.count(app.name).items() if any(size)}
-    named = getattr(given, "queue", None)
+    known |= {without_priority(queue) for queue, size in store.count(app.name).items() if any(size)}
+    named = getattr(args, "queue", None)
     if named and named not in known:
         raise UsageError(f"{app.name} has no queue {quote(named)}; there are {listed(sorted(known), 'and')}")
     return [named] if named else sorted(known)
@@ -218,9 +216,9 @@ def _names(app: Detent, given: argparse.Namespace) -> list[str]:
 def _has_store(app: Detent) -> bool:
     """A store that nobody has used yet is not created by looking for it."""
     _, url = app.new_store()
-    if not exists(url):
-        say(Context(None, None, url).nothing_yet)
-    return exists(url)
+    if not store_exists(url):
+        say(Context(None, None, url).no_store_yet)
+    return store_exists(url)
 
 
 def _add_none(parser: argparse.ArgumentParser) -> None:
@@ -243,7 +241,7 @@ def _add_push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delay", type=seconds, dest="delay_s", metavar="TIME", help="how long until it is due, such as 90m"
     )
-    parser.add_argument("--priority", choices=LEVELS, help="the priority within its queue")
+    parser.add_argument("--priority", choices=PRIORITIES, help="the priority within its queue")
     parser.add_argument("--unique", metavar="TEXT", help="skip it if a message with this text exists")
     parser.add_argument("--queue", metavar="QUEUE", help="the queue (default: the task's)")
 

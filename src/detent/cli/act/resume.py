@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import argparse
 
-from detent.cli.act.pauses import add_jobs, check_jobs, find_pauses, pause_record, tell
-from detent.cli.context import add_context, need_store, open_context
+from detent.cli.act.pauses import add_jobs, check_jobs, find_pauses, log_pauses, pause_record
+from detent.cli.context import add_store_options, open_context, require_store
 from detent.cli.lookup import apps_of, find_jobs, known_jobs
-from detent.cli.tables import plain, write_json
+from detent.cli.tables import printable, write_json
 from detent.stores.base import PAUSE, app_of
 
 EXAMPLE = "detent resume backup"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_jobs(parser)
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    check_jobs(given)
-    context = open_context(given)
-    store = need_store(context)
+def main(args: argparse.Namespace) -> int:
+    check_jobs(args)
+    context = open_context(args)
+    store = require_store(context)
     paused = {name: pause for app in apps_of(context) for name, pause in find_pauses(store, app).items()}
     known = sorted({*paused, *known_jobs(context)})  # a job that is gone may still be paused
-    names = [*paused] if given.is_all else find_jobs(given.jobs, known)
+    names = [*paused] if args.is_all else find_jobs(args.jobs, known)
     resumed = [paused[name] for name in names if name in paused]
     for pause in resumed:
         store.note(app_of(pause.job), PAUSE + pause.job, "")
-    tell("resumed", resumed)
-    if given.output == "json":
+    log_pauses("resumed", resumed)
+    if args.output == "json":
         write_json([pause_record(pause) for pause in resumed])
         return 0
     for pause in resumed:
-        print(f"{pause.job} is resumed: it was paused, {plain(pause.text)}")
+        print(f"{pause.job} is resumed: it was paused, {printable(pause.text)}")
     for name in names:
         if name not in paused:
             print(f"{name} was not paused")
-    if given.is_all and not resumed:
+    if args.is_all and not resumed:
         print("no job was paused")
     return 0

@@ -12,15 +12,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from detent.cli.host.apply import tell_done
+from detent.cli.host.apply import print_changes
 from detent.cli.host.host_state import (
-    Standing,
-    add_host,
+    HostState,
+    add_host_options,
     change_record,
-    read_standings,
-    record_done,
-    shown,
-    shown_text,
+    display_content,
+    display_text,
+    read_host_states,
+    record_changes,
 )
 from detent.cli.tables import say, write_json
 from detent.hosts.adoption import Match, match
@@ -33,29 +33,29 @@ BRING_INTO_LINE = "bring the manifest into line, or take over what differs with 
 NOT_THE_SAME = "it bears the name that ours needs, and says something else"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_host(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_host_options(parser)
     parser.add_argument(
         "--force", action="store_true", help="also replace entries that differ from the manifest"
     )
 
 
-def main(given: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     told: list[dict[str, Any]] = []
     codes, refusals = list[int](), list[str]()
-    for standing in read_standings(given):
-        matches = match(standing.specs, standing.host.strangers(), standing.host.identity)
-        in_the_way = [change for change in standing.changes if change.state == "foreign"]
-        code = _judge(matches, in_the_way, given.force)
-        changes = [] if code else _take_over(given, standing, matches)
+    for current in read_host_states(args):
+        matches = match(current.specs, current.host.unmanaged(), current.host.identity)
+        in_the_way = [change for change in current.changes if change.state == "foreign"]
+        code = _judge(matches, in_the_way, args.force)
+        changes = [] if code else _take_over(args, current, matches)
         codes.append(code)
         refusals += [one.refusal for one in matches if one.refusal]
         told += [_record(one, changes) for one in matches]
         told += [_way_record(one, changes) for one in in_the_way]
-        if given.output != "json":
-            _tell(standing, matches, in_the_way)
-            tell_done(changes)
-    if given.output == "json":
+        if args.output != "json":
+            _tell(current, matches, in_the_way)
+            print_changes(changes)
+    if args.output == "json":
         write_json(told)
     if DIVERGED in codes:
         say(f"nothing was changed: {'; '.join(refusals) or BRING_INTO_LINE}")
@@ -71,22 +71,22 @@ def _judge(matches: list[Match], in_the_way: list[Change], force: bool) -> int:
     return DIVERGED if is_refused or (differs and not force) else 0
 
 
-def _take_over(given: argparse.Namespace, standing: Standing, matches: list[Match]) -> list[Change]:
-    """What these jobs need is written, and the strangers go with the same step."""
-    changes = pending(standing.changes)
+def _take_over(args: argparse.Namespace, current: HostState, matches: list[Match]) -> list[Change]:
+    """What these jobs need is written, and the unmanaged entries go with the same step."""
+    changes = pending(current.changes)
     jobs = {one.spec.name for one in matches} | {one.job for one in changes if one.state == "foreign"}
     mine = [change for change in changes if change.job in jobs and change.state != "surplus"]
     taken = [one._replace(state="edited") if one.state == "foreign" else one for one in mine]
-    standing.host.change(taken, list(dict.fromkeys(one.stranger for one in matches)))
-    record_done(given, "adopt", standing.host.where, taken)
+    current.host.change(taken, list(dict.fromkeys(one.entry for one in matches)))
+    record_changes(args, "adopt", current.host.where, taken)
     return taken
 
 
 def _record(one: Match, changes: list[Change]) -> dict[str, Any]:
     return {
         "job": one.spec.name,
-        "entry": one.stranger.name,
-        "content": shown_text(one.stranger.content),
+        "entry": one.entry.name,
+        "content": display_text(one.entry.content),
         "differences": list(one.differences),
         "changes": [change_record(change) for change in changes if change.job == one.spec.name],
     }
@@ -96,18 +96,18 @@ def _way_record(one: Change, changes: list[Change]) -> dict[str, Any]:
     return {
         "job": one.job,
         "entry": one.name,
-        "content": shown(one.before),
+        "content": display_content(one.before),
         "differences": [NOT_THE_SAME],
         "changes": [change_record(change) for change in changes if change.name == one.name],
     }
 
 
-def _tell(standing: Standing, matches: list[Match], in_the_way: list[Change]) -> None:
-    where = standing.host.where
+def _tell(current: HostState, matches: list[Match], in_the_way: list[Change]) -> None:
+    where = current.host.where
     if not matches and not in_the_way:
-        say(f"{where}: nothing there does what a job of {standing.manifest.app} does")
+        say(f"{where}: nothing there does what a job of {current.manifest.app} does")
     for one in matches:
-        place = f"{one.stranger.name} of {where}: {shown_text(one.stranger.content)}"
+        place = f"{one.entry.name} of {where}: {display_text(one.entry.content)}"
         but = f", but {listed(one.differences, 'and')}" if one.differences else ""
         print(f"{place}\n  is {one.spec.name}{but}")
     for change in in_the_way:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from detent.cli.host.host_state import (
-    add_host,
+    add_host_options,
     change_record,
     read_desired,
-    read_standings,
-    record_done,
+    read_host_states,
+    record_changes,
     refuse_foreign,
 )
 from detent.cli.tables import say, write_json
@@ -19,31 +19,31 @@ EXAMPLE = "detent apply -f detent.yaml --host systemd --unit-dir units --spec-di
 _DONE = {"create": "created", "update": "updated", "delete": "deleted"}
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_host(parser, "apply")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_host_options(parser, "apply")
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.render:
-        print("\n".join(f"---\n{resource.content.rstrip()}" for resource in read_desired(given)))
+def main(args: argparse.Namespace) -> int:
+    if args.render:
+        print("\n".join(f"---\n{resource.content.rstrip()}" for resource in read_desired(args)))
         return 0
     told: list[Change] = []
-    for standing in read_standings(given):
-        changes = pending(standing.changes)
+    for current in read_host_states(args):
+        changes = pending(current.changes)
         refuse_foreign(changes)
         if changes:
-            for warning in standing.warnings():
+            for warning in current.warnings():
                 say(f"warning: {warning}")
-            standing.host.change(changes)
-            record_done(given, "apply", standing.host.where, changes)
+            current.host.change(changes)
+            record_changes(args, "apply", current.host.where, changes)
         told += changes
-        if given.output != "json":
-            tell_done(changes)
-    if given.output == "json":
+        if args.output != "json":
+            print_changes(changes)
+    if args.output == "json":
         write_json([change_record(change) for change in told])
     return 0
 
 
-def tell_done(changes: list[Change]) -> None:
+def print_changes(changes: list[Change]) -> None:
     for change in changes:
         print(f"{_DONE[change.action]} {change.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from detent.cli.host.host_state import add_host, change_record, read_standings
+from detent.cli.host.host_state import add_host_options, change_record, read_host_states
 from detent.cli.tables import say, write_json, write_table
 from detent.hosts.reconcile import Change, pending
 
@@ -12,23 +12,23 @@ EXAMPLE = "detent drift -f detent.yaml --host systemd"
 DRIFT_FOUND = 5
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_host(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_host_options(parser)
     parser.add_argument(
         "--exit-on-drift", action="store_true", help=f"exit with {DRIFT_FOUND} if anything differs"
     )
 
 
-def main(given: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     found: list[Change] = []
-    for standing in read_standings(given):
-        changes = pending(standing.changes)
+    for current in read_host_states(args):
+        changes = pending(current.changes)
         found += changes
-        if given.output != "json" and not changes:
-            say(f"{standing.host.where}: as the manifest says")
-    if given.output == "json":
+        if args.output != "json" and not changes:
+            say(f"{current.host.where}: as the manifest says")
+    if args.output == "json":
         write_json([change_record(change) for change in found])
     elif found:
         rows = ((change.name, change.job, change.kind, change.state) for change in found)
         write_table(("name", "job", "kind", "drift"), rows)
-    return DRIFT_FOUND if found and given.exit_on_drift else 0
+    return DRIFT_FOUND if found and args.exit_on_drift else 0

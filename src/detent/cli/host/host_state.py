@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from detent.cli.context import add_file
-from detent.cli.tables import plain
+from detent.cli.context import add_manifest_options
+from detent.cli.tables import printable
 from detent.errors import UsageError
 from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
 from detent.hosts.reconcile import Change, Found, Resource, app_of, reconcile
-from detent.hosts.registry import HOSTS, REMOTE, Known, host_options, open_host
+from detent.hosts.registry import HOSTS, REMOTE, HostOption, host_options, open_host
 from detent.loading import sources
-from detent.loading.config import load_machine, named_store, state_directory
+from detent.loading.config import explicit_store, load_machine, state_directory
 from detent.loading.foreign import local_timezone
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
@@ -31,7 +31,7 @@ from detent.text import listed, quote
 _SQLITE = "sqlite:///"
 
 
-class Standing(NamedTuple):
+class HostState(NamedTuple):
     """A manifest on a host: what should be there, and how each of it stands."""
 
     manifest: Manifest
@@ -45,9 +45,9 @@ class Standing(NamedTuple):
         return [*self.host.warnings(self.specs), *_unsigned_warnings(self.specs, self.served_at)]
 
 
-def add_host(parser: argparse.ArgumentParser, verb: str = "") -> None:
+def add_host_options(parser: argparse.ArgumentParser, verb: str = "") -> None:
     """For verbs that compare a host scheduler with a manifest."""
-    add_file(parser)
+    add_manifest_options(parser)
     parser.add_argument("--store", metavar="URL", help="the store of the triggers (default: the manifest's)")
     parser.add_argument("--host", choices=HOSTS, required=True, help="the host scheduler")
     _add_spec_dir(parser)
@@ -57,14 +57,14 @@ def add_host(parser: argparse.ArgumentParser, verb: str = "") -> None:
     _add_options(parser, [known for known in host_options() if known.option.only in ("", verb)])
 
 
-def add_place(parser: argparse.ArgumentParser, about: str, *, required: bool = False) -> None:
+def add_host_filter(parser: argparse.ArgumentParser, about: str, *, required: bool = False) -> None:
     """For verbs that only need to find what a host scheduler has."""
     parser.add_argument("--host", choices=HOSTS, required=required, help=about)
     parser.add_argument(
         "--app", metavar="APP", help="with --host: only of this app (default: the manifest's)"
     )
     _add_spec_dir(parser)
-    _add_options(parser, [known for known in host_options() if known.option.finds])
+    _add_options(parser, [known for known in host_options() if known.option.is_location])
 
 
 def _add_spec_dir(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def _add_spec_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spec-dir", metavar="DIR", help=f"with --host: {about}")
 
 
-def _add_options(parser: argparse.ArgumentParser, options: list[Known]) -> None:
+def _add_options(parser: argparse.ArgumentParser, options: list[HostOption]) -> None:
     for option, hosts in options:
         about = f"with --host {listed(hosts)}: {option.about}"
         if option.metavar:
@@ -84,16 +84,16 @@ def _add_options(parser: argparse.ArgumentParser, options: list[Known]) -> None:
 # From what was given.
 
 
-def read_standings(given: argparse.Namespace) -> Iterator[Standing]:
+def read_host_states(args: argparse.Namespace) -> Iterator[HostState]:
     """How each app of the manifest stands now; its host is locked until the next is asked for."""
-    for manifest in read_manifests(given):
-        host = host_for(given, manifest.app)
-        specs = _specs(given, manifest)
+    for manifest in read_manifests(args):
+        host = host_for(args, manifest.app)
+        specs = _specs(args, manifest)
         desired = host.render(specs)
         with host.lock():
             changes = reconcile(manifest.app, desired, host.find())
-            served_at = given.file if sources.is_url(given.file or "") else ""
-            yield Standing(manifest, host, specs, changes, served_at)
+            served_at = args.file if sources.is_url(args.file or "") else ""
+            yield HostState(manifest, host, specs, changes, served_at)
 
 
 def _unsigned_warnings(specs: list[Spec], served_at: str) -> Iterator[str]:
@@ -112,20 +112,20 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
 
-def read_desired(given: argparse.Namespace) -> Iterator[Resource]:
+def read_desired(args: argparse.Namespace) -> Iterator[Resource]:
     """What should be there; no host is asked."""
-    for manifest in read_manifests(given):
-        yield from host_for(given, manifest.app).render(_specs(given, manifest))
+    for manifest in read_manifests(args):
+        yield from host_for(args, manifest.app).render(_specs(args, manifest))
 
 
-def read_manifests(given: argparse.Namespace) -> tuple[Manifest, ...]:
-    return sources.read_manifests(sources.find_place(given.file), dict(os.environ), given.secret_ref)
+def read_manifests(args: argparse.Namespace) -> tuple[Manifest, ...]:
+    return sources.read_manifests(sources.find_place(args.file), dict(os.environ), args.secret_ref)
 
 
-def _specs(given: argparse.Namespace, manifest: Manifest) -> list[Spec]:
+def _specs(args: argparse.Namespace, manifest: Manifest) -> list[Spec]:
     env = dict(os.environ)
     own = manifest.store.url if "url" in manifest.machine.get("store", {}) else ""
-    url = named_store(given.store, env) or own
+    url = explicit_store(args.store, env) or own
     return specs_of(manifest, _absolute(url), load_machine(env))
 
 
@@ -135,22 +135,22 @@ def _absolute(url: str) -> str:
     return f"{_SQLITE}{Path(path).absolute()}" if path and path != url else url
 
 
-def host_for(given: argparse.Namespace, app: str) -> Host:
+def host_for(args: argparse.Namespace, app: str) -> Host:
     """The host that was named, for this app."""
     env = dict(os.environ)
     known = {known.option.name.replace("-", "_"): known for known in host_options()}
-    options = {name: value for name in known if (value := getattr(given, name, None))}
+    options = {name: value for name in known if (value := getattr(args, name, None))}
     for name in options:
-        if given.host not in known[name].hosts:
+        if args.host not in known[name].hosts:
             told = f"--{name.replace('_', '-')} is for --host {listed(known[name].hosts)}"
-            raise UsageError(f"{told}, and this is {given.host}: leave it out")
+            raise UsageError(f"{told}, and this is {args.host}: leave it out")
     zone, _ = local_timezone({})  # cron and systemd do not know this shell's TZ
     return open_host(
-        given.host,
+        args.host,
         Settings(
             app=app,
-            detent=getattr(given, "detent", None) or ("detent" if given.host in REMOTE else _program()),
-            spec_dir=_spec_dir(given, env),
+            detent=getattr(args, "detent", None) or ("detent" if args.host in REMOTE else _program()),
+            spec_dir=_spec_dir(args, env),
             state_dir=state_directory(env),
             timezone=zone,
             env=env,
@@ -159,8 +159,8 @@ def host_for(given: argparse.Namespace, app: str) -> Host:
     )
 
 
-def _spec_dir(given: argparse.Namespace, env: dict[str, str]) -> Path:
-    said = given.spec_dir or env.get("DETENT_SPEC_DIR")
+def _spec_dir(args: argparse.Namespace, env: dict[str, str]) -> Path:
+    said = args.spec_dir or env.get("DETENT_SPEC_DIR")
     if said:
         return Path(said).absolute()
     if os.geteuid() == 0:
@@ -191,14 +191,14 @@ def refuse_foreign(changes: list[Change]) -> None:
         raise UsageError(f"{told} was not written by detent; nothing was changed: {advice}")
 
 
-def record_done(given: argparse.Namespace, verb: str, where: str, done: list[Change]) -> None:
+def record_changes(args: argparse.Namespace, verb: str, where: str, done: list[Change]) -> None:
     """What was changed, for `detent history --host`."""
     env = dict(os.environ)
     user = env.get("SUDO_USER") or env.get("LOGNAME") or env.get("USER") or str(os.getuid())
     for change in done:
         record_change(
             state_directory(env),
-            host=given.host,
+            host=args.host,
             where=where,
             verb=verb,
             user=user,
@@ -220,12 +220,12 @@ def change_record(change: Change) -> dict[str, Any]:
         "job": change.job,
         "state": change.state,
         "action": change.action,
-        "before": shown(change.before),
-        "after": shown(change.after),
+        "before": display_content(change.before),
+        "after": display_content(change.after),
     }
 
 
-def shown(one: Found | Resource | None) -> str | None:
+def display_content(one: Found | Resource | None) -> str | None:
     """Its content as it may be shown: without a password; of a spec, a field a line."""
     if one is None:
         return None
@@ -233,10 +233,10 @@ def shown(one: Found | Resource | None) -> str | None:
     if one.kind == "spec":
         with suppress(ValueError):  # somebody broke it
             content = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
-    return shown_text(content)
+    return display_text(content)
 
 
-def shown_text(text: str) -> str:
+def display_text(text: str) -> str:
     """The text as a terminal may show it, its lines and their indentation kept."""
     lines = (without_password(line) for line in text.rstrip("\n").split("\n"))
-    return "\n".join(line[: len(line) - len(line.lstrip(" "))] + plain(line) for line in lines)
+    return "\n".join(line[: len(line) - len(line.lstrip(" "))] + printable(line) for line in lines)

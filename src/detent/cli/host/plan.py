@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from difflib import unified_diff
 
 from detent.cli.formatting import coloured
-from detent.cli.host.host_state import Standing, add_host, change_record, read_standings, shown
+from detent.cli.host.host_state import (
+    HostState,
+    add_host_options,
+    change_record,
+    display_content,
+    read_host_states,
+)
 from detent.cli.tables import say, write_json
 from detent.hosts.reconcile import Change, pending
 
@@ -23,24 +29,24 @@ _HEADS = {
 }
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_host(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_host_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     told = []
-    for standing in read_standings(given):
-        changes = pending(standing.changes)
-        if given.output == "json":
+    for current in read_host_states(args):
+        changes = pending(current.changes)
+        if args.output == "json":
             told += [change_record(change) for change in changes]
         else:
             for change in changes:
                 print("\n".join(_lines(change)))
-            print(_summary(standing, changes))
+            print(_summary(current, changes))
             if changes:
-                for warning in standing.warnings():
+                for warning in current.warnings():
                     say(f"warning: {warning}")
-    if given.output == "json":
+    if args.output == "json":
         write_json(told)
     return 0
 
@@ -50,14 +56,14 @@ def _lines(change: Change) -> Iterator[str]:
     yield f"{change.name} {_HEADS[change.state]}"
     if change.kind == "spec" and change.state in ("missing", "surplus"):
         return  # the job as its manifest has it
-    before = (shown(change.before) or "").splitlines()
-    after = (shown(change.after) or "").splitlines()
+    before = (display_content(change.before) or "").splitlines()
+    after = (display_content(change.after) or "").splitlines()
     for line in list(unified_diff(before, after, n=1, lineterm=""))[2:]:
         if not line.startswith("@@"):
             yield coloured(f"  {line}", _COLOURS[line[0]])
 
 
-def _summary(standing: Standing, changes: list[Change]) -> str:
+def _summary(current: HostState, changes: list[Change]) -> str:
     counts = Counter(change.action for change in changes)
     counted = ", ".join(f"{counts[action]} to {action}" for action in counts)
-    return f"{standing.host.where}: {counted or 'nothing to do'}"
+    return f"{current.host.where}: {counted or 'nothing to do'}"

@@ -6,7 +6,7 @@ import argparse
 import os
 
 from detent.cli.context import has_manifest
-from detent.cli.host.host_state import host_for, read_manifests, shown
+from detent.cli.host.host_state import display_content, host_for, read_manifests
 from detent.cli.tables import say, write_json, write_table
 from detent.hosts.base import recorded_changes
 from detent.hosts.reconcile import Found, app_of
@@ -17,23 +17,23 @@ _NOTHING = "nothing was written there by detent"
 _STATES = {True: "as written", False: "edited"}
 
 
-def list_resources(given: argparse.Namespace) -> int:
+def list_resources(args: argparse.Namespace) -> int:
     """What a host has of our jobs: of one app or, where none is named, of all."""
-    found = _find(given)
-    if given.output == "json":
+    found = _find(args)
+    if args.output == "json":
         write_json([_found_record(one) for one in found])
     elif found:
         rows = ((one.name, one.job, one.kind, one.revision, _STATES[one.intact]) for one in found)
         write_table(("name", "job", "kind", "revision", "state"), rows)
     else:
-        say(f"--host {given.host}: {_NOTHING}")
+        say(f"--host {args.host}: {_NOTHING}")
     return 0
 
 
-def _find(given: argparse.Namespace) -> list[Found]:
+def _find(args: argparse.Namespace) -> list[Found]:
     found: list[Found] = []
-    for app in apps_on(given):
-        found += [one for one in host_for(given, app).find() if one.job and app in ("", app_of(one.job))]
+    for app in apps_on(args):
+        found += [one for one in host_for(args, app).find() if one.job and app in ("", app_of(one.job))]
     return found
 
 
@@ -44,22 +44,22 @@ def _found_record(one: Found) -> dict[str, object]:
         "job": one.job,
         "revision": one.revision,
         "intact": one.intact,
-        "content": shown(one),
+        "content": display_content(one),
     }
 
 
-def show_resources(given: argparse.Namespace) -> int:
+def show_resources(args: argparse.Namespace) -> int:
     """What a host has of a job, in its own format."""
-    found = [one for one in _find(given) if not given.job or given.job in _names(one.job)]
-    if given.output == "json":
+    found = [one for one in _find(args) if not args.job or args.job in _names(one.job)]
+    if args.output == "json":
         write_json([_found_record(one) for one in found])
         return 0
     for one in found:
         print(f"# {one.name}: {_STATES[one.intact]}")
-        print(shown(one))
+        print(display_content(one))
     if not found:
-        of = f" of {quote(given.job)}" if given.job else ""
-        say(f"--host {given.host}: {_NOTHING}{of}")
+        of = f" of {quote(args.job)}" if args.job else ""
+        say(f"--host {args.host}: {_NOTHING}{of}")
     return 0
 
 
@@ -68,29 +68,27 @@ def _names(job: str) -> tuple[str, str]:
     return job, job.partition(".")[2]
 
 
-def show_changes(given: argparse.Namespace) -> int:
+def show_changes(args: argparse.Namespace) -> int:
     """What was changed on this host by whom, newest first."""
-    records = [
-        one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == given.host
-    ]
-    if given.job:
-        records = [one for one in records if given.job in _names(one["job"])]
-    records = records[: given.count]
-    if given.output == "json":
+    records = [one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == args.host]
+    if args.job:
+        records = [one for one in records if args.job in _names(one["job"])]
+    records = records[: args.count]
+    if args.output == "json":
         write_json(records)
     elif records:
         heads = ("time", "verb", "action", "name", "where", "user")
         write_table(heads, ([str(one[head]) for head in heads] for one in records))
     else:
-        of = f" of {quote(given.job)}" if given.job else ""
-        say(f"--host {given.host}: nothing{of} was changed from here yet")
+        of = f" of {quote(args.job)}" if args.job else ""
+        say(f"--host {args.host}: nothing{of} was changed from here yet")
     return 0
 
 
-def apps_on(given: argparse.Namespace) -> list[str]:
+def apps_on(args: argparse.Namespace) -> list[str]:
     """The apps that are meant; one without a name: all."""
-    if given.app:
-        return [given.app]
-    if given.file or has_manifest():
-        return [manifest.app for manifest in read_manifests(given)]
+    if args.app:
+        return [args.app]
+    if args.file or has_manifest():
+        return [manifest.app for manifest in read_manifests(args)]
     return [""]

@@ -13,17 +13,17 @@ from itertools import chain
 from pathlib import Path
 
 from detent import clock
-from detent.cli.context import Context, add_context, read_manifest, with_store
+from detent.cli.context import Context, add_store_options, context_for, read_manifest
 from detent.cli.formatting import coloured, wrapped
 from detent.cli.look.doctor_access import access_rows, secret_rows
 from detent.cli.look.doctor_files import directory_mode, manifest_modes, room, same_disk, store_modes
 from detent.cli.look.doctor_host import clock_offset, host_rows
-from detent.cli.look.heartbeats import Heartbeat, living
-from detent.cli.tables import plain, write_json
+from detent.cli.look.heartbeats import Heartbeat, live_nodes
+from detent.cli.tables import printable, write_json
 from detent.errors import DetentError, UsageError
 from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.loading.files import STDIN
-from detent.loading.foreign import files_behind, read_source
+from detent.loading.foreign import read_source, source_files
 from detent.loading.sources import find_place
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
@@ -42,18 +42,18 @@ STATES = {"ok": "green", "weak": "yellow", "bad": "red"}
 SQLITE = "sqlite:///"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_store_options(parser)
     parser.add_argument("--strict", action="store_true", help="treat weak rows as errors: exit 1")
 
 
-def main(given: argparse.Namespace) -> int:
-    rows = list(_examine(given))
-    if given.output == "json":
+def main(args: argparse.Namespace) -> int:
+    rows = list(_examine(args))
+    if args.output == "json":
         write_json([row._asdict() for row in rows])
     else:
         _write(rows)
-    refused = ("weak", "bad") if given.strict else ("bad",)
+    refused = ("weak", "bad") if args.strict else ("bad",)
     return 1 if any(row.state in refused for row in rows) else 0
 
 
@@ -65,12 +65,12 @@ def _write(rows: list[Diagnosis]) -> None:
     indent = " " * (width + 8)
     for row in rows:
         head = f"{row.state:<4}  {row.what:<{width}}  "
-        told = wrapped(plain(row.found), first=head, indent=indent)
+        told = wrapped(printable(row.found), first=head, indent=indent)
         print(coloured(told[:4], STATES[row.state]) + told[4:])
         if row.consequence:
-            print(wrapped(plain(row.consequence), first=indent, indent=indent))
+            print(wrapped(printable(row.consequence), first=indent, indent=indent))
         if row.advice:
-            print(wrapped(plain(row.advice), first=f"{indent}→ ", indent=f"{indent}  "))
+            print(wrapped(printable(row.advice), first=f"{indent}→ ", indent=f"{indent}  "))
     counts = [f"{sum(row.state == state for row in rows)} {state}" for state in STATES]
     print(", ".join(counts))
 
@@ -78,11 +78,11 @@ def _write(rows: list[Diagnosis]) -> None:
 # The rows.
 
 
-def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
+def _examine(args: argparse.Namespace) -> Iterator[Diagnosis]:
     env = dict(os.environ)
-    manifest, about = _read_manifest(given.file, given.secret_ref)
+    manifest, about = _read_manifest(args.file, args.secret_ref)
     yield from about
-    context = with_store(manifest, given.store)
+    context = context_for(manifest, args.store)
     store_rows = list(_store(context))
     yield from store_rows
     yield from promise_of(context.url, manifest.store.wait_replicas if manifest else 0)
@@ -96,7 +96,7 @@ def _examine(given: argparse.Namespace) -> Iterator[Diagnosis]:
         refs = [ref for job in manifest.jobs if isinstance(job.work, Request) for ref in job.work.secret_refs]
         yield from secret_rows(refs, manifest.secrets)
     if context.store and manifest and all(row.state != "bad" for row in store_rows):
-        nodes = living(context.store, manifest.app)
+        nodes = live_nodes(context.store, manifest.app)
         yield _nodes(nodes, manifest)
         yield from _guests(nodes)
 
@@ -110,13 +110,13 @@ def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest 
     try:
         manifest = read_manifest(file, secret_ref)
     except UsageError as error:
-        found = plain(str(error).splitlines()[0])
+        found = printable(str(error).splitlines()[0])
         advice = "`detent validate` tells all that is wrong with it"
         return None, [Diagnosis("manifest", "bad", found, "no node can start with it", advice)]
     if not isinstance(file, Path) or file == STDIN:  # it has no mode
         return manifest, []
     has_secrets = any(lint_secrets(read_source(file, dict(os.environ)).document))
-    rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in files_behind(file)]
+    rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in source_files(file)]
     return manifest, list(chain.from_iterable(rows))
 
 
@@ -206,7 +206,7 @@ def _nodes(nodes: list[Heartbeat], manifest: Manifest) -> Diagnosis:
 
 
 def _guests(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
-    if guests := [node.life for node in nodes if node.is_guest]:
+    if guests := [node.instance for node in nodes if node.is_embedded]:
         found = f"{_named(guests)} run within other programs"
         consequence = "nobody can end their work: what loses its claim and does not end goes on"
         advice = "let `detent run -f module:app` run what must never run twice at once"

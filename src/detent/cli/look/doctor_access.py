@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 from detent.manifest.canonical import without_password
-from detent.manifest.secret_refs import shown
+from detent.manifest.secret_refs import display_ref
 from detent.runners.secrets import SECRET_ADVISED, resolve
 from detent.stores.base import Diagnosis
 from detent.stores.registry import POSTGRES, REDIS
@@ -74,6 +74,6 @@ def secret_rows(refs: Iterable[str], table: Mapping[str, str]) -> Iterator[Diagn
     for ref in sorted(set(refs)):
         for secret in resolve((ref,), table, os.environ).secrets:
             if (size := len(secret.key())) < SECRET_ADVISED:
-                found = f"the secret {quote(shown(ref))} has {plural(size, 'byte')}"
+                found = f"the secret {quote(display_ref(ref))} has {plural(size, 'byte')}"
                 advice = f"use at least {SECRET_ADVISED} random bytes: `openssl rand -hex 32`"
                 yield Diagnosis("secrets", "weak", found, "who guesses it can sign as you", advice)

@@ -19,7 +19,7 @@ _TIMEX_BYTES = 512  # more than the kernel's struct needs, all zero: only ask
 
 
 def host_rows() -> Iterator[Diagnosis]:
-    yield _synchronised(clock_is_kept())
+    yield _synchronised(clock_is_synchronised())
     yield _ending(find_cgroup())
     yield _orphans(sys.platform == "linux" and kernel.HAS_PROC)
     found = f"detent {__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
@@ -35,7 +35,7 @@ def clock_offset(offset_s: float) -> Diagnosis:
     return Diagnosis("clock offset", "weak", found, consequence, "set the clock, and keep it with NTP")
 
 
-def clock_is_kept() -> bool | None:
+def clock_is_synchronised() -> bool | None:
     """Does the kernel say that somebody keeps the clock?  None: it says nothing."""
     if sys.platform != "linux":
         return None

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 from detent import clock
 from detent.model import Note
 from detent.stores.base import NODE, Store
-from detent.warden.lives import is_over
+from detent.warden.instances import is_dead
 
 
 class Heartbeat(NamedTuple):
     """What a node says of itself."""
 
-    life: str
+    instance: str
     host: str
     queues: tuple[str, ...]
     outputs: Path  # on its host
-    beat_at: datetime  # by the store's clock
+    heard_at: datetime  # by the store's clock
     pid: int | None = None
     version: str = ""
     jobs: int | None = None
@@ -29,23 +29,23 @@ class Heartbeat(NamedTuple):
     jobs_list: str = ""  # the digest of the list of its jobs
     began_at: datetime | None = None  # by its own clock
     clock_s: float | None = None  # its clock less the store's
-    is_guest: bool = False  # within a process that is not its own
+    is_embedded: bool = False  # within a process that is not its own
 
     @property
     def is_dead(self) -> bool:
         """Whether it is proven dead.  A heartbeat expires after half a minute; on this host the lock is free
         at once."""
-        return self.host == socket.gethostname() and is_over(self.outputs)
+        return self.host == socket.gethostname() and is_dead(self.outputs)
 
 
-def heartbeats(store: Store, app: str) -> list[Heartbeat]:
+def find_heartbeats(store: Store, app: str) -> list[Heartbeat]:
     """The app's nodes that were heard of lately."""
     return [_read(note) for note in store.notes(app, NODE)]
 
 
-def living(store: Store, app: str) -> list[Heartbeat]:
+def live_nodes(store: Store, app: str) -> list[Heartbeat]:
     """Those that may be alive."""
-    return [beat for beat in heartbeats(store, app) if not beat.is_dead]
+    return [beat for beat in find_heartbeats(store, app) if not beat.is_dead]
 
 
 def _read(note: Note) -> Heartbeat:
@@ -54,11 +54,11 @@ def _read(note: Note) -> Heartbeat:
     wall, began = _number(said, "wall"), _number(said, "began")
     pid, jobs = _number(said, "pid"), _number(said, "jobs")
     return Heartbeat(
-        life=note.name.removeprefix(NODE),
+        instance=note.name.removeprefix(NODE),
         host=str(said.get("host", "")),
         queues=tuple(str(queue) for queue in said.get("queues") or ()),
         outputs=Path(str(said.get("outputs", ""))),
-        beat_at=note.written_at,
+        heard_at=note.written_at,
         pid=None if pid is None else int(pid),
         version=str(said.get("version", "")),
         jobs=None if jobs is None else int(jobs),
@@ -66,7 +66,7 @@ def _read(note: Note) -> Heartbeat:
         jobs_list=str(said.get("list") or ""),
         began_at=None if began is None else clock.instant(began),
         clock_s=None if wall is None else wall - note.written_at.timestamp(),
-        is_guest=said.get("embedded") is True,
+        is_embedded=said.get("embedded") is True,
     )
 
 

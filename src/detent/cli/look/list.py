@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.act.pauses import Pause, find_pauses, pause_record
-from detent.cli.context import add_context, open_manifest_context
-from detent.cli.formatting import iso, moment, relative
-from detent.cli.host.host_state import add_place
+from detent.cli.context import add_store_options, open_manifest_context
+from detent.cli.formatting import iso, relative, time_cell
+from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import list_resources
-from detent.cli.look.describe import canonical, schedule_text
+from detent.cli.job_text import canonical_job, schedule_text
 from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, find_job
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.manifest.check import Manifest
@@ -24,7 +24,7 @@ from detent.stores.base import Store, find_all
 EXAMPLE = "detent list -o json"
 
 
-class Listed(NamedTuple):
+class JobStatus(NamedTuple):
     """What there is to tell of a job."""
 
     name: str
@@ -37,36 +37,36 @@ class Listed(NamedTuple):
     at_boot: bool = False
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    add_place(parser, "instead: list what this host scheduler has of the app")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_store_options(parser)
+    add_host_filter(parser, "instead: list what this host scheduler has of the app")
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.host:
-        return list_resources(given)
-    manifest, context = open_manifest_context(given)
+def main(args: argparse.Namespace) -> int:
+    if args.host:
+        return list_resources(args)
+    manifest, context = open_manifest_context(args)
     now = clock.now()
     jobs = {job.name: job for job in manifest.jobs}
-    rows = [_listed(manifest, name, jobs.get(name), now) for name in manifest.canonical]
+    rows = [_job_status(manifest, name, jobs.get(name), now) for name in manifest.canonical]
     if context.store is None:
-        say(context.nothing_yet)
+        say(context.no_store_yet)
     else:
         rows = _with_fires(manifest, rows, context.store)
-    if given.output == "json":
+    if args.output == "json":
         write_json([_record(row) for row in rows])
     else:
         write_table(("job", "schedule", "next", "last", "state"), (_row(row, now) for row in rows))
     return 0
 
 
-def _listed(manifest: Manifest, name: str, job: Job | None, now: datetime) -> Listed:
+def _job_status(manifest: Manifest, name: str, job: Job | None, now: datetime) -> JobStatus:
     next_at = job.schedule.after(now) if job else None
-    listed = Listed(name, canonical(manifest, name), enabled=job is not None, next_at=next_at)
+    listed = JobStatus(name, canonical_job(manifest, name), enabled=job is not None, next_at=next_at)
     return listed._replace(at_boot=job is not None and fires_at_boot(job.schedule, now))
 
 
-def _with_fires(manifest: Manifest, rows: list[Listed], store: Store) -> list[Listed]:
+def _with_fires(manifest: Manifest, rows: list[JobStatus], store: Store) -> list[JobStatus]:
     pauses = find_pauses(store, manifest.app)
     claimed = find_all(store, Query(app=manifest.app, state="claimed", origins=NOT_HOOKS, limit=SCAN_MAX))
     running = Counter(row.fire.job for row in claimed)
@@ -80,7 +80,7 @@ def _with_fires(manifest: Manifest, rows: list[Listed], store: Store) -> list[Li
     return told
 
 
-def _record(row: Listed) -> dict[str, Any]:
+def _record(row: JobStatus) -> dict[str, Any]:
     app, _, job = row.name.partition(".")
     return {
         "app": app,
@@ -110,8 +110,8 @@ def _last_record(row: Row) -> dict[str, Any]:
     }
 
 
-def _row(row: Listed, now: datetime) -> tuple[str, ...]:
-    next_at = moment(row.next_at, now, for_person=is_terminal()) or ("at boot" if row.at_boot else "")
+def _row(row: JobStatus, now: datetime) -> tuple[str, ...]:
+    next_at = time_cell(row.next_at, now, for_person=is_terminal()) or ("at boot" if row.at_boot else "")
     return row.name, schedule_text(row.canonical), next_at, _last(row.last, now), _state(row)
 
 
@@ -122,7 +122,7 @@ def _last(row: Row | None, now: datetime) -> str:
     return f"{row.outcome.kind} {when}"
 
 
-def _state(row: Listed) -> str:
+def _state(row: JobStatus) -> str:
     follows = "after" in row.canonical
     states = [
         f"running {row.running}" if row.running > 1 else "running" if row.running else "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from detent.cli.context import add_context, need_store, open_context
-from detent.cli.follow import Watch, find_output
+from detent.cli.context import add_store_options, open_context, require_store
+from detent.cli.follow import Follower, find_output
 from detent.cli.formatting import iso
 from detent.cli.json_records import fire_record
 from detent.cli.lookup import find_fire
@@ -17,19 +17,19 @@ from detent.stores.base import Store
 EXAMPLE = "detent logs backup --follow"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     meant = "a fire's key or run id, the beginning of one, or a job (its newest fire)"
     parser.add_argument("fire", metavar="FIRE", help=meant)
     parser.add_argument("--follow", action="store_true", help="keep printing until the fire ends")
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    context = open_context(given)
-    store, row = need_store(context), find_fire(context, given.fire)
-    for_program = given.output == "json"
-    watch = Watch(store, quiet=for_program)
-    if given.follow:
+def main(args: argparse.Namespace) -> int:
+    context = open_context(args)
+    store, row = require_store(context), find_fire(context, args.fire)
+    for_program = args.output == "json"
+    watch = Follower(store, quiet=for_program)
+    if args.follow:
         row = watch.follow(row)
     else:
         watch.look(row)

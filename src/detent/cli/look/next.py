@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.cli.act.pauses import Pause, pauses_beside
-from detent.cli.context import add_file, read_manifest
+from detent.cli.act.pauses import Pause, pauses_if_readable
+from detent.cli.context import add_manifest_options, read_manifest
 from detent.cli.formatting import iso, relative
 from detent.cli.lookup import find_job, job_of
 from detent.cli.options import count, instant
@@ -27,7 +27,7 @@ EXAMPLE = "detent next backup -n 5 --from 2026-10-24T00:00Z"
 _JUST_BEFORE = timedelta(microseconds=1)
 
 
-class Coming(NamedTuple):
+class Upcoming(NamedTuple):
     """An instant of a job."""
 
     due_at: datetime
@@ -37,7 +37,7 @@ class Coming(NamedTuple):
     paused: bool
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: all jobs)")
     parser.add_argument(
         "-n", type=count, default=10, dest="count", metavar="N", help="how many to show (default: 10)"
@@ -45,17 +45,17 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", type=instant, dest="since", metavar="TIME", help="start at this time (default: now)"
     )
-    add_file(parser)
+    add_manifest_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    manifest, now = read_manifest(given.file, given.secret_ref), clock.now()
-    jobs = manifest.jobs if given.job is None else (job_of(manifest, find_job(manifest, given.job)),)
-    since = now if given.since is None else given.since - _JUST_BEFORE
-    pauses = pauses_beside(manifest)
+def main(args: argparse.Namespace) -> int:
+    manifest, now = read_manifest(args.file, args.secret_ref), clock.now()
+    jobs = manifest.jobs if args.job is None else (job_of(manifest, find_job(manifest, args.job)),)
+    since = now if args.since is None else args.since - _JUST_BEFORE
+    pauses = pauses_if_readable(manifest)
     instants = (_instants(manifest, job, since, pauses) for job in jobs)
-    coming = list(islice(merge(*instants), given.count))
-    if given.output == "json":
+    coming = list(islice(merge(*instants), args.count))
+    if args.output == "json":
         write_json([_record(one) for one in coming])
         return 0
     if coming:
@@ -71,36 +71,38 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def _instants(manifest: Manifest, job: Job, since: datetime, pauses: Mapping[str, Pause]) -> Iterator[Coming]:
+def _instants(
+    manifest: Manifest, job: Job, since: datetime, pauses: Mapping[str, Pause]
+) -> Iterator[Upcoming]:
     name = job.name.partition("/")[0]
     timezone = json.loads(manifest.canonical[name])["timezone"]
     pause = pauses.get(find_job(manifest, job.name))
     while (due_at := job.schedule.after(since)) is not None:
         paused = pause is not None and pause.holds_at(due_at)
         notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
-        yield Coming(due_at, name, timezone, "; ".join(note for note in notes if note), paused)
+        yield Upcoming(due_at, name, timezone, "; ".join(note for note in notes if note), paused)
         since = due_at
 
 
-def _record(one: Coming) -> dict[str, Any]:
+def _record(one: Upcoming) -> dict[str, Any]:
     app, _, job = one.job.partition(".")
     local = _local(one).isoformat()
     about = {"due_at": iso(one.due_at), "local": local, "timezone": one.timezone, "note": one.note}
     return {"app": app, "job": job, **about, "paused": one.paused}
 
 
-def _write(coming: list[Coming], now: datetime) -> None:
+def _write(coming: list[Upcoming], now: datetime) -> None:
     heads = ("due", "utc", "in", "job", "note")
     write_table(heads, (_row(one, now) for one in coming))
 
 
-def _row(one: Coming, now: datetime) -> tuple[str, ...]:
+def _row(one: Upcoming, now: datetime) -> tuple[str, ...]:
     local = f"{_local(one):%a %Y-%m-%d %H:%M:%S} {one.timezone}"
     ahead = relative(one.due_at, now) if is_terminal() else ""
     return local, iso(one.due_at) or "", ahead, one.job, one.note
 
 
-def _local(one: Coming) -> datetime:
+def _local(one: Upcoming) -> datetime:
     return one.due_at.astimezone(_zone(one.timezone))
 
 

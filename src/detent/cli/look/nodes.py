@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.cli.context import add_context, open_context
+from detent.cli.context import add_store_options, open_context
 from detent.cli.formatting import duration, iso, relative
-from detent.cli.look.heartbeats import Heartbeat, heartbeats
+from detent.cli.look.heartbeats import Heartbeat, find_heartbeats
 from detent.cli.lookup import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.model import Query, Watermarks
@@ -30,7 +30,7 @@ HEADS = (
 CLOCK_MAX_S = 2.0  # a clock that is off by more is worth a word
 
 
-class Listed(NamedTuple):
+class NodeStatus(NamedTuple):
     """A node that was heard of lately, and what else is known of it."""
 
     app: str
@@ -40,18 +40,18 @@ class Listed(NamedTuple):
     is_dead: bool = False  # for certain
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    context, now = open_context(given), clock.now()
+def main(args: argparse.Namespace) -> int:
+    context, now = open_context(args), clock.now()
     if context.store is None:
-        say(context.nothing_yet)
-    nodes: list[Listed] = []
+        say(context.no_store_yet)
+    nodes: list[NodeStatus] = []
     if store := context.store:
         nodes = find_nodes(store, {app: store.look(app) for app in apps_of(context)})
-    if given.output == "json":
+    if args.output == "json":
         write_json([node_record(node) for node in nodes])
         return 0
     if nodes:
@@ -63,7 +63,7 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[Listed]:
+def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[NodeStatus]:
     """The nodes of these apps that were heard of lately, by name."""
     found = []
     for app, watermarks in by_app.items():
@@ -71,18 +71,18 @@ def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[Listed]:
         running = Counter(row.node for row in claimed)
         by_job = watermarks.by_job
         lists = {note.name.removeprefix(JOBS): jobs_in(note.text) for note in store.notes(app, JOBS)}
-        for beat in heartbeats(store, app):
+        for beat in find_heartbeats(store, app):
             held = lists.get(beat.jobs_list, {})
             is_superseded = any(name in by_job and by_job[name].revision != held[name] for name in held)
-            found.append(Listed(app, beat, running[beat.life], is_superseded, beat.is_dead))
+            found.append(NodeStatus(app, beat, running[beat.instance], is_superseded, beat.is_dead))
     return found
 
 
-def node_record(node: Listed) -> dict[str, Any]:
+def node_record(node: NodeStatus) -> dict[str, Any]:
     beat = node.heartbeat
     return {
         "app": node.app,
-        "node": beat.life,
+        "node": beat.instance,
         "alive": not node.is_dead,
         "host": beat.host,
         "pid": beat.pid,
@@ -92,16 +92,16 @@ def node_record(node: Listed) -> dict[str, Any]:
         "fingerprint": beat.fingerprint,
         "in_force": not node.is_superseded,
         "up_since": iso(beat.began_at),
-        "heard_at": iso(beat.beat_at),
+        "heard_at": iso(beat.heard_at),
         "running": node.running,
         "clock_offset_ms": None if beat.clock_s is None else round(beat.clock_s * 1000),
     }
 
 
-def remarks(nodes: Sequence[Listed]) -> list[str]:
+def remarks(nodes: Sequence[NodeStatus]) -> list[str]:
     """What a person should know of these nodes, and do about it."""
     said, nodes = [], [node for node in nodes if not node.is_dead]
-    if others := [node.heartbeat.life for node in nodes if node.is_superseded]:
+    if others := [node.heartbeat.instance for node in nodes if node.is_superseded]:
         holds = "holds" if len(others) == 1 else "hold"
         said.append(
             f"{listed(others, 'and')} {holds} older definitions of jobs than those in force, and no longer"
@@ -112,19 +112,19 @@ def remarks(nodes: Sequence[Listed]) -> list[str]:
         if abs(off_s) > CLOCK_MAX_S:
             side = "ahead of" if off_s > 0 else "behind"
             said.append(
-                f"the clock of {node.heartbeat.life} is {duration(abs(off_s))} {side} the store's:"
+                f"the clock of {node.heartbeat.instance} is {duration(abs(off_s))} {side} the store's:"
                 " jobs go by the store's clock; its log does not"
             )
     return said
 
 
-def _row(node: Listed, now: datetime, nodes: list[Listed]) -> tuple[str, ...]:
+def _row(node: NodeStatus, now: datetime, nodes: list[NodeStatus]) -> tuple[str, ...]:
     beat = node.heartbeat
     differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.is_superseded
     return (
-        beat.life,
+        beat.instance,
         _up(beat, now),
-        relative(beat.beat_at, now) if is_terminal() else iso(beat.beat_at) or "",
+        relative(beat.heard_at, now) if is_terminal() else iso(beat.heard_at) or "",
         str(node.running),
         "" if beat.jobs is None else f"{beat.jobs:,}",
         beat.fingerprint if differ or not is_terminal() else "",
@@ -132,11 +132,11 @@ def _row(node: Listed, now: datetime, nodes: list[Listed]) -> tuple[str, ...]:
         ",".join(beat.queues),
         "" if beat.pid is None else str(beat.pid),
         beat.version,
-        standing(node),
+        state_text(node),
     )
 
 
-def standing(node: Listed) -> str:
+def state_text(node: NodeStatus) -> str:
     """What is to be said of it in one or two words."""
     return "dead" if node.is_dead else "superseded" if node.is_superseded else ""
 

@@ -9,12 +9,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
-from detent.cli.context import Context, add_context, open_context
-from detent.cli.formatting import duration, iso, moment, relative
-from detent.cli.json_records import standing
-from detent.cli.look.nodes import standing as node_standing
+from detent.cli.context import Context, add_store_options, open_context
+from detent.cli.formatting import duration, iso, relative, time_cell
+from detent.cli.json_records import state_text
+from detent.cli.look.nodes import state_text as node_standing
 from detent.cli.look.status_model import Failure, Overview, headline, look, overview_record, problems
-from detent.cli.tables import aligned, is_terminal, plain, rich_table, used, write_json
+from detent.cli.tables import (
+    align_columns,
+    drop_empty_columns,
+    is_terminal,
+    printable,
+    rich_table,
+    write_json,
+)
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Row
 
@@ -34,22 +41,22 @@ class Section(NamedTuple):
     advice: str = ""
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="redraw every second until Ctrl-C")
     parser.add_argument(
         "--exit-code", action="store_true", help="exit with 1 unless all is well, for monitors"
     )
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    context = open_context(given)
-    if given.watch:
-        if given.output == "json" or not is_terminal():
+def main(args: argparse.Namespace) -> int:
+    context = open_context(args)
+    if args.watch:
+        if args.output == "json" or not is_terminal():
             raise UsageError("--watch is for a person at a terminal; leave it out, and ask again when needed")
-        _watch(context, lambda: open_context(given))
+        _watch(context, lambda: open_context(args))
     overview = look(context, clock.now())
-    if given.output == "json":
+    if args.output == "json":
         write_json(overview_record(overview))
     elif is_terminal():
         from rich.console import Console
@@ -57,7 +64,7 @@ def main(given: argparse.Namespace) -> int:
         Console(highlight=False, markup=False).print(_drawn(overview))
     else:
         _write(overview)
-    return 1 if given.exit_code and problems(overview) else 0
+    return 1 if args.exit_code and problems(overview) else 0
 
 
 def _watch(context: Context, again: Callable[[], Context]) -> None:
@@ -90,9 +97,9 @@ def _drawn(overview: Overview) -> Group:
     from rich.text import Text
 
     style = "bold red" if problems(overview) else "bold green"
-    parts: list[object] = [Text(plain(headline(overview)), style)]
+    parts: list[object] = [Text(printable(headline(overview)), style)]
     for section in _sections(overview):
-        heads, rows = used(section.heads, section.rows)
+        heads, rows = drop_empty_columns(section.heads, section.rows)
         parts += [Text(""), rich_table(heads, rows, kept=heads[:-1], rigid=heads[1:-1])]
         parts += [Text(section.advice, "dim")] if section.advice else []
     return Group(*parts)  # type: ignore[arg-type]
@@ -102,13 +109,13 @@ def _alarm(text: str) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(Text(plain(text), "bold red"))
+    return Group(Text(printable(text), "bold red"))
 
 
 def _write(overview: Overview) -> None:
-    print(plain(headline(overview)))
+    print(printable(headline(overview)))
     for section in _sections(overview):
-        print("", *aligned(*used(section.heads, section.rows)), sep="\n")
+        print("", *align_columns(*drop_empty_columns(section.heads, section.rows)), sep="\n")
         if section.advice:
             print(section.advice)
 
@@ -134,7 +141,7 @@ def _running(overview: Overview) -> Section:
 
 
 def _told(row: Row, overview: Overview) -> tuple[str, ...]:
-    is_dead = any(node.is_dead and node.heartbeat.life == row.node for node in overview.nodes)
+    is_dead = any(node.is_dead and node.heartbeat.instance == row.node for node in overview.nodes)
     return str(row.attempt), row.node, "its node is dead" if is_dead else "stopping" if row.stop else ""
 
 
@@ -170,7 +177,7 @@ def _failed(overview: Overview) -> Section:
 
 def _failure(failure: Failure, now: datetime) -> tuple[str, ...]:
     row, since = failure.last, "succeeded" if failure.well_at else ""
-    return row.fire.job, _ago(row.over_at, now), standing(row), _times(failure.times), since, _reason(row)
+    return row.fire.job, _ago(row.over_at, now), state_text(row), _times(failure.times), since, _reason(row)
 
 
 def _times(count: int) -> str:
@@ -183,7 +190,7 @@ def _reason(row: Row) -> str:
 
 def _paused(overview: Overview) -> Section:
     rows = [
-        (pause.job, _when(pause.until, overview.now), pause.who, pause.reason) for pause in overview.pauses
+        (pause.job, _when(pause.until, overview.now), pause.by, pause.reason) for pause in overview.pauses
     ]
     return Section(("paused", "until", "by", "reason"), rows)
 
@@ -199,12 +206,14 @@ def _nodes(overview: Overview) -> Section:
     rows = []
     for node in overview.nodes:
         beat = node.heartbeat
-        rows.append((beat.life, _since(beat.began_at, overview.now), str(node.running), node_standing(node)))
+        rows.append(
+            (beat.instance, _since(beat.began_at, overview.now), str(node.running), node_standing(node))
+        )
     return Section(("node", "up", "running", "state"), rows)
 
 
 def _when(instant: datetime | None, now: datetime) -> str:
-    return moment(instant, now, for_person=is_terminal())
+    return time_cell(instant, now, for_person=is_terminal())
 
 
 def _at(instant: datetime | None, now: datetime) -> str:

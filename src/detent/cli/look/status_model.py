@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 
 from detent.cli.act.pauses import Pause, find_pauses, pause_record
 from detent.cli.context import Context
-from detent.cli.formatting import iso, near, relative
+from detent.cli.formatting import iso, local_time, relative
 from detent.cli.json_records import fire_record
-from detent.cli.look.nodes import Listed, find_nodes, node_record, remarks
+from detent.cli.look.nodes import NodeStatus, find_nodes, node_record, remarks
 from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
 from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
 from detent.rules.lanes import LATE_S
-from detent.rules.rates import base_of
+from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.record import place_of
 from detent.text import listed, plural
@@ -37,7 +37,7 @@ QUEUES_MAX = 100  # of which the oldest message is looked at
 BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
 
 
-class Coming(NamedTuple):
+class NextFire(NamedTuple):
     """The next instant of a job."""
 
     due_at: datetime
@@ -74,19 +74,19 @@ class Overview(NamedTuple):
     now: datetime
     app: str
     running: Sequence[Row] = ()
-    coming: Sequence[Coming] = ()
+    coming: Sequence[NextFire] = ()
     failures: Sequence[Failure] = ()
     late: Sequence[Late] = ()
     retrying: Sequence[Row] = ()
     pauses: Sequence[Pause] = ()
     unserved: Sequence[Unserved] = ()
-    nodes: Sequence[Listed] = ()
+    nodes: Sequence[NodeStatus] = ()
     quarantined_until: datetime | None = None
     refusal: str = ""  # why the store accepts no writes
     has_store: bool = True
 
     @property
-    def alive(self) -> list[Listed]:
+    def alive(self) -> list[NodeStatus]:
         return [node for node in self.nodes if not node.is_dead]
 
     @property
@@ -151,7 +151,9 @@ def _sizes(store: Store, app: str) -> dict[str, Size]:
     return {queue: size for queue, size in store.count(app).items() if "/" not in queue}
 
 
-def _late(planned: list[Row], running: list[Row], nodes: Sequence[Listed], now: datetime) -> Iterator[Late]:
+def _late(
+    planned: list[Row], running: list[Row], nodes: Sequence[NodeStatus], now: datetime
+) -> Iterator[Late]:
     holders = {row.fire.lane: row.fire.key for row in running if row.fire.lane}
     for row in planned:
         fire, holder = row.fire, holders.get(row.fire.lane, "")
@@ -164,7 +166,7 @@ def _late(planned: list[Row], running: list[Row], nodes: Sequence[Listed], now: 
 
 
 def _late_messages(
-    store: Store, sizes: Mapping[str, Mapping[str, Size]], nodes: Sequence[Listed], now: datetime
+    store: Store, sizes: Mapping[str, Mapping[str, Size]], nodes: Sequence[NodeStatus], now: datetime
 ) -> Iterator[Late]:
     """The oldest message of each queue tells enough: thousands may wait behind it."""
     queues = [(app, queue, size) for app, some in sizes.items() for queue, size in some.items()]
@@ -176,13 +178,13 @@ def _late_messages(
                 yield Late(row.fire.job, due_at, _why(queue, nodes) or why)
 
 
-def _why(queue: str, nodes: Sequence[Listed]) -> str:
-    if nodes and base_of(queue) not in _served(nodes):
-        return f"no living node serves its queue {base_of(queue)}"
+def _why(queue: str, nodes: Sequence[NodeStatus]) -> str:
+    if nodes and without_priority(queue) not in _served(nodes):
+        return f"no living node serves its queue {without_priority(queue)}"
     return ""
 
 
-def _served(nodes: Sequence[Listed]) -> set[str]:
+def _served(nodes: Sequence[NodeStatus]) -> set[str]:
     return {queue for node in nodes for queue in node.heartbeat.queues}
 
 
@@ -192,7 +194,7 @@ def _unserved(
     waiting: Counter[tuple[str, str]] = Counter()
     for app, queues in sizes.items():
         for queue, size in queues.items():
-            waiting[app, base_of(queue)] += size.pending + size.delayed
+            waiting[app, without_priority(queue)] += size.pending + size.delayed
     for row in planned:
         if "/" not in row.fire.queue:
             waiting[app_of(row.fire.job), row.fire.queue] += 1
@@ -241,12 +243,12 @@ def _success_after(store: Store, row: Row, lately: Query) -> datetime | None:
     return newer[0].over_at if newer else None
 
 
-def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterator[Coming]:
+def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterator[NextFire]:
     jobs: tuple[Job, ...] = context.manifest.jobs if context.manifest else ()
     for job in jobs:
         if due_at := job.schedule.after(now):
             pause = pauses.get(find_job(context.manifest, job.name)) if context.manifest else None
-            yield Coming(due_at, job.name, pause is not None and pause.holds_at(due_at))
+            yield NextFire(due_at, job.name, pause is not None and pause.holds_at(due_at))
 
 
 # In one sentence.
@@ -262,7 +264,7 @@ def problems(overview: Overview) -> list[str]:
     if until := overview.quarantined_until:
         found.append(
             f"QUARANTINE: the store was restarted, restored, replaced or failed over; nothing starts before"
-            f" {near(until, overview.now)}, when all older claims have expired"
+            f" {local_time(until, overview.now)}, when all older claims have expired"
         )
     if overview.alive and overview.late:
         found.append(_some(len(overview.late), f"{overview.late[0].job} is late", "jobs are late"))

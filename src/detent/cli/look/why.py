@@ -14,15 +14,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.cli.context import Context, add_context, open_context
+from detent.cli.context import Context, add_store_options, open_context
 from detent.cli.formatting import duration, iso
+from detent.cli.job_text import canonical_job
 from detent.cli.json_records import attempt_took_s, fire_record
-from detent.cli.look.describe import canonical
 from detent.cli.look.why_absent import why_absent
-from detent.cli.look.why_outcome import fate
-from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, find_fire, stored_job
-from detent.cli.options import ALLOWED, read_time
-from detent.cli.tables import plain, write_json, write_table
+from detent.cli.look.why_outcome import outcome_sentences
+from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, find_fire, find_stored_job
+from detent.cli.options import ALLOWED, parse_time
+from detent.cli.tables import printable, write_json, write_table
 from detent.errors import UsageError
 from detent.model import Job, Query, Row
 from detent.rules.chains import put_after
@@ -45,7 +45,7 @@ class Subject(NamedTuple):
     is_disabled: bool = False
 
 
-class Account(NamedTuple):
+class Explanation(NamedTuple):
     """What there is to tell of one instant."""
 
     instant: datetime
@@ -55,21 +55,21 @@ class Account(NamedTuple):
     nearest: Sequence[datetime] = ()
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="a job, or the key of a fire without a time")
     form = "02:00, yesterday 02:00, 2026-11-15 02:00, 2026-11-15T02:00:00Z or now"
     parser.add_argument("time", nargs="*", metavar="TIME", help=f"{form}; read in the job's time zone")
-    add_context(parser)
+    add_store_options(parser)
 
 
-def main(given: argparse.Namespace) -> int:
-    context, now = open_context(given), clock.now()
-    if not given.time:
-        return _tell_of_fire(context, given, now)
-    subject, text = _subject_of(context, stored_job(context, given.job)), " ".join(given.time)
+def main(args: argparse.Namespace) -> int:
+    context, now = open_context(args), clock.now()
+    if not args.time:
+        return _tell_of_fire(context, args, now)
+    subject, text = _subject_of(context, find_stored_job(context, args.job)), " ".join(args.time)
     instants, width, lead = _read(subject, text, now)
     accounts = [_account(context, subject, instant, width, now) for instant in instants]
-    if given.output == "json":
+    if args.output == "json":
         write_json(_record(subject, text, lead, accounts))
         return 0
     _write_lines(lead)
@@ -78,14 +78,14 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_of_fire(context: Context, given: argparse.Namespace, now: datetime) -> int:
-    if "@" not in given.job:
+def _tell_of_fire(context: Context, args: argparse.Namespace, now: datetime) -> int:
+    if "@" not in args.job:
         raise UsageError(f"at what time? {ALLOWED}")
-    row = find_fire(context, given.job)
-    account = Account(row.fire.due_at, [row], (), [*_put_by(row), *fate(row, now)])
+    row = find_fire(context, args.job)
+    account = Explanation(row.fire.due_at, [row], (), [*_put_by(row), *outcome_sentences(row, now)])
     subject = _subject_of(context, row.fire.job)
-    if given.output == "json":
-        write_json(_record(subject, given.job, [], [account]))
+    if args.output == "json":
+        write_json(_record(subject, args.job, [], [account]))
     else:
         _write(subject, account)
     return 0
@@ -96,7 +96,7 @@ def _subject_of(context: Context, name: str) -> Subject:
     if manifest is None or full not in manifest.canonical:
         return Subject(name)
     job = next((job for job in manifest.jobs if job.name == full), None)
-    timezone = str(canonical(manifest, full)["timezone"])
+    timezone = str(canonical_job(manifest, full)["timezone"])
     return Subject(name, timezone, job, is_disabled=full in manifest.disabled)
 
 
@@ -106,7 +106,7 @@ def _subject_of(context: Context, name: str) -> Subject:
 def _read(subject: Subject, text: str, now: datetime) -> tuple[Sequence[datetime], timedelta, list[str]]:
     """The instants, how much of what follows each is meant too, and what is to be said of the time itself."""
     zone = open_zone(subject.timezone)
-    said = read_time(text, _wall(now, subject.timezone))
+    said = parse_time(text, _wall(now, subject.timezone))
     width = timedelta(0) if said.has_seconds else MINUTE - timedelta(seconds=1)
     if said.shown.tzinfo:
         return (said.shown.astimezone(UTC),), width, []
@@ -148,21 +148,21 @@ def _wall(instant: datetime, timezone: str) -> datetime:
 
 def _account(
     context: Context, subject: Subject, instant: datetime, width: timedelta, now: datetime
-) -> Account:
+) -> Explanation:
     answers = explain(subject.job.schedule, instant) if subject.job else ()
     is_due = any(answer.is_due for answer in answers)
     if rows := _find(context, subject, instant, width, is_due):
         reasons = [line for row in rows for line in (*_of(row, rows, subject, now), *_replaced(context, row))]
-        return Account(instant, rows, answers, reasons)
+        return Explanation(instant, rows, answers, reasons)
     if subject.job is None:
-        return Account(instant, (), answers, [_undefined(subject)])
+        return Explanation(instant, (), answers, [_undefined(subject)])
     if is_due:
-        return Account(instant, (), answers, why_absent(context, subject.name, subject.job, instant))
+        return Explanation(instant, (), answers, why_absent(context, subject.name, subject.job, instant))
     said = "it is not due then" if instant > now else "it was not due then"
     reasons = [f"{said}:", *(f"  {answer.schedule}: {answer.words}" for answer in answers)]
     if after := subject.job.after:
         reasons.append(f"  after {listed(after)}: it is put when one of these succeeded; none was put then")
-    return Account(instant, (), answers, reasons, _nearest(subject.job, instant))
+    return Explanation(instant, (), answers, reasons, _nearest(subject.job, instant))
 
 
 def _find(context: Context, subject: Subject, instant: datetime, width: timedelta, is_due: bool) -> list[Row]:
@@ -182,7 +182,7 @@ def _find(context: Context, subject: Subject, instant: datetime, width: timedelt
 def _of(row: Row, rows: Sequence[Row], subject: Subject, now: datetime) -> list[str]:
     named = [f"{row.fire.key}:"] if len(rows) > 1 else []
     origin = {"manual": "it was fired by hand", "push": "it was pushed"}.get(row.fire.origin)
-    said = [*named, *([origin] if origin else _put_by(row)), *fate(row, now)]
+    said = [*named, *([origin] if origin else _put_by(row)), *outcome_sentences(row, now)]
     if subject.is_disabled:
         said.append("the job is disabled in the manifest by now")
     elif subject.job and row.fire.revision not in ("", subject.job.revision):
@@ -217,7 +217,7 @@ def _nearest(job: Job, instant: datetime) -> list[datetime]:
 # Telling it.
 
 
-def _write(subject: Subject, account: Account) -> None:
+def _write(subject: Subject, account: Explanation) -> None:
     print(f"{subject.name} at {_shown(account.instant, subject)}")
     _write_lines(account.reasons)
     if account.nearest:
@@ -232,7 +232,7 @@ def _write(subject: Subject, account: Account) -> None:
 
 def _write_lines(lines: Sequence[str]) -> None:
     for line in lines:
-        print(f"  {plain(line)}" if line.startswith(" ") else plain(line))
+        print(f"  {printable(line)}" if line.startswith(" ") else printable(line))
 
 
 def _attempts(row: Row, subject: Subject) -> Sequence[tuple[str, ...]]:
@@ -255,7 +255,9 @@ def _clock(instant: datetime, beside: datetime, subject: Subject) -> str:
     return f"{wall:%H:%M:%S}" if wall.date() == other.date() else f"{wall:%Y-%m-%d %H:%M:%S}"
 
 
-def _record(subject: Subject, text: str, lead: Sequence[str], accounts: Sequence[Account]) -> dict[str, Any]:
+def _record(
+    subject: Subject, text: str, lead: Sequence[str], accounts: Sequence[Explanation]
+) -> dict[str, Any]:
     app, _, job = subject.name.partition(".")
     return {
         "app": app,
@@ -267,7 +269,7 @@ def _record(subject: Subject, text: str, lead: Sequence[str], accounts: Sequence
     }
 
 
-def _account_record(account: Account) -> dict[str, Any]:
+def _account_record(account: Explanation) -> dict[str, Any]:
     schedules = [
         {"schedule": answer.schedule, "due": answer.is_due, "reason": answer.words}
         for answer in account.answers

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from detent import clock
-from detent.cli.act.pauses import find_pauses, pause_words
+from detent.cli.act.pauses import find_pauses, pause_text
 from detent.cli.context import Context
 from detent.cli.formatting import iso, relative
-from detent.cli.look.heartbeats import living
+from detent.cli.look.heartbeats import live_nodes
 from detent.cli.lookup import SCAN_MAX
 from detent.manifest.check import NodeSettings
 from detent.model import Job, Query, Row, Watermark
@@ -37,12 +37,12 @@ def _kept_from(store: Store | None, name: str, instant: datetime, now: datetime)
         return ["no node is alive: start `detent run`"]
     pause = find_pauses(store, app_of(name)).get(name)
     if pause and pause.holds_at(instant):
-        return [f"but the job is {pause_words(pause, now)}: it will be skipped unless it is resumed before"]
+        return [f"but the job is {pause_text(pause, now)}: it will be skipped unless it is resumed before"]
     return _nobody(store, name)
 
 
 def _nobody(store: Store, name: str) -> list[str]:
-    return [] if living(store, app_of(name)) else ["no node is alive: start `detent run`"]
+    return [] if live_nodes(store, app_of(name)) else ["no node is alive: start `detent run`"]
 
 
 def _made_good(job: Job) -> str:

@@ -11,7 +11,7 @@ from detent.model import Outcome, Row
 ON_TIME_S = 1.0  # later than this is worth a word
 
 
-def fate(row: Row, now: datetime) -> list[str]:
+def outcome_sentences(row: Row, now: datetime) -> list[str]:
     """Sentences: how the fire ended or stands, why, and how late it began."""
     if row.state == "over":
         said = [_over(row)]

@@ -14,7 +14,7 @@ from typing import BinaryIO
 CHUNK = 64 * 1024
 
 
-class Segments:
+class SegmentReader:
     """The output of one attempt, from the oldest byte that is kept."""
 
     def __init__(self, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from detent.cli.main import VERBS, parser_of
+from detent.cli.main import VERBS, build_parser
 from detent.cli.tables import write_json
 from detent.errors import UsageError
 from detent.loading.config import find_manifest, load_manifest
@@ -20,19 +20,19 @@ JOBS = {"JOB", "FIRE"}  # arguments that take a job name
 FILES = {"FILE", "PLACE", "PATH"}
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = f"{parser.description}\n\n{HINT}"
     about = "the shell; `jobs` prints the job names that the scripts complete"
     parser.add_argument("shell", choices=(*SHELLS, "jobs"), help=about)
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.shell != "jobs":
+def main(args: argparse.Namespace) -> int:
+    if args.shell != "jobs":
         import shtab
 
-        print(shtab.complete(_program(), given.shell))
-    elif given.output == "json":
+        print(shtab.complete(_program(), args.shell))
+    elif args.output == "json":
         write_json(_jobs())
     else:
         for name in _jobs():
@@ -55,7 +55,7 @@ def _program() -> argparse.ArgumentParser:
     program.add_argument("--version", action="store_true")
     verbs = program.add_subparsers()
     for verb, about in VERBS.items():
-        parser = parser_of(verb)
+        parser = build_parser(verb)
         for action in parser._actions:
             _mark(action)
         verbs.add_parser(verb, parents=[parser], add_help=False, help=about)

@@ -10,12 +10,12 @@ from detent.manifest.json_schema import schema
 EXAMPLE = "detent schema --version 2 > detent.schema.json"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--version", type=int, choices=(1, 2), default=2, help="the version of the manifest (default: 2)"
     )
 
 
-def main(given: argparse.Namespace) -> int:
-    write_json(schema(given.version))
+def main(args: argparse.Namespace) -> int:
+    write_json(schema(args.version))
     return 0

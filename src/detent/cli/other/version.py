@@ -9,13 +9,13 @@ from detent.cli.build import find_build
 EXAMPLE = "detent version"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """There are none."""
 
 
-def main(given: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     build = find_build()
-    if given.output == "json":
+    if args.output == "json":
         from detent.cli.tables import write_json
 
         write_json({"version": build.version, "commit": build.commit or None, "release": build.is_release})

@@ -9,11 +9,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from detent.app.daemon import Order, run, style_of, with_tasks
-from detent.cli.context import add_context
+from detent.app.daemon import DaemonOptions, run, style_of, with_tasks
+from detent.cli.context import add_store_options
 from detent.cli.write.validate import find_warnings
 from detent.loading.files import STDIN
-from detent.loading.foreign import CrontabPath, files_behind
+from detent.loading.foreign import CrontabPath, source_files
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import find_place, is_url, read_manifest, read_once
 from detent.manifest.canonical import without_password
@@ -21,41 +21,41 @@ from detent.manifest.canonical import without_password
 EXAMPLE = "detent run -f detent.yaml --queues default,db"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_store_options(parser)
     which = "serve only these queues (default: `default` and the queues of the app's tasks)"
     parser.add_argument("--queues", default="", metavar="A,B", help=which)
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
 
 
-def main(given: argparse.Namespace) -> int:
-    queues = tuple(given.queues.split(",")) if given.queues else ()
-    order = _order(given.file, given.secret_ref, queues)
-    order = order._replace(store=given.store, waits=not given.no_wait, hint=_where_to_look(given))
-    return run(order, style_of(given.output, os.environ))
+def main(args: argparse.Namespace) -> int:
+    queues = tuple(args.queues.split(",")) if args.queues else ()
+    options = _options(args.file, args.secret_ref, queues)
+    options = options._replace(store=args.store, waits=not args.no_wait, hint=_where_to_look(args))
+    return run(options, style_of(args.output, os.environ))
 
 
-def _where_to_look(given: argparse.Namespace) -> str:
+def _where_to_look(args: argparse.Namespace) -> str:
     """For a person at a terminal."""
     program = "detent" if shutil.which("detent") else sys.argv[0]
-    named = {"--crontab" if isinstance(given.file, CrontabPath) else "-f": given.file, "--store": given.store}
+    named = {"--crontab" if isinstance(args.file, CrontabPath) else "-f": args.file, "--store": args.store}
     options = "".join(f" {option} {without_password(str(value))}" for option, value in named.items() if value)
     verbs = "\n".join(f"  {program} {verb}{options}" for verb in ("status", "history", "logs JOB"))
     return f"Ctrl-C stops this node. To see what it does, in another terminal:\n{verbs}"
 
 
-def _order(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> Order:
+def _options(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> DaemonOptions:
     """Files are watched, a URL is read again on SIGHUP, and code and standard input are read once."""
     env = dict(os.environ)
     if place and is_app(place):
-        order = Order(str(place), read_once(str(place), env), env, queues=queues)
-        return with_tasks(order._replace(warn=partial(find_warnings, place)), load_app(str(place)))
+        options = DaemonOptions(str(place), read_once(str(place), env), env, queues=queues)
+        return with_tasks(options._replace(warn=partial(find_warnings, place)), load_app(str(place)))
     found = find_place(place)
-    order = Order(str(found), lambda: read_manifest(found, env, secret_ref), env)
+    options = DaemonOptions(str(found), lambda: read_manifest(found, env, secret_ref), env)
     if not is_url(found):  # its warnings are those of the checker: it is not asked twice
-        order = order._replace(warn=partial(find_warnings, found))
+        options = options._replace(warn=partial(find_warnings, found))
     if found == STDIN:
-        order = order._replace(load=read_once(str(found), env))
+        options = options._replace(load=read_once(str(found), env))
     elif isinstance(found, Path):
-        order = order._replace(files=files_behind(found))
-    return order._replace(queues=queues) if queues else order
+        options = options._replace(files=source_files(found))
+    return options._replace(queues=queues) if queues else options

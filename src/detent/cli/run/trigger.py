@@ -48,7 +48,7 @@ VALUES = {  # of those that take a value
 SHORT = {"-f": "--file", "-o": "--output"}
 
 
-class Asked(NamedTuple):
+class TriggerOptions(NamedTuple):
     """The words of the command line."""
 
     job: str
@@ -64,28 +64,28 @@ class Asked(NamedTuple):
     otel: bool = False
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="APP.JOB", help="the job to run")
     for name, (metavar, about) in VALUES.items():
         names = [short for short, long in SHORT.items() if long == name]
-        default = Asked._field_defaults[name[2:].replace("-", "_")]
+        default = TriggerOptions._field_defaults[name[2:].replace("-", "_")]
         parser.add_argument(*names, name, metavar=metavar, default=default, help=about)
     for name, about in FLAGS.items():
         parser.add_argument(name, action="store_true", help=about)
 
 
-def main(given: argparse.Namespace) -> int:
-    named = {name: getattr(given, name) for name in Asked._fields}
-    return trigger(Asked(**named))
+def main(args: argparse.Namespace) -> int:
+    named = {name: getattr(args, name) for name in TriggerOptions._fields}
+    return trigger(TriggerOptions(**named))
 
 
 def run(words: list[str]) -> int | None:
     """As `main`, from the plain words; None: they are not plain enough."""
-    asked = read(words)
-    return None if asked is None else trigger(asked)
+    options = read(words)
+    return None if options is None else trigger(options)
 
 
-def read(words: list[str]) -> Asked | None:
+def read(words: list[str]) -> TriggerOptions | None:
     fields: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
@@ -103,18 +103,18 @@ def read(words: list[str]) -> Asked | None:
         else:
             fields["job"] = word
     is_plain = "job" in fields and fields.get("output", "text") in ("text", "json")
-    return Asked(**fields) if is_plain else None
+    return TriggerOptions(**fields) if is_plain else None
 
 
 # From words to a trigger.
 
 
-def trigger(asked: Asked) -> int:
+def trigger(options: TriggerOptions) -> int:
     """The exit code.  Whatever goes wrong before the fire is tried is told in a sentence."""
     try:
-        code = _fire(asked)
+        code = _fire(options)
     except (StoreUnavailable, StoreMismatch) as error:
-        _log(asked)("store-unavailable", **_named(asked), error=str(error))
+        _log(options)("store-unavailable", **_named(options), error=str(error))
         return INTERNAL
     except DetentError as error:
         _say(str(error))
@@ -125,11 +125,11 @@ def trigger(asked: Asked) -> int:
         return INTERNAL
     if code != CONTENDED:
         return code
-    return OK if asked.contended_ok else TEMPFAIL if asked.tempfail else CONTENDED
+    return OK if options.contended_ok else TEMPFAIL if options.tempfail else CONTENDED
 
 
-def _named(asked: Asked) -> dict[str, str]:
-    app, _, job = asked.job.partition(".")
+def _named(options: TriggerOptions) -> dict[str, str]:
+    app, _, job = options.job.partition(".")
     return {"app": app, "job": job}
 
 
@@ -137,46 +137,46 @@ def _say(text: str) -> None:
     print(f"detent: {text}", file=sys.stderr)
 
 
-def _fire(asked: Asked) -> int:
+def _fire(options: TriggerOptions) -> int:
     from functools import partial
 
     from detent import clock
-    from detent.loading.config import store_of_calls
+    from detent.loading.config import call_store
     from detent.stores.registry import open_store
-    from detent.trigger.claims import Claims, Edges
-    from detent.trigger.presence import Presence
-    from detent.trigger.trigger import Given, Trigger
-    from detent.trigger.work import Around, Works
+    from detent.trigger.claims import Ports, TriggerClaims
+    from detent.trigger.locks import TriggerLocks
+    from detent.trigger.trigger import Trigger, TriggerOptions
+    from detent.trigger.work import WorkRunner, WorkSettings
     from detent.warden.signals import Signals
 
     heard_at, env = clock.now(), dict(os.environ)
-    manifest = _manifest(asked, env)
-    job, scope = _job(manifest, asked.job)
-    given = Given(scope, _rang_at(asked.rang_at), _instant(asked.due), heard_at)
-    url = _store_url(asked, manifest, scope, env)
-    traces = _traces(asked, env)
-    signals, emit = Signals(), _both(_log(asked), traces.emit) if traces else _log(asked)
+    manifest = _manifest(options, env)
+    job, scope = _job(manifest, options.job)
+    given = TriggerOptions(scope, _rang_at(options.rang_at), _instant(options.due), heard_at)
+    url = _store_url(options, manifest, scope, env)
+    traces = _traces(options, env)
+    signals, emit = Signals(), _both(_log(options), traces.emit) if traces else _log(options)
     store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
-    presence = Presence(_lock_directory(asked, job, scope, env), manifest.node.id or os.uname().nodename)
+    locks = TriggerLocks(_lock_directory(options, job, scope, env), manifest.node.id or os.uname().nodename)
     trace = traces.variables if traces else lambda: _trace(env)
-    of_calls = partial(store_of_calls, manifest, asked.store, env)
-    around = Around(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
-    works = Works(store, presence, signals, around, emit)
-    claims = Claims(job, scope, Edges(store, presence, signals, works, emit, clock.boottime))
+    of_calls = partial(call_store, manifest, options.store, env)
+    settings = WorkSettings(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
+    runner = WorkRunner(store, locks, signals, settings, emit)
+    claims = TriggerClaims(job, scope, Ports(store, locks, signals, runner, emit, clock.boottime))
     try:
         code = Trigger(job, given, store, claims).fire()
         claims.prune(manifest.node.keep_days, manifest.node.keep_fires)
         return code
     finally:
-        works.close()
-        presence.end()
+        runner.close()
+        locks.end()
         store.close()
         if traces and (why := traces.close()):
-            emit("traces-unsent", **_named(asked), error=why)
+            emit("traces-unsent", **_named(options), error=why)
 
 
-def _traces(asked: Asked, env: Mapping[str, str]) -> Traces | None:
-    if not asked.otel:
+def _traces(options: TriggerOptions, env: Mapping[str, str]) -> Traces | None:
+    if not options.otel:
         return None
     from detent.observe.traces import Traces
 
@@ -196,10 +196,10 @@ def _trace(env: Mapping[str, str]) -> dict[str, str]:
     return {name: env[name] for name in ("TRACEPARENT", "TRACESTATE") if env.get(name)}
 
 
-def _log(asked: Asked) -> Emit:
+def _log(options: TriggerOptions) -> Emit:
     from detent.observe.logs import log_to
 
-    if asked.output == "json" or not sys.stderr.isatty():
+    if options.output == "json" or not sys.stderr.isatty():
         return log_to(sys.stderr, "json")
     return log_to(sys.stderr, "plain" if os.environ.get("NO_COLOR") else "coloured")
 
@@ -227,12 +227,12 @@ def _instant(text: str) -> datetime | None:
 # The job.
 
 
-def _manifest(asked: Asked, env: Mapping[str, str]) -> Manifest:
-    if asked.file:
+def _manifest(options: TriggerOptions, env: Mapping[str, str]) -> Manifest:
+    if options.file:
         from detent.loading.sources import read_manifest
 
-        return read_manifest(asked.file, env)
-    return _read_spec(f"{asked.spec_dir or env.get('DETENT_SPEC_DIR') or SPEC_DIR}/{asked.job}.json", env)
+        return read_manifest(options.file, env)
+    return _read_spec(f"{options.spec_dir or env.get('DETENT_SPEC_DIR') or SPEC_DIR}/{options.job}.json", env)
 
 
 def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
@@ -241,7 +241,7 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
 
     from detent.loading.config import load_machine, load_manifest
     from detent.manifest.check import check_manifest
-    from detent.nesting import is_too_deep
+    from detent.text import is_too_deep
 
     try:
         with open(path, "rb") as file:
@@ -294,15 +294,15 @@ def _hidden(manifest: Manifest, job: Job) -> set[str]:
 # Its places.
 
 
-def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
+def _store_url(options: TriggerOptions, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
     """Of scope global, the store that the hosts share; of scope host, this host's own."""
-    from detent.loading.config import DATABASE, named_store, state_path
+    from detent.loading.config import DATABASE, explicit_store, state_path
 
-    said = named_store(asked.store, env)
+    said = explicit_store(options.store, env)
     settled = said or manifest.store.url
     if scope == "global" and not settled:
         raise UsageError(
-            f"{asked.job} has concurrency_scope global, and no store is named that hosts share: "
+            f"{options.job} has concurrency_scope global, and no store is named that hosts share: "
             "name it in the manifest, by --store or by $DETENT_STORE"
         )
     if scope == "global" or said or settled.startswith("sqlite:"):
@@ -312,16 +312,16 @@ def _store_url(asked: Asked, manifest: Manifest, scope: str, env: Mapping[str, s
     return f"sqlite:///{directory}/{DATABASE}"
 
 
-def _lock_directory(asked: Asked, job: Job, scope: str, env: Mapping[str, str]) -> str:
+def _lock_directory(options: TriggerOptions, job: Job, scope: str, env: Mapping[str, str]) -> str:
     """A folder of the job's own.  "": nothing can be written here, and a store that hosts share does."""
     from detent.loading.config import state_path
-    from detent.text import quoted
+    from detent.text import percent_encoded
 
-    named = asked.lock_dir or env.get("DETENT_LOCK_DIR", "")
+    named = options.lock_dir or env.get("DETENT_LOCK_DIR", "")
     runtime = "/run" if os.geteuid() == 0 else env.get("XDG_RUNTIME_DIR", "")
     usual = [f"{runtime}/detent"] if runtime else []
     for place in [named] if named else [*usual, f"{state_path(env)}/locks"]:
-        folder = f"{place}/{quoted(job.name)}"
+        folder = f"{place}/{percent_encoded(job.name)}"
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:

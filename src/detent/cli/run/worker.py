@@ -6,18 +6,18 @@ import argparse
 import os
 from typing import Any
 
-from detent.app.daemon import Order, check_queues, run, style_of
+from detent.app.daemon import DaemonOptions, check_queues, run, style_of
 from detent.errors import UsageError
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import read_once
-from detent.node.service import Serving
+from detent.node.service import WorkerOptions
 from detent.text import quote
 
 COOLDOWN_S = 60
 EXAMPLE = "detent worker shop:app mail --concurrency 8 --processes 2"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("app", metavar="MODULE:APP", help="the app in code whose tasks to run")
     which = "serve these queues, the first one first (default: the queues of its tasks and of app.allow)"
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=which)
@@ -35,27 +35,27 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
 
 
-def main(given: argparse.Namespace) -> int:
-    if not is_app(given.app):
-        raise UsageError(f"{quote(given.app)} is no app: name one as module:name, as in `{EXAMPLE}`")
-    env, app = dict(os.environ), load_app(given.app)
+def main(args: argparse.Namespace) -> int:
+    if not is_app(args.app):
+        raise UsageError(f"{quote(args.app)} is no app: name one as module:name, as in `{EXAMPLE}`")
+    env, app = dict(os.environ), load_app(args.app)
     tasks = app.tasks()
     if not tasks and not app.allowed():
-        raise UsageError(f"{quote(given.app)} has no tasks: declare one with `@app.task()`")
+        raise UsageError(f"{quote(args.app)} has no tasks: declare one with `@app.task()`")
     own = [*(task.queue for task in tasks.values()), *app.allowed()]
-    queues = tuple(given.queues) or tuple(dict.fromkeys(own))
+    queues = tuple(args.queues) or tuple(dict.fromkeys(own))
     check_queues(queues, app)
-    serving = Serving(app.desk(), False, given.concurrency, given.processes, given.cooldown)
-    order = Order(
-        name=given.app,
-        load=read_once(given.app, env),
+    worker = WorkerOptions(app.inbox(), False, args.concurrency, args.processes, args.cooldown)
+    options = DaemonOptions(
+        name=args.app,
+        load=read_once(args.app, env),
         env=env,
-        store=given.store,
+        store=args.store,
         queues=queues,
-        waits=not given.no_wait,
-        serving=serving,
+        waits=not args.no_wait,
+        worker=worker,
     )
-    return run(order, style_of(given.output, env))
+    return run(options, style_of(args.output, env))
 
 
 def _count(text: str) -> int:

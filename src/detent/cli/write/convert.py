@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from detent.cli.context import NamedOnce, add_crontab
-from detent.cli.tables import plain, say, write_json
+from detent.cli.context import ManifestArgument, add_crontab
+from detent.cli.tables import printable, say, write_json
 from detent.errors import UsageError
 from detent.formats.base import Converted
 from detent.loading.foreign import convert_file
 from detent.manifest.check import check_manifest
 from detent.manifest.fields import JOB
-from detent.manifest.problems import ManifestError, Problem, worded
+from detent.manifest.problems import ManifestError, Problem, format_problem
 
 EXAMPLE = "detent convert cronlock.yaml --to toml"
 ORDER = ("version", "app", "store", "node", "secrets", "defaults", "jobs")
@@ -32,10 +32,10 @@ WIDTH = 10_000  # a command is never folded
 _BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     about = "a crontab, a cronlock file, a Kubernetes CronJob or a systemd timer; - for standard input"
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", action=NamedOnce, default=argparse.SUPPRESS, help=about
+        "file", nargs="?", metavar="FILE", action=ManifestArgument, default=argparse.SUPPRESS, help=about
     )
     parser.add_argument("more", nargs="*", metavar="UNIT", help="more systemd units, or directories of units")
     add_crontab(parser)
@@ -46,26 +46,26 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.file is None:
+def main(args: argparse.Namespace) -> int:
+    if args.file is None:
         raise UsageError("name the file to convert, or --crontab FILE")
-    file, env = given.file if isinstance(given.file, Path) else Path(given.file), dict(os.environ)
-    found = convert_file(file, env, given.more)
-    if given.app:
-        found = found._replace(document=found.document | {"app": given.app})
+    file, env = args.file if isinstance(args.file, Path) else Path(args.file), dict(os.environ)
+    found = convert_file(file, env, args.more)
+    if args.app:
+        found = found._replace(document=found.document | {"app": args.app})
     converted = _checked(found, file, env)
     for warning in converted.warnings:
         say(f"warning: {_told(warning, file, str(file))}")
-    if given.output == "json":
+    if args.output == "json":
         write_json(_record(converted))
     else:
-        print("\n".join(WRITERS[given.to](converted, file)))
+        print("\n".join(WRITERS[args.to](converted, file)))
     return 0
 
 
 def _told(warning: Problem, file: Path, named: str) -> str:
     """A warning of a unit says in which one, with the line."""
-    return worded(warning, "" if warning.path.startswith(file.name) else named)
+    return format_problem(warning, "" if warning.path.startswith(file.name) else named)
 
 
 def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Converted:
@@ -89,14 +89,14 @@ def _warning(problem: Problem) -> dict[str, Any]:
 
 
 def _heading(converted: Converted, file: Path) -> Iterator[str]:
-    yield f"# Made from {plain(str(file))} by `detent convert`."
-    yield from (f"# warning: {plain(_told(warning, file, file.name))}" for warning in converted.warnings)
+    yield f"# Made from {printable(str(file))} by `detent convert`."
+    yield from (f"# warning: {printable(_told(warning, file, file.name))}" for warning in converted.warnings)
 
 
 def _source(converted: Converted, number: int) -> list[str]:
     """The text that a job was made from, as comments."""
     lines = converted.sources[number].splitlines() if number < len(converted.sources) else []
-    return [f"# {plain(line)}" for line in lines]
+    return [f"# {printable(line)}" for line in lines]
 
 
 # The formats.

@@ -61,17 +61,17 @@ jobs:
 """
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     place = f"where to write it: a directory or a .yaml file (default: ./{MANIFEST_NAMES[0]})"
     parser.add_argument("place", nargs="?", default=".", metavar="PLACE", help=place)
 
 
-def main(given: argparse.Namespace) -> int:
-    file = _file(given.place)
+def main(args: argparse.Namespace) -> int:
+    file = _file(args.place)
     app = app_name(file.absolute().parent.name)
     _refuse_others(file)
     _write(file, STARTER.format(app=app))
-    if given.output == "json":
+    if args.output == "json":
         write_json({"file": str(file), "app": app})
         return 0
     named = "" if file == Path(MANIFEST_NAMES[0]) else f" -f {file}"

@@ -6,14 +6,14 @@ import argparse
 import json
 
 from detent import clock
-from detent.cli.act.pauses import pause_words, pauses_beside
-from detent.cli.context import add_file, read_manifest
-from detent.cli.formatting import moment
-from detent.cli.host.host_state import add_place
+from detent.cli.act.pauses import pause_text, pauses_if_readable
+from detent.cli.context import add_manifest_options, read_manifest
+from detent.cli.formatting import time_cell
+from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import show_resources
-from detent.cli.look.describe import canonical, lines_of, schedule_text, short, work_text
+from detent.cli.job_text import canonical_job, job_fields, schedule_text, shorten, work_text
 from detent.cli.lookup import find_job, job_of
-from detent.cli.tables import is_terminal, plain, say, write_json, write_table
+from detent.cli.tables import is_terminal, printable, say, write_json, write_table
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest, canonical_text
 from detent.text import plural
@@ -22,24 +22,24 @@ EXAMPLE = "detent show backup, detent show -f detent.yaml --canonical"
 NEXT_SHOWN = 3
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: the whole manifest)")
     parser.add_argument(
         "--canonical", action="store_true", help="print the canonical form: compact, ordered JSON"
     )
-    add_file(parser)
-    add_place(parser, "instead: print what this host scheduler has of the job")
+    add_manifest_options(parser)
+    add_host_filter(parser, "instead: print what this host scheduler has of the job")
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.host:
-        return show_resources(given)
-    manifest = read_manifest(given.file, given.secret_ref)
-    name = find_job(manifest, given.job).partition("/")[0] if given.job else ""
+def main(args: argparse.Namespace) -> int:
+    if args.host:
+        return show_resources(args)
+    manifest = read_manifest(args.file, args.secret_ref)
+    name = find_job(manifest, args.job).partition("/")[0] if args.job else ""
     text = manifest.canonical[name] if name else canonical_text(manifest)
-    if given.canonical:
+    if args.canonical:
         print(text)
-    elif given.output == "json":
+    elif args.output == "json":
         write_json(json.loads(text))
     elif name:
         _show_job(manifest, name)
@@ -49,17 +49,17 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _show_job(manifest: Manifest, name: str) -> None:
-    job = canonical(manifest, name)
-    lines = [("job", name), *lines_of(job)]
+    job = canonical_job(manifest, name)
+    lines = [("job", name), *job_fields(job)]
     if name in manifest.disabled:
         lines.append(("state", "disabled"))
     else:
-        pause = pauses_beside(manifest).get(find_job(manifest, name))
-        lines += [("state", pause_words(pause, clock.now()))] if pause else []
+        pause = pauses_if_readable(manifest).get(find_job(manifest, name))
+        lines += [("state", pause_text(pause, clock.now()))] if pause else []
         lines += [("next", text) for text in _coming(manifest, name)]
     width = max(len(field) for field, _ in lines)
     for field, value in lines:
-        print(f"{field.ljust(width)}  {plain(value)}")
+        print(f"{field.ljust(width)}  {printable(value)}")
 
 
 def _coming(manifest: Manifest, name: str) -> list[str]:
@@ -67,7 +67,7 @@ def _coming(manifest: Manifest, name: str) -> list[str]:
     instants: list[str] = []
     due_at = schedule.after(now)
     while due_at is not None and len(instants) < NEXT_SHOWN:
-        instants.append(moment(due_at, now, for_person=is_terminal()))
+        instants.append(time_cell(due_at, now, for_person=is_terminal()))
         due_at = schedule.after(due_at)
     return instants
 
@@ -75,11 +75,11 @@ def _coming(manifest: Manifest, name: str) -> list[str]:
 def _show_manifest(manifest: Manifest) -> None:
     store = without_password(manifest.store.url) or "the default"
     jobs = plural(len(manifest.canonical), "job")
-    say(f"app {manifest.app}, version {manifest.version}, {jobs}, store {plain(store)}")
+    say(f"app {manifest.app}, version {manifest.version}, {jobs}, store {printable(store)}")
     heads = ("job", "schedule", "work", "description")
     write_table(heads, (_row(manifest, name) for name in manifest.canonical))
 
 
 def _row(manifest: Manifest, name: str) -> tuple[str, str, str, str]:
-    job = canonical(manifest, name)
-    return name, schedule_text(job), short(work_text(job)), job.get("description", "")
+    job = canonical_job(manifest, name)
+    return name, schedule_text(job), shorten(work_text(job)), job.get("description", "")

@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from detent import clock
-from detent.cli.context import add_file
+from detent.cli.context import add_manifest_options
 from detent.cli.formatting import coloured, wrapped
-from detent.cli.look.describe import canonical
+from detent.cli.job_text import canonical_job
 from detent.cli.tables import say, write_json
 from detent.cli.write.validate_checks import Host, check_job
 from detent.errors import UsageError
 from detent.loading.config import check_source, load_machine
 from detent.loading.foreign import Source
-from detent.loading.sources import Place, find_place, places_of, read_manifests, read_source
+from detent.loading.sources import Place, find_place, manifest_places, read_manifests, read_source
 from detent.manifest.check import Manifest
 from detent.manifest.lint.dst import CODE
-from detent.manifest.lint.job import Subject, lint_job
+from detent.manifest.lint.job import LintedJob, lint_job
 from detent.manifest.lint.work import lint_text
-from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, line_of, worded
+from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, format_problem, line_of
 from detent.text import plural
 
 EXAMPLE = "detent validate -f detent.yaml"
@@ -35,25 +35,25 @@ WARNINGS_LOGGED_MAX = 20
 _SINGULAR = {"schedules/0": "schedule"}  # a single schedule may be written this way
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_manifest_options(parser)
     parser.add_argument("--strict", action="store_true", help="treat warnings as errors: exit 1")
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.output == "json":
-        return _answer_program(given)
-    whole = find_place(given.file)
-    codes = [_check(place, given) for place in places_of(whole)]
+def main(args: argparse.Namespace) -> int:
+    if args.output == "json":
+        return _answer_program(args)
+    whole = find_place(args.file)
+    codes = [_check(place, args) for place in manifest_places(whole)]
     if len(codes) > 1 and not any(codes):
         read_manifests(whole, dict(os.environ))  # what is wrong between the files, as they are no problem
     return max(codes)
 
 
-def _check(place: Place, given: argparse.Namespace) -> int:
+def _check(place: Place, args: argparse.Namespace) -> int:
     """Tell all of one file."""
     try:
-        manifest, warnings = _read(place, given.secret_ref)
+        manifest, warnings = _read(place, args.secret_ref)
     except ManifestError as error:
         say(f"{error}\n{plural(len(error.problems), 'problem')}")
         return 1
@@ -61,7 +61,7 @@ def _check(place: Place, given: argparse.Namespace) -> int:
         _tell(warning, place)
     if len(warnings) > PROBLEMS_MAX:
         print(f"… and {plural(len(warnings) - PROBLEMS_MAX, 'more warning')}")
-    refused = bool(warnings) and given.strict
+    refused = bool(warnings) and args.strict
     told = f", {plural(len(warnings), 'warning')}" if warnings else ""
     verdict = coloured("not ok", "red") if refused else coloured("ok", "green")
     print(f"{verdict}: {place}: app {manifest.app}, {_jobs(manifest)}{told}")
@@ -69,7 +69,7 @@ def _check(place: Place, given: argparse.Namespace) -> int:
 
 
 def _tell(warning: Problem, file: Place) -> None:
-    told = wrapped(f"{worded(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
+    told = wrapped(f"{format_problem(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
     print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
     if warning.advice:
         print(wrapped(warning.advice, first="  → ", indent="    "))
@@ -80,20 +80,20 @@ def _jobs(manifest: Manifest) -> str:
     return plural(len(manifest.canonical), "job") + disabled
 
 
-def _answer_program(given: argparse.Namespace) -> int:
+def _answer_program(args: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     try:
-        whole = find_place(given.file)
-        for place in places_of(whole):
-            records += _records(place, given.secret_ref)
+        whole = find_place(args.file)
+        for place in manifest_places(whole):
+            records += _records(place, args.secret_ref)
         if not any(record["level"] == "error" for record in records):
-            read_manifests(whole, dict(os.environ), given.secret_ref)
+            read_manifests(whole, dict(os.environ), args.secret_ref)
     except ManifestError as error:
         records += [_record("error", error.file, problem) for problem in error.problems]
     except UsageError as error:
-        records.append(_record("error", given.file or "", Problem(path="", message=str(error))))
+        records.append(_record("error", args.file or "", Problem(path="", message=str(error))))
     write_json(records)
-    return 1 if any(record["level"] == "error" or given.strict for record in records) else 0
+    return 1 if any(record["level"] == "error" or args.strict for record in records) else 0
 
 
 def _records(place: Place, secret_ref: str) -> list[dict[str, Any]]:
@@ -118,10 +118,10 @@ def find_warnings(place: Place, manifest: Manifest) -> list[str]:
     """The warnings that a node logs when it starts.  Of a large manifest, only those of the checker: the
     others are found by reading all of it again."""
     if len(manifest.canonical) > JOBS_CHECKED_MAX:
-        return [worded(warning, str(place)) for warning in manifest.warnings]
-    found = [(one, warning) for one in places_of(place) for warning in _read(one, "")[1]]
+        return [format_problem(warning, str(place)) for warning in manifest.warnings]
+    found = [(one, warning) for one in manifest_places(place) for warning in _read(one, "")[1]]
     lines = [
-        worded(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
+        format_problem(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
         for one, warning in found[:WARNINGS_LOGGED_MAX]
     ]
     more = len(found) - len(lines)
@@ -147,7 +147,7 @@ def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
     host, now = Host(dict(os.environ), manifest.secrets), clock.now()
     for i, name in enumerate(manifest.canonical):
         if job := jobs.get(name):
-            subject = Subject(name, canonical(manifest, name), manifest.version, now)
+            subject = LintedJob(name, canonical_job(manifest, name), manifest.version, now)
             yield from ((i, problem) for problem in lint_job(subject))
             yield from ((i, problem) for problem in check_job(job, host))
 

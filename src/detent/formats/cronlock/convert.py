@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, app_named, slug, unique
-from detent.formats.cronlock.fields import Texts, seconds_of
+from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, app_name, slug, unique
+from detent.formats.cronlock.texts import Texts, parse_duration
 from detent.manifest.fields import TIMEOUT_MAX_S
 from detent.manifest.problems import ManifestError, Problem, line_of
 from detent.rules.trust import CLAIM_MIN_S
@@ -38,7 +38,7 @@ LOCAL = ("", "localhost", "127.0.0.1", "::1")
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
 
 
-class Here(NamedTuple):
+class LocalContext(NamedTuple):
     """What the file means depends on this much of its machine."""
 
     timezone: str = "UTC"
@@ -59,13 +59,13 @@ def is_cronlock(document: Any, file_name: str = "") -> bool:
     return telling or (bool(items) and "cronlock" in file_name.lower())
 
 
-def convert_cronlock(document: Any, lines: Mapping[str, int], here: Here) -> Converted:
+def convert_cronlock(document: Any, lines: Mapping[str, int], here: LocalContext) -> Converted:
     """The manifest; raises one `ManifestError` with everything that is wrong."""
     return _Converter(lines, here).convert(document)
 
 
 class _Converter:
-    def __init__(self, lines: Mapping[str, int], here: Here) -> None:
+    def __init__(self, lines: Mapping[str, int], here: LocalContext) -> None:
         self._lines, self._here = lines, here
         self._problems: list[Problem] = []
         self._warnings: list[Problem] = []
@@ -92,7 +92,7 @@ class _Converter:
     def _app(self, redis: Any) -> str:
         """Named after what keeps cronlock's files apart on one Redis, else after the file."""
         prefix = self._texts.filled(self._texts.value(redis.get("key_prefix"), "")) if redis else ""
-        return app_named(prefix) if prefix and prefix != KEY_PREFIX else self._here.app
+        return app_name(prefix) if prefix and prefix != KEY_PREFIX else self._here.app
 
     def _problem(self, path: str, message: str) -> None:
         self._problems.append(Problem(path="", message=_theirs(path, message), line=self._line(path)))
@@ -246,7 +246,7 @@ class _Converter:
     def _duration(self, path: str, given: Any) -> float | None:
         """Seconds; None where nothing was given, or it was refused."""
         try:
-            seconds = seconds_of(given)
+            seconds = parse_duration(given)
         except UsageError as error:
             self._problem(path, str(error))
             return None

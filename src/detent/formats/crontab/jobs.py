@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from detent.formats.base import APP, Converted, slug, unique
 from detent.formats.crontab.convert import Crontab, Entry, Form, parse_crontab
-from detent.manifest.problems import ManifestError, Problem, escaped
+from detent.manifest.problems import ManifestError, Problem, escape_dollars
 
 SHELL = "/bin/sh"
 SLUG_MAX = 40
@@ -44,7 +44,7 @@ class File(NamedTuple):
     name: str = ""
 
 
-class Here(NamedTuple):
+class LocalContext(NamedTuple):
     """What a crontab means depends on this much of its machine."""
 
     timezone: str = "UTC"
@@ -52,7 +52,7 @@ class Here(NamedTuple):
     app: str = APP
 
 
-def convert_crontabs(files: Sequence[File], here: Here) -> Converted:
+def convert_crontabs(files: Sequence[File], here: LocalContext) -> Converted:
     """The jobs of these crontabs; raises one `ManifestError` with everything that is wrong."""
     read = [(file, parse_crontab(file.text, file.form)) for file in files]
     problems = [_placed(problem, file) for file, crontab in read for problem in crontab.problems]
@@ -80,7 +80,7 @@ def _warnings(crontab: Crontab) -> list[Problem]:
     return sorted(crontab.warnings, key=lambda warning: warning.line)
 
 
-def _document(jobs: list[dict[str, Any]], here: Here) -> dict[str, Any]:
+def _document(jobs: list[dict[str, Any]], here: LocalContext) -> dict[str, Any]:
     policy = {"concurrency": "Allow", "catch_up": "skip"}
     defaults = {"timezone": here.timezone, "policy": policy, **_shared(jobs), "children": "leave"}
     return {"version": 2, "app": here.app, "defaults": defaults, "jobs": jobs}
@@ -104,9 +104,9 @@ def _shared(jobs: list[dict[str, Any]]) -> dict[str, Any]:
     return shared
 
 
-def _job(entry: Entry, here: Here, taken: set[str]) -> dict[str, Any]:
+def _job(entry: Entry, here: LocalContext, taken: set[str]) -> dict[str, Any]:
     variables = entry.variables
-    passed = {name: escaped(value) for name, value in variables.items() if _is_passed(name)}
+    passed = {name: escape_dollars(value) for name, value in variables.items() if _is_passed(name)}
     home = variables.get("HOME") or here.homes.get(entry.user, "")
     fields = {
         "name": unique(_name(entry), taken),
@@ -114,7 +114,7 @@ def _job(entry: Entry, here: Here, taken: set[str]) -> dict[str, Any]:
         "timezone": variables.get("CRON_TZ", ""),
         "policy": {"concurrency": "Forbid"} if entry.alone else {},
         **_command(entry),
-        "work_dir": escaped(home),
+        "work_dir": escape_dollars(home),
         "env": passed,
         "user": entry.user,
         "run_on": "every" if entry.schedule.lower() == "@reboot" else "",
@@ -128,10 +128,24 @@ def _is_passed(name: str) -> bool:
 
 def _command(entry: Entry) -> dict[str, Any]:
     """The command with its shell; lines after a % become its standard input."""
-    shell, command = entry.variables.get("SHELL") or SHELL, escaped(entry.command)
+    shell, command = entry.variables.get("SHELL") or SHELL, escape_dollars(entry.command)
     if entry.stdin is not None:
-        return {"command": [SHELL, "-c", FEED, "cron", escaped(entry.stdin), escaped(shell), command]}
-    return {"command": command} if shell == SHELL else {"command": command, "shell": [escaped(shell), "-c"]}
+        return {
+            "command": [
+                SHELL,
+                "-c",
+                FEED,
+                "cron",
+                escape_dollars(entry.stdin),
+                escape_dollars(shell),
+                command,
+            ]
+        }
+    return (
+        {"command": command}
+        if shell == SHELL
+        else {"command": command, "shell": [escape_dollars(shell), "-c"]}
+    )
 
 
 def _name(entry: Entry) -> str:

@@ -12,8 +12,8 @@
 from datetime import UTC, datetime
 
 from detent.errors import UsageError
-from detent.schedules.minutes import (
-    AT_BOOT,
+from detent.schedules.host_fields import (
+    REBOOT_UNSUPPORTED,
     check_whole_minutes,
     closed_field,
     is_same_clock,
@@ -43,7 +43,7 @@ def cron_fields(instants: Instants, zone: str) -> str:
         case Once():
             return _once_fields(instants, zone)
         case AtBoot():
-            raise UsageError(AT_BOOT)
+            raise UsageError(REBOOT_UNSUPPORTED)
     raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
 
 

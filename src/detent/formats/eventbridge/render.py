@@ -19,14 +19,21 @@ from detent.errors import UsageError
 from detent.formats.cloud_schedules import (
     EVERY_DAY,
     EVERY_WEEKDAY,
-    Times,
-    around_changes,
-    every_hour,
+    UtcTimes,
+    hourly_times,
     is_whole,
-    of_period,
+    period_times,
+    times_around_changes,
 )
 from detent.schedules.cronfields import Field
-from detent.schedules.minutes import AT_BOOT, bits, check_whole_minutes, runs, wider_days, wider_weekdays
+from detent.schedules.host_fields import (
+    REBOOT_UNSUPPORTED,
+    bits,
+    check_whole_minutes,
+    runs,
+    wider_days,
+    wider_weekdays,
+)
 from detent.schedules.timetable import AtBoot, Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 
@@ -34,44 +41,44 @@ EXPRESSION_MAX = 256  # characters
 ANY = "?"
 
 
-class Ring(NamedTuple):
+class Expression(NamedTuple):
     """When a schedule rings."""
 
-    expression: str
+    text: str
     timezone: str = "UTC"
 
 
-def schedule_rings(instants: Instants) -> list[Ring]:
+def schedule_expressions(instants: Instants) -> list[Expression]:
     """The schedules for one of ours; what they cannot ring for is raised."""
     match instants:
         case WallClock():
-            found = list(_wall_rings(instants))
+            found = list(_wall_schedules(instants))
         case Every():
             check_whole_minutes(instants.period_s)
-            found = [_plain(of_period(instants.period_s))]
+            found = [_plain(period_times(instants.period_s))]
         case Once():
             check_whole_minutes(instants.at)
-            found = [Ring(f"at({datetime.fromtimestamp(instants.at, UTC):%Y-%m-%dT%H:%M:%S})")]
+            found = [Expression(f"at({datetime.fromtimestamp(instants.at, UTC):%Y-%m-%dT%H:%M:%S})")]
         case AtBoot():
-            raise UsageError(AT_BOOT)
+            raise UsageError(REBOOT_UNSUPPORTED)
         case _:
             raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
-    if any(len(ring.expression) > EXPRESSION_MAX for ring in found):
+    if any(len(expression.text) > EXPRESSION_MAX for expression in found):
         raise UsageError(f"it has more than {EXPRESSION_MAX} characters there; divide it into several")
     return found
 
 
-def _wall_rings(clock: WallClock) -> Iterator[Ring]:
+def _wall_schedules(clock: WallClock) -> Iterator[Expression]:
     fields = clock.pattern.fields
     check_whole_minutes(0, fields.second.mask)
-    if times := every_hour(clock):
+    if times := hourly_times(clock):
         yield _plain(times)
         return
     time = f"{_values(fields.minute.mask, 0, 59)} {_values(fields.hour.mask, 0, 23)}"
     month = _values(fields.month.mask, 1, 12)
     for day, weekday in _days(fields.day_of_month, fields.day_of_week):
-        yield Ring(f"cron({time} {day} {month} {weekday} *)", clock.zone.name)
-    if times := around_changes(clock):
+        yield Expression(f"cron({time} {day} {month} {weekday} *)", clock.zone.name)
+    if times := times_around_changes(clock):
         yield _plain(times)
 
 
@@ -102,9 +109,9 @@ def _weekday(field: Field) -> str:
     return _values(wider_weekdays(field) << 1, 1, 7)
 
 
-def _plain(times: Times) -> Ring:
+def _plain(times: UtcTimes) -> Expression:
     time = f"{_values(times.minutes, 0, 59)} {_values(times.hours, 0, 23)}"
-    return Ring(f"cron({time} {_values(times.days, 1, 31)} {_values(times.months, 1, 12)} ? *)")
+    return Expression(f"cron({time} {_values(times.days, 1, 31)} {_values(times.months, 1, 12)} ? *)")
 
 
 def _values(mask: int, low: int, high: int) -> str:

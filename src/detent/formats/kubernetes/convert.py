@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
-from detent.formats.kubernetes.pods import pod_fields, tell_rest
+from detent.formats.kubernetes.pods import pod_fields, warn_unread
 from detent.manifest.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S, YEAR_S
-from detent.manifest.problems import ManifestError, Problem, escaped, line_of
+from detent.manifest.problems import ManifestError, Problem, escape_dollars, line_of
 from detent.schedules.timetable import parse_schedule
 from detent.text import quote, show
 
@@ -41,19 +41,19 @@ JOB_ADVICE = {
     "podFailurePolicy": "name the exit codes worth another attempt in `policy.retries.on_exit_codes`",
 }
 JOB_READ = ("backoffLimit", "activeDeadlineSeconds", "template")
-NOT_SAID = {
+CLUSTER_DEFAULTS = {
     "parallelism": 1,
     "completions": 1,
     "completionMode": "NonIndexed",
     "podReplacementPolicy": "Failed",
 }
-UNTOLD_ANNOTATIONS = ("kubectl.kubernetes.io/", "deployment.kubernetes.io/")
+IGNORED_ANNOTATIONS = ("kubectl.kubernetes.io/", "deployment.kubernetes.io/")
 
 _GO_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _GO_UNITS_S = {"h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-class Found(NamedTuple):
+class FoundCronJob(NamedTuple):
     """A CronJob, and its path in the file: 0, or 1/items/2."""
 
     path: str
@@ -82,7 +82,7 @@ def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int], name:
     )
 
 
-def _source(found: Found) -> str:
+def _source(found: FoundCronJob) -> str:
     metadata = _sub(found.content, "metadata")
     namespace = metadata.get("namespace")
     return f"CronJob {_text(metadata.get('name'))}" + (f" in {_text(namespace)}" if namespace else "")
@@ -105,7 +105,7 @@ class _Reader:
         line = line_of(f"{path}/{inner}" if inner else path, self._lines)
         self.warnings.append(Problem(path=inner, message=message, line=line, code=FOREIGN))
 
-    def find(self, document: Any, path: str) -> Iterator[Found]:
+    def find(self, document: Any, path: str) -> Iterator[FoundCronJob]:
         """The CronJobs in a document."""
         if document is None:
             return
@@ -116,7 +116,7 @@ class _Reader:
             for i, item in enumerate(items if isinstance(items, list) else ()):
                 yield from self.find(item, f"{path}/items/{i}")
         elif document["kind"] == "CronJob" and document["apiVersion"] in API_VERSIONS:
-            yield Found(path, document)
+            yield FoundCronJob(path, document)
         elif document["kind"] == "CronJob":
             self.problem(
                 path, "apiVersion", f"{show(document['apiVersion'])} is not batch/v1 or batch/v1beta1"
@@ -125,14 +125,14 @@ class _Reader:
             name = _text(_sub(document, "metadata").get("name"))
             self.warning(path, "kind", f"{_text(document['kind'])} {name}: it is no CronJob; it is left out")
 
-    def job(self, found: Found) -> dict[str, Any]:
+    def job(self, found: FoundCronJob) -> dict[str, Any]:
         return _CronJob(found, self).job(self._names)
 
 
 class _CronJob:
     """One CronJob on its way to a job."""
 
-    def __init__(self, found: Found, reader: _Reader) -> None:
+    def __init__(self, found: FoundCronJob, reader: _Reader) -> None:
         self._path, self._content = found
         self._reader = reader
         self._metadata = _sub(found.content, "metadata")
@@ -182,7 +182,7 @@ class _CronJob:
 
     def _tags(self) -> list[str]:
         labels = _sub(self._metadata, "labels")
-        return [escaped(f"{key}={_text(value)}"[:TAG_MAX]) for key, value in labels.items()][:TAGS_MAX]
+        return [escape_dollars(f"{key}={_text(value)}"[:TAG_MAX]) for key, value in labels.items()][:TAGS_MAX]
 
     # When.
 
@@ -255,11 +255,13 @@ class _CronJob:
     # What has no equivalent.
 
     def _tell_rest(self) -> None:
-        tell_rest(self._spec, SPEC_READ, SPEC_ADVICE, lambda key, told: self._warn(f"spec/{key}", told))
-        job_spec = {key: value for key, value in self._job_spec.items() if NOT_SAID.get(key) != value}
+        warn_unread(self._spec, SPEC_READ, SPEC_ADVICE, lambda key, told: self._warn(f"spec/{key}", told))
+        job_spec = {key: value for key, value in self._job_spec.items() if CLUSTER_DEFAULTS.get(key) != value}
         place = "spec/jobTemplate/spec"
-        tell_rest(job_spec, JOB_READ, JOB_ADVICE, lambda key, told: self._warn(f"{place}/{key}", told))
-        notes = [key for key in _sub(self._metadata, "annotations") if not key.startswith(UNTOLD_ANNOTATIONS)]
+        warn_unread(job_spec, JOB_READ, JOB_ADVICE, lambda key, told: self._warn(f"{place}/{key}", told))
+        notes = [
+            key for key in _sub(self._metadata, "annotations") if not key.startswith(IGNORED_ANNOTATIONS)
+        ]
         if notes:
             self._warn("metadata/annotations", f"{', '.join(notes)}: nobody reads them here")
 

@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from detent.manifest.problems import escaped
+from detent.manifest.problems import escape_dollars
 from detent.text import listed, plural, show
 
-Tell = Callable[[str, str], None]  # a path and a message
+Warn = Callable[[str, str], None]  # a path and a message
 
 DISABLED = "; the job is disabled until then"
 PLACE = "choose the nodes that run it with `queue`"
@@ -59,14 +59,14 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 _VARIABLE = re.compile(r"(?!DETENT_)[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Filled(NamedTuple):
+class Expanded(NamedTuple):
     """A text as it is (None: only known when it runs), and for the shell."""
 
     plain: str | None
     shell: str
 
 
-def pod_fields(pod: dict[str, Any], path: str, tell: Tell) -> dict[str, Any]:
+def pod_fields(pod: dict[str, Any], path: str, tell: Warn) -> dict[str, Any]:
     """The fields of a job that a pod gives."""
     first, *others = pod["containers"]
     fields = _Container(first, f"{path}/containers/0", tell).fields()
@@ -83,12 +83,12 @@ def pod_fields(pod: dict[str, Any], path: str, tell: Tell) -> dict[str, Any]:
     grace = pod.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace != 30:  # what the cluster fills in says nothing
         fields["kill_after_seconds"] = min(max(grace, 0), 3600)
-    tell_rest(pod, READ_OF_POD, POD_ADVICE, lambda key, told: tell(f"{path}/{key}", told))
+    warn_unread(pod, READ_OF_POD, POD_ADVICE, lambda key, told: tell(f"{path}/{key}", told))
     return fields
 
 
-def tell_rest(given: dict[str, Any], read: tuple[str, ...], advice: dict[str, str], tell: Tell) -> None:
-    """Tell of each field that is not read, unless it says nothing."""
+def warn_unread(given: dict[str, Any], read: tuple[str, ...], advice: dict[str, str], tell: Warn) -> None:
+    """Warn of each field that is not read, unless it says nothing."""
     for key, value in given.items():
         says_nothing = value is False or value in (None, "", {}, []) or value in PLAIN.get(key, ())
         if key not in read and not says_nothing:
@@ -103,11 +103,11 @@ def _named(container: Any) -> str:
 class _Container:
     """One container on its way to a command."""
 
-    def __init__(self, container: dict[str, Any], path: str, tell: Tell) -> None:
+    def __init__(self, container: dict[str, Any], path: str, tell: Warn) -> None:
         self._container = container
         self._path = path
         self._tell = tell
-        self._variables: dict[str, Filled] = {}
+        self._variables: dict[str, Expanded] = {}
         self._is_open = bool(container.get("envFrom"))  # any name may come from there
 
     def fields(self) -> dict[str, Any]:
@@ -115,13 +115,13 @@ class _Container:
         fields = self._command()
         known = {name: filled.plain for name, filled in self._variables.items() if filled.plain is not None}
         if known:
-            fields["env"] = {name: escaped(value) for name, value in known.items()}
+            fields["env"] = {name: escape_dollars(value) for name, value in known.items()}
         if work_dir := self._container.get("workingDir"):
-            fields["work_dir"] = escaped(str(work_dir))
+            fields["work_dir"] = escape_dollars(str(work_dir))
         if image := self._container.get("image"):
             told = "no container is started; install the program on the nodes, or write `docker run --rm …`"
             self._tell(f"{self._path}/image", f"{show(image)}: {told}")
-        tell_rest(
+        warn_unread(
             self._container, READ, CONTAINER_ADVICE, lambda key, told: self._tell(f"{self._path}/{key}", told)
         )
         return fields
@@ -141,13 +141,13 @@ class _Container:
         if not _VARIABLE.fullmatch(name):
             self._tell(path, f"{show(name)} cannot be the name of a job's variable; it is left out")
         elif source := variable.get("valueFrom"):
-            self._variables[name] = Filled(None, "")
+            self._variables[name] = Expanded(None, "")
             self._tell(path, f"{name} from {_reference(source)}: set {name} in the node's environment")
         else:
             value = variable.get("value")
             self._variables[name] = self._filled("" if value is None else _text(value))
 
-    def _filled(self, text: str) -> Filled:
+    def _filled(self, text: str) -> Expanded:
         plain, shell, at, is_known = "", "", 0, True
         for match in _REFERENCE.finditer(text):
             before = text[at : match.start()]
@@ -157,7 +157,7 @@ class _Container:
             is_known = is_known and value is not None
             at = match.end()
         plain, shell = plain + text[at:], shell + _quoted(text[at:])
-        return Filled(plain, shlex.quote(plain)) if is_known else Filled(None, shell)
+        return Expanded(plain, shlex.quote(plain)) if is_known else Expanded(None, shell)
 
     def _value(self, match: re.Match[str]) -> str | None:
         """What a reference stands for; None: only known when it runs."""
@@ -188,8 +188,10 @@ class _Container:
         plain = [word.plain for word in words if word.plain is not None]
         exports = list(self._exports())
         if len(plain) == len(words) and not exports:
-            return {"command": [escaped(word) for word in plain]}
-        return {"command": escaped("".join(exports) + "exec " + " ".join(word.shell for word in words))}
+            return {"command": [escape_dollars(word) for word in plain]}
+        return {
+            "command": escape_dollars("".join(exports) + "exec " + " ".join(word.shell for word in words))
+        }
 
     def _exports(self) -> Iterator[str]:
         """Variables that are made of others which are only known when it runs."""
@@ -199,7 +201,7 @@ class _Container:
 
 
 def _missing(image: str) -> str:
-    return escaped(f"echo {shlex.quote(f'write here what {image} runs')} >&2; exit 1")
+    return escape_dollars(f"echo {shlex.quote(f'write here what {image} runs')} >&2; exit 1")
 
 
 def _quoted(text: str) -> str:

@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.cloud_schedules import Times, around_changes, every_hour, of_instant, of_period
-from detent.schedules.minutes import (
-    AT_BOOT,
+from detent.formats.cloud_schedules import (
+    UtcTimes,
+    hourly_times,
+    instant_times,
+    period_times,
+    times_around_changes,
+)
+from detent.schedules.host_fields import (
+    REBOOT_UNSUPPORTED,
     check_whole_minutes,
     closed_field,
     open_field,
@@ -26,36 +32,36 @@ from detent.schedules.timetable import AtBoot, Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 
 
-class Ring(NamedTuple):
+class CronSchedule(NamedTuple):
     """When a CronJob rings."""
 
     schedule: str
     timezone: str = "Etc/UTC"
 
 
-def cronjob_rings(instants: Instants) -> list[Ring]:
+def cronjob_schedules(instants: Instants) -> list[CronSchedule]:
     """The CronJobs for a schedule; what they cannot ring for is raised."""
     match instants:
         case WallClock():
-            return list(_wall_rings(instants))
+            return list(_wall_schedules(instants))
         case Every():
             check_whole_minutes(instants.period_s)
-            return [_plain(of_period(instants.period_s))]
+            return [_plain(period_times(instants.period_s))]
         case Once():
             check_whole_minutes(instants.at)
-            return [_plain(of_instant(instants.at))]
+            return [_plain(instant_times(instants.at))]
         case AtBoot():
-            raise UsageError(AT_BOOT)
+            raise UsageError(REBOOT_UNSUPPORTED)
     raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
 
 
-def _wall_rings(clock: WallClock) -> Iterator[Ring]:
+def _wall_schedules(clock: WallClock) -> Iterator[CronSchedule]:
     check_whole_minutes(0, clock.pattern.fields.second.mask)
-    if times := every_hour(clock):
+    if times := hourly_times(clock):
         yield _plain(times)
         return
-    yield Ring(_fields(clock), "Etc/UTC" if clock.zone.name == "UTC" else clock.zone.name)
-    if times := around_changes(clock):
+    yield CronSchedule(_fields(clock), "Etc/UTC" if clock.zone.name == "UTC" else clock.zone.name)
+    if times := times_around_changes(clock):
         yield _plain(times)
 
 
@@ -74,8 +80,8 @@ def _fields(clock: WallClock) -> str:
     )
 
 
-def _plain(times: Times) -> Ring:
-    return Ring(
+def _plain(times: UtcTimes) -> CronSchedule:
+    return CronSchedule(
         " ".join(
             (
                 short_field(times.minutes, 0, 59),

@@ -3,7 +3,7 @@
 - A timer is a job, named as its unit.  `OnCalendar=` becomes cron expressions (`formats.systemd.schedules`),
   `OnBootSec=` and its like become `@reboot`, `OnUnitActiveSec=` and its like become `@every`.
 - `Persistent=true` is `catch_up: latest`; without it a missed time stays missed: `skip`.
-- Times that one job cannot hold together (other zones, other years) are jobs of their own.
+- UtcTimes that one job cannot hold together (other zones, other years) are jobs of their own.
 - A timer is never dropped: what cannot be said makes a job that is disabled, and a warning that says why.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from detent.errors import UsageError
 from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
 from detent.formats.systemd.calendar import parse_calendar
-from detent.formats.systemd.schedules import NEVER_ASKED, Span, spans_of
-from detent.formats.systemd.service import TRUE, Work, missing_work, work_of
+from detent.formats.systemd.schedules import PLACEHOLDER_SCHEDULE, Span, spans_of
+from detent.formats.systemd.service import TRUE, Work, placeholder_work, work_of
 from detent.formats.systemd.units import Entry, Unit, as_text, expand, parse_span, parse_unit
 from detent.manifest.problems import ManifestError, Problem
 from detent.text import listed, quote
@@ -158,7 +158,7 @@ class _Timer:
         if not spans:
             why = "it says no time that can be converted; the job is disabled until it has a schedule"
             self.warnings.append(Problem(self._unit.name, why))
-            spans = [Span(schedules=(NEVER_ASKED,), timezone=self._zone, fault=why)]
+            spans = [Span(schedules=(PLACEHOLDER_SCHEDULE,), timezone=self._zone, fault=why)]
         return _gathered(spans)
 
     def _calendar(self, entry: Entry) -> list[Span]:
@@ -209,22 +209,22 @@ class _Timer:
         asked = self._unit.last("Timer", "Unit")
         place = asked.place if asked else self._unit.name
         if name.partition("@")[2] == ".service":
-            return missing_work(place, f"{name} is a template; give the timer of an instance")
+            return placeholder_work(place, f"{name} is a template; give the timer of an instance")
         if not name.endswith(".service"):
-            return missing_work(place, f"it starts {name}, and only a service can be a job")
+            return placeholder_work(place, f"it starts {name}, and only a service can be a job")
         for file in (name, *files):
             if file in self._units:
                 self.service = file
                 return self._found(self._units[file]._replace(name=name))
-        return missing_work(place, f"{name} is not among these files")
+        return placeholder_work(place, f"{name} is not among these files")
 
     def _found(self, service: Unit) -> Work:
         if not service.given("Service", "ExecStart"):
-            return missing_work(service.name, "it has no ExecStart")
+            return placeholder_work(service.name, "it has no ExecStart")
         try:
             work = work_of(service)
         except UsageError as error:
-            return missing_work(service.name, str(error))
+            return placeholder_work(service.name, str(error))
         described = as_text(expand(service.text("Unit", "Description"), service.name))
         return work._replace(fields={**work.fields, "description": described})
 

@@ -18,7 +18,15 @@ from typing import NamedTuple
 from detent.errors import UsageError
 from detent.formats.systemd.calendar import YEAR_HIGH, YEAR_LOW
 from detent.schedules.cronfields import Field, Special
-from detent.schedules.minutes import AT_BOOT, HOUR_S, MINUTE_S, bits, differences, runs, shifts_of
+from detent.schedules.host_fields import (
+    HOUR_S,
+    MINUTE_S,
+    REBOOT_UNSUPPORTED,
+    bits,
+    differences,
+    runs,
+    shifts_of,
+)
 from detent.schedules.timetable import EPOCH, AtBoot, Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.yeardays import MONTH_LENGTHS
@@ -53,7 +61,7 @@ def calendar_events(instants: Instants) -> list[str]:
         case Once():
             return [_once_event(instants)]
         case AtBoot():
-            raise UsageError(AT_BOOT)
+            raise UsageError(REBOOT_UNSUPPORTED)
     raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
 
 

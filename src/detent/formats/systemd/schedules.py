@@ -27,7 +27,7 @@ TOO_WIDE = (
 )
 NO_YEARS = "a schedule of ours has no field for years, so this one fires in all; test the year in the command"
 NEVER = "no such day exists, so it never fires"
-NEVER_ASKED = "@yearly"  # a job must have a schedule, also one that is disabled for want of it
+PLACEHOLDER_SCHEDULE = "@yearly"  # a job must have a schedule, also one that is disabled for want of it
 ANY_MONTH = Field("*", (1 << 13) - 2)
 WEEKS = tuple(frozenset(range(first, first + 7)) for first in (1, 8, 15, 22, 29))
 
@@ -62,7 +62,7 @@ def spans_of(calendar: Calendar, zone: str) -> list[Span]:
         return [_within(calendar, stretch, timezone) for stretch in stretches]
     if stretches:
         return [_recurring(calendar)._replace(timezone=timezone, fault=NO_YEARS)]
-    return [Span(schedules=(NEVER_ASKED,), timezone=timezone, fault=NEVER)]
+    return [Span(schedules=(PLACEHOLDER_SCHEDULE,), timezone=timezone, fault=NEVER)]
 
 
 def _within(calendar: Calendar, years: range, timezone: str) -> Span:
@@ -107,23 +107,23 @@ def _dates(calendar: Calendar, year: int) -> list[tuple[int, int]]:
 def _dated_days(dates: list[tuple[int, int]]) -> Iterator[Days]:
     for month in sorted({month for month, _ in dates}):
         days = [day for other, day in dates if other == month]
-        yield Days(written(days, 1, 31), str(month), "*")
+        yield Days(cron_field(days, 1, 31), str(month), "*")
 
 
 def _recurring(calendar: Calendar) -> Span:
     possible = _possible(calendar)
     if not possible:
-        return Span(schedules=(NEVER_ASKED,), fault=NEVER)
+        return Span(schedules=(PLACEHOLDER_SCHEDULE,), fault=NEVER)
     found = find_days(calendar)
     if found is not None:
         return Span(schedules=tuple(_written(days, calendar) for days in found))
-    wider = Days(written(possible, 1, 31), written(calendar.months, 1, 12), "*")
+    wider = Days(cron_field(possible, 1, 31), cron_field(calendar.months, 1, 12), "*")
     return Span(schedules=(_written(wider, calendar),), fault=TOO_WIDE)
 
 
 def _written(days: Days, calendar: Calendar) -> str:
-    second = [] if calendar.seconds == {0} else [written(calendar.seconds, 0, 59)]
-    time = [*second, written(calendar.minutes, 0, 59), written(calendar.hours, 0, 23)]
+    second = [] if calendar.seconds == {0} else [cron_field(calendar.seconds, 0, 59)]
+    time = [*second, cron_field(calendar.minutes, 0, 59), cron_field(calendar.hours, 0, 23)]
     return " ".join([*time, *days])
 
 
@@ -153,7 +153,7 @@ def _by_length(calendar: Calendar) -> Iterator[Calendar]:
 
 
 def _prove(calendar: Calendar) -> Days | None:
-    month = written(calendar.months, 1, 12)
+    month = cron_field(calendar.months, 1, 12)
     for day_of_month, day_of_week in _proposals(calendar):
         if _is_exact(calendar, day_of_month, day_of_week):
             return Days(day_of_month, month, day_of_week)
@@ -169,16 +169,16 @@ def _proposals(calendar: Calendar) -> Iterator[tuple[str, str]]:
         yield "*", ",".join(f"{day}L" for day in sorted(weekdays))
         yield "*", names
         return
-    yield written(days, 1, 31), "*"
+    yield cron_field(days, 1, 31), "*"
     yield "*", names
     nth = [i for i, week in enumerate(WEEKS, 1) if week & days]
     yield "*", ",".join(f"{WEEKDAYS[day]}#{i}" for day in sorted(weekdays) for i in nth)
     if 1 in days:  # `*/31` is the 1st alone
         rest = days - {1}
-        yield "*/31" + ("," + written(rest, 1, 31) if rest else ""), names
+        yield "*/31" + ("," + cron_field(rest, 1, 31) if rest else ""), names
     if 0 in weekdays:  # `*/7` is Sunday alone
         rest = weekdays - {0}
-        yield written(days, 1, 31), "*/7" + ("," + _weekday_names(rest) if rest else "")
+        yield cron_field(days, 1, 31), "*/7" + ("," + _weekday_names(rest) if rest else "")
 
 
 def _is_exact(calendar: Calendar, day_of_month: str, day_of_week: str) -> bool:
@@ -222,7 +222,7 @@ def _lengths(months: Collection[int]) -> set[int]:
 # Values as a field of cron.
 
 
-def written(values: Collection[int], low: int, high: int) -> str:
+def cron_field(values: Collection[int], low: int, high: int) -> str:
     """The values as a field: `*`, `*/15`, `1-7`, `9-17/2` or a list."""
     ordered = sorted(values)
     if len(ordered) == high - low + 1:

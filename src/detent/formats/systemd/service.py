@@ -32,7 +32,7 @@ BURST, BURST_INTERVAL_S, RESTART_S = 5, 10.0, 0.1  # systemd's defaults
 TRUE = ("1", "yes", "y", "true", "t", "on")
 STOP = ("TimeoutStopSec", "TimeoutSec")
 MISSING = "echo 'write the command here' >&2; exit 1"
-UNTOLD = {  # nothing is lost with these, or they are read below
+READ_KEYS = {  # nothing is lost with these, or they are read below
     *(
         "Description",
         "Documentation",
@@ -89,7 +89,7 @@ def work_of(service: Unit) -> Work:
     return Work(reader.fields, tuple(reader.warnings))
 
 
-def missing_work(place: str, why: str) -> Work:
+def placeholder_work(place: str, why: str) -> Work:
     """A job that is not to run before somebody has said what."""
     fields = {"command": MISSING, "enabled": False, "policy": {}}
     return Work(fields, (Problem(place, f"{why}; the job is disabled until its command is written"),))
@@ -263,7 +263,7 @@ class _Service:
             self._warn(entry_after, "systemd would run it once and never again; the job fires each time")
 
     def _tell_rest(self) -> None:
-        told = {*UNTOLD, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
+        told = {*READ_KEYS, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
         rest: dict[str, Entry] = {}
         for entry in self._unit.entries:
             is_known = entry.key in told or entry.key.startswith(("Condition", "Assert", "X-"))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from detent.errors import UsageError
-from detent.manifest.problems import escaped
+from detent.manifest.problems import escape_dollars
 from detent.text import quote
 
 HOME = "\0home\0"  # stands for `${HOME}` until the other dollars have been escaped
@@ -199,4 +199,4 @@ def unescape_name(name: str) -> str:
 
 def as_text(text: str) -> str:
     """The text as a manifest holds it: its dollars are its own, but for the home."""
-    return escaped(text).replace(HOME, "${HOME}")
+    return escape_dollars(text).replace(HOME, "${HOME}")

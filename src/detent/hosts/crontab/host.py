@@ -24,14 +24,14 @@ from detent.errors import HostError, UsageError
 from detent.formats.crontab.convert import Form, parse_crontab
 from detent.formats.crontab.jobs import SHELL
 from detent.formats.crontab.render import cron_fields
-from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.adoption import Identity, Unmanaged
 from detent.hosts.base import (
     Option,
     Settings,
     back_up,
+    environment_warnings,
     lock_file,
-    render_times,
-    surroundings_warnings,
+    render_schedules,
     triggered_job,
     write_atomically,
 )
@@ -43,11 +43,14 @@ from detent.manifest.spec import Spec
 from detent.text import quote
 
 OPTIONS = (
-    Option("system", "use /etc/cron.d/detent-APP instead of a user's crontab", finds=True),
+    Option("system", "use /etc/cron.d/detent-APP instead of a user's crontab", is_location=True),
     Option(
-        "cron-file", "use this crontab, which has a user column, such as /etc/crontab", "FILE", finds=True
+        "cron-file",
+        "use this crontab, which has a user column, such as /etc/crontab",
+        "FILE",
+        is_location=True,
     ),
-    Option("run-as", "the owner of the crontab, or the user in its user column", "USER", finds=True),
+    Option("run-as", "the owner of the crontab, or the user in its user column", "USER", is_location=True),
     Option("host-timezone", "the time zone of cron (default: this machine's)", "ZONE"),
 )
 CRON_D = Path("/etc/cron.d")
@@ -105,15 +108,17 @@ class CrontabHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         self._private = {spec.name: spec.is_private for spec in specs}
-        return [*spec_resources(specs), *render_times(self.name, specs, self._entry)]
+        return [*spec_resources(specs), *render_schedules(self.name, specs, self._entry)]
 
     def _entry(self, spec: Spec, index: int) -> list[Resource]:
         fields = cron_fields(spec.times[index].instants, self._zone)
         name = resource_name(spec.name, index)
-        ring = shlex.join(self._settings.ring(spec.name))
-        if not ring.isprintable() or "\\" in ring:
-            raise UsageError(f"{quote(ring)} cannot stand in a crontab: no backslash, no control characters")
-        logged = f"{ring} 2>&1 | {LOGGER} -t detent-{spec.name}"
+        command = shlex.join(self._settings.trigger_words(spec.name))
+        if not command.isprintable() or "\\" in command:
+            raise UsageError(
+                f"{quote(command)} cannot stand in a crontab: no backslash, no control characters"
+            )
+        logged = f"{command} 2>&1 | {LOGGER} -t detent-{spec.name}"
         column = f"{self._user} " if self._user else ""
         made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escape_percent(logged)}")
         if len(made.content.encode()) > LINE_MAX:
@@ -124,13 +129,13 @@ class CrontabHost:
         entries = [entry.found for entry in find_entries(self._table.read())]
         return [*self._specs.find({entry.job for entry in entries}), *entries]
 
-    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+    def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         """New specs first, then the crontab, then the specs that nobody rings for any more."""
         specs = [change for change in changes if change.kind == SPEC]
         self._specs.change([change for change in specs if change.action != "delete"], self._private)
         before = self._table.read()
         entries = [change for change in changes if change.kind != SPEC]
-        after = rewrite(before, entries, [int(stranger.place) for stranger in retire])
+        after = rewrite(before, entries, [int(one.place) for one in retire])
         if after != before:
             if before:
                 folder = self._settings.state_dir / "hosts" / "backups"
@@ -138,12 +143,12 @@ class CrontabHost:
             self._table.write(after)
         self._specs.change([change for change in specs if change.action == "delete"], self._private)
 
-    def strangers(self) -> list[Stranger]:
+    def unmanaged(self) -> list[Unmanaged]:
         text = self._table.read()
         ours = {entry.at for entry in find_entries(text)}
         entries = parse_crontab(text, self._table.form).entries
         return [
-            Stranger(
+            Unmanaged(
                 name=f"line {entry.line}",
                 place=str(entry.line - 1),
                 content=entry.text,
@@ -159,7 +164,7 @@ class CrontabHost:
         ]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
-        return list(surroundings_warnings(specs, "cron"))
+        return list(environment_warnings(specs, "cron"))
 
 
 def escape_percent(command: str) -> str:

@@ -1,4 +1,4 @@
-"""EventBridge Scheduler: a schedule for each ring, in one group, which calls a Lambda function with the spec.
+"""EventBridge Scheduler: schedules in one group that call a Lambda function with the job's spec.
 
 - The function's handler is `detent.hosts.eventbridge.host:handler` (in AWS's form,
   `detent.hosts.eventbridge.host.handler`); it runs the trigger.
@@ -14,14 +14,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from detent.errors import UsageError
-from detent.formats.eventbridge.render import schedule_rings
-from detent.hosts.adoption import Identity, Stranger
+from detent.formats.eventbridge.render import schedule_expressions
+from detent.hosts.adoption import Identity, Unmanaged
 from detent.hosts.base import Option, Settings, back_up, lock_file, triggered_job
 from detent.hosts.eventbridge.lambda_function import handler
-from detent.hosts.eventbridge.schedules import Schedule, Target, dump, make_schedule, read_schedule, said_part
+from detent.hosts.eventbridge.schedules import (
+    Schedule,
+    Target,
+    dump,
+    make_schedule,
+    read_schedule,
+    set_fields,
+)
 from detent.hosts.eventbridge.service import Service
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.shared_store import Store, check_fleet, rings_of, user_warnings
+from detent.hosts.remote import StoreSource, check_shared, host_schedules, user_warnings
 from detent.manifest.spec import Spec
 from detent.messages.strict_json import decode
 from detent.text import quote
@@ -29,12 +36,12 @@ from detent.text import quote
 __all__ = ["OPTIONS", "EventBridgeHost", "handler", "open_host"]
 
 OPTIONS = (
-    Option("group", "the schedule group (default: default)", "NAME", finds=True),
+    Option("group", "the schedule group (default: default)", "NAME", is_location=True),
     Option("target-arn", "the Lambda function that contains detent and the jobs' code", "ARN"),
     Option("role-arn", "the role that may call it", "ARN"),
     Option("dead-letter-arn", "the queue for events that could not be delivered", "ARN"),
     Option("lambda-store", "take the store from DETENT_STORE in the function's environment"),
-    Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", finds=True),
+    Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", is_location=True),
 )
 ADVICE = "set DETENT_STORE in the function's own environment, and say --lambda-store"
 
@@ -75,11 +82,11 @@ class EventBridgeHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         target = self._target()
-        check_fleet(self.name, specs, Store(target.has_store, ADVICE))
+        check_shared(self.name, specs, StoreSource(target.has_store, ADVICE))
         return [
-            make_schedule(spec, index, ring, target)
-            for spec, rings in rings_of(self.name, specs, schedule_rings)
-            for index, ring in enumerate(rings)
+            make_schedule(spec, index, expression, target)
+            for spec, expressions in host_schedules(self.name, specs, schedule_expressions)
+            for index, expression in enumerate(expressions)
         ]
 
     def _target(self) -> Target:
@@ -98,7 +105,7 @@ class EventBridgeHost:
     def find(self) -> list[Found]:
         return [read_schedule(one) for one in self._service.list(PREFIX)]
 
-    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+    def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         for change in changes:
             if change.action == "create" and change.after:
                 self._service.create(change.after.content)
@@ -108,18 +115,18 @@ class EventBridgeHost:
             elif change.action == "delete":
                 self._service.delete(change.name)
         written = {change.name for change in changes}
-        for stranger in retire:
-            if stranger.place not in written:  # else it bore our name, and is ours by now
-                self._back_up(stranger.place, stranger.content)
-                self._service.delete(stranger.place)
+        for entry in retire:
+            if entry.place not in written:  # else it bore our name, and is ours by now
+                self._back_up(entry.place, entry.content)
+                self._service.delete(entry.place)
 
     def _back_up(self, name: str, content: str) -> None:
         folder = self._settings.state_dir / "hosts" / "backups"
         back_up(folder, f"eventbridge-{self._group}-{name}", content.encode())
 
-    def strangers(self) -> list[Stranger]:
-        found = [said_part(one) for one in self._service.list()]
-        return [_stranger(one) for one in found if not read_schedule(one).job]
+    def unmanaged(self) -> list[Unmanaged]:
+        found = [set_fields(one) for one in self._service.list()]
+        return [_unmanaged(one) for one in found if not read_schedule(one).job]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         told = list(user_warnings(specs, self.name))
@@ -133,16 +140,16 @@ class EventBridgeHost:
 # Schedules of others.
 
 
-def _stranger(said: Schedule) -> Stranger:
+def _unmanaged(said: Schedule) -> Unmanaged:
     told = str(said.get("Target", {}).get("Input", ""))
-    return Stranger(
+    return Unmanaged(
         name=said["Name"],
         place=said["Name"],
         content=dump(said),
-        schedules=tuple(our_words(said.get("ScheduleExpression", ""))),
+        schedules=tuple(to_schedules(said.get("ScheduleExpression", ""))),
         timezone=said.get("ScheduleExpressionTimezone") or "UTC",
         user=_role(said.get("Target", {}).get("RoleArn", "")),
-        job=_rung_job(told) or triggered_job(told),
+        job=_job_in_input(told) or triggered_job(told),
     )
 
 
@@ -150,7 +157,7 @@ def _role(arn: str) -> str:
     return f"the role {arn}"
 
 
-def _rung_job(told: str) -> str:
+def _job_in_input(told: str) -> str:
     """The job that an input is for, if it is one for our function."""
     try:
         document: Any = decode(told)
@@ -159,7 +166,7 @@ def _rung_job(told: str) -> str:
         return ""
 
 
-def our_words(expression: str) -> list[str]:
+def to_schedules(expression: str) -> list[str]:
     """An expression of theirs in our grammar; none: it cannot be said in it.  Their Sunday is 1."""
     if rate := _RATE.fullmatch(expression):
         factor, unit = _RATE_UNITS[rate[2]]

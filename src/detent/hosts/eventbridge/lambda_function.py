@@ -29,7 +29,7 @@ CODES = {1: "rejected", 2: "no attempt is left", 3: "it could not be tried"}
 _JOB = re.compile(r"[a-z][a-z0-9-]{0,62}\.[a-z][a-z0-9-]{0,62}")
 
 
-class Rung(NamedTuple):
+class TriggerEvent(NamedTuple):
     """What a schedule says when it rings."""
 
     job: str
@@ -39,16 +39,16 @@ class Rung(NamedTuple):
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
     """The entry point: `detent.hosts.eventbridge.host:handler`."""
-    rung = read_event(event)
+    called = read_event(event)
     left_s = context.get_remaining_time_in_millis() / 1000 if context is not None else None
-    code = run_trigger(rung, left_s, dict(os.environ))
+    code = run_trigger(called, left_s, dict(os.environ))
     if code:
         why = CODES.get(code, f"ended by signal {code - 128}" if code > 128 else f"exit code {code}")
-        raise HostError(f"{rung.job}: {why}; what the trigger logged is above")
-    return {"job": rung.job, "rang_at": rung.rang_at}
+        raise HostError(f"{called.job}: {why}; what the trigger logged is above")
+    return {"job": called.job, "rang_at": called.rang_at}
 
 
-def read_event(event: Any) -> Rung:
+def read_event(event: Any) -> TriggerEvent:
     said = event.get("detent") if isinstance(event, dict) else None
     if not isinstance(said, dict) or not isinstance(said.get("spec"), dict):
         raise UsageError("this function is called by schedules that `detent apply --host eventbridge` wrote")
@@ -56,14 +56,14 @@ def read_event(event: Any) -> Rung:
     if not isinstance(job, str) or not _JOB.fullmatch(job):
         raise UsageError(f"{show(job)} is not the name of a job: it is app.job")
     rang_at = str(said.get("rang_at", ""))
-    return Rung(job, "" if rang_at.startswith("<") else rang_at, said["spec"])
+    return TriggerEvent(job, "" if rang_at.startswith("<") else rang_at, said["spec"])
 
 
-def run_trigger(rung: Rung, left_s: float | None, env: Mapping[str, str]) -> int:
+def run_trigger(event: TriggerEvent, left_s: float | None, env: Mapping[str, str]) -> int:
     """The exit code of the trigger; of a signal, 128 and its number."""
     with TemporaryDirectory(prefix="detent-") as folder:
-        (Path(folder) / f"{rung.job}.json").write_text(json.dumps(rung.spec))
-        rang = ["--rang-at", rung.rang_at] if rung.rang_at else []
+        (Path(folder) / f"{event.job}.json").write_text(json.dumps(event.spec))
+        rang = ["--rang-at", event.rang_at] if event.rang_at else []
         words = [
             sys.executable,
             "-m",
@@ -73,16 +73,16 @@ def run_trigger(rung: Rung, left_s: float | None, env: Mapping[str, str]) -> int
             "--spec-dir",
             folder,
             *rang,
-            rung.job,
+            event.job,
         ]
-        process = subprocess.Popen(words, env=_environment(rung, env))
+        process = subprocess.Popen(words, env=_environment(event, env))
         code = _wait(process, left_s)
     return 128 - code if code < 0 else code
 
 
-def _environment(rung: Rung, env: Mapping[str, str]) -> dict[str, str]:
+def _environment(event: TriggerEvent, env: Mapping[str, str]) -> dict[str, str]:
     """Nothing but the temporary folder can be written there, and our modules may be anywhere."""
-    store = rung.spec.get("store", {}).get("url", "")
+    store = event.spec.get("store", {}).get("url", "")
     return {
         **({"DETENT_STORE": store} if store else {}),
         **env,

@@ -16,15 +16,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.eventbridge.render import Ring
+from detent.formats.eventbridge.render import Expression
 from detent.hosts.reconcile import Found, Resource, resource_name, seal
-from detent.hosts.shared_store import spec_document
+from detent.hosts.remote import spec_document
 from detent.manifest.spec import Spec
 
 KIND = "schedule"
 NAME_MAX = 64
 INPUT_MAX = 256 * 1024  # bytes that Lambda takes of an event
-AGE_S = 3_600  # older than that it is not handed over any more
+EVENT_AGE_MAX_S = 3_600  # older than that it is not handed over any more
 RANG_AT = "<aws.scheduler.scheduled-time>"
 SERVICE_OWN = ("Arn", "CreationDate", "GroupName", "LastModificationDate", "ResponseMetadata")
 
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     has_store: bool = False  # the function itself knows the store
 
 
-def make_schedule(spec: Spec, index: int, ring: Ring, target: Target) -> Resource:
+def make_schedule(spec: Spec, index: int, expression: Expression, target: Target) -> Resource:
     told = make_input(spec, target.has_store)
     if len(told.encode()) > INPUT_MAX:
         raise UsageError(f"{spec.name}: its spec has more than the {INPUT_MAX:,} bytes that Lambda takes")
@@ -50,15 +50,15 @@ def make_schedule(spec: Spec, index: int, ring: Ring, target: Target) -> Resourc
     made: Schedule = {
         "Name": resource_name(spec.name, index, NAME_MAX),
         "Description": f"detent job {spec.name}, revision {spec.revision}",
-        "ScheduleExpression": ring.expression,
-        "ScheduleExpressionTimezone": ring.timezone,
+        "ScheduleExpression": expression.text,
+        "ScheduleExpressionTimezone": expression.timezone,
         "FlexibleTimeWindow": {"Mode": "OFF"},
         "State": "ENABLED",
         "Target": {
             "Arn": target.arn,
             "RoleArn": target.role_arn,
             "Input": told,
-            "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": AGE_S},
+            "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": EVENT_AGE_MAX_S},
             **queue,
         },
     }
@@ -78,7 +78,7 @@ def dump(schedule: Schedule) -> str:
 
 def read_schedule(answer: Mapping[str, Any]) -> Found:
     """A schedule as it is there."""
-    said = said_part(answer)
+    said = set_fields(answer)
     mark = _MARK.fullmatch(said.get("Description", ""))
     if mark is None:
         return Found(said["Name"], dump(said), kind=KIND)
@@ -86,7 +86,7 @@ def read_schedule(answer: Mapping[str, Any]) -> Found:
     return Found(said["Name"], dump(said), mark[1], mark[2], seal(dump(unsealed)) == mark[3], kind=KIND)
 
 
-def said_part(answer: Mapping[str, Any]) -> Schedule:
+def set_fields(answer: Mapping[str, Any]) -> Schedule:
     """What somebody said of a schedule, without what the service keeps of it."""
     said = {key: _plain(value) for key, value in answer.items() if key not in SERVICE_OWN}
     if said.get("ActionAfterCompletion") == "NONE":

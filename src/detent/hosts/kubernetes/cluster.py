@@ -21,11 +21,11 @@ CALL_S = 30.0
 PAGE = 500  # objects in one answer
 RESOURCES = {CRONJOB: ("apis/batch/v1", "cronjobs"), CONFIGMAP: ("api/v1", "configmaps")}
 VERSIONS = {CRONJOB: "batch/v1", CONFIGMAP: "v1"}
-SAID_MAX = 500  # characters of the server's words
+MESSAGE_MAX = 500  # characters of the server's words
 JSON, APPLY = "application/json", "application/apply-patch+yaml"
 
 
-class Missing(HostError):
+class NotFound(HostError):
     """There is no such object."""
 
 
@@ -66,7 +66,7 @@ class Cluster:
         """This very object, as it was seen; what it started goes on.  One that is gone already is gone."""
         seen = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
         asked = {"propagationPolicy": "Orphan", "preconditions": seen}
-        with suppress(Missing):
+        with suppress(NotFound):
             self._call("DELETE", self._path_of(live), {}, asked)
 
     def _path(self, kind: str) -> str:
@@ -124,7 +124,7 @@ def _error(status: int, answer: Any, what: str) -> HostError:
         403: "ask for the rights that docs/howto/use-kubernetes.md lists",
         409: "somebody else changed it at the same time: look, and apply again",
     }.get(status, "")
-    plain = "".join(c if c.isprintable() else " " for c in str(said))[:SAID_MAX]
+    plain = "".join(c if c.isprintable() else " " for c in str(said))[:MESSAGE_MAX]
     told = f"the cluster refused {what} ({status}): {plain}"
-    kind = Missing if status == 404 else HostError
+    kind = NotFound if status == 404 else HostError
     return kind(f"{told}; {advice}" if advice else told)

@@ -1,4 +1,4 @@
-"""Kubernetes: a CronJob for each ring and a ConfigMap for each spec, in one namespace of a cluster.
+"""Kubernetes: a CronJob for each schedule and a ConfigMap for each spec, in one namespace of a cluster.
 
 - Objects are applied by the server (`detent` is their field manager), so that other tools see whose they are.
 - What is changed is named with the version that was seen: two who apply from two machines do not overwrite
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from detent.errors import HostError, UsageError
-from detent.formats.kubernetes.render import cronjob_rings
-from detent.hosts.adoption import Identity, Stranger
+from detent.formats.kubernetes.render import cronjob_schedules
+from detent.hosts.adoption import Identity, Unmanaged
 from detent.hosts.base import Option, Settings, back_up, lock_file
 from detent.hosts.kubernetes.objects import (
     CONFIGMAP,
@@ -35,7 +35,7 @@ from detent.hosts.kubernetes.objects import (
     resource_of,
 )
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.shared_store import Store, check_fleet, rings_of, user_warnings
+from detent.hosts.remote import StoreSource, check_shared, host_schedules, user_warnings
 from detent.manifest.spec import Spec
 from detent.text import quote
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     Option("image", "the image that contains detent and the jobs' programs", "IMAGE"),
-    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME", finds=True),
+    Option("namespace", "the namespace (default: the kubeconfig's)", "NAME", is_location=True),
     Option(
         "kubeconfig",
         "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, the pod's)",
         "FILE",
-        finds=True,
+        is_location=True,
     ),
-    Option("context", "the context of the kubeconfig (default: its current one)", "NAME", finds=True),
+    Option("context", "the context of the kubeconfig (default: its current one)", "NAME", is_location=True),
     Option("store-secret", "the Secret that holds the store's URL (KEY: url)", "NAME[:KEY]"),
     Option("secret", "the Secret with the variables of the jobs' secrets (default: detent-APP)", "NAME"),
     Option("service-account", "the account of the pods (default: none is mounted)", "NAME"),
@@ -119,10 +119,10 @@ class KubernetesHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         pod = self._pod()
-        check_fleet(self.name, specs, Store(pod.store_secret is not None, ADVICE))
+        check_shared(self.name, specs, StoreSource(pod.store_secret is not None, ADVICE))
         made: list[Resource] = []
-        for spec, rings in rings_of(self.name, specs, cronjob_rings):
-            objects = [make_cronjob(spec, index, ring, pod) for index, ring in enumerate(rings)]
+        for spec, schedules in host_schedules(self.name, specs, cronjob_schedules):
+            objects = [make_cronjob(spec, index, schedule, pod) for index, schedule in enumerate(schedules)]
             made += [resource_of(one, spec) for one in (make_configmap(spec, pod), *objects)]
         return made
 
@@ -150,10 +150,10 @@ class KubernetesHost:
         found = [read_object(one) for one in self._live.values()]
         return [one for one in found if one.job or one.name.partition("/")[2].startswith(PREFIX)]
 
-    def strangers(self) -> list[Stranger]:
-        from detent.hosts.kubernetes.unmanaged import find_strangers  # late: few adopt
+    def unmanaged(self) -> list[Unmanaged]:
+        from detent.hosts.kubernetes.unmanaged import find_unmanaged  # late: few adopt
 
-        return find_strangers(self._api.list(CRONJOB))
+        return find_unmanaged(self._api.list(CRONJOB))
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         secret = self._pod().secret
@@ -164,16 +164,16 @@ class KubernetesHost:
 
     # Changes.
 
-    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
-        """Specs first, then what rings for them; what goes, goes the other way round."""
+    def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
+        """Specs first, then what schedules for them; what goes, goes the other way round."""
         fresh = [change for change in changes if change.action in ("create", "update")]
         gone = [change for change in changes if change.action == "delete"]
         for change in sorted(fresh, key=lambda change: change.kind == CRONJOB):
             self._apply(change)
         written = {change.name for change in fresh}
-        for stranger in retire:
-            if stranger.name not in written:  # it bore our name, and is ours by now
-                self._retire(stranger)
+        for entry in retire:
+            if entry.name not in written:  # it bore our name, and is ours by now
+                self._retire(entry)
         for change in sorted(gone, key=lambda change: change.kind != CRONJOB):
             self._api.delete(self._live[change.name])
 
@@ -192,11 +192,11 @@ class KubernetesHost:
             after = self._api.replace(_without_others(after, wanted))
         self._live[change.name] = after
 
-    def _retire(self, stranger: Stranger) -> None:
-        for one in self._api.list(CRONJOB):
-            if one["metadata"]["name"] == stranger.place:
-                self._back_up(one)
-                self._api.delete(one)
+    def _retire(self, entry: Unmanaged) -> None:
+        for live in self._api.list(CRONJOB):
+            if live["metadata"]["name"] == entry.place:
+                self._back_up(live)
+                self._api.delete(live)
 
     def _back_up(self, live: Object) -> None:
         label = f"kubernetes-{self._namespace}-{name_of(live).replace('/', '-')}"

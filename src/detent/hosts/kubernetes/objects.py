@@ -1,4 +1,4 @@
-"""The objects of a job in a cluster: a ConfigMap with its spec, and a CronJob for each ring.
+"""The objects of a job in a cluster: a ConfigMap with its spec, and a CronJob for each schedule.
 
 - The mark stands in annotations: the job, its revision, a seal over the object.
 - Overlaps are left to the trigger: `concurrencyPolicy` is `Allow`, and contention no failure of the pod.
@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from detent.errors import UsageError
-from detent.formats.kubernetes.render import Ring
-from detent.hosts.base import SPEC_DIR, STOP_S, longest_s
+from detent.formats.kubernetes.render import CronSchedule
+from detent.hosts.base import SPEC_DIR, STOP_S, trigger_max_s
 from detent.hosts.reconcile import CUT_DIGITS, Found, Resource, app_of, resource_name, seal
-from detent.hosts.shared_store import compact, spec_document, store_url
+from detent.hosts.remote import compact, spec_document, store_url
 from detent.manifest.spec import Spec
 from detent.rules.lanes import LATE_S
 
@@ -120,13 +120,13 @@ def make_configmap(spec: Spec, pod: Pod) -> Object:
     return _marked(made, object_name(CONFIGMAP, spec.name), spec, pod)
 
 
-def make_cronjob(spec: Spec, index: int, ring: Ring, pod: Pod) -> Object:
+def make_cronjob(spec: Spec, index: int, schedule: CronSchedule, pod: Pod) -> Object:
     made = {
         "apiVersion": "batch/v1",
         "kind": CRONJOB,
         "spec": {
-            "schedule": ring.schedule,
-            "timeZone": ring.timezone,
+            "schedule": schedule.schedule,
+            "timeZone": schedule.timezone,
             "concurrencyPolicy": "Allow",
             "suspend": False,
             **KEPT,
@@ -155,7 +155,7 @@ def _deadline(spec: Spec) -> Object:
 def _longest(spec: Spec) -> Object:
     """So long a Job may last, with all its attempts; where a command has no limit, neither has its Job."""
     policy = spec.job.policy
-    return {"activeDeadlineSeconds": START_S + longest_s(policy)} if policy.timeout_s else {}
+    return {"activeDeadlineSeconds": START_S + trigger_max_s(policy)} if policy.timeout_s else {}
 
 
 def _pod(spec: Spec, pod: Pod) -> Object:
@@ -248,7 +248,7 @@ def _marked(made: Object, name: str, spec: Spec, pod: Pod) -> Object:
 
 def read_object(live: Object) -> Found:
     """An object as it is there: what somebody set of it, with our own labels and annotations only."""
-    said = said_part(live)
+    said = set_fields(live)
     notes = said["metadata"].get("annotations", {})
     told = dump(said)
     if live["metadata"].get("deletionTimestamp"):
@@ -261,7 +261,7 @@ def read_object(live: Object) -> Found:
     return Found(name_of(live), told, notes[JOB], notes[REVISION], intact, kind=live["kind"])
 
 
-def said_part(live: Object) -> Object:
+def set_fields(live: Object) -> Object:
     """What managers set, without what the server filled in or keeps of itself."""
     metadata = live["metadata"]
     said = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": _own_metadata(metadata)}

@@ -13,22 +13,22 @@ from pathlib import Path
 
 from detent.errors import HostError, UsageError
 from detent.formats.systemd.render import calendar_events
-from detent.hosts.adoption import Identity, Stranger
+from detent.hosts.adoption import Identity, Unmanaged
 from detent.hosts.base import (
     Option,
     Settings,
     back_up,
+    environment_warnings,
     lock_file,
-    render_times,
-    surroundings_warnings,
+    render_schedules,
     write_atomically,
 )
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource, resource_name
 from detent.hosts.spec_folder import KIND as SPEC
 from detent.hosts.spec_folder import SpecFolder, spec_resources
-from detent.hosts.systemd.systemctl import Control
-from detent.hosts.systemd.units import Ring, make_service, make_timer, read_unit
-from detent.hosts.systemd.unmanaged import find_strangers, services_beside
+from detent.hosts.systemd.systemctl import Systemctl
+from detent.hosts.systemd.units import TriggerCommand, make_service, make_timer, read_unit
+from detent.hosts.systemd.unmanaged import find_unmanaged, services_beside
 from detent.manifest.spec import Spec
 
 OPTIONS = (
@@ -36,9 +36,9 @@ OPTIONS = (
         "unit-dir",
         "the directory of the units (default: /etc/systemd/system, or the user's)",
         "DIR",
-        finds=True,
+        is_location=True,
     ),
-    Option("user", "use the systemd of the current user", finds=True),
+    Option("user", "use the systemd of the current user", is_location=True),
     Option("run-as", "the user that the triggers run as (default: root)", "USER"),
 )
 SYSTEM_UNITS = Path("/etc/systemd/system")
@@ -67,7 +67,7 @@ class SystemdHost:
         owner, run_as = "the user" if is_user else "root", settings.option("run_as")
         self.identity = Identity(run_as or owner, owner, not is_user and not run_as)
         self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
-        self._control = Control(is_user, is_read=self._units == usual)
+        self._systemctl = Systemctl(is_user, is_read=self._units == usual)
         self._private: dict[str, bool] = {}
 
     def lock(self) -> AbstractContextManager[None]:
@@ -76,17 +76,19 @@ class SystemdHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         self._private = {spec.name: spec.is_private for spec in specs}
-        return [*spec_resources(specs), *render_times(self.name, specs, self._pair)]
+        return [*spec_resources(specs), *render_schedules(self.name, specs, self._pair)]
 
     def _pair(self, spec: Spec, index: int) -> list[Resource]:
         events = calendar_events(spec.times[index].instants)
         name = resource_name(spec.name, index, NAME_MAX)
-        ring = Ring(self._settings.ring(spec.name), self._is_user, self._settings.option("run_as"))
-        return [make_service(name, spec, ring), make_timer(name, spec, index, events)]
+        trigger = TriggerCommand(
+            self._settings.trigger_words(spec.name), self._is_user, self._settings.option("run_as")
+        )
+        return [make_service(name, spec, trigger), make_timer(name, spec, index, events)]
 
     def find(self) -> list[Found]:
         names = sorted(path.name for path in self._files() if path.name.startswith(PREFIX))
-        active = self._control.is_active([name for name in names if name.endswith(".timer")])
+        active = self._systemctl.is_active([name for name in names if name.endswith(".timer")])
         units = [read_unit(name, self._read(name), list(self._notes(name, active))) for name in names]
         return [*self._specs.find({unit.job for unit in units if unit.job}), *units]
 
@@ -109,7 +111,7 @@ class SystemdHost:
     def _link(self, timer: str) -> Path:
         return self._units / WANTS / timer
 
-    def change(self, changes: Sequence[Change], retire: Sequence[Stranger] = ()) -> None:
+    def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         """What goes is stopped first; what is new rings only when all of it is there."""
         specs = [change for change in changes if change.kind == SPEC]
         units = [change for change in changes if change.kind != SPEC]
@@ -117,7 +119,7 @@ class SystemdHost:
         fresh = [change for change in units if change.action in ("create", "update")]
         self._specs.change([change for change in specs if change.action != "delete"], self._private)
         try:
-            self._control.stop([name for name in gone if name.endswith(".timer")])
+            self._systemctl.stop([name for name in gone if name.endswith(".timer")])
             self._remove(gone)
             self._retire(retire)
             self._write(fresh)
@@ -125,8 +127,8 @@ class SystemdHost:
             told = (error.strerror or str(error)).lower()
             raise HostError(f"cannot write {error.filename or self._units}: {told}; sudo may") from None
         if units or retire:
-            self._control.reload()
-            self._control.start([change.name for change in fresh if change.kind == "timer"])
+            self._systemctl.reload()
+            self._systemctl.start([change.name for change in fresh if change.kind == "timer"])
         self._specs.change([change for change in specs if change.action == "delete"], self._private)
 
     def _write(self, changes: Sequence[Change]) -> None:
@@ -148,10 +150,10 @@ class SystemdHost:
         if names and wants.is_dir() and not any(wants.iterdir()):
             wants.rmdir()
 
-    def _retire(self, strangers: Sequence[Stranger]) -> None:
-        self._control.stop([stranger.place for stranger in strangers])
-        for stranger in strangers:
-            names = [stranger.place, *services_beside(stranger.place, self._texts())]
+    def _retire(self, unmanaged: Sequence[Unmanaged]) -> None:
+        self._systemctl.stop([entry.place for entry in unmanaged])
+        for entry in unmanaged:
+            names = [entry.place, *services_beside(entry.place, self._texts())]
             for name in names:
                 self._back_up(name)
             self._remove(names)
@@ -164,13 +166,13 @@ class SystemdHost:
     def _texts(self) -> dict[str, str]:
         return {path.name: self._read(path.name) for path in self._files()}
 
-    def strangers(self) -> list[Stranger]:
+    def unmanaged(self) -> list[Unmanaged]:
         ours = {unit.name for unit in self.find() if unit.job}
-        return find_strangers(self._texts(), ours, self._settings.timezone)
+        return find_unmanaged(self._texts(), ours, self._settings.timezone)
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
-        advice = self._control.advice()
-        return [*surroundings_warnings(specs, "systemd"), *([advice] if advice else [])]
+        advice = self._systemctl.advice()
+        return [*environment_warnings(specs, "systemd"), *([advice] if advice else [])]
 
 
 def _user_units(settings: Settings) -> Path:

@@ -13,7 +13,7 @@ RUNNING = Path("/run/systemd/system")  # it is there if and only if systemd is t
 CALL_S = 60.0
 
 
-class Control:
+class Systemctl:
     """`systemctl`, of the system or of a user."""
 
     def __init__(self, is_user: bool, is_read: bool) -> None:

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from detent.errors import UsageError
-from detent.hosts.base import STOP_S, longest_s
+from detent.hosts.base import STOP_S, trigger_max_s
 from detent.hosts.reconcile import Found, Resource, seal
 from detent.manifest.spec import Spec
 from detent.model import Request
 
 RUN = "/usr/bin/systemd-run"
 
-SHUT_IN = {  # the service that only asks the manager for something
+SANDBOX = {  # the service that only asks the manager for something
     "NoNewPrivileges": "yes",
     "CapabilityBoundingSet": "",
     "LockPersonality": "yes",
@@ -45,11 +45,11 @@ SHUT_IN = {  # the service that only asks the manager for something
     "RestrictSUIDSGID": "yes",
     "SystemCallArchitectures": "native",
 }
-SHUT_IN_USER = {  # a user's manager cannot make the others true
-    name: SHUT_IN[name]
+USER_SANDBOX = {  # a user's manager cannot make the others true
+    name: SANDBOX[name]
     for name in ("NoNewPrivileges", "LockPersonality", "RestrictRealtime", "RestrictSUIDSGID")
 }
-REQUEST_ONLY = {  # the trigger of a request: it writes to its store and its locks, and talks to the network
+REQUEST_SANDBOX = {  # the trigger of a request writes to its store and its locks, and uses the network
     "NoNewPrivileges": "yes",
     "LockPersonality": "yes",
     "PrivateDevices": "yes",
@@ -65,7 +65,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@,./:=+-]+")
 _MARK = re.compile(r"\n\[X-Detent\]\nJob=([a-z0-9.-]+)\nRevision=([0-9a-f]{16})\nSeal=([0-9a-f]{12})\n")
 
 
-class Ring(NamedTuple):
+class TriggerCommand(NamedTuple):
     """What a unit is told, beyond the job."""
 
     words: Sequence[str]  # of the trigger
@@ -90,8 +90,8 @@ def make_timer(name: str, spec: Spec, index: int, events: Sequence[str]) -> Reso
     return _marked(f"{name}.timer", spec, lines, "timer")
 
 
-def make_service(name: str, spec: Spec, ring: Ring) -> Resource:
-    shut_in = SHUT_IN_USER if ring.is_user else SHUT_IN
+def make_service(name: str, spec: Spec, trigger: TriggerCommand) -> Resource:
+    sandbox = USER_SANDBOX if trigger.is_user else SANDBOX
     lines = [
         "[Unit]",
         f"Description=Starts the trigger of the detent job {spec.name}",
@@ -99,13 +99,13 @@ def make_service(name: str, spec: Spec, ring: Ring) -> Resource:
         "[Service]",
         "Type=oneshot",
         f"ExecStart={RUN} --unit=detent-{spec.name}@{INVOCATION}.service"
-        f" {' '.join(quote_word(word) for word in _asked(spec, ring))}",
-        *(f"{field}={value}" for field, value in shut_in.items()),
+        f" {' '.join(quote_word(word) for word in _systemd_run_words(spec, trigger))}",
+        *(f"{field}={value}" for field, value in sandbox.items()),
     ]
     return _marked(f"{name}.service", spec, lines, "service")
 
 
-def _asked(spec: Spec, ring: Ring) -> list[str]:
+def _systemd_run_words(spec: Spec, trigger: TriggerCommand) -> list[str]:
     """The words after the transient unit's name; in its command a dollar is expanded once more."""
     properties = {
         "Type": "exec",
@@ -113,26 +113,26 @@ def _asked(spec: Spec, ring: Ring) -> list[str]:
         "SuccessExitStatus": "4 75",
         "KillMode": "mixed",
         "TimeoutStopSec": f"{STOP_S}",
-        **({"RuntimeMaxSec": f"{longest_s(spec.job.policy)}"} if spec.job.policy.timeout_s else {}),
-        **_confined(spec, ring),
+        **({"RuntimeMaxSec": f"{trigger_max_s(spec.job.policy)}"} if spec.job.policy.timeout_s else {}),
+        **_confined(spec, trigger),
     }
     return [
-        *(["--user"] if ring.is_user else []),
-        *(["--uid", ring.run_as] if ring.run_as else []),
+        *(["--user"] if trigger.is_user else []),
+        *(["--uid", trigger.run_as] if trigger.run_as else []),
         "--no-block",
         "--collect",
         "--quiet",
         f"--description=detent trigger {spec.name}",
         *(f"--property={field}={value}" for field, value in properties.items()),
         "--",
-        *(word.replace("$", "$$") for word in ring.words),
+        *(word.replace("$", "$$") for word in trigger.words),
     ]
 
 
-def _confined(spec: Spec, ring: Ring) -> dict[str, str]:
+def _confined(spec: Spec, trigger: TriggerCommand) -> dict[str, str]:
     if not isinstance(spec.job.work, Request):
         return {"Delegate": "yes"}  # the work gets a cgroup of its own, and is ended with it
-    return {} if ring.is_user else REQUEST_ONLY
+    return {} if trigger.is_user else REQUEST_SANDBOX
 
 
 def quote_word(word: str) -> str:

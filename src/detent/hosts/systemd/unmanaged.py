@@ -10,7 +10,7 @@ from detent.errors import UsageError
 from detent.formats.systemd.convert import convert_systemd, services_of
 from detent.formats.systemd.service import TRUE
 from detent.formats.systemd.units import Unit, parse_unit
-from detent.hosts.adoption import DYNAMIC_USER, Stranger
+from detent.hosts.adoption import DYNAMIC_USER, Unmanaged
 from detent.hosts.base import triggered_job
 from detent.manifest.problems import ManifestError
 
@@ -22,10 +22,10 @@ RESTRICTING = (
 NOT_SET = ("no", "false", "off", "0", "n", "f")
 
 
-def find_strangers(texts: Mapping[str, str], ours: Collection[str], timezone: str) -> list[Stranger]:
+def find_unmanaged(texts: Mapping[str, str], ours: Collection[str], timezone: str) -> list[Unmanaged]:
     """Every timer in these texts but ours, with what its service does."""
     timers = [name for name in texts if name.endswith(".timer") and name not in ours]
-    return [stranger for name in timers for stranger in _strangers(name, texts, timezone)]
+    return [one for name in timers for one in _unmanaged_timers(name, texts, timezone)]
 
 
 def services_beside(timer: str, texts: Mapping[str, str]) -> list[str]:
@@ -36,7 +36,7 @@ def services_beside(timer: str, texts: Mapping[str, str]) -> list[str]:
         return []
 
 
-def _strangers(timer: str, texts: Mapping[str, str], timezone: str) -> list[Stranger]:
+def _unmanaged_timers(timer: str, texts: Mapping[str, str], timezone: str) -> list[Unmanaged]:
     """A timer that cannot be converted is nothing that a job could be compared with."""
     units = {name: texts[name] for name in (timer, *services_beside(timer, texts))}
     try:
@@ -45,7 +45,7 @@ def _strangers(timer: str, texts: Mapping[str, str], timezone: str) -> list[Stra
         return []
     services = [parse_unit(name, text) for name, text in units.items() if name != timer]
     limits = sorted({key for service in services for key in _limits(service)})
-    found = [_stranger(timer, texts[timer], job, timezone)._replace(limits=tuple(limits)) for job in jobs]
+    found = [_unmanaged(timer, texts[timer], job, timezone)._replace(limits=tuple(limits)) for job in jobs]
     is_dynamic = any(one.text("Service", "DynamicUser", "no") in TRUE for one in services)
     return [one._replace(user=DYNAMIC_USER) for one in found] if is_dynamic else found
 
@@ -57,11 +57,11 @@ def _limits(service: Unit) -> Iterator[str]:
             yield entry.key
 
 
-def _stranger(timer: str, text: str, job: Mapping[str, Any], timezone: str) -> Stranger:
+def _unmanaged(timer: str, text: str, job: Mapping[str, Any], timezone: str) -> Unmanaged:
     command = job.get("command", "")
     told = command if isinstance(command, str) else shlex.join(command)
     meant = told.replace("$$", "$")
-    return Stranger(
+    return Unmanaged(
         name=timer,
         place=timer,
         content=text,

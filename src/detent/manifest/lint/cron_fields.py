@@ -23,7 +23,7 @@ _STEP = re.compile(r"(?:\*|0|1|JAN)/([0-9]+)", re.IGNORECASE)
 _NUMBERS = re.compile(r"[0-9]+(,[0-9]+)*")
 
 
-class Clock(NamedTuple):
+class Unit(NamedTuple):
     """A field that counts the same number of values, over and over."""
 
     noun: str
@@ -32,10 +32,10 @@ class Clock(NamedTuple):
     unit_s: int  # 0: its values are not equally long
 
 
-SECONDS = Clock("second", 0, 60, 1)
-MINUTES = Clock("minute", 0, 60, 60)
-HOURS = Clock("hour", 0, 24, 3_600)
-MONTHS_OF_YEAR = Clock("month", 1, 12, 0)
+SECONDS = Unit("second", 0, 60, 1)
+MINUTES = Unit("minute", 0, 60, 60)
+HOURS = Unit("hour", 0, 24, 3_600)
+MONTHS_OF_YEAR = Unit("month", 1, 12, 0)
 
 
 def lint_pattern(text: str, pattern: Pattern, path: str, version: int) -> Iterator[Problem]:
@@ -97,7 +97,7 @@ def _is_alone(field: Field, pattern: Pattern) -> bool:
     return all(one.text == "0" for one in smaller) and all(one.text in ("*", "?") for one in larger)
 
 
-def _uneven(clock: Clock, step: int, alone: bool) -> Lint:
+def _uneven(clock: Unit, step: int, alone: bool) -> Lint:
     values = range(clock.low, clock.low + clock.size, step)
     every = f"; for exactly every {step} {clock.noun}s write @every {every_text(step * clock.unit_s)}"
     exactly = every if alone and clock.unit_s else ""
@@ -110,7 +110,7 @@ def _uneven(clock: Clock, step: int, alone: bool) -> Lint:
     return "uneven-step", message, f"{_even_steps(clock, step)} evenly{exactly}"
 
 
-def _even_steps(clock: Clock, step: int) -> str:
+def _even_steps(clock: Unit, step: int) -> str:
     """The nearest steps that divide the field."""
     even = [n for n in range(2, clock.size // 2 + 1) if clock.size % n == 0]
     below, above = [n for n in even if n < step][-1:], [n for n in even if n > step][:1]

@@ -21,7 +21,7 @@ _IN_GAP = {"vixie": "fires at {} instead", "twice": "fires at {} instead", "skip
 _IN_FOLD = {"vixie": "fires the first time only", "skip": "fires the first time only", "twice": "fires twice"}
 
 
-class Span:
+class LintSpan:
     """What is looked at: a zone, and from when until when."""
 
     def __init__(self, zone: Zone, since: datetime, until: datetime | None = None) -> None:
@@ -37,7 +37,7 @@ class Span:
             at = window.until
 
 
-def lint_dst(text: str, pattern: Pattern, path: str, rule: Dst, span: Span) -> Problem | None:
+def lint_dst(text: str, pattern: Pattern, path: str, rule: Dst, span: LintSpan) -> Problem | None:
     """What changes of offset do to a schedule."""
     if rule == "utc" or pattern.fields.hour.is_open:
         return None

@@ -12,7 +12,7 @@ from itertools import combinations, islice, pairwise
 from typing import Any, NamedTuple
 
 from detent.manifest.lint.cron_fields import every_text, lint_pattern
-from detent.manifest.lint.dst import Span, lint_dst
+from detent.manifest.lint.dst import LintSpan, lint_dst
 from detent.manifest.lint.work import lint_work
 from detent.manifest.problems import Problem
 from detent.schedules.timetable import (
@@ -39,7 +39,7 @@ _TICK = timedelta(seconds=1)
 _CALENDAR = {DAY_S: "@daily", 7 * DAY_S: "@weekly"}
 
 
-class Subject(NamedTuple):
+class LintedJob(NamedTuple):
     """A job to look at."""
 
     name: str  # app.job
@@ -65,7 +65,7 @@ class Subject(NamedTuple):
         ]
 
 
-def lint_job(subject: Subject) -> list[Problem]:
+def lint_job(subject: LintedJob) -> list[Problem]:
     """All that is doubtful about a job."""
     tables = subject.timetables()
     found = [*_expressions(subject, tables), *_together(tables, subject)]
@@ -76,7 +76,7 @@ def lint_job(subject: Subject) -> list[Problem]:
 # When.
 
 
-def _expressions(subject: Subject, tables: list[Timetable]) -> Iterator[Problem]:
+def _expressions(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
     for i, (text, table) in enumerate(zip(subject.texts, tables, strict=True)):
         path = f"schedules/{i}"
         for pattern in patterns_of(table):
@@ -87,11 +87,11 @@ def _expressions(subject: Subject, tables: list[Timetable]) -> Iterator[Problem]
             yield told
 
 
-def _span(subject: Subject) -> Span:
+def _span(subject: LintedJob) -> LintSpan:
     given = {name: subject.job.get(name) for name in ("starts_at", "ends_at")}
     starts_at, ends_at = (parse_instant(at, name) if at else None for name, at in given.items())
     since = max(subject.now, starts_at) if starts_at else subject.now
-    return Span(open_zone(subject.job["timezone"]), since, ends_at)
+    return LintSpan(open_zone(subject.job["timezone"]), since, ends_at)
 
 
 def _every(text: str, table: Timetable, path: str, zone: str) -> Problem | None:
@@ -104,7 +104,7 @@ def _every(text: str, table: Timetable, path: str, zone: str) -> Problem | None:
     return Problem(path, message, code="every-in-utc", advice=advice)
 
 
-def _together(tables: list[Timetable], subject: Subject) -> Iterator[Problem]:
+def _together(tables: list[Timetable], subject: LintedJob) -> Iterator[Problem]:
     """What the job's schedules come to, all together."""
     at_boot = any(text.strip().lower() == AT_BOOT for text in subject.texts)
     if not at_boot and (told := _nothing_left(tables, subject)):
@@ -120,7 +120,7 @@ def _together(tables: list[Timetable], subject: Subject) -> Iterator[Problem]:
             return
 
 
-def _nothing_left(tables: list[Timetable], subject: Subject) -> Problem | None:
+def _nothing_left(tables: list[Timetable], subject: LintedJob) -> Problem | None:
     job, now = subject.job, subject.now
     advice = "give a later one, or take the job away"
     if "at" in job and parse_instant(job["at"], "at") <= now:
@@ -146,7 +146,7 @@ def shared_instant(one: Timetable, other: Timetable, now: datetime) -> datetime 
 # Policy.
 
 
-def _policy(subject: Subject, tables: list[Timetable]) -> Iterator[Problem]:
+def _policy(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
     policy = subject.job["policy"]
     waits_s = total_wait_s(policy["retries"])
     if max(policy["timeout_seconds"], waits_s) > OFTEN_S and tables:

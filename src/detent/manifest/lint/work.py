@@ -10,7 +10,14 @@ from detent.text import quote
 
 _HOST = re.compile(r"http://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 _PRIVATE = re.compile(r"127\.|10\.|192\.168\.|172\.(1[6-9]|2[0-9]|3[01])\.|\[(::1|f[cde])|0\.0\.0\.0")
-_NEAR = (".localhost", ".local", ".internal", ".lan", ".test", ".svc")  # names that no public host has
+_PRIVATE_SUFFIXES = (
+    ".localhost",
+    ".local",
+    ".internal",
+    ".lan",
+    ".test",
+    ".svc",
+)  # names that no public host has
 _DOUBLE_DOLLAR = re.compile(r"(?<!\$)\$\$(?![${])")  # neither $${ nor $$$$
 _TAKES_TEXT = re.compile("-[A-Za-z]*[ce]")  # the option after which a shell, Python or Perl takes a command
 _BACKGROUND = re.compile(r"(?<![&>\\])&\s*$")
@@ -30,16 +37,16 @@ def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _request(job: Mapping[str, Any]) -> Iterator[Problem]:
     match = _HOST.match(job["request"]["url"])
-    if match and job["auth"]["secret_refs"] and not is_near(match[1]):
+    if match and job["auth"]["secret_refs"] and not is_private_host(match[1]):
         message = f"the signature goes to {quote(match[1])} over plain http: whoever is on the way can use it"
         yield Problem("request/url", message, code="signed-over-http", advice="use https://")
 
 
-def is_near(host: str) -> bool:
+def is_private_host(host: str) -> bool:
     """Is it this machine, a private network, or a name that only such a network knows?"""
     name = host.lower()
     is_bare = "." not in name and not name.startswith("[")
-    return is_bare or name.endswith(_NEAR) or _PRIVATE.match(name) is not None
+    return is_bare or name.endswith(_PRIVATE_SUFFIXES) or _PRIVATE.match(name) is not None
 
 
 def _shell(command: str, job: Mapping[str, Any]) -> Iterator[Problem]:

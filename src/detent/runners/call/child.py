@@ -31,9 +31,17 @@ from typing import TYPE_CHECKING
 
 from detent.clock import monotonic
 from detent.runners.call.django_setup import await_call, run_call
-from detent.runners.call.function import UNKEPT, bind, exit_status, failure_of, find, returned, traceback_of
+from detent.runners.call.function import (
+    RESULT_NOT_KEPT,
+    bind,
+    exit_status,
+    failure_of,
+    find,
+    returned,
+    traceback_of,
+)
 from detent.runners.call.leftovers import GRACE_S, Leftovers, named, working
-from detent.runners.call.store import NodeStore, use
+from detent.runners.call.store import NodeStore, set_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +74,7 @@ class Child:
             if "more" in request:  # for a call that is over: nobody begins it
                 continue
             if "store" in request:
-                use(NodeStore(*request["store"]))
+                set_store(NodeStore(*request["store"]))
                 continue
             answer = self._answer_all(request) if "calls" in request else self._answer(request)
             took_s = monotonic() - began
@@ -302,7 +310,7 @@ def _fire(request: dict[str, Any]) -> Any:
 def _succeeded(value: object, *, keeps: bool) -> dict[str, Any]:
     text, why_not = returned(value)
     _say(f"detent: {why_not}\n" if why_not else "")
-    return _judged(UNKEPT, error=why_not) if why_not and keeps else _judged(0, result=text)
+    return _judged(RESULT_NOT_KEPT, error=why_not) if why_not and keeps else _judged(0, result=text)
 
 
 def _exited(error: SystemExit) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from detent.clock import monotonic
 from detent.runners.call.django_setup import await_call, run_call
 from detent.runners.call.function import (
-    UNKEPT,
+    RESULT_NOT_KEPT,
     bind,
     exit_status,
     failure_of,
@@ -321,7 +321,7 @@ def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
     text, why_not = returned(value)
     if why_not:
         sys.stderr.write(f"detent: {why_not}\n")
-        return UNKEPT, why_not, ""
+        return RESULT_NOT_KEPT, why_not, ""
     return 0, "", text
 
 

@@ -15,8 +15,8 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from detent.nesting import TOO_DEEP, is_too_deep
 from detent.runners.call.django_setup import set_up
+from detent.text import TOO_DEEP, is_too_deep
 
 if TYPE_CHECKING:
     import inspect
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RESULT_MAX = 65_536  # characters of JSON
 BACKEND_DOWN = 69  # the status of a call that raised BackendError; as EX_UNAVAILABLE
-UNKEPT = 65  # the status of a call that did its work, and whose result cannot be kept; as EX_DATAERR
+RESULT_NOT_KEPT = 65  # the status of a call that did its work, and whose result cannot be kept; as EX_DATAERR
 REASON_MAX = 500  # characters of an exception
 ADVICE = "return less or plain values; for a task, keep_result=False drops the result"
 MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # `__main__` starts the child
@@ -114,7 +114,7 @@ def bind(
     if args and TASKS in sys.modules:
         args = _as_sent(function, args)
     given, named = ([*args], {}) if isinstance(args, list) else ([], dict(args))
-    found = asking(function)
+    found = fire_parameter(function)
     if found is None or found[0].name in named:
         return given, named
     parameter, position = found
@@ -132,7 +132,7 @@ def _as_sent(function: Callable[..., Any], args: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def asking(function: Callable[..., Any]) -> tuple[inspect.Parameter, int] | None:
+def fire_parameter(function: Callable[..., Any]) -> tuple[inspect.Parameter, int] | None:
     """The parameter that asks for the fire, and its position; one that is given by name has none."""
     if not _may_ask(function):
         return None
@@ -236,7 +236,7 @@ def _outermost_of_theirs(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _is_machinery(module: str) -> bool:
-    ours = ("detent.runners.call_", "detent.app.queue.")  # the latter's, where the function is a task
+    ours = ("detent.runners.call.", "detent.app.queue.")  # the latter's, where the function is a task
     return module.startswith(ours) or module.partition(".")[0] in MACHINERY
 
 

@@ -30,7 +30,7 @@ from detent.model import Call
 from detent.runners.call.django_setup import await_call, run_call
 from detent.runners.call.fire import Fire
 from detent.runners.call.function import (
-    UNKEPT,
+    RESULT_NOT_KEPT,
     CannotCall,
     bind,
     exit_status,
@@ -61,7 +61,7 @@ def _search_here() -> None:
     sys.path.insert(0, str(Path.cwd()))
 
 
-class Inside:
+class InProcessCall:
     """A call under way in this process, to be kept until it has ended.  `ended` is called once, in a thread
     that is not the caller's."""
 
@@ -158,7 +158,7 @@ class Inside:
         text, why_not = returned(value)
         self.write(f"detent: {why_not}\n" if why_not else "")
         if why_not and self._keeps:
-            return Ended(UNKEPT, error=why_not, tail=self.tail)
+            return Ended(RESULT_NOT_KEPT, error=why_not, tail=self.tail)
         return Ended(0, result=text, tail=self.tail)
 
     def _failed(self, error: BaseException) -> Ended:
@@ -171,15 +171,15 @@ class Inside:
         return Ended(status, error=reason, tail=self.tail)
 
 
-def start_all(calls: Sequence[tuple[Inside, Callable[[Ended], object]]]) -> None:
+def start_all(calls: Sequence[tuple[InProcessCall, Callable[[Ended], object]]]) -> None:
     """Start these; `ended` of each is called when it has ended.  One message to the loop for all."""
     _search_here()
-    listen_to_logging()
+    capture_logging()
     if on_loop := [inside for inside, ended in calls if inside.begin(ended)]:
         _shared_loop().put(partial(_create_tasks, on_loop))
 
 
-def _create_tasks(calls: Sequence[Inside]) -> None:
+def _create_tasks(calls: Sequence[InProcessCall]) -> None:
     loop = asyncio.get_running_loop()
     for one in calls:
         one.create_task(loop)
@@ -187,7 +187,7 @@ def _create_tasks(calls: Sequence[Inside]) -> None:
 
 _CANCELLING = threading.Lock()  # held for a moment, by whoever may be cancelled and by whoever cancels
 _is_async = functools.lru_cache(maxsize=1024)(is_async)
-_LOG: contextvars.ContextVar[Inside | None] = contextvars.ContextVar("detent-call-log", default=None)
+_LOG: contextvars.ContextVar[InProcessCall | None] = contextvars.ContextVar("detent-call-log", default=None)
 
 
 class _Listener(logging.Handler):
@@ -206,7 +206,7 @@ def _listener() -> _Listener:
     return listener
 
 
-def listen_to_logging(is_guest: bool = False) -> None:
+def capture_logging(is_guest: bool = False) -> None:
     """In a process that is not the node's own, what is logged at all is for others to say."""
     root, listener = logging.getLogger(), _listener()
     if listener in root.handlers:

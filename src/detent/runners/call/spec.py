@@ -1,6 +1,6 @@
 """Pure: what a call is started with, by the warden's children or in the node itself.
 
-- Calls of the same surroundings (directory, environment, user) can share a child: these are a household.
+- Calls of the same surroundings (directory, environment, user) can share a child: these are a pool.
   Its environment is a command's, less what is told of one fire.
 - What is told of the fire goes with the call: the function finds the `DETENT_*` variables of a command in
   its environment, and what they say in a `detent.Fire` if it asks for one.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from detent.model import Call, Cause, Claim, Outcome
-from detent.runners.call.function import BACKEND_DOWN, UNKEPT
+from detent.runners.call.function import BACKEND_DOWN, RESULT_NOT_KEPT
 from detent.runners.call.store import NodeStore
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
@@ -20,7 +20,7 @@ SUCCEEDED = Outcome("succeeded")
 PROGRAM = f"{__file__.rpartition('/')[0]}/child_main.py"  # of a warm child
 
 
-class Household(NamedTuple):
+class PoolSpec(NamedTuple):
     """Surroundings that calls share."""
 
     name: str
@@ -28,7 +28,7 @@ class Household(NamedTuple):
     env: Mapping[str, str]
     work_dir: str = ""
     user: str = ""
-    most: int = 1000  # children
+    size_max: int = 1000  # children
     setup: str = ""  # the first line that each of them is sent
 
 
@@ -36,7 +36,7 @@ class CallSpec(NamedTuple):
     """A call as a child is to carry it out, for one claim."""
 
     id: str
-    household: Household
+    pool: PoolSpec
     request: str  # as the child reads it
     tags: tuple[str, ...]
     ttl_s: float
@@ -59,14 +59,14 @@ class GuardSpec(NamedTuple):
     kill_after_s: float = 0.0  # nobody can ask it to end
 
 
-def household_of(call: Call, words: tuple[str, ...], env: Mapping[str, str], life: str) -> Household:
+def pool_spec(call: Call, words: tuple[str, ...], env: Mapping[str, str], life: str) -> PoolSpec:
     """`env` is what a command of these surroundings would get."""
     steady = {name: value for name, value in env.items() if not name.startswith("DETENT_")} | {LIFE: life}
     told = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
     from hashlib import sha256
 
     name = sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return Household(name, words, steady, call.work_dir, call.user)
+    return PoolSpec(name, words, steady, call.work_dir, call.user)
 
 
 def setup_of(store: NodeStore, user: str) -> str:
@@ -76,7 +76,7 @@ def setup_of(store: NodeStore, user: str) -> str:
     return json.dumps({"store": store.withheld() if user else store})
 
 
-def call_spec(claim: Claim, call: Call, household: Household, variables: Mapping[str, str]) -> CallSpec:
+def call_spec(claim: Claim, call: Call, pool: PoolSpec, variables: Mapping[str, str]) -> CallSpec:
     """`variables` are what a command would be told of the fire."""
     id = attempt_id(claim)
     about = {
@@ -88,7 +88,7 @@ def call_spec(claim: Claim, call: Call, household: Household, variables: Mapping
     }
     return CallSpec(
         id=id,
-        household=household,
+        pool=pool,
         request=f'{json.dumps(about)[:-1]}, "args": {call.args}}}',
         tags=tuple(f"{name}={variables[name]}" for name in TAGS),
         ttl_s=claim.ttl_s,
@@ -116,7 +116,7 @@ def outcome_of(status: int, error: str) -> Outcome:
     """What the exit status of a function and its error mean for the attempt."""
     if error:
         cause: Cause = "backend" if status == BACKEND_DOWN else "work"
-        return Outcome("rejected" if status == UNKEPT else "failed", error, cause)
+        return Outcome("rejected" if status == RESULT_NOT_KEPT else "failed", error, cause)
     return SUCCEEDED if status == 0 else Outcome("failed", f"exit {status}")
 
 

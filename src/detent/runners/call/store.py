@@ -30,10 +30,10 @@ class NodeStore(NamedTuple):
 _used: list[NodeStore] = []
 
 
-def use(store: NodeStore | None) -> None:
+def set_store(store: NodeStore | None) -> None:
     """From now on; None: no longer."""
     _used[:] = [store] if store else []
 
 
-def used() -> NodeStore | None:
+def current_store() -> NodeStore | None:
     return _used[0] if _used else None

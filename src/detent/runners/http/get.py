@@ -11,7 +11,7 @@ import http.client
 from detent import clock
 from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
-from detent.messages.signing import Message, sign
+from detent.messages.signing import SignedRequest, sign
 from detent.runners.http.connection import HttpRequest, Interrupted, Watch, get_response, read_body
 from detent.runners.http.request import Endpoint, explain, open_socket, parse_url
 from detent.runners.lifeline import Lifeline
@@ -37,7 +37,7 @@ def _exchange(endpoint: Endpoint, secret: Secret | None, watch: Watch, size_max:
 
 
 def _compose(endpoint: Endpoint, secret: Secret | None) -> HttpRequest:
-    signature = sign(Message("GET", endpoint.target), secret, clock.now()) if secret else ""
+    signature = sign(SignedRequest("GET", endpoint.target), secret, clock.now()) if secret else ""
     headers = [
         ("Host", endpoint.authority),
         ("User-Agent", "detent"),

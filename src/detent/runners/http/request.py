@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.errors import UsageError
-from detent.manifest.secret_refs import Secret, shown
-from detent.messages.signing import Identity, Message, sign, sign_webhook
+from detent.manifest.secret_refs import Secret, display_ref
+from detent.messages.signing import Identity, SignedRequest, sign, sign_webhook
 from detent.model import Claim, End, Outcome, Request
 from detent.rules.outcomes import NOT_SENT, no_secret
 from detent.runners.http.connection import (
@@ -123,7 +123,7 @@ class _Sending(NamedTuple):
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
     request = sending.request
     if request.secret_refs and not sending.secrets:
-        return no_secret(", ".join(map(shown, request.secret_refs)))
+        return no_secret(", ".join(map(display_ref, request.secret_refs)))
     try:
         endpoint = parse_url(request.url)
         return _exchange(sending, endpoint, watch, answer)
@@ -221,7 +221,7 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     now = clock.now()
     body = request.body.encode("utf-8", "surrogatepass")
     method = _token("method", request.method.upper())
-    message = Message(method, endpoint.target, body, _identity(claim))
+    message = SignedRequest(method, endpoint.target, body, _identity(claim))
     signature = _signature(request, claim, message, secrets, now)
     headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
     headers += _connection_headers(headers, endpoint)
@@ -231,7 +231,7 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
 
 
 def _signature(
-    request: Request, claim: Claim, message: Message, secrets: Sequence[Secret], now: datetime
+    request: Request, claim: Claim, message: SignedRequest, secrets: Sequence[Secret], now: datetime
 ) -> str:
     if not secrets:
         return ""

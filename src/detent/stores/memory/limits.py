@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from detent.model import Fire, Outcome, Rate, Usage
 from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
-from detent.rules.rates import base_of, charged_as, rate_of, span_s, usage
+from detent.rules.rates import charged_as, rate_of, span_s, usage, without_priority
 from detent.stores.base import BREAKER, RATE, app_of
 from detent.stores.memory.notes import Notes
 
@@ -37,10 +37,10 @@ class Gates:
         rate = self._rate(app, queue)
         if rate is None or rate.by_key:
             return 0.0
-        return self.charge(app, base_of(queue), rate, 0).free_in_s
+        return self.charge(app, without_priority(queue), rate, 0).free_in_s
 
     def _rate(self, app: str, queue: str) -> Rate | None:
-        text = self._notes.read(app, RATE + base_of(queue))
+        text = self._notes.read(app, RATE + without_priority(queue))
         return rate_of(text) if text else None
 
     # The checks of one fire.

@@ -27,18 +27,18 @@ from detent.model import (
     Watermark,
     Watermarks,
 )
-from detent.rules.lanes import Facts, Judgement, Standing, judge
+from detent.rules.lanes import Decision, Facts, OpenFire, decide
 from detent.rules.outcomes import CLAIM_GONE, replaced_by
 from detent.rules.trust import STEP_S
 from detent.stores.base import (
     BREAKER,
+    DISPOSITIONS_MAX,
     GONE,
     ORPHANS_TTL_S,
     PAUSE,
     RATE,
     REMEMBER_ASKS_S,
     RETURN_S,
-    SENTENCES_MAX,
     app_of,
     concerns,
     continues,
@@ -51,7 +51,7 @@ from detent.stores.base import (
 from detent.stores.memory.index import Graces, Index, Wakeups
 from detent.stores.memory.limits import Gates
 from detent.stores.memory.notes import Notes
-from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, prunable, sort_key, standing
+from detent.stores.record import Entry, attempt_of, claim_of, found, is_nominal, open_fire, prunable, sort_key
 
 
 class MemoryStore:
@@ -280,14 +280,14 @@ class MemoryStore:
             for key in judgement.stop:
                 self._open[key].stop = replaced_by(entry.fire.key)
                 self._wake()
-            if judgement.step == "wait":
+            if decision.step == "wait":
                 entry.waits = True
-            elif judgement.step == "sentence" and sentences:
-                entry.sentence, sentences = judgement.sentence, sentences - 1
+            elif decision.step == "settle" and dispositions:
+                entry.disposition, dispositions = decision.disposition, dispositions - 1
                 self._grant(entry, ask)
-            elif judgement.step == "run" and left[kind] and entry.fire.job not in ask.without:
+            elif decision.step == "run" and left[kind] and entry.fire.job not in ask.without:
                 left[kind] -= self._let_in(entry, ask, now)
-            elif not judgement.stop:
+            elif not decision.stop:
                 continue
             lanes.pop(entry.fire.lane, None)
 
@@ -310,7 +310,7 @@ class MemoryStore:
         places = {queue: place for place, queue in enumerate(ask.queues)}
         return sorted(due, key=lambda e: sort_key(e, places))
 
-    def _judge(self, entry: Entry, now: float, lanes: dict[str, list[Standing]]) -> Judgement:
+    def _decide(self, entry: Entry, now: float, lanes: dict[str, list[OpenFire]]) -> Decision:
         fire, watermark = entry.fire, self._watermarks.get(entry.fire.job)
         rivals = reversed(self._index.jobs.get(fire.job, {}).values())  # newest first
         facts = Facts(
@@ -322,8 +322,8 @@ class MemoryStore:
         )
         monotonic = self._monotonic()
         if fire.lane not in lanes:
-            lanes[fire.lane] = [standing(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
-        return judge(standing(entry, now, monotonic), lanes[fire.lane], facts)
+            lanes[fire.lane] = [open_fire(e, now, monotonic) for e in self._lanes.get(fire.lane, {}).values()]
+        return decide(open_fire(entry, now, monotonic), lanes[fire.lane], facts)
 
     def _live(self, entry: Entry) -> bool:
         return entry.state == "claimed" and entry.expires > self._monotonic()
@@ -353,7 +353,7 @@ class MemoryStore:
         entry.expires = self._monotonic() + entry.ttl_s
         self._longest_ttl_s = max(self._longest_ttl_s, entry.ttl_s)
         self._reach(entry.fire)
-        if entry.sentence is None:
+        if entry.disposition is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, self._now()
             if not is_hook(entry.fire):
@@ -390,11 +390,11 @@ class MemoryStore:
         self._gates.leave(entry.fire, entry.ran[1], verdict.outcome)
         if verdict.counts and entry.attempt > len(entry.attempts):
             entry.attempts.append(attempt_of(entry, report, self._now()))
-            if entry.fire.lane and entry.fire.policy.grace_s and entry.sentence is None:
+            if entry.fire.lane and entry.fire.policy.grace_s and entry.disposition is None:
                 self._graces.keep(entry.fire.lane, entry.fire.policy.grace_s)
-        if not verdict.counts and entry.sentence is None:
+        if not verdict.counts and entry.disposition is None:
             entry.attempt -= 1
-        entry.sentence, entry.waits = entry.sentence if not verdict.counts else None, False
+        entry.disposition, entry.waits = entry.disposition if not verdict.counts else None, False
         if verdict.again_in_s is None or stop:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)

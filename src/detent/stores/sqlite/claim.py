@@ -12,9 +12,9 @@ from operator import itemgetter
 
 from detent.clock import instant
 from detent.model import Ask, Claim, Fire, Outcome
-from detent.rules.lanes import Facts, Judgement, Standing, is_late, judge
+from detent.rules.lanes import Decision, Facts, OpenFire, decide, is_late
 from detent.rules.outcomes import replaced_by
-from detent.stores.base import SENTENCES_MAX, app_of, is_hook
+from detent.stores.base import DISPOSITIONS_MAX, app_of, is_hook
 from detent.stores.record import claim_of
 from detent.stores.sqlite.candidates import HEAD, LOOKS_MAX, Due, Place, Wants
 from detent.stores.sqlite.grant_many import Room, grant_burst, put_off_likes
@@ -34,7 +34,7 @@ class Round:
     def __init__(self, transaction: Transaction, ask: Ask, gates: Gates, far: Far) -> None:
         self._transaction, self._ask, self._gates, self._far = transaction, ask, gates, far
         self._has_stopped = False
-        self._places, self._hooks, self._sentences = ask.limit, ask.hooks, SENTENCES_MAX
+        self._places, self._hooks, self._dispositions = ask.limit, ask.hooks, DISPOSITIONS_MAX
         self._put_offs, self._waits, self._longest_ttl_s = PUT_OFFS_MAX, WAITS_MAX, 0.0
         self._granted: list[Kept] = []  # those that were judged
         self._claims: list[tuple[int, Claim]] = []  # those that were not, with the ids of their rows
@@ -90,9 +90,9 @@ class Round:
         """Where it ended; None: there is no more.  Without a sentence to give, it may be left before."""
         self._grant_sure(queue, due)
         while not self.is_cut_short:
-            if not self._sentences and not is_all:
+            if not self._dispositions and not is_all:
                 due.leave()
-            entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._sentences > 0))
+            entry = due.next(Wants(self._room(queue) > 0, self._hooks > 0, self._dispositions > 0))
             if entry is None:
                 break
             put_offs, waits, granted = self._put_offs, self._waits, len(self._granted)
@@ -116,7 +116,7 @@ class Round:
             if burst is None:
                 return
             self._places -= burst.runs
-            self._sentences -= len(burst.claims) - burst.runs
+            self._dispositions -= len(burst.claims) - burst.runs
             self._claims += burst.claims
             self._longest_ttl_s = max(self._longest_ttl_s, burst.longest_ttl_s)
             goes_on = burst.goes_on
@@ -132,10 +132,10 @@ class Round:
             entry.waits = True
             self._transaction.fires.change(entry)
             self._waits -= 1
-        elif judgement.step == "sentence" and self._sentences:
-            entry.sentence, self._sentences = judgement.sentence, self._sentences - 1
+        elif decision.step == "settle" and self._dispositions:
+            entry.disposition, self._dispositions = decision.disposition, self._dispositions - 1
             self._grant(entry)
-        elif judgement.step == "run" and entry.fire.job not in self._ask.without:
+        elif decision.step == "run" and entry.fire.job not in self._ask.without:
             self._let_in(entry)
 
     def _let_in(self, entry: Kept) -> None:

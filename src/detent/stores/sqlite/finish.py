@@ -57,7 +57,7 @@ def _settle(transaction: Transaction, entry: Kept, report: Report) -> None:
         _keep_lane(transaction, entry)
     if not verdict.counts and entry.sentence is None:
         entry.attempt -= 1
-    entry.sentence, entry.waits = None if verdict.counts else entry.sentence, False
+    entry.disposition, entry.waits = None if verdict.counts else entry.disposition, False
     if verdict.again_in_s is None or stop:
         entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
         end(transaction, entry, entry.verdict.outcome)

@@ -23,12 +23,12 @@ def end_batch(transaction: Transaction, reports: Sequence[Report]) -> set[int]:
     if len({report.claim.fire.key for report in reports}) < len(reports):
         return set()  # what the second of a key is answered depends on the first
     by_outcome: dict[Outcome, dict[int, Report]] = {}
-    sentenced: dict[int, Report] = {}
+    disposed: dict[int, Report] = {}
     for place, report in enumerate(reports):
         ended, again_in_s, counts = report.verdict
         if again_in_s is None and counts and not report.follow:
-            if report.claim.sentence:
-                sentenced[place] = report
+            if report.claim.disposition:
+                disposed[place] = report
             else:
                 by_outcome.setdefault(ended, {})[place] = report
     places = {place for ended, some in by_outcome.items() for place in _end(transaction, ended, some)}

@@ -42,7 +42,7 @@ class Room(NamedTuple):
     """For how many there is room."""
 
     places: int
-    sentences: int
+    dispositions: int
 
 
 class Burst(NamedTuple):
@@ -74,12 +74,12 @@ class Granted(NamedTuple):
     row: list[Any]
     fence: int
     ttl_s: float
-    sentence: Outcome | None
+    disposition: Outcome | None
 
 
 def _sure(gates: Gates, rows: list[list[Any]], room: Room) -> tuple[list[list[Any]], bool]:
     """The first of them, up to one that is not sure or that there is no place for; and whether none is so."""
-    (places, sentences), sure = room, list[list[Any]]()
+    (places, dispositions), sure = room, list[list[Any]]()
     passable = dict[str, bool]()  # by their policies, of which there are few
     lanes = set[str]()  # that are taken now
     for row in rows:
@@ -93,10 +93,10 @@ def _sure(gates: Gates, rows: list[list[Any]], room: Room) -> tuple[list[list[An
                 return sure, False
             places -= 1
             lanes.update([lane] if lane else ())
-        elif fate == _HELD or not sentences:
+        elif fate == _HELD or not dispositions:
             continue
         else:
-            sentences -= 1
+            dispositions -= 1
         sure.append(row)
     return sure, True
 
@@ -112,15 +112,15 @@ def _sentence(row: list[Any]) -> Outcome | None:
 
 def _grant(transaction: Transaction, ask: Ask, granted: list[Granted]) -> int:
     """Says how many run."""
-    runs = [one for one in granted if one.sentence is None]
+    runs = [one for one in granted if one.disposition is None]
     for ttl_s in {one.ttl_s for one in granted}:
         claim = ask.node, ask.number, ttl_s, transaction.monotonic + ttl_s
         if fences := {one.fence: one.row[0] for one in runs if one.ttl_s == ttl_s}:
             transaction.db.execute(_GRANT, (*claim, ask.node, transaction.wall, json.dumps(fences)))
         if told := [
-            (one.row[0], one.fence, outcome_column(one.sentence))
+            (one.row[0], one.fence, outcome_column(one.disposition))
             for one in granted
-            if one.sentence and one.ttl_s == ttl_s
+            if one.disposition and one.ttl_s == ttl_s
         ]:
             transaction.db.execute(_SENTENCE, (*claim, json.dumps(told)))
     return len(runs)
@@ -132,7 +132,7 @@ def put_off_likes(
     """Put off what comes right after this one's place and is surely put off for the same reason: with its
     policy, never sentenced and in no lane.  Says how many."""
     fire = first.fire
-    if fire.lane or fire.start_by or first.sentence or fire.origin in ("schedule", "hook"):
+    if fire.lane or fire.start_by or first.disposition or fire.origin in ("schedule", "hook"):
         return 0
     alike = policy_text(fire.policy), json.dumps(ask.without)
     rows = transaction.db.execute(
@@ -146,7 +146,7 @@ def put_off_likes(
 
 def _due(transaction: Transaction, due: Due, room: Room) -> list[list[Any]]:
     """As many as may all run, so that few are read in vain; without a place, as may be sentenced."""
-    if room.sentences:
+    if room.dispositions:
         source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
     else:
         source, where = READY, f"{due.limit()} AND NOT ({IS_MISSED}) AND NOT ({IS_OUTDATED})"
@@ -162,7 +162,7 @@ def _claims(transaction: Transaction, ask: Ask, granted: list[Granted]) -> list[
     ends = {ttl_s: instant(transaction.wall + ttl_s) for ttl_s in {one.ttl_s for one in granted}}
     instants: dict[int | None, datetime | None] = {None: None}  # many have the same
     claims = []
-    for row, fence, ttl_s, sentence in granted:
+    for row, fence, ttl_s, disposition in granted:
         id, key, job, due, run_id, queue, lane, start_by, policy, *rest = row
         origin, revision, payload, first, count, attempts, _ = rest
         for at in (due, start_by, first):
@@ -172,8 +172,8 @@ def _claims(transaction: Transaction, ask: Ask, granted: list[Granted]) -> list[
             key, job, instants[due], run_id, queue, lane, instants[start_by], policy_of(policy), origin,  # type: ignore[arg-type]
             revision, payload, instants[first], count,
         )  # fmt: skip
-        attempt = attempts if sentence else attempts + 1
-        claim = Claim(fire, ask.node, fence, attempt, ttl_s, ends[ttl_s], sentence, successes.get(job))
+        attempt = attempts if disposition else attempts + 1
+        claim = Claim(fire, ask.node, fence, attempt, ttl_s, ends[ttl_s], disposition, successes.get(job))
         claims.append((id, claim))
     return claims
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from detent.model import Fire, Outcome, Rate, Usage
 from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
-from detent.rules.rates import base_of, charged_as, rate_of, span_s
+from detent.rules.rates import charged_as, rate_of, span_s, without_priority
 from detent.stores.base import BREAKER, RATE
 from detent.stores.sqlite.transaction import Transaction
 
@@ -56,7 +56,7 @@ class Gates:
 
     def room(self, queue: str, most: int) -> int:
         """How many fires of this queue may begin now: so many at most."""
-        rate, name = self._rate(queue), base_of(queue)
+        rate, name = self._rate(queue), without_priority(queue)
         if rate is None or rate.by_key:
             return most
         if name not in self._rooms:
@@ -68,13 +68,13 @@ class Gates:
     def closed_s(self, queue: str) -> float:
         """How long no fire of this queue may begin."""
         rate = self._rate(queue)
-        return 0.0 if rate is None or rate.by_key else self.usage(base_of(queue), rate).free_in_s
+        return 0.0 if rate is None or rate.by_key else self.usage(without_priority(queue), rate).free_in_s
 
     def count(self, queue: str, fires: int) -> None:
         """So many of this queue begin, whose rate is not by key."""
         if rate := self._rate(queue):
-            self._rooms[base_of(queue)] -= fires
-            self._add(base_of(queue), rate, fires)
+            self._rooms[without_priority(queue)] -= fires
+            self._add(without_priority(queue), rate, fires)
 
     def _add(self, name: str, rate: Rate, count: int) -> None:
         db, now, kept_s = self._transaction.db, self._transaction.monotonic, max(span_s(rate), LOOK_BACK_S)

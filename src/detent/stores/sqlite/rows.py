@@ -56,7 +56,7 @@ def change_values(entry: Kept) -> tuple[Any, ...]:
     verdict = entry.verdict
     return (
         entry.run_at, entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s,
-        entry.expires, entry.waits, outcome_column(entry.sentence), outcome_column(entry.stop),
+        entry.expires, entry.waits, outcome_column(entry.disposition), outcome_column(entry.stop),
         outcome_column(entry.outcome), outcome_column(verdict.outcome if verdict else None),
         verdict.again_in_s if verdict else None, verdict.counts if verdict else True,
         *entry.ran, entry.over_at, entry.id,
@@ -67,11 +67,15 @@ def entry_of(row: tuple[Any, ...]) -> Kept:
     entry = Kept(_fire_of(row[1:14]), row[14], row[0])
     (
         entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s, entry.expires, waits,
-        sentence, stop, outcome, verdict, again_in_s, counts, *_,
+        disposition, stop, outcome, verdict, again_in_s, counts, *_,
     ) = row[15:]  # fmt: skip
     entry.ran, entry.over_at = row[29:32], row[32]
     entry.waits = bool(waits)
-    entry.sentence, entry.stop, entry.outcome = outcome_of(sentence), outcome_of(stop), outcome_of(outcome)
+    entry.disposition, entry.stop, entry.outcome = (
+        outcome_of(disposition),
+        outcome_of(stop),
+        outcome_of(outcome),
+    )
     if last := outcome_of(verdict):
         entry.verdict = Verdict(last, again_in_s, bool(counts))
     return entry

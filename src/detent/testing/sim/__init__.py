@@ -1,1 +1,1 @@
-"""The simulator: whole fleets in virtual time, judged by a witness."""
+"""The simulator: whole fleets in virtual time, judged by a checker."""

@@ -1,6 +1,6 @@
 """Many seeds:  python -m detent.testing.sim.campaign seeds FIRST COUNT | mutants [NAME …] | idle
 
-`seeds` runs seeds one mood after the other, two at a time, some with a large fleet, and ends with 1 if
+`seeds` runs seeds one scenario after the other, two at a time, some with a large fleet, and ends with 1 if
 the promise was broken in any of them.  `mutants` looks for each planted bug.  `idle` says what a quiet
 fleet costs.
 """
@@ -14,29 +14,29 @@ from multiprocessing import get_context
 from typing import Any
 
 from detent import clock
-from detent.testing.sim.fleet import LARGE, MOODS, SMALL, Sim
-from detent.testing.sim.mutants import MUTANTS, mood_of, planted
-from detent.testing.sim.triggers import RungSim
+from detent.testing.sim.fleet import LARGE, SCENARIOS, SMALL, Sim
+from detent.testing.sim.mutants import MUTANTS, planted, scenario_of
+from detent.testing.sim.triggers import TriggerSim
 
 PROCESSES = 2
 MUTANT_SEEDS = 200
 
 
 def simulate(seed: int, kind: type[Sim] = Sim, **choices: Any) -> tuple[int, list[str], Counter[str]]:
-    """One seed, in the mood that its number gives."""
-    sim = kind(seed, MOODS[seed % len(MOODS)], **choices)
-    witness = sim.run()
-    counts = witness.events + Counter({f"call.{verb}": n for verb, n in sim.store.calls.items()})
-    launches = sum(map(len, witness.launches.values()))
+    """One seed, in the scenario that its number gives."""
+    sim = kind(seed, SCENARIOS[seed % len(SCENARIOS)], **choices)
+    checker = sim.run()
+    counts = checker.events + Counter({f"call.{verb}": n for verb, n in sim.store.calls.items()})
+    launches = sum(map(len, checker.launches.values()))
     counts += Counter({"fires": len(sim.store.shadow.finals), "launches": launches, "seeds": 1})
-    return seed, witness.broken, counts
+    return seed, checker.broken, counts
 
 
 def simulate_any(seed: int) -> tuple[int, list[str], Counter[str]]:
     """One seed; of three rounds through the moods, one has a large fleet; where only nodes die, triggers
     ring beside them."""
-    kind = RungSim if MOODS[seed % len(MOODS)] == "crash" else Sim
-    return simulate(seed, kind, fleet=LARGE if seed // len(MOODS) % 3 == 2 else SMALL)
+    kind = TriggerSim if SCENARIOS[seed % len(SCENARIOS)] == "crash" else Sim
+    return simulate(seed, kind, fleet=LARGE if seed // len(SCENARIOS) % 3 == 2 else SMALL)
 
 
 def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
@@ -45,13 +45,18 @@ def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
     with get_context("spawn").Pool(PROCESSES) as pool:
         for seed, wrong, counts in pool.imap_unordered(simulate_any, range(first, first + count)):
             total += counts
-            broken += [f"seed {seed} ({MOODS[seed % len(MOODS)]}): {what}" for what in wrong[:3]]
+            broken += [f"seed {seed} ({SCENARIOS[seed % len(SCENARIOS)]}): {what}" for what in wrong[:3]]
     return total, broken
 
 
 def hunt(mutant: type) -> tuple[str, int | None, str]:
-    """The first seed that finds the planted bug, those of its mood before the others, and how it showed."""
-    for seed in sorted(range(MUTANT_SEEDS), key=lambda seed: MOODS[seed % len(MOODS)] != mood_of(mutant)):
+    """Return the first seed that finds the planted bug, and the violation.  Seeds of its own scenario come
+    first."""
+
+    def is_other(seed: int) -> bool:
+        return SCENARIOS[seed % len(SCENARIOS)] != scenario_of(mutant)
+
+    for seed in sorted(range(MUTANT_SEEDS), key=is_other):
         try:
             _, broken, _ = simulate(seed, **planted(mutant))
         except Exception as error:  # a planted bug may break anything

@@ -19,10 +19,10 @@ from detent.clock import instant
 from detent.errors import StoreUnavailable
 from detent.model import Command, Fire, Job, Policy, Retries
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
-from detent.testing.sim.virtual import Process, VirtualLoop
-from detent.testing.sim.witness import WatchedStore, Witness
-from detent.testing.sim.work import SimWarden
+from detent.node.ports import Ports, Tuning
+from detent.testing.sim.checker import CheckedStore, Checker
+from detent.testing.sim.virtual_time import Process, VirtualLoop
+from detent.testing.sim.warden import SimWarden
 
 START = datetime(2026, 3, 29, 0, 0, tzinfo=UTC)
 APP = "app"
@@ -62,7 +62,7 @@ def variant_of(policy: Policy, variant: int) -> Policy:
 
 
 class Fleet(NamedTuple):
-    """How many machines there are, and how many jobs; the policies take turns."""
+    """How many machines there are, and how many jobs; the policies are used in rotation."""
 
     machines: tuple[int, int]
     jobs: int
@@ -70,7 +70,7 @@ class Fleet(NamedTuple):
 
 
 SMALL, LARGE = Fleet((2, 4), jobs=len(POLICIES), room=8), Fleet((3, 7), jobs=50, room=32)
-MOODS = ("rough", "failover", "gentle", "deploy", "calm", "crash")
+SCENARIOS = ("rough", "failover", "gentle", "deploy", "calm", "crash")
 INEXCUSABLE = {"calm": {"lost", "missed", "cancelled"}, "gentle": {"lost"}}
 
 
@@ -100,37 +100,37 @@ def periods(jobs: int) -> Iterator[tuple[str, int]]:
 
 
 class Sim:
-    """A world in a mood: `calm` (no faults), `gentle` (only the network errs: no fire may be lost),
+    """A world in a scenario: `calm` (no faults), `gentle` (only the network errs: no fire may be lost),
     `crash` (nodes die and drain, nothing else), `deploy` (new jobs all the time), `rough` (all but
     failovers), `failover` (everything)."""
 
     def __init__(
         self,
         seed: int,
-        mood: str = "rough",
+        scenario: str = "rough",
         hours: float = 4.0,
         *,
         fleet: Fleet = SMALL,
         node_type: type[Node] = Node,
-        store_type: type[WatchedStore] = WatchedStore,
+        store_type: type[CheckedStore] = CheckedStore,
         warden_type: type[SimWarden] = SimWarden,
     ) -> None:
-        self.rng, self.loop, self.witness = Random(seed), VirtualLoop(), Witness()
-        self.mood, self.hours, self.faults, self.fleet = mood, hours, mood != "calm", fleet
+        self.rng, self.loop, self.checker = Random(seed), VirtualLoop(), Checker()
+        self.scenario, self.hours, self.faults, self.fleet = scenario, hours, scenario != "calm", fleet
         self.node_type, self.warden_type = node_type, warden_type
         self.jobs: dict[str, Job] = {}
         self.revisions: dict[str, dict[str, Job]] = {}
-        self.witness.revisions = self.revisions
+        self.checker.revisions = self.revisions
         self.stepped_s = self.ahead_s = 0.0  # the store's clock was set by so much; and at most
         self.nudged_at = -CALM_CLOCK_S  # when it last made a small step
-        self.store = store_type(self.wall, self.loop.time, self.ring, self.revisions, self.witness)
+        self.store = store_type(self.wall, self.loop.time, self.ring, self.revisions, self.checker)
         self.nodes: dict[str, Node] = {}
         self.cut_off: set[str] = set()
         self.deaf: set[str] = set()  # their requests arrive, the replies do not
         self.deployed: set[str] = set()  # machines to restart their node
         self.store_away, self.blackout, self.refuses_reports = False, False, False
         self.held: list[Callable[[], Any]] | None = None  # requests that wait for a store that fails over
-        self.witness.only_deaths, self.witness.is_punctual = mood == "crash", mood == "calm"
+        self.checker.only_deaths, self.checker.is_punctual = scenario == "crash", scenario == "calm"
         self.periods_s = dict(periods(fleet.jobs))
         for name, period_s in self.periods_s.items():
             self.define(name, period_s)
@@ -141,9 +141,9 @@ class Sim:
     # The manifest.
 
     def define(self, name: str, period_s: int, variant: int = 0) -> None:
-        """The command names the revision, so that the witness sees whose work runs under whose policy."""
+        """The command names the revision, so that the checker sees whose work runs under whose policy."""
         policy = variant_of(POLICIES[name.partition("~")[0]][1], variant)
-        if self.mood == "rough" and name.startswith("brief"):
+        if self.scenario == "rough" and name.startswith("brief"):
             policy = policy._replace(claim_s=BRIEF_S)
         revision = f"every {period_s} policy {variant}"
         job = Job(f"{APP}.{name}", Every(period_s), Command((revision,)), policy, revision=revision)
@@ -165,24 +165,24 @@ class Sim:
     def ring(self) -> None:
         for node in self.nodes.values():
             if self.rng.random() < 0.95 or not self.faults:
-                self.loop.call_later(0.005, node.told)
+                self.loop.call_later(0.005, node.wake)
 
-    def offload(self, life: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        errs = self.mood != "crash"
+    def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        errs = self.scenario != "crash"
 
         async def call(line: str, method: Callable[..., Any], *args: Any) -> Any:
             self.store.calls[method.__name__] += 1
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
-            self.maybe_fail(life)
+            self.maybe_fail(instance)
             if self.refuses_reports and method.__name__ == "finish":
                 raise StoreUnavailable("reports are refused")
             if errs and self.faults and self.is_late(method, *args):
                 raise StoreUnavailable("the request is still under way")
             answer = self.deliver(method, *args)
             if errs and self.faults and self.rng.random() < 0.02:
-                await asyncio.sleep(self.rng.uniform(0, 8 if self.mood == "gentle" else 35))
+                await asyncio.sleep(self.rng.uniform(0, 8 if self.scenario == "gentle" else 35))
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
-            self.maybe_fail(life, self.deaf)
+            self.maybe_fail(instance, self.deaf)
             return answer
 
         return call
@@ -204,34 +204,34 @@ class Sim:
         before, by_job = self.store._generations.get(APP, 0), dict(self.store._watermarks)
         answer = method(*args)
         if method.__name__ == "set_jobs" and args[1] != before != self.store._generations.get(APP, 0):
-            self.witness.fail(f"an adoption over generation {args[1]} was taken in generation {before}")
+            self.checker.fail(f"an adoption over generation {args[1]} was taken in generation {before}")
         for plan in args[1] if method.__name__ == "advance" else ():
             watermark = by_job.get(plan.job)
             if watermark and plan.since > watermark.at and self.store._watermarks[plan.job] != watermark:
-                self.witness.fail(f"a plan from {plan.since} was taken, with {plan.job} at {watermark.at}")
+                self.checker.fail(f"a plan from {plan.since} was taken, with {plan.job} at {watermark.at}")
         return answer
 
-    def maybe_fail(self, life: str, deaf: Collection[str] = ()) -> None:
-        away = life in self.cut_off or life in deaf or self.store_away
-        if away or (self.faults and self.mood != "crash" and self.rng.random() < 0.02):
+    def maybe_fail(self, instance: str, deaf: Collection[str] = ()) -> None:
+        away = instance in self.cut_off or instance in deaf or self.store_away
+        if away or (self.faults and self.scenario != "crash" and self.rng.random() < 0.02):
             raise StoreUnavailable("injected")
 
     # What happens to nodes.
 
-    async def life(self, machine: str) -> None:
+    async def run_machine(self, machine: str) -> None:
         """One machine: its node starts with the newest jobs, lives, dies, and starts again."""
         number = 0
         while True:
             while self.blackout:
                 await asyncio.sleep(5)
             number += 1
-            life, process = f"{machine}.{number}", Process()
-            warden = self.warden_type(self.loop, self.rng, self.witness)
-            self.nodes[machine] = node = self.start_node(life, process, warden)
+            instance, process = f"{machine}.{number}", Process()
+            warden = self.warden_type(self.loop, self.rng, self.checker)
+            self.nodes[machine] = node = self.start_node(instance, process, warden)
             process.spawn(node.run())
             process.spawn(self.beat(node))
-            await self.trouble(life, process)
-            await self.end_life(life, node, process, warden)
+            await self.trouble(instance, process)
+            await self.end_instance(instance, node, process, warden)
             await asyncio.sleep(self.rng.choice([0.0, 1.0, self.rng.uniform(0, 200)]))
 
     async def beat(self, node: Node) -> None:
@@ -241,58 +241,61 @@ class Sim:
                 await node.beat()
             await asyncio.sleep(BEAT_S)
 
-    def start_node(self, life: str, process: Process, warden: SimWarden) -> Node:
+    def start_node(self, instance: str, process: Process, warden: SimWarden) -> Node:
         def emit(event: str, **fields: Any) -> None:
             if not process.dead:
-                self.witness.emit(event, **fields)
+                self.checker.emit(event, **fields)
 
-        edges = Edges(self.store, warden, self.offload(life), process.spawn, self.loop.time, self.rng, emit)
-        edges = edges._replace(heartbeat=lambda: {"queues": ["default"], "tasks": []})
-        return self.node_type(life, APP, self.jobs, edges, Pace(max_running=self.fleet.room))
+        ports = Ports(
+            self.store, warden, self.offload(instance), process.spawn, self.loop.time, self.rng, emit
+        )
+        ports = ports._replace(heartbeat=lambda: {"queues": ["default"], "tasks": []})
+        return self.node_type(instance, APP, self.jobs, ports, Tuning(max_running=self.fleet.room))
 
-    async def end_life(self, life: str, node: Node, process: Process, warden: SimWarden) -> None:
+    async def end_instance(self, instance: str, node: Node, process: Process, warden: SimWarden) -> None:
         if not self.blackout and self.rng.random() < 0.3:
             await asyncio.wait([process.spawn(node.drain(25.0))], timeout=120)
-            self.witness.emit("sim.drain")
+            self.checker.emit("sim.drain")
         process.kill()
-        self.witness.deaths[life] = self.loop.time()
+        self.checker.deaths[instance] = self.loop.time()
         self.rng.choice([warden.hang_up, warden.hang_up, warden.lose_power])()
-        self.witness.emit("sim.death")
+        self.checker.emit("sim.death")
         if self.rng.random() < 0.5:
-            self.loop.call_later(1.5, self.prove_death, life, warden)
+            self.loop.call_later(1.5, self.prove_death, instance, warden)
 
-    def prove_death(self, life: str, warden: SimWarden) -> None:
+    def prove_death(self, instance: str, warden: SimWarden) -> None:
         """The host's other nodes see that the lock of the dead life is free."""
         if warden.is_gone:
             for node in self.nodes.values():
-                node.bury(life)
+                node.declare_dead(instance)
 
-    async def trouble(self, life: str, process: Process) -> None:
+    async def trouble(self, instance: str, process: Process) -> None:
         """A node's life until its death."""
-        while self.mood == "deploy" and life.partition(".")[0] not in self.deployed:
+        while self.scenario == "deploy" and instance.partition(".")[0] not in self.deployed:
             await asyncio.sleep(1)
-        self.deployed.discard(life.partition(".")[0])
-        while self.faults and self.mood in ("rough", "failover", "crash") and not self.blackout:
+        self.deployed.discard(instance.partition(".")[0])
+        while self.faults and self.scenario in ("rough", "failover", "crash") and not self.blackout:
             await self.unless_blackout(self.rng.uniform(30, 600))
-            kind = "die" if self.mood == "crash" else self.rng.choice(["stop", "cut", "flap", "die", "die"])
-            self.witness.emit(f"sim.{kind}")
+            others = ["stop", "cut", "flap", "die", "die"]
+            kind = "die" if self.scenario == "crash" else self.rng.choice(others)
+            self.checker.emit(f"sim.{kind}")
             if kind == "die":
                 return
-            await self.pause_or_cut(kind, life, process)
-        while not self.blackout and self.mood != "deploy":
+            await self.pause_or_cut(kind, instance, process)
+        while not self.blackout and self.scenario != "deploy":
             await asyncio.sleep(60)
 
-    async def pause_or_cut(self, kind: str, life: str, process: Process) -> None:
+    async def pause_or_cut(self, kind: str, instance: str, process: Process) -> None:
         if kind == "stop":
             process.stop()
             await self.unless_blackout(self.rng.choice([3, 20, 40, 120]))
             process.go_on()
         for _ in range({"stop": 0, "cut": 1, "flap": 8}[kind]):
             cut = self.rng.choice([self.cut_off, self.deaf])
-            cut.add(life)
+            cut.add(instance)
             self.loop.call_later(self.rng.uniform(0, BRIEF_S), self.nudge)
             await self.unless_blackout(self.rng.choice([3, 10, 20] if kind == "flap" else [3, 20, 40, 120]))
-            cut.discard(life)
+            cut.discard(instance)
             await self.unless_blackout(self.rng.uniform(0.05, 2))
 
     async def unless_blackout(self, seconds: float) -> None:
@@ -302,16 +305,16 @@ class Sim:
 
     # What happens to everybody.
 
-    async def weather(self) -> None:
+    async def inject_faults(self) -> None:
         while True:
             await asyncio.sleep(self.rng.expovariate(1 / 90))
-            if not self.faults or self.mood == "crash":
+            if not self.faults or self.scenario == "crash":
                 continue
-            if self.mood == "deploy":
+            if self.scenario == "deploy":
                 await self.deploy()
             mild = [self.push] * 4 + [self.prune] * 4 + [self.cancel] * 2 + [self.refuse_reports]
             wild = [self.change, self.store_outage, self.lights_out, self.fail_over, self.step]
-            await self.rng.choice(mild + wild if self.mood in ("rough", "failover") else mild)()
+            await self.rng.choice(mild + wild if self.scenario in ("rough", "failover") else mild)()
 
     async def push(self) -> None:
         """A client sends the same message twice, in the lane of a job."""
@@ -325,7 +328,7 @@ class Sim:
 
     async def prune(self) -> None:
         """Retention outlasts an outage, also where the clock was set: a report may be repeated so late."""
-        self.store.prune(APP, 600 if not self.witness.steps else 600 + max(map(abs, STEPS_S)), 10**9)
+        self.store.prune(APP, 600 if not self.checker.steps else 600 + max(map(abs, STEPS_S)), 10**9)
 
     async def cancel(self) -> None:
         if keys := sorted(self.store._open):
@@ -333,16 +336,16 @@ class Sim:
 
     async def change(self) -> None:
         self.edit()
-        self.witness.emit("sim.edit")
+        self.checker.emit("sim.edit")
 
     async def step(self) -> None:
         """The store's clock is set; each node's watch of its own clock notices soon."""
         self.stepped_s += self.rng.choice(STEPS_S)
         self.ahead_s = max(self.ahead_s, self.stepped_s)
-        self.witness.steps += 1
-        self.witness.emit("sim.step")
+        self.checker.steps += 1
+        self.checker.emit("sim.step")
         for node in self.nodes.values():
-            self.loop.call_later(1.0, node.told)
+            self.loop.call_later(1.0, node.wake)
 
     def nudge(self) -> None:
         """The store's clock is set by a few seconds, while a node cannot renew its claims; the others ask
@@ -351,34 +354,34 @@ class Sim:
             self.nudged_at = self.loop.time()
             self.stepped_s += self.rng.choice(SMALL_STEPS_S)
             self.ahead_s = max(self.ahead_s, self.stepped_s)
-            self.witness.steps += 1
-            self.witness.emit("sim.nudge")
+            self.checker.steps += 1
+            self.checker.emit("sim.nudge")
             for asked in range(int(BRIEF_S / ASK_S)):
                 for node in self.nodes.values():
-                    self.loop.call_later(asked * ASK_S, node.told)
+                    self.loop.call_later(asked * ASK_S, node.wake)
 
     async def store_outage(self) -> None:
         self.store_away = True
         await asyncio.sleep(self.rng.choice([1, 10, 60, 300]))
         self.store_away = False
-        self.witness.emit("sim.store-outage")
+        self.checker.emit("sim.store-outage")
 
     async def refuse_reports(self) -> None:
         """The store answers everything but reports, for longer than a claim lives."""
         self.refuses_reports = True
         await asyncio.sleep(self.rng.choice([10, 60, 120]))
         self.refuses_reports = False
-        self.witness.emit("sim.reports-refused")
+        self.checker.emit("sim.reports-refused")
 
     async def lights_out(self) -> None:
         if self.rng.random() < 0.5:
             self.blackout = True
             await asyncio.sleep(self.rng.choice([30, 300, 1800]))
             self.blackout = False
-            self.witness.emit("sim.blackout")
+            self.checker.emit("sim.blackout")
 
     async def fail_over(self) -> None:
-        if self.mood == "failover":
+        if self.scenario == "failover":
             saved = self.store.save()
             self.held = []
             await asyncio.sleep(self.rng.choice([1, 10, 60, 200]))
@@ -390,7 +393,7 @@ class Sim:
         held, self.held = self.held or [], None
         for request in held:
             request()
-        self.witness.emit("sim.failover")
+        self.checker.emit("sim.failover")
 
     async def deploy(self) -> None:
         """Some nodes restart with new jobs, and the store may forget that; then all is quiet."""
@@ -400,34 +403,35 @@ class Sim:
         await asyncio.sleep(self.rng.uniform(1, 15))
         if self.rng.random() < 0.5:
             self.promote(saved)
-        self.witness.emit("sim.deploy")
+        self.checker.emit("sim.deploy")
         await asyncio.sleep(900)
         self.check_in_force()
 
-    # The story.
+    # The play.
 
     def now(self) -> datetime:
         return instant(self.wall())
 
-    async def story(self) -> None:
+    async def play(self) -> None:
         self.loop.set_exception_handler(
-            lambda _, context: self.witness.fail(repr(context.get("exception") or context["message"]))
+            lambda _, context: self.checker.fail(repr(context.get("exception") or context["message"]))
         )
-        lives = [
-            asyncio.create_task(self.life(f"m{i}")) for i in range(self.rng.randint(*self.fleet.machines))
+        instances = [
+            asyncio.create_task(self.run_machine(f"m{i}"))
+            for i in range(self.rng.randint(*self.fleet.machines))
         ]
-        lives.append(asyncio.create_task(self.weather()))
-        while self.loop.time() < self.hours * 3600 and not self.witness.broken:
+        instances.append(asyncio.create_task(self.inject_faults()))
+        while self.loop.time() < self.hours * 3600 and not self.checker.broken:
             self.check_trust()
             await asyncio.sleep(15)
         self.faults = False
         await asyncio.sleep(CALM_S)
-        for task in filter(asyncio.Task.done, lives):
+        for task in filter(asyncio.Task.done, instances):
             task.result()
         end = START + timedelta(seconds=self.loop.time() + self.ahead_s, hours=1)
-        self.witness.check(self.store, self.now() - timedelta(seconds=SETTLED_S), end)
+        self.checker.check(self.store, self.now() - timedelta(seconds=SETTLED_S), end)
         self.check_in_force()
-        self.witness.check_none(INEXCUSABLE.get(self.mood, set()), self.store.shadow)
+        self.checker.check_none(INEXCUSABLE.get(self.scenario, set()), self.store.shadow)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
@@ -436,27 +440,27 @@ class Sim:
         for holding in [one for node in self.nodes.values() for one in node._held.values()]:
             entry = self.store._open.get(holding.claim.fire.key)
             is_its = entry is not None and (entry.state, entry.fence) == ("claimed", holding.claim.fence)
-            if entry and is_its and holding.trusted_by > entry.expires and not self.witness.failovers:
-                self.witness.fail(f"{entry.fire.key} is trusted for longer than it is claimed")
+            if entry and is_its and holding.trusted_by > entry.expires and not self.checker.failovers:
+                self.checker.fail(f"{entry.fire.key} is trusted for longer than it is claimed")
 
     def check_in_force(self) -> None:
         """The jobs in force are those that living nodes hold, and each of them is planned."""
         held = [node.jobs for node in self.nodes.values()]
         in_force = {name: job.revision for name, (job, _) in self.store.shadow.in_force.items()}
         if in_force.keys() != {name for jobs in held for name in jobs}:
-            self.witness.fail("the jobs in force are not those that living nodes hold")
+            self.checker.fail("the jobs in force are not those that living nodes hold")
         for name, revision in in_force.items():
             if not any(name in jobs and jobs[name].revision == revision for jobs in held):
-                self.witness.fail(f"{name} is in force as {revision!r}, which no living node holds")
+                self.checker.fail(f"{name} is in force as {revision!r}, which no living node holds")
         for name, watermark in self.store._watermarks.items():
             if watermark.at < self.now():
-                self.witness.fail(f"{name} is not planned since {watermark.at:%H:%M:%S}")
+                self.checker.fail(f"{name} is not planned since {watermark.at:%H:%M:%S}")
 
-    def run(self) -> Witness:
+    def run(self) -> Checker:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_until_complete(self.story())
+            self.loop.run_until_complete(self.play())
         finally:
             self.loop.close()
             asyncio.set_event_loop(None)
-        return self.witness
+        return self.checker

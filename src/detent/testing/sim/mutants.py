@@ -1,6 +1,6 @@
 """Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time.
 
-One that needs a world of its own kind to show names its mood: that is where the hunt for it begins.
+One that needs a world of its own kind to show names its scenario: that is where the hunt for it begins.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from detent.clock import instant
 from detent.model import Ask, Claim, End, Grants, Job, Outcome, Plan, Verdict, Watermarks, Work
-from detent.node.attempt import Holding
+from detent.node.attempt import HeldClaim
 from detent.node.node import Node
-from detent.rules.lanes import Judgement
+from detent.rules.lanes import Decision
 from detent.rules.planning import key_of
 from detent.rules.settling import settle
 from detent.stores.record import Entry
-from detent.testing.sim.witness import WatchedStore
-from detent.testing.sim.work import SimRunning, SimWarden
+from detent.testing.sim.checker import CheckedStore
+from detent.testing.sim.warden import SimRunning, SimWarden
 
 EPOCH = instant(0)
 
@@ -27,10 +27,10 @@ EPOCH = instant(0)
 # Asks.
 
 
-class AsksAreForgotten(WatchedStore):
+class RepeatedAskIsGrantedAgain(CheckedStore):
     """A repeated ask is granted anew."""
 
-    mood = "gentle"
+    scenario = "gentle"
 
     numbers = count(1)
 
@@ -38,10 +38,10 @@ class AsksAreForgotten(WatchedStore):
         return super().claim(ask._replace(number=next(self.numbers)))
 
 
-class AnOldAskIsGranted(WatchedStore):
+class LateAskIsGranted(CheckedStore):
     """Only the newest ask is known again; one that arrives late counts as new."""
 
-    mood = "gentle"
+    scenario = "gentle"
 
     def claim(self, ask: Ask) -> Grants:
         if ask.number < self._asks.get(ask.node, (0, 0))[0]:
@@ -49,7 +49,7 @@ class AnOldAskIsGranted(WatchedStore):
         return super().claim(ask)
 
 
-class ARepeatedAskIsNotRenewed(WatchedStore):
+class RepeatedAskDoesNotRenewClaims(CheckedStore):
     """The same grants come back with the expiry of the first answer."""
 
     def claim(self, ask: Ask) -> Grants:
@@ -67,115 +67,115 @@ class ARepeatedAskIsNotRenewed(WatchedStore):
 # Lanes.
 
 
-class AReplacementDoesNotWait(WatchedStore):
+class ReplacementStartsBeforeHolderEnds(CheckedStore):
     """It starts when the holder is told to stop, not when it is gone."""
 
-    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
-        judgement = super()._judge(entry, now, lanes)
-        replaces = judgement.step == "wait" and entry.fire.policy.concurrency == "Replace"
-        return judgement._replace(step="run") if replaces else judgement
+    def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
+        decision = super()._decide(entry, now, lanes)
+        replaces = decision.step == "wait" and entry.fire.policy.concurrency == "Replace"
+        return decision._replace(step="run") if replaces else decision
 
 
-class ARetryJumpsItsLane(WatchedStore):
-    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
-        judgement = super()._judge(entry, now, lanes)
-        contended = judgement.step == "sentence" and entry.attempt and entry.state == "pending"
-        return Judgement("run") if contended else judgement
+class RetryIgnoresItsLane(CheckedStore):
+    def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
+        decision = super()._decide(entry, now, lanes)
+        contended = decision.step == "settle" and entry.attempt and entry.state == "pending"
+        return Decision("run") if contended else decision
 
 
-class EveryLateInstantRuns(WatchedStore):
+class EveryLateFireRuns(CheckedStore):
     """`latest` is judged by what is planned, before all of it is."""
 
-    def _judge(self, entry: Entry, now: float, lanes: Any) -> Judgement:
-        judgement = super()._judge(entry, now, lanes)
-        return Judgement("run") if judgement.step == "hold" else judgement
+    def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
+        decision = super()._decide(entry, now, lanes)
+        return Decision("run") if decision.step == "hold" else decision
 
 
-class TheLaneIsFreeBeforeTheWorkIsGone(Node):
+class LaneIsFreedBeforeWorkEnds(Node):
     """Work that is told to stop is settled at once, not when its last process is gone."""
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
-        verdict = super()._carry_out(holding, job, now)
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
+        verdict = super()._start_attempt(holding, job, now)
         if holding.running:
-            self.edges.spawn(self._settle_when_told(holding))
+            self.ports.spawn(self._settle_when_told(holding))
         return verdict
 
-    async def _settle_when_told(self, holding: Holding) -> None:
+    async def _settle_when_told(self, holding: HeldClaim) -> None:
         while not holding.settled:
             await asyncio.sleep(1.0)
-            if holding.told and not holding.settled:
-                self._settle(holding, Verdict(holding.told), End(holding.told))
+            if holding.stop_reason and not holding.settled:
+                self._settle(holding, Verdict(holding.stop_reason), End(holding.stop_reason))
 
 
 # Finishing.
 
 
-class ARepeatedFinishSaysNo(WatchedStore):
+class RepeatedFinishIsRefused(CheckedStore):
     def _finish(self, report: Any) -> Verdict | None:
         entry = self._entries.get(report.claim.fire.key)
         return super()._finish(report) if entry and entry.state == "claimed" else None
 
 
-class FinishIgnoresTheFence(WatchedStore):
+class FinishIgnoresFence(CheckedStore):
     def _finish(self, report: Any) -> Verdict | None:
         entry = self._entries.get(report.claim.fire.key)
         claim = report.claim._replace(fence=entry.fence) if entry else report.claim
         return super()._finish(report._replace(claim=claim))
 
 
-class FinishEchoes(WatchedStore):
+class FinishReturnsReportedVerdict(CheckedStore):
     """The answer is what was reported, not what stands."""
 
     def _finish(self, report: Any) -> Verdict | None:
         return super()._finish(report) and report.verdict
 
 
-class HooksAreForgotten(WatchedStore):
+class HooksAreNotRecorded(CheckedStore):
     """What follows from a fire's end is recorded by a second call, which a crash can prevent."""
 
     def finish(self, reports: Any) -> list[Verdict | None]:
         return super().finish([report._replace(follow=()) for report in reports])
 
 
-class AHookRerunsItsFire(Node):
+class HookRunsBeforeFireIsSettled(Node):
     """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
 
-    mood = "crash"
+    scenario = "crash"
 
-    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         if holding.running and not holding.settled:
             holding.settled = True
-            self.edges.spawn(self._settle_later(holding, verdict, end))
+            self.ports.spawn(self._settle_later(holding, verdict, end))
         else:
             super()._settle(holding, verdict, end)
 
-    async def _settle_later(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    async def _settle_later(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         await asyncio.sleep(15)
         super()._settle(holding, verdict, end)
 
 
-class EventsAreNotConfirmed(Node):
+class SkipIsReportedBeforeItIsRecorded(Node):
     """A skip is told when it is granted, not when it is recorded."""
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
-        if sentence := holding.claim.sentence:
-            self.edges.emit(sentence.kind, fire=holding.claim.fire.key, outcome=sentence.kind)
-        return super()._carry_out(holding, job, now)
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
+        if disposition := holding.claim.disposition:
+            self.ports.emit(disposition.kind, fire=holding.claim.fire.key, outcome=disposition.kind)
+        return super()._start_attempt(holding, job, now)
 
 
 # Planning.
 
 
-class PlansMayLeaveGaps(WatchedStore):
+class PlanLeavesGap(CheckedStore):
     """A plan is recorded wherever it starts."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def advance(self, app: str, plans: Any) -> Watermarks:
         return super().advance(app, [plan._replace(since=EPOCH) for plan in plans])
 
 
-class PruningForgetsKeys(WatchedStore):
+class PrunedFireIsPlannedAgain(CheckedStore):
     """Nothing but the recorded key tells an old fire from a new one."""
 
     def advance(self, app: str, plans: Any) -> Watermarks:
@@ -187,11 +187,11 @@ class PruningForgetsKeys(WatchedStore):
         return super().advance(app, plans)
 
 
-class TheKeyIsOfTheNodesClock(Node):
+class KeyUsesNodeClock(Node):
     """A fire is named after the node's own time, which is a little off."""
 
     def _plans(self) -> list[Plan]:
-        skew = timedelta(seconds=len(self.life) + ord(self.life[1]) % 3)
+        skew = timedelta(seconds=len(self.instance) + ord(self.instance[1]) % 3)
         return [self._renamed(plan, skew) for plan in super()._plans()]
 
     def _renamed(self, plan: Plan, skew: timedelta) -> Plan:
@@ -199,21 +199,21 @@ class TheKeyIsOfTheNodesClock(Node):
         return plan._replace(fires=fires)
 
 
-class TheNodesClockSaysWhatIsLate(Node):
+class LatenessUsesNodeClock(Node):
     """It plans by its own clock, an hour ahead of the store's."""
 
     def _learn(self, now: datetime) -> None:
-        super()._learn(now + timedelta(hours=1) if self.life.startswith("m0") else now)
+        super()._learn(now + timedelta(hours=1) if self.instance.startswith("m0") else now)
 
 
-class NothingIsTakenBack(WatchedStore):
+class OldScheduleIsNotWithdrawn(CheckedStore):
     """What was planned by the old schedule still runs."""
 
     def _withdraw(self, planned: Any, since: datetime | None) -> None:
         pass
 
 
-class AChangedJobKeepsItsOldPolicy(WatchedStore):
+class ChangedJobKeepsOldPolicy(CheckedStore):
     """What an older revision planned and is due keeps that revision's policy: the work is the new one's."""
 
     def _unattempted(self, job: str) -> list[Entry]:
@@ -221,10 +221,10 @@ class AChangedJobKeepsItsOldPolicy(WatchedStore):
         return [entry for entry in super()._unattempted(job) if entry.fire.due_at > now]
 
 
-class TheMarkStaysAhead(WatchedStore):
+class WatermarkStaysAhead(CheckedStore):
     """The new schedule starts where the old one was planned to."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _revise(self, job: str, revision: str | None) -> None:
         watermark = self._watermarks.get(job)
@@ -233,29 +233,29 @@ class TheMarkStaysAhead(WatchedStore):
             self._watermarks[job] = self._watermarks[job]._replace(at=watermark.at)
 
 
-class AClockSetBackBringsInstantsBack(WatchedStore):
+class ClockSetBackRepeatsInstants(CheckedStore):
     """A changed job goes on from now, whatever was launched by a clock that was ahead."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _revise(self, job: str, revision: str | None) -> None:
         self._reached.pop(job, None)
         super()._revise(job, revision)
 
 
-class AnyAdoptionIsTaken(WatchedStore):
+class StaleJobsAreAccepted(CheckedStore):
     """Also one that was under way while another happened."""
 
-    mood = "deploy"
+    scenario = "deploy"
 
     def set_jobs(self, app: str, seen: int, revisions: Any) -> Watermarks:
         return super().set_jobs(app, self._generations.get(app, 0), revisions)
 
 
-class NobodyAdoptsAgain(Node):
+class JobsAreNotSetAgainAfterFailover(Node):
     """After a failover, a node takes whatever jobs it finds in force."""
 
-    mood = "deploy"
+    scenario = "deploy"
 
     before = False
 
@@ -268,10 +268,10 @@ class NobodyAdoptsAgain(Node):
             self.before = True
 
 
-class WhatItCouldNotRunIsNeverAskedForAgain(Node):
+class UnrunnableJobIsNeverAskedForAgain(Node):
     """A job of which a node had another definition when it was given one of its fires."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _new_ask(self) -> Ask:
         return super()._new_ask()._replace(without=tuple(sorted(self._without | self.timeline.elsewhere)))
@@ -280,10 +280,10 @@ class WhatItCouldNotRunIsNeverAskedForAgain(Node):
 # Eras and trust.
 
 
-class OneFenceForAllEras(WatchedStore):
+class FenceIsNotRaisedInNewEpoch(CheckedStore):
     """A fence is a plain counter."""
 
-    mood = "failover"
+    scenario = "failover"
 
     def _new_epoch(self) -> None:
         fences = dict(self._fences)
@@ -291,15 +291,15 @@ class OneFenceForAllEras(WatchedStore):
         self._fences = fences
 
 
-class ANewEraGrantsAtOnce(WatchedStore):
-    mood = "failover"
+class NewEpochGrantsAtOnce(CheckedStore):
+    scenario = "failover"
 
     def _new_epoch(self) -> None:
         super()._new_epoch()
         self._quarantined_until = 0.0
 
 
-class ClaimsExpireByTheWallClock(WatchedStore):
+class ClaimsExpireByWallClock(CheckedStore):
     """Whoever sets the clock ends claims, or lets them live on."""
 
     def _now(self) -> float:
@@ -309,88 +309,88 @@ class ClaimsExpireByTheWallClock(WatchedStore):
         return now
 
 
-class TheMarginDoesNotCoverAStepOfTheClock(WatchedStore):
+class MarginDoesNotCoverClockStep(CheckedStore):
     """The store overlooks a larger step than the trust in a claim allows for."""
 
     unnoticed_s = 2.5
 
 
-class LostIsAlwaysRerun(Node):
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
+class LostFireIsAlwaysRerun(Node):
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         claim = holding.claim
-        if claim.sentence and claim.sentence.kind == "lost":
+        if claim.disposition and claim.disposition.kind == "lost":
             fire = claim.fire._replace(policy=claim.fire.policy._replace(on_lost="rerun"))
-            return settle(End(claim.sentence), claim._replace(fire=fire), self.edges.rng)
-        return super()._carry_out(holding, job, now)
+            return settle(End(claim.disposition), claim._replace(fire=fire), self.ports.rng)
+        return super()._start_attempt(holding, job, now)
 
 
-class TrustCountsFromTheReply(Node):
+class ClaimTrustCountsFromReply(Node):
     """Not from when the request was sent."""
 
-    def _carry_out(self, holding: Holding, job: Job | None, now: datetime) -> Verdict | None:
-        holding.renewed = self.edges.monotonic()
-        return super()._carry_out(holding, job, now)
+    def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
+        holding.renewed = self.ports.monotonic()
+        return super()._start_attempt(holding, job, now)
 
 
-class TrustInARenewalCountsFromTheReply(Node):
+class RenewalTrustCountsFromReply(Node):
     """Not from when the request was sent."""
 
-    def _heed(self, holding: Holding, stop: Outcome | None, sent: float) -> None:
-        super()._heed(holding, stop, self.edges.monotonic())
+    def _apply_renewal(self, holding: HeldClaim, stop: Outcome | None, sent: float) -> None:
+        super()._apply_renewal(holding, stop, self.ports.monotonic())
 
 
-class WhatIsNotYetReportedIsNotRenewed(Node):
+class UnreportedWorkIsNotRenewed(Node):
     """The claim of work that has ended expires while the store cannot take the report."""
 
-    mood = "gentle"
+    scenario = "gentle"
 
-    def _settle(self, holding: Holding, verdict: Verdict, end: End) -> None:
+    def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         super()._settle(holding, verdict, end)
         holding.lost = True  # only what is not lost is renewed
 
 
-class Oversleeps(Node):
+class NodeOversleeps(Node):
     """It looks once in a while, whatever the store says about when."""
 
-    mood = "calm"
+    scenario = "calm"
 
     async def _claim(self) -> float:
         await super()._claim()
-        return self.pace.idle_s
+        return self.tuning.idle_s
 
 
-class ARetryIsForgottenUntilLater(Node):
+class RetryDoesNotWakeNode(Node):
     """Nobody comes back for a retry when it is due."""
 
-    mood = "calm"
+    scenario = "calm"
 
     async def _report(self) -> float:
-        ring, self._look.ring = self._look.ring, lambda: None  # type: ignore[method-assign]
+        set_, self._look.set = self._look.set, lambda: None  # type: ignore[method-assign]
         try:
             return await super()._report()
         finally:
-            self._look.ring = ring  # type: ignore[method-assign]
+            self._look.set = set_  # type: ignore[method-assign]
 
 
-class StoppedWithItsNode(SimRunning):
+class StoppedOnlyByNode(SimRunning):
     """Work whose deadline only the node watches."""
 
     def distrust(self) -> None:
         self.timers.append(self.loop.call_at(self.loop.time() + 600, self.distrust))
 
 
-class NoWarden(SimWarden):
-    running_type = StoppedWithItsNode
+class WorkIsStoppedOnlyByNode(SimWarden):
+    running_type = StoppedOnlyByNode
 
 
-class TheWardenTrustsTheNode(SimWarden):
+class WardenStartsExpiredWork(SimWarden):
     """It starts what the node, stopped in between, found in time."""
 
     def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
         return super().start(work, claim, max(trusted_by, self.loop.time() + 10))
 
 
-class DeathIsProvenTooSoon(SimWarden):
+class DeathIsDeclaredTooSoon(SimWarden):
     """The lock of a life is free while some of its work still runs."""
 
     @property
@@ -407,14 +407,14 @@ MUTANTS: list[type] = [
     one
     for one in list(globals().values())
     if isinstance(one, type)
-    and issubclass(one, Node | WatchedStore | SimWarden)
+    and issubclass(one, Node | CheckedStore | SimWarden)
     and one.__module__ == __name__
 ]
-KINDS: dict[type, str] = {Node: "node_type", WatchedStore: "store_type", SimWarden: "warden_type"}
+KINDS: dict[type, str] = {Node: "node_type", CheckedStore: "store_type", SimWarden: "warden_type"}
 
 
-def mood_of(mutant: type) -> str:
-    return getattr(mutant, "mood", "rough")
+def scenario_of(mutant: type) -> str:
+    return getattr(mutant, "scenario", "rough")
 
 
 def planted(mutant: type) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Triggers beside nodes in virtual time: hosts ring for jobs that nodes run too, with the real trigger code.
+"""Simulates triggers beside nodes in virtual time, with the real trigger code.
 
-A trigger is blocking code, so each has a thread.  Thread and loop take turns: the loop, and with it virtual
-time, stands still while a trigger computes, and the trigger waits while the loop does what it asked for.  So
-one seed still gives one history.
+The trigger is blocking code, so each trigger has a thread.  Only one of the thread and the loop runs at a
+time: virtual time stands still while the trigger computes, and the trigger waits while the loop does what it
+asked for.  So one seed always gives the same history.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from detent.errors import StoreUnavailable
 from detent.model import Claim, End, Fire, Job, Work
 from detent.rules.trust import renew_s, trusted_by
 from detent.runners.running import TooLate
+from detent.testing.sim.checker import CheckedStore
 from detent.testing.sim.fleet import APP, Sim
-from detent.testing.sim.virtual import Process
-from detent.testing.sim.witness import WatchedStore
-from detent.testing.sim.work import SimWarden
-from detent.trigger.claims import Claims, Edges
-from detent.trigger.presence import Presence
-from detent.trigger.trigger import Given, Trigger
-from detent.trigger.work import Works
+from detent.testing.sim.virtual_time import Process
+from detent.testing.sim.warden import SimWarden
+from detent.trigger.claims import Ports, TriggerClaims
+from detent.trigger.locks import TriggerLocks
+from detent.trigger.trigger import Trigger, TriggerOptions
+from detent.trigger.work import WorkRunner
 from detent.warden.signals import Signals
 
 HOSTS = 2
@@ -40,8 +40,8 @@ class Killed(BaseException):
     """The process of the thread is gone."""
 
 
-class Turns:
-    """Blocking code and a loop that take turns."""
+class Handover:
+    """Lets blocking code and an event loop run alternately."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[Coroutine[Any, Any, Any] | None] = SimpleQueue()
@@ -87,19 +87,19 @@ class Turns:
 class RemoteStore:
     """The store as a trigger reaches it."""
 
-    def __init__(self, sim: Sim, life: str, turns: Turns) -> None:
-        self._store, self._call, self._turns = sim.store, sim.offload(life), turns
+    def __init__(self, sim: Sim, instance: str, handover: Handover) -> None:
+        self._store, self._call, self._handover = sim.store, sim.offload(instance), handover
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         method = getattr(self._store, verb)
-        return lambda *args: self._turns.wait_for(self._call("trigger", method, *args))
+        return lambda *args: self._handover.wait_for(self._call("trigger", method, *args))
 
     def wait(self, app: str, seconds: float) -> bool:
-        self._turns.wait_for(asyncio.sleep(seconds))
+        self._handover.wait_for(asyncio.sleep(seconds))
         return False
 
 
-class NoPresence:
+class NoLocks:
     """No folder for locks: the death of a trigger shows when its claim expires."""
 
     lock_fd = -1
@@ -112,9 +112,9 @@ class NoPresence:
     def find_dead(self) -> tuple[str, ...]:
         return ()
 
-    def bury(self) -> None: ...
+    def remove_dead(self) -> None: ...
 
-    def end_holder(self, life: str) -> None: ...
+    def end_holder(self, instance: str) -> None: ...
 
 
 class NoSignals:
@@ -122,29 +122,29 @@ class NoSignals:
 
     first = count = 0
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, handover: Handover) -> None:
+        self._handover = handover
 
     def sleep(self, seconds: float) -> bool:
-        self._turns.wait_for(asyncio.sleep(max(0.0, seconds)))
+        self._handover.wait_for(asyncio.sleep(max(0.0, seconds)))
         return True
 
     def wait(self, seconds: float) -> None:
         self.sleep(seconds)
 
 
-class SimWorks:
+class SimWorkRunner:
     """Carries out attempts under a warden, and renews their claims."""
 
-    def __init__(self, sim: Sim, job: Job, warden: SimWarden, store: RemoteStore, turns: Turns) -> None:
-        self._sim, self._job, self._warden, self._store, self._turns = sim, job, warden, store, turns
+    def __init__(self, sim: Sim, job: Job, warden: SimWarden, store: RemoteStore, handover: Handover) -> None:
+        self._sim, self._job, self._warden, self._store, self._handover = sim, job, warden, store, handover
 
     def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
         if claim.fire.job != self._job.name:
-            self._sim.witness.fail(f"the command of {self._job.name} was run as {claim.fire.key}")
+            self._sim.checker.fail(f"the command of {self._job.name} was run as {claim.fire.key}")
         running = self._warden.start(work, claim, trusted_by(sent, claim.ttl_s))
         while not running.gone.done():
-            self._turns.wait_for(_first(running.gone, min(renew_s(claim.ttl_s), LOOK_S)))
+            self._handover.wait_for(_first(running.gone, min(renew_s(claim.ttl_s), LOOK_S)))
             if not running.gone.done():
                 sent = self._sim.loop.time()
                 stop = self._store.renew([claim])[0]
@@ -162,7 +162,7 @@ async def _first(future: asyncio.Future[Any], seconds: float) -> None:
     await asyncio.wait([future], timeout=seconds)
 
 
-class RungStore(WatchedStore):
+class TriggerStore(CheckedStore):
     """Knows the fires that were asked for by hand."""
 
     def _record(self, fire: Fire, run_at: float) -> bool:
@@ -171,18 +171,18 @@ class RungStore(WatchedStore):
         return super()._record(fire, run_at)
 
 
-class RungSim(Sim):
-    """A world in which nodes die, and hosts ring for the same jobs; some triggers are killed.  Its mood is
-    `crash`: a trigger does not repeat a call that failed, so a faulty network may make it lose its fire."""
+class TriggerSim(Sim):
+    """Nodes die, hosts trigger the same jobs, and some triggers are killed.  The scenario is `crash`: a
+    trigger does not repeat a failed call, so a faulty network could make it lose its fire."""
 
-    claims_type: type[Claims] = Claims
+    claims_type: type[TriggerClaims] = TriggerClaims
 
-    def __init__(self, seed: int, mood: str = "crash", hours: float = 4.0, **choices: Any) -> None:
-        super().__init__(seed, mood, hours, store_type=RungStore, **choices)
+    def __init__(self, seed: int, scenario: str = "crash", hours: float = 4.0, **choices: Any) -> None:
+        super().__init__(seed, scenario, hours, store_type=TriggerStore, **choices)
         self.rings: set[asyncio.Task[None]] = set()
 
-    async def weather(self) -> None:
-        await asyncio.gather(*(self.host(f"h{number}") for number in range(HOSTS)), super().weather())
+    async def inject_faults(self) -> None:
+        await asyncio.gather(*(self.host(f"h{number}") for number in range(HOSTS)), super().inject_faults())
 
     async def host(self, name: str) -> None:
         await asyncio.sleep(FIRST_S)
@@ -194,41 +194,41 @@ class RungSim(Sim):
             self.rings.add(task)
             task.add_done_callback(self.rings.discard)
 
-    async def ring_once(self, life: str) -> None:
+    async def ring_once(self, instance: str) -> None:
         """One trigger, from its start to its end."""
         job = self.rng.choice(list(self.jobs.values()))
-        process, warden = Process(), self.warden_type(self.loop, self.rng, self.witness)
-        task = process.spawn(self.trigger(life, job, process, warden))
+        process, warden = Process(), self.warden_type(self.loop, self.rng, self.checker)
+        task = process.spawn(self.trigger(instance, job, process, warden))
         is_mortal = self.faults and self.rng.random() < 0.2
         _, unfinished = await asyncio.wait([task], timeout=self.rng.uniform(0, 60) if is_mortal else None)
         if unfinished:
             process.kill()
-            self.witness.deaths[life] = self.loop.time()
+            self.checker.deaths[instance] = self.loop.time()
             self.rng.choice([warden.hang_up, warden.lose_power])()
-            self.witness.emit("sim.trigger-death")
+            self.checker.emit("sim.trigger-death")
             await asyncio.wait([task])
         elif error := task.exception():
-            self.witness.fail(f"the trigger {life} of {job.name} ended with {error!r}")
+            self.checker.fail(f"the trigger {instance} of {job.name} ended with {error!r}")
 
-    async def trigger(self, life: str, job: Job, process: Process, warden: SimWarden) -> None:
+    async def trigger(self, instance: str, job: Job, process: Process, warden: SimWarden) -> None:
         def emit(event: str, **fields: Any) -> None:
             if not process.dead:
-                self.witness.emit(event, **fields)
+                self.checker.emit(event, **fields)
 
-        turns = Turns()
-        store = RemoteStore(self, life, turns)
-        works = SimWorks(self, job, warden, store, turns)
-        edges = Edges(
+        handover = Handover()
+        store = RemoteStore(self, instance, handover)
+        runner = SimWorkRunner(self, job, warden, store, handover)
+        ports = Ports(
             store=cast(Any, store),
-            presence=cast(Presence, NoPresence(life)),
-            signals=cast(Signals, NoSignals(turns)),
-            works=cast(Works, works),
+            locks=cast(TriggerLocks, NoLocks(instance)),
+            signals=cast(Signals, NoSignals(handover)),
+            runner=cast(WorkRunner, runner),
             emit=emit,
             boottime=self.loop.time,
         )
-        given = Given("global", due_at=self.asked_for(job), heard_at=self.now())
-        claims = self.claims_type(job, "global", edges)
-        await turns.run(Trigger(job, given, cast(Any, store), claims).fire)
+        options = TriggerOptions("global", due_at=self.asked_for(job), started_at=self.now())
+        claims = self.claims_type(job, "global", ports)
+        await handover.run(Trigger(job, options, cast(Any, store), claims).fire)
 
     def asked_for(self, job: Job) -> datetime | None:
         """Sometimes a person asks for an instant: one that the schedule does not have."""
@@ -241,4 +241,4 @@ class RungSim(Sim):
         """Triggers plan only up to now: a job that a trigger planned last may be due for a plan."""
         in_force = {name: job.revision for name, (job, _) in self.store.shadow.in_force.items()}
         if in_force != {name: job.revision for name, job in self.jobs.items()}:
-            self.witness.fail(f"the jobs of {APP} in force are not those of its nodes and triggers")
+            self.checker.fail(f"the jobs of {APP} in force are not those of its nodes and triggers")

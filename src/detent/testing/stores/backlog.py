@@ -11,7 +11,7 @@ from typing import Any
 from detent.model import Claim, Fire, Policy
 from detent.rules.outcomes import JOB_REMOVED, paused
 from detent.stores.base import PAUSE, Store
-from detent.testing.stores.clocks import DONE, TTL_S, Asker, Planner, World, finish, fire, keys, row
+from detent.testing.stores.fixtures import DONE, TTL_S, Asker, Planner, World, finish, fire, keys, row
 
 MANY, ASKS = 150, 8
 WAITS = Policy("Queue", claim_s=TTL_S)
@@ -42,17 +42,17 @@ def _fill_the_lane(store: Store, world: World, **fields: Any) -> Claim:
     return holder
 
 
-def what_can_run_behind_many_that_wait_for_their_lane_runs(store: Store, world: World) -> None:
+def a_fire_behind_many_that_wait_for_their_lane_runs(store: Store, world: World) -> None:
     _fill_the_lane(store, world)
     others = [fire(f"a.other@{n}", origin="push") for n in range(3)]
     store.put([*others, fire("a.lane@1", "Forbid"), fire("a.queue@1", "Queue", origin="push")])
     ran = _claim_all(Asker(store), world)
-    assert {claim.fire.key: claim.sentence for claim in ran} == dict.fromkeys(
+    assert {claim.fire.key: claim.disposition for claim in ran} == dict.fromkeys(
         ["a.lane@1", "a.other@0", "a.other@1", "a.other@2", "a.queue@1"]
     )
 
 
-def many_that_wait_for_their_lane_take_it_in_order(store: Store, world: World) -> None:
+def many_waiting_fires_take_their_lane_in_order(store: Store, world: World) -> None:
     holder, node = _fill_the_lane(store, world), Asker(store)
     for number in range(1, 6):
         finish(store, holder)
@@ -63,17 +63,17 @@ def many_that_wait_for_their_lane_take_it_in_order(store: Store, world: World) -
     assert keys(_claim_all(node, world)) == ["a.single@007"]
 
 
-def many_that_wait_for_their_lane_take_it_when_its_claim_expires(store: Store, world: World) -> None:
+def many_waiting_fires_take_their_lane_when_its_claim_expires(store: Store, world: World) -> None:
     _fill_the_lane(store, world)
     world.pass_time(TTL_S)
     claims = _claim_all(Asker(store), world)
-    assert [(claim.fire.key, claim.sentence and claim.sentence.kind) for claim in claims] == [
+    assert [(claim.fire.key, claim.disposition and claim.disposition.kind) for claim in claims] == [
         ("a.single@000", "lost"),
         ("a.single@001", None),
     ]
 
 
-def many_that_wait_for_their_lane_take_it_after_its_grace(store: Store, world: World) -> None:
+def many_waiting_fires_take_their_lane_after_its_grace(store: Store, world: World) -> None:
     holder, node = _fill_the_lane(store, world, policy=WAITS._replace(grace_s=20.0)), Asker(store)
     finish(store, holder)
     assert _claim_all(node, world) == []
@@ -81,16 +81,16 @@ def many_that_wait_for_their_lane_take_it_after_its_grace(store: Store, world: W
     assert keys(_claim_all(node, world)) == ["a.single@001"]
 
 
-def many_that_wait_are_missed_when_it_is_too_late(store: Store, world: World) -> None:
+def many_waiting_fires_are_missed_after_their_deadline(store: Store, world: World) -> None:
     now = store.look("a").now
     _fill_the_lane(store, world, start_by=now + timedelta(seconds=TTL_S / 2))
     world.pass_time(TTL_S / 2)
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence and claim.sentence.kind for claim in claims} == {"missed"}
+    assert {claim.disposition and claim.disposition.kind for claim in claims} == {"missed"}
 
 
-def those_that_a_node_cannot_run_do_not_keep_their_lane_from_others(store: Store, world: World) -> None:
+def fires_that_a_node_cannot_run_leave_their_lane_to_others(store: Store, world: World) -> None:
     """Of one lane the first are of a task that this node lacks, and the last is of another queue."""
     holder = _fill_the_lane(store, world)
     last = fire("a.known@1", policy=WAITS, origin="push", lane="a.single", queue="other")
@@ -104,7 +104,7 @@ def those_that_a_node_cannot_run_do_not_keep_their_lane_from_others(store: Store
     assert keys(_claim_all(node, world)) == ["a.single@001"]
 
 
-def many_that_a_node_cannot_run_hide_nothing_behind_them(store: Store, world: World) -> None:
+def a_fire_behind_many_that_the_node_cannot_run_is_granted(store: Store, world: World) -> None:
     """During a deploy, messages of a new task pile up before those that the older workers can run."""
     store.put([fire(f"a.new@{n:04}", origin="push") for n in range(MANY)])
     store.put([fire("a.old@1", origin="push")])
@@ -123,7 +123,7 @@ def _hold_instants(store: Store, world: World, policy: Policy = HELD) -> tuple[P
     return planner, holder
 
 
-def what_can_run_behind_many_instants_that_are_held_runs(store: Store, world: World) -> None:
+def a_fire_behind_many_held_instants_runs(store: Store, world: World) -> None:
     planner, holder = _hold_instants(store, world)
     store.put([fire("a.other@1", origin="push"), fire("a.lane@1", "Forbid")])
     node = Asker(store)
@@ -134,37 +134,37 @@ def what_can_run_behind_many_instants_that_are_held_runs(store: Store, world: Wo
         assert holder.fire.key == planner.key(number)
 
 
-def of_the_instants_of_a_short_outage_only_the_newest_runs_under_skip(store: Store, world: World) -> None:
+def only_the_newest_instant_of_a_short_outage_runs_under_skip(store: Store, world: World) -> None:
     planner = Planner(store, Policy("Forbid", claim_s=TTL_S, catch_up="skip"))
     planner.advance(ahead_s=60.0)
     world.pass_time(3.5 * planner.beat_s)
-    claims = {claim.fire.key: claim.sentence for claim in _claim_all(Asker(store), world)}
+    claims = {claim.fire.key: claim.disposition for claim in _claim_all(Asker(store), world)}
     assert claims.pop(planner.key(3)) is None
-    assert {key: sentence and sentence.kind for key, sentence in claims.items()} == {
+    assert {key: disposition and disposition.kind for key, disposition in claims.items()} == {
         planner.key(1): "missed",
         planner.key(2): "missed",
     }
 
 
-def instants_that_are_held_are_skipped_when_their_job_is_paused(store: Store, world: World) -> None:
+def held_instants_are_skipped_when_their_job_is_paused(store: Store, world: World) -> None:
     planner, holder = _hold_instants(store, world)
     store.note("a", f"{PAUSE}a.b", "by hand")
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence for claim in claims} == {paused("by hand")}
+    assert {claim.disposition for claim in claims} == {paused("by hand")}
     finish(store, holder)
     assert row(store, planner.key(1)).outcome == DONE.outcome
 
 
-def instants_that_are_held_are_cancelled_with_their_job(store: Store, world: World) -> None:
+def held_instants_are_cancelled_with_their_job(store: Store, world: World) -> None:
     _hold_instants(store, world)
     store.set_jobs("a", 1, {"a.c": "r1"})
     claims = _claim_all(Asker(store), world)
     assert len(claims) == MANY - 1
-    assert {claim.sentence for claim in claims} == {JOB_REMOVED}
+    assert {claim.disposition for claim in claims} == {JOB_REMOVED}
 
 
-def many_instants_that_are_held_for_their_plan_are_settled_after_it(store: Store, world: World) -> None:
+def many_held_instants_are_settled_after_their_job_is_planned(store: Store, world: World) -> None:
     planner = Planner(store, HELD._replace(catch_up="latest"), beat_s=1.0)
     store.advance("a", [planner.covering(1, MANY)])
     world.pass_time(MANY + OUTAGE_S + 1)
@@ -174,5 +174,5 @@ def many_instants_that_are_held_for_their_plan_are_settled_after_it(store: Store
     plan = planner.covering(last, last)._replace(since=planner.at(MANY))
     store.advance("a", [plan._replace(until=plan.until + timedelta(seconds=60))])
     claims = _claim_all(node, world)
-    assert [claim.fire.key for claim in claims if claim.sentence is None] == [planner.key(MANY)]
+    assert [claim.fire.key for claim in claims if claim.disposition is None] == [planner.key(MANY)]
     assert len(claims) == MANY

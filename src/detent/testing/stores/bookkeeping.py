@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from detent.model import Query
 from detent.stores.base import PAUSE, Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     AGAIN,
     TTL_S,
     Asker,
@@ -73,7 +73,7 @@ def _finished(store: Store, *names: str) -> None:
         finish(store, claim)
 
 
-def prune_forgets_what_was_over_long_ago(store: Store, world: World) -> None:
+def prune_forgets_fires_that_ended_long_ago(store: Store, world: World) -> None:
     _finished(store, "a.b@1", "a.c@1")
     _finished(store, "z.b@1")
     world.pass_time(60)
@@ -98,7 +98,7 @@ def prune_never_forgets_an_open_fire(store: Store, world: World) -> None:
     assert len(found(store)) == 3
 
 
-def prune_never_forgets_a_fire_after_its_jobs_mark(store: Store, world: World) -> None:
+def prune_never_forgets_a_fire_after_the_watermark_of_its_job(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     for number in (1, 2, 3):
@@ -109,7 +109,7 @@ def prune_never_forgets_a_fire_after_its_jobs_mark(store: Store, world: World) -
     assert found(store) == [planner.key(3), planner.key(2)]
 
 
-def a_pruned_fire_leaves_nothing_behind_for_its_key(store: Store, world: World) -> None:
+def a_pruned_fire_leaves_no_trace_of_its_key(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     finish(store, Asker(store).claim_one(), tail=b"old", result="1")
     world.pass_time(10)
@@ -121,7 +121,7 @@ def a_pruned_fire_leaves_nothing_behind_for_its_key(store: Store, world: World) 
     assert [(one.tail, one.result) for one in row(store, "a.b@1").attempts] == [(b"", "")]
 
 
-def the_newest_number_of_a_life_survives_pruning(store: Store, world: World) -> None:
+def the_newest_ask_number_of_an_instance_survives_pruning(store: Store, world: World) -> None:
     node = Asker(store)
     node.claim()
     world.pass_time(3600)
@@ -143,7 +143,7 @@ def notes_are_found_by_app_and_prefix_in_order(store: Store, world: World) -> No
     assert store.notes("x") == []
 
 
-def a_note_is_replaced_and_taken_back(store: Store, world: World) -> None:
+def a_note_is_replaced_and_removed(store: Store, world: World) -> None:
     now = store.look("a").now
     store.note("a", "n", "old")
     store.note("a", "n", "new")
@@ -156,7 +156,7 @@ def a_note_is_replaced_and_taken_back(store: Store, world: World) -> None:
         assert store.notes("a") == []
 
 
-def a_note_ends_with_its_time(store: Store, world: World) -> None:
+def a_note_ends_after_its_ttl(store: Store, world: World) -> None:
     store.note("a", "n", "text", ttl_s=20.0)
     world.pass_time(15)
     (note,) = store.notes("a")
@@ -192,21 +192,21 @@ def _wakes(store: Store, act: Callable[[int], object]) -> bool:
     return answers == [True]
 
 
-def a_put_wakes_one_who_waits(store: Store, world: World) -> None:
+def a_put_wakes_a_waiter(store: Store, world: World) -> None:
     assert _wakes(store, lambda number: store.put([fire(f"a.b@{number}")]))
 
 
-def a_cancel_wakes_one_who_waits(store: Store, world: World) -> None:
+def a_cancel_wakes_a_waiter(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{number}") for number in range(200)])
     Asker(store).claim(limit=100)
     assert _wakes(store, lambda number: store.cancel(f"a.b@{number}"))
 
 
-def a_pause_wakes_one_who_waits(store: Store, world: World) -> None:
+def a_pause_wakes_a_waiter(store: Store, world: World) -> None:
     assert _wakes(store, lambda number: store.note("a", PAUSE + "a.b", f"pause {number}"))
 
 
-def a_place_that_is_freed_wakes_one_who_waits(store: Store, world: World) -> None:
+def a_freed_lane_wakes_a_waiter(store: Store, world: World) -> None:
     store.put([fire(f"a.j{number}@1", "Queue") for number in range(200)])
     node = Asker(store)
     holders = node.claim(limit=200)
@@ -215,14 +215,14 @@ def a_place_that_is_freed_wakes_one_who_waits(store: Store, world: World) -> Non
     assert _wakes(store, lambda number: finish(store, holders[number]))
 
 
-def what_follows_from_an_end_wakes_one_who_waits(store: Store, world: World) -> None:
+def a_following_fire_wakes_a_waiter(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{number}") for number in range(200)])
     claims = Asker(store).claim(limit=200)
     hooks = [fire(f"{key}/on_success", origin="hook") for key in keys(claims)]
     assert _wakes(store, lambda number: finish(store, claims[number], follow=(hooks[number],)))
 
 
-def a_wait_for_nothing_ends_with_its_time(store: Store, world: World) -> None:
+def a_wait_without_an_event_ends_after_its_timeout(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     assert not all(store.wait("a", SLICE_S) for _ in range(20))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from detent.model import Ask, Outcome, Policy
 from detent.rules.outcomes import lane_taken, node_lost
 from detent.rules.trust import CLAIM_MIN_S, margin_s
-from detent.stores.base import ORPHANS_TTL_S, SENTENCES_MAX, Store
-from detent.testing.stores.clocks import (
+from detent.stores.base import DISPOSITIONS_MAX, ORPHANS_TTL_S, Store
+from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
     GIVEN_BACK,
@@ -15,13 +15,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     keys,
     later,
     renew,
     row,
-    sentences,
 )
 
 FENCE_MAX = 2**53
@@ -32,7 +32,7 @@ OVER_SKIPPED = DONE._replace(outcome=lane_taken("a.b@1"))
 def a_fire_is_granted_to_one_node(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     claim = Asker(store).claim_one()
-    assert (claim.attempt, claim.node, claim.ttl_s, claim.sentence) == (1, "n1", TTL_S, None)
+    assert (claim.attempt, claim.node, claim.ttl_s, claim.disposition) == (1, "n1", TTL_S, None)
     assert Asker(store, "n2").claim() == []
     stored = row(store, "a.b@1")
     assert (stored.state, stored.node, stored.fence) == ("claimed", "n1", claim.fence)
@@ -51,11 +51,11 @@ def a_repeated_ask_gets_the_same_grants_renewed(store: Store, world: World) -> N
     assert store.renew(again) == [None, None]
 
 
-def a_repeated_ask_gets_its_sentences_again(store: Store, world: World) -> None:
+def a_repeated_ask_gets_the_same_dispositions(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
     node = Asker(store)
     first = node.claim()
-    assert sentences(node.claim(repeat=True)) == sentences(first)
+    assert dispositions(node.claim(repeat=True)) == dispositions(first)
     assert len(first) == 2
 
 
@@ -85,7 +85,7 @@ def a_repeated_ask_after_its_claims_expired_is_granted_nothing(store: Store, wor
     assert node.claim(repeat=True) == []
 
 
-def numbers_count_within_one_life(store: Store, world: World) -> None:
+def ask_numbers_count_within_one_instance(store: Store, world: World) -> None:
     node = Asker(store)
     for _ in range(5):
         node.claim()
@@ -99,7 +99,7 @@ def an_ask_is_granted_no_more_than_its_limit(store: Store, world: World) -> None
     assert [len(node.claim(limit=limit)) for limit in (2, 0, 9)] == [2, 0, 3]
 
 
-def what_is_due_first_is_granted_first(store: Store, world: World) -> None:
+def fires_are_granted_in_the_order_of_their_due_times(store: Store, world: World) -> None:
     store.put([fire("a.b@x")], delay_s=2)
     store.put([fire("a.b@z"), fire("a.b@y")], delay_s=1)
     world.pass_time(3)
@@ -107,30 +107,30 @@ def what_is_due_first_is_granted_first(store: Store, world: World) -> None:
     assert [node.claim_one(limit=1).fire.key for _ in range(3)] == ["a.b@y", "a.b@z", "a.b@x"]
 
 
-def a_limit_of_zero_still_gets_sentences(store: Store, world: World) -> None:
+def a_limit_of_zero_still_gets_dispositions(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid"), fire("a.c@1")])
     node = Asker(store)
     node.claim(limit=1)
     store.put([fire("a.b@3", "Forbid")])
-    assert sentences(Asker(store, "n2").claim(limit=0)) == {"a.b@3": lane_taken("a.b@1")}
+    assert dispositions(Asker(store, "n2").claim(limit=0)) == {"a.b@3": lane_taken("a.b@1")}
 
 
-def the_sentences_of_one_ask_are_bounded(store: Store, world: World) -> None:
-    store.put([fire(f"a.b@{n:03}", "Forbid") for n in range(SENTENCES_MAX + 6)])
+def the_dispositions_of_one_ask_are_bounded(store: Store, world: World) -> None:
+    store.put([fire(f"a.b@{n:03}", "Forbid") for n in range(DISPOSITIONS_MAX + 6)])
     node = Asker(store)
     first = node.claim()
-    assert len(first) == SENTENCES_MAX + 1
-    assert len([claim for claim in first if claim.sentence]) == SENTENCES_MAX
+    assert len(first) == DISPOSITIONS_MAX + 1
+    assert len([claim for claim in first if claim.disposition]) == DISPOSITIONS_MAX
     assert len(node.claim()) == 5
 
 
-def a_node_is_not_granted_to_run_what_it_cannot(store: Store, world: World) -> None:
+def a_node_is_not_granted_jobs_that_it_cannot_run(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.c@1")])
     assert keys(Asker(store).claim(without=("a.b",))) == ["a.c@1"]
     assert keys(Asker(store, "n2").claim()) == ["a.b@1"]
 
 
-def a_node_settles_the_sentences_of_jobs_it_cannot_run(store: Store, world: World) -> None:
+def a_node_settles_dispositions_of_jobs_that_it_cannot_run(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid")])
     Asker(store).claim_one()
     store.put([fire("a.b@2", "Forbid")])
@@ -171,7 +171,7 @@ def a_claim_lives_as_long_as_its_fire_says_unless_the_ask_says_otherwise(store: 
     assert keys(Asker(store, "n2").claim()) == ["a.b@1"]
 
 
-def an_answer_says_when_asking_again_may_pay(store: Store, world: World) -> None:
+def an_answer_says_when_to_ask_again(store: Store, world: World) -> None:
     node = Asker(store)
     store.put([fire("a.b@1")], delay_s=10)
     assert 0 < node.ask().next_in_s <= 10
@@ -194,7 +194,7 @@ def an_expired_claim_is_granted_to_be_settled_as_lost(store: Store, world: World
     old = Asker(store).claim_one()
     world.pass_time(TTL_S + 1)
     new = Asker(store, "n2").claim_one()
-    assert new.sentence == node_lost("n1")
+    assert new.disposition == node_lost("n1")
     assert new.fence > old.fence
     assert new.attempt == 1
     assert finish(store, old, DONE) is None
@@ -226,7 +226,7 @@ def a_renewal_that_arrives_late_extends_no_newer_claim(store: Store, world: Worl
     assert len(Asker(store, "n3").claim()) == 1
 
 
-def a_renewal_after_the_end_does_no_harm(store: Store, world: World) -> None:
+def a_renewal_after_the_end_changes_nothing(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     over, given_back = Asker(store).claim()
     finish(store, over)
@@ -237,29 +237,29 @@ def a_renewal_after_the_end_does_no_harm(store: Store, world: World) -> None:
     assert row(store, "a.c@1").state == "pending"
 
 
-def a_sentence_outlives_the_node_that_should_settle_it(store: Store, world: World) -> None:
+def a_disposition_outlives_the_node_that_should_settle_it(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
     run, skip = Asker(store).claim()
     finish(store, run)
     world.pass_time(TTL_S + 1)
     other = Asker(store, "n2").claim_one()
-    assert other.sentence == skip.sentence == lane_taken("a.b@1")
+    assert other.disposition == skip.disposition == lane_taken("a.b@1")
     assert other.attempt == 0
     assert other.fence > skip.fence
     assert finish(store, skip, OVER_SKIPPED) is None
     assert finish(store, other, OVER_SKIPPED) == OVER_SKIPPED
 
 
-def the_claims_of_a_dead_life_are_over_at_once(store: Store, world: World) -> None:
+def the_claims_of_a_dead_instance_end_at_once(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.c@1")])
     Asker(store, "dead").claim(limit=1)
     Asker(store, "alive").claim(limit=1)
     store.put([fire("a.b@2", "Forbid")])
     claims = Asker(store, "n2").claim(dead=("dead", "unknown"))
-    assert sentences(claims) == {"a.b@1": node_lost("dead"), "a.b@2": None}
+    assert dispositions(claims) == {"a.b@1": node_lost("dead"), "a.b@2": None}
 
 
-def a_late_ask_buries_nobody(store: Store, world: World) -> None:
+def a_late_ask_declares_no_instance_dead(store: Store, world: World) -> None:
     node = Asker(store, "n2")
     node.claim()
     store.put([fire("a.b@1")])
@@ -268,7 +268,7 @@ def a_late_ask_buries_nobody(store: Store, world: World) -> None:
     assert renew(store, claim) is None
 
 
-def a_claim_given_back_made_no_attempt(store: Store, world: World) -> None:
+def a_returned_claim_counts_no_attempt(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     node = Asker(store)
     first = node.claim_one()
@@ -276,7 +276,7 @@ def a_claim_given_back_made_no_attempt(store: Store, world: World) -> None:
     assert finish(store, first, GIVEN_BACK) == GIVEN_BACK
     assert (row(store, "a.b@1").attempt, row(store, "a.b@1").attempts) == (0, ())
     second = node.claim_one()
-    assert (second.attempt, second.sentence) == (1, None)
+    assert (second.attempt, second.disposition) == (1, None)
 
 
 def a_claim_says_when_its_job_last_succeeded(store: Store, world: World) -> None:
@@ -303,7 +303,7 @@ def a_step_of_the_wall_clock_expires_no_claim(store: Store, world: World) -> Non
         assert Asker(store, f"n{step_s}").claim() == []
         assert renew(store, claim) is None
     world.pass_time(TTL_S + 1)
-    assert Asker(store, "n2").claim_one().sentence == node_lost("n1")
+    assert Asker(store, "n2").claim_one().disposition == node_lost("n1")
 
 
 def a_small_step_of_the_wall_clock_expires_no_claim_that_its_node_trusts(store: Store, world: World) -> None:
@@ -330,7 +330,7 @@ def a_retry_and_a_delay_move_with_a_step_of_the_wall_clock(store: Store, world: 
     assert sorted(keys(node.claim())) == ["a.b@1", "a.c@1", "a.d@1"]
 
 
-def an_instant_that_was_given_back_moves_with_a_step_of_the_wall_clock(store: Store, world: World) -> None:
+def a_returned_fire_moves_with_a_step_of_the_wall_clock(store: Store, world: World) -> None:
     planner, node = Planner(store), Asker(store)
     planner.advance()
     world.pass_time(planner.beat_s)
@@ -352,7 +352,7 @@ def a_store_opened_again_remembers(store: Store, world: World) -> None:
     assert Asker(again, "n2").claim_one().fence == first[-1].fence + 1
 
 
-def a_new_epoch_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world: World) -> None:
+def a_new_epoch_raises_the_fence_and_waits_before_it_grants(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     epoch = store.look("a").epoch
     old = Asker(store).claim_one(limit=1)
@@ -367,12 +367,12 @@ def a_new_epoch_leaps_the_fence_and_grants_nothing_too_soon(store: Store, world:
     world.pass_time(TTL_S + 1)
     assert again.look("a").quarantined_until is None
     claims = node.claim()
-    assert sentences(claims) == {"a.b@1": node_lost("n1"), "a.c@1": None}
+    assert dispositions(claims) == {"a.b@1": node_lost("n1"), "a.c@1": None}
     assert all(old.fence < claim.fence < FENCE_MAX for claim in claims)
     assert finish(again, old) is None
 
 
-def a_new_epoch_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, world: World) -> None:
+def a_new_epoch_without_known_claims_waits_before_it_grants(store: Store, world: World) -> None:
     """The first claim of all may be what was forgotten, and with it how long claims live."""
     store.put([fire("a.b@1")])
     again = world.new_epoch(store)
@@ -383,7 +383,7 @@ def a_new_epoch_that_knows_of_no_claim_grants_nothing_too_soon(store: Store, wor
     assert keys(node.claim()) == ["a.b@1"]
 
 
-def a_new_epoch_waits_for_the_longest_claim_that_could_have_been(store: Store, world: World) -> None:
+def a_new_epoch_waits_for_the_longest_possible_claim(store: Store, world: World) -> None:
     """What is pending may have been claimed for the first time, and that was forgotten."""
     policy = Policy(concurrency="Allow", claim_s=3 * TTL_S)
     store.put([fire("a.b@1"), fire("a.c@1", policy=policy), fire("a.d@1", origin="push", policy=policy)])
@@ -397,7 +397,7 @@ def a_new_epoch_waits_for_the_longest_claim_that_could_have_been(store: Store, w
     assert keys(node.claim()) == ["a.c@1", "a.d@1"]
 
 
-def a_new_epoch_lets_the_claims_it_remembers_go_on(store: Store, world: World) -> None:
+def a_new_epoch_keeps_the_claims_that_it_remembers(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     first, second = Asker(store).claim()
     again = world.new_epoch(store)
@@ -408,7 +408,7 @@ def a_new_epoch_lets_the_claims_it_remembers_go_on(store: Store, world: World) -
     assert finish(again, first, AGAIN) == AGAIN
 
 
-def a_hook_runs_although_its_node_is_full(store: Store, world: World) -> None:
+def a_hook_runs_even_if_its_node_is_full(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.b@1/on_late", origin="hook", payload='{"hook": "on_late"}')])
     assert keys(Asker(store).claim(limit=0)) == ["a.b@1/on_late"]
     store.put([fire(f"a.c@{n}/on_failure", origin="hook") for n in range(3)])

@@ -7,7 +7,7 @@ from typing import Any
 from detent.model import Fire, Outcome, Policy, Size, Verdict
 from detent.rules.outcomes import paused
 from detent.stores.base import Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     AGAIN,
     BEAT_S,
     OVER,
@@ -53,7 +53,7 @@ def only_messages_are_counted(store: Store, world: World) -> None:
     assert store.count("a") == {"default": Size(pending=1)}
 
 
-def what_was_cancelled_or_forgotten_is_not_counted(store: Store, world: World) -> None:
+def cancelled_and_forgotten_messages_are_not_counted(store: Store, world: World) -> None:
     store.put([_message(n) for n in range(5)])
     store.cancel("a.b@0001")
     assert store.count("a") == {"mail": Size(pending=4)}
@@ -67,19 +67,19 @@ def what_was_cancelled_or_forgotten_is_not_counted(store: Store, world: World) -
     assert found(store, state="over", kinds=("cancelled", "skipped")) == ["a.b@0003", "a.b@0001"]
 
 
-def a_claim_counts_as_running_until_somebody_has_settled_it(store: Store, world: World) -> None:
+def a_claim_counts_as_running_until_it_is_settled(store: Store, world: World) -> None:
     store.put([_message(1)])
     node = Asker(store)
     node.claim_one(queues=("mail",))
     world.pass_time(TTL_S + 1)
     assert store.count("a") == {"mail": Size(running=1)}
     lost = node.claim_one(queues=("mail",))
-    assert lost.sentence is not None
-    finish(store, lost, Verdict(lost.sentence))
+    assert lost.disposition is not None
+    finish(store, lost, Verdict(lost.disposition))
     assert store.count("a") == {"mail": Size(dead=1)}
 
 
-def what_is_next_is_found_in_the_order_of_its_turn(store: Store, world: World) -> None:
+def upcoming_messages_are_found_in_the_order_of_their_grants(store: Store, world: World) -> None:
     store.put([_message(n) for n in (3, 1)], delay_s=7)
     store.put([_message(n) for n in (9, 2)])
     store.put([_message(4, "slow")], delay_s=1)
@@ -95,7 +95,7 @@ def what_is_next_is_found_in_the_order_of_its_turn(store: Store, world: World) -
     assert found(store, upcoming=True, key="a.b@0009") == []
 
 
-def of_many_the_next_are_found_whatever_was_put_at_one_instant(store: Store, world: World) -> None:
+def upcoming_messages_are_found_among_many_of_one_instant(store: Store, world: World) -> None:
     store.put([_message(n) for n in range(MANY)])
     assert found(store, upcoming=True, queues=("mail",), limit=3) == ["a.b@0000", "a.b@0001", "a.b@0002"]
     assert found(store, upcoming=True, limit=MANY + 1) == [f"a.b@{n:04}" for n in range(MANY)]

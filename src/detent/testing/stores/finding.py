@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detent.model import Query
 from detent.stores.base import LOOK_MAX, Store, find_all
-from detent.testing.stores.clocks import Asker, World, finish, fire, found, later
+from detent.testing.stores.fixtures import Asker, World, finish, fire, found, later
 
 MANY = LOOK_MAX + 100
 BATCH = 5_000
@@ -21,7 +21,7 @@ def find_is_narrowed_by_several_keys_and_by_several_jobs(store: Store, world: Wo
     assert found(store, jobs=("a.b", "a.c"), job="a.b") == ["a.b@1"]
 
 
-def find_continues_behind_a_place_also_among_equal_instants(store: Store, world: World) -> None:
+def find_continues_after_a_position_among_equal_instants(store: Store, world: World) -> None:
     store.put([fire(f"a.{'bc'[n % 2]}@{n}", due_at=later(n // 4 / 7)) for n in range(12)])
     store.put([fire("z.b@0", due_at=later(1 / 7))])
     finish(store, Asker(store).claim(limit=99)[3])
@@ -64,7 +64,7 @@ def a_search_examines_a_bounded_number_of_fires_and_says_where_to_continue(
     assert found(store, app="a", state="pending", limit=2) == [f"a.many@{MANY - n:06}" for n in (1, 2)]
 
 
-def apps_are_known_by_their_jobs_by_what_waits_and_by_their_notes(store: Store, world: World) -> None:
+def apps_are_listed_by_their_jobs_fires_and_notes(store: Store, world: World) -> None:
     assert store.apps() == []
     store.set_jobs("d-1", 0, {"d-1.b": "r1"})
     store.put([fire("c.b@1"), fire("c.b@2")])

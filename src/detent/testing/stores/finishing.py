@@ -7,7 +7,7 @@ from datetime import timedelta
 from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.rules.outcomes import lane_taken, node_lost
 from detent.stores.base import Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
     GIVEN_BACK,
@@ -16,13 +16,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     found,
     keys,
     renew,
     row,
-    sentences,
 )
 
 CANCELLED = Outcome("cancelled", "by hand", "stopped")
@@ -76,7 +76,7 @@ def a_finish_after_its_fire_was_forgotten_is_refused(store: Store, world: World)
     assert found(store) == []
 
 
-def an_expired_claim_that_nobody_has_taken_over_may_be_finished(store: Store, world: World) -> None:
+def an_expired_claim_that_was_not_claimed_again_may_be_finished(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     claim = Asker(store).claim_one()
     world.pass_time(TTL_S + 1)
@@ -123,7 +123,7 @@ def a_retry_is_due_after_its_backoff(store: Store, world: World) -> None:
     assert node.claim_one().attempt == 2
 
 
-def what_follows_is_recorded_with_the_end_and_once(store: Store, world: World) -> None:
+def following_fires_are_recorded_once_with_the_end(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     first, second = Asker(store).claim()
     assert finish(store, second, AGAIN, follow=(HOOK,)) == AGAIN
@@ -132,10 +132,10 @@ def what_follows_is_recorded_with_the_end_and_once(store: Store, world: World) -
         assert finish(store, first, OVER, follow=(HOOK, HOOK)) == OVER
         assert found(store, origins=("hook",)) == [HOOK.key]
     hook = Asker(store, "n2").claim_one()
-    assert (hook.fire, hook.sentence) == (HOOK, None)
+    assert (hook.fire, hook.disposition) == (HOOK, None)
 
 
-def what_would_follow_from_a_verdict_that_does_not_stand_is_not_recorded(store: Store, world: World) -> None:
+def a_refused_finish_records_no_following_fires(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     old = Asker(store).claim_one()
     world.pass_time(TTL_S + 1)
@@ -202,7 +202,7 @@ def a_fire_that_was_told_to_stop_is_never_due_again(store: Store, world: World) 
     assert {one.state for one in store.find(Query())} == {"over"}
 
 
-def a_fire_that_ends_before_its_stop_reaches_it_ends_as_it_did(store: Store, world: World) -> None:
+def a_fire_that_ends_before_its_stop_arrives_keeps_its_outcome(store: Store, world: World) -> None:
     store.put([fire("a.b@1")])
     claim = Asker(store).claim_one()
     store.cancel("a.b@1", "by hand")
@@ -216,10 +216,10 @@ def a_cancelled_fire_whose_node_dies_is_settled_as_cancelled(store: Store, world
     Asker(store).claim_one()
     store.cancel("a.b@1", "by hand")
     world.pass_time(TTL_S + 1)
-    assert sentences(Asker(store, "n2").claim()) == {"a.b@1": CANCELLED}
+    assert dispositions(Asker(store, "n2").claim()) == {"a.b@1": CANCELLED}
 
 
-def a_cancel_that_is_repeated_or_arrives_late_does_no_harm(store: Store, world: World) -> None:
+def a_repeated_or_late_cancel_changes_nothing(store: Store, world: World) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])
     first, _ = Asker(store).claim()
     assert store.cancel("a.b@1", "by hand")
@@ -240,7 +240,7 @@ def a_late_hook_is_due_when_its_fire_has_not_started_and_then_left_alone(store: 
     world.pass_time(40)
     node = Asker(store, "n2")
     hooks = node.claim()
-    assert sentences(hooks) == {planner.key(1) + "/on_late": None, planner.key(1) + "/on_late.1": None}
+    assert dispositions(hooks) == {planner.key(1) + "/on_late": None, planner.key(1) + "/on_late.1": None}
     finish(store, holder)
     assert keys(node.claim()) == [planner.key(1)]
     assert [finish(store, hook) for hook in hooks] == [DONE, DONE]
@@ -255,7 +255,7 @@ def a_late_hook_is_dropped_when_its_fire_starts(store: Store, world: World) -> N
     assert sorted(hooks) == [planner.key(2) + "/on_late", planner.key(2) + "/on_late.1"]
 
 
-def a_late_hook_that_is_due_with_its_fire_is_dropped_and_takes_no_place(store: Store, world: World) -> None:
+def a_late_hook_that_is_due_with_its_fire_is_dropped_and_takes_no_slot(store: Store, world: World) -> None:
     planner = Planner(store, LATE)
     planner.advance(ahead_s=10)
     world.pass_time(41)
@@ -307,7 +307,7 @@ def a_lost_attempt_is_kept_under_the_node_that_lost_it(store: Store, world: Worl
     assert Asker(store, "n3").claim_one().attempt == 2
 
 
-def a_sentence_is_settled_without_an_attempt(store: Store, world: World) -> None:
+def a_disposition_is_settled_without_an_attempt(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
     _, skip = Asker(store).claim()
     over = Verdict(lane_taken("a.b@1"))
@@ -317,17 +317,17 @@ def a_sentence_is_settled_without_an_attempt(store: Store, world: World) -> None
     assert Asker(store, "n2").claim() == []
 
 
-def a_sentence_that_is_given_back_stays_and_counts_nothing(store: Store, world: World) -> None:
+def a_returned_disposition_stays_and_counts_no_attempt(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
     _, skip = Asker(store).claim()
     finish(store, skip, GIVEN_BACK)
     assert row(store, "a.b@2").attempt == 0
-    assert sentences(Asker(store, "n2").claim()) == {"a.b@2": skip.sentence}
+    assert dispositions(Asker(store, "n2").claim()) == {"a.b@2": skip.disposition}
 
 
-def a_fire_that_is_over_before_it_was_started_has_no_attempt(store: Store, world: World) -> None:
+def a_fire_that_ends_before_it_started_has_no_attempt(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid"), fire("a.b@2", "Forbid")])
-    claim = next(one for one in Asker(store).claim() if one.sentence is None)
+    claim = next(one for one in Asker(store).claim() if one.disposition is None)
     over = Verdict(Outcome("skipped", "its lane is held on this host"), counts=False)
     assert finish(store, claim, over) == over
     stored = row(store, claim.fire.key)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from detent.model import Claim, Concurrency, Outcome, Policy
 from detent.rules.outcomes import NEWER_INSTANT, lane_awaited, lane_taken, paused, replaced_by
 from detent.stores.base import PAUSE, Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
     TTL_S,
@@ -18,13 +18,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     keys,
     later,
     renew,
     row,
-    sentences,
 )
 
 GRACE = Policy(concurrency="Forbid", claim_s=TTL_S, grace_s=20.0)
@@ -34,7 +34,7 @@ def _fill(store: Store, concurrency: Concurrency, width: int) -> list[Claim]:
     """Fill the lane of job a.w<width> with the fires 0, 1, …"""
     store.put([fire(f"a.w{width}@{n}", concurrency, width, due_at=later(n)) for n in range(width)])
     claims = Asker(store, f"filler-{width}").claim()
-    assert [claim.sentence for claim in claims] == [None] * width
+    assert [claim.disposition for claim in claims] == [None] * width
     return claims
 
 
@@ -42,38 +42,38 @@ def _add(store: Store, concurrency: Concurrency, width: int, *numbers: int) -> N
     store.put([fire(f"a.w{width}@{n}", concurrency, width, due_at=later(n)) for n in numbers])
 
 
-def forbid_skips_what_finds_the_lane_full_and_names_the_holder(store: Store, world: World) -> None:
+def forbid_skips_a_fire_whose_lane_is_full_and_names_the_holder(store: Store, world: World) -> None:
     for width in WIDTHS:
         holders = _fill(store, "Forbid", width)
         _add(store, "Forbid", width, 8, 9)
         claims = Asker(store, f"n{width}").claim()
         assert keys(claims) == [f"a.w{width}@8", f"a.w{width}@9"]
         expected = [lane_taken(key) for key in keys(holders)]
-        assert all(claim.sentence in expected and claim.attempt == 0 for claim in claims)
+        assert all(claim.disposition in expected and claim.attempt == 0 for claim in claims)
         assert Asker(store, f"other-{width}").claim() == []
 
 
-def forbid_runs_again_when_a_place_is_free(store: Store, world: World) -> None:
+def forbid_runs_again_when_the_lane_is_free(store: Store, world: World) -> None:
     for width in WIDTHS:
         holders = _fill(store, "Forbid", width)
         finish(store, holders[-1])
         _add(store, "Forbid", width, 8, 9)
         first, second = Asker(store, f"n{width}").claim()
-        assert first.sentence is None
-        assert second.sentence is not None
+        assert first.disposition is None
+        assert second.disposition is not None
         assert renew(store, first) is None
 
 
-def queue_lets_one_wait_and_skips_the_others(store: Store, world: World) -> None:
+def queue_lets_one_fire_wait_and_skips_the_others(store: Store, world: World) -> None:
     for width in WIDTHS:
         holders = _fill(store, "Queue", width)
         _add(store, "Queue", width, 7, 8, 9)
         node, waiter = Asker(store, f"n{width}"), f"a.w{width}@7"
         why = lane_awaited(waiter)
-        assert sentences(node.claim()) == {f"a.w{width}@8": why, f"a.w{width}@9": why}
+        assert dispositions(node.claim()) == {f"a.w{width}@8": why, f"a.w{width}@9": why}
         assert node.claim() == []
         finish(store, holders[0])
-        assert sentences(node.claim()) == {waiter: None}
+        assert dispositions(node.claim()) == {waiter: None}
 
 
 def a_waiting_fire_is_never_skipped_for_being_late(store: Store, world: World) -> None:
@@ -86,12 +86,12 @@ def a_waiting_fire_is_never_skipped_for_being_late(store: Store, world: World) -
     assert node.claim() == []
     world.pass_time(150)
     planner.advance(ahead_s=5)
-    assert sentences(node.claim()) == {planner.key(3): lane_awaited(planner.key(2))}
+    assert dispositions(node.claim()) == {planner.key(3): lane_awaited(planner.key(2))}
     finish(store, holder)
-    assert sentences(node.claim()) == {planner.key(2): None}
+    assert dispositions(node.claim()) == {planner.key(2): None}
 
 
-def a_replacement_waits_until_the_holder_is_gone(store: Store, world: World) -> None:
+def a_replacement_waits_until_the_holder_has_ended(store: Store, world: World) -> None:
     for width in WIDTHS:
         oldest, *others = _fill(store, "Replace", width)
         _add(store, "Replace", width, 9)
@@ -101,7 +101,7 @@ def a_replacement_waits_until_the_holder_is_gone(store: Store, world: World) -> 
         assert node.claim() == []
         assert row(store, oldest.fire.key).stop == why
         assert finish(store, oldest, AGAIN) == AGAIN._replace(outcome=why, again_in_s=None)
-        assert sentences(node.claim()) == {f"a.w{width}@9": None}
+        assert dispositions(node.claim()) == {f"a.w{width}@9": None}
 
 
 def a_holder_that_is_to_be_replaced_and_dies_is_settled_as_replaced(store: Store, world: World) -> None:
@@ -110,7 +110,7 @@ def a_holder_that_is_to_be_replaced_and_dies_is_settled_as_replaced(store: Store
     node = Asker(store)
     assert node.claim() == []
     world.pass_time(TTL_S + 1)
-    assert sentences(node.claim()) == {"a.w1@0": replaced_by("a.w1@9"), "a.w1@9": None}
+    assert dispositions(node.claim()) == {"a.w1@0": replaced_by("a.w1@9"), "a.w1@9": None}
 
 
 def a_newer_replacement_takes_the_place_of_one_that_waits(store: Store, world: World) -> None:
@@ -120,7 +120,7 @@ def a_newer_replacement_takes_the_place_of_one_that_waits(store: Store, world: W
         _add(store, "Replace", width, 5)
         assert node.claim() == []
         _add(store, "Replace", width, *range(10 - width, 10))
-        assert sentences(node.claim()) == {f"a.w{width}@5": replaced_by(newest[0])}
+        assert dispositions(node.claim()) == {f"a.w{width}@5": replaced_by(newest[0])}
 
 
 def an_older_fire_never_replaces_a_newer(store: Store, world: World) -> None:
@@ -131,7 +131,7 @@ def an_older_fire_never_replaces_a_newer(store: Store, world: World) -> None:
         _add(store, "Replace", width, *range(1, width + 1))
         newer = node.claim()
         world.pass_time(TTL_S * 0.6)
-        assert sentences(node.claim()) == {f"a.w{width}@old": replaced_by(f"a.w{width}@{width}")}
+        assert dispositions(node.claim()) == {f"a.w{width}@old": replaced_by(f"a.w{width}@{width}")}
         assert store.renew(newer) == [None] * width
         for claim in newer:
             finish(store, claim)
@@ -140,13 +140,13 @@ def an_older_fire_never_replaces_a_newer(store: Store, world: World) -> None:
 def allow_has_no_lane(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{n}", "Allow") for n in range(5)])
     claims = Asker(store).claim()
-    assert [claim.sentence for claim in claims] == [None] * 5
+    assert [claim.disposition for claim in claims] == [None] * 5
 
 
-def a_lane_is_the_fires_own_and_not_the_jobs(store: Store, world: World) -> None:
+def a_lane_belongs_to_the_fire_and_not_to_the_job(store: Store, world: World) -> None:
     store.put([fire("a.b@1", "Forbid", lane="a.x"), fire("a.c@1", "Forbid", lane="a.x")])
     store.put([fire("a.b@2", "Forbid", lane="a.y")])
-    claims = sentences(Asker(store).claim())
+    claims = dispositions(Asker(store).claim())
     assert claims == {"a.b@1": None, "a.b@2": None, "a.c@1": lane_taken("a.b@1")}
 
 
@@ -159,11 +159,11 @@ def a_retry_that_finds_its_lane_full_under_forbid_is_contended(store: Store, wor
         others.append(node.claim_one())
         world.pass_time(TTL_S * 0.6)
         retry = node.claim_one()
-        assert retry.sentence is not None
-        assert retry.sentence.kind == "failed"
-        assert retry.sentence.cause == "lane" and retry.sentence.by.startswith("a.w")
+        assert retry.disposition is not None
+        assert retry.disposition.kind == "failed"
+        assert retry.disposition.cause == "lane" and retry.disposition.by.startswith("a.w")
         assert retry.attempt == 1
-        over = DONE._replace(outcome=retry.sentence)
+        over = DONE._replace(outcome=retry.disposition)
         assert finish(store, retry, over) == over
         assert [one.number for one in row(store, retry.fire.key).attempts] == [1]
         assert [finish(store, claim) for claim in others] == [DONE] * width
@@ -176,7 +176,7 @@ def a_retry_frees_its_lane_during_the_backoff_and_takes_it_again(store: Store, w
     finish(store, Asker(store).claim_one())
     world.pass_time(TTL_S * 0.6)
     again = Asker(store, "n2").claim_one()
-    assert (again.fire.key, again.attempt, again.sentence) == ("a.w1@0", 2, None)
+    assert (again.fire.key, again.attempt, again.disposition) == ("a.w1@0", 2, None)
 
 
 def a_retry_waits_for_its_lane_under_queue(store: Store, world: World) -> None:
@@ -188,7 +188,7 @@ def a_retry_waits_for_its_lane_under_queue(store: Store, world: World) -> None:
     node = Asker(store, "n2")
     assert node.claim() == []
     finish(store, second)
-    assert sentences(node.claim()) == {"a.w1@0": None}
+    assert dispositions(node.claim()) == {"a.w1@0": None}
 
 
 def caught_up_fires_run_in_order_one_after_the_other(store: Store, world: World) -> None:
@@ -201,7 +201,7 @@ def caught_up_fires_run_in_order_one_after_the_other(store: Store, world: World)
         node = Asker(again, name)
         for number in (1, 2, 3):
             claim = node.claim_one()
-            assert (claim.fire.key, claim.sentence) == (planner.key(number), None), concurrency
+            assert (claim.fire.key, claim.disposition) == (planner.key(number), None), concurrency
             assert node.claim() == [], f"{concurrency}: those behind it wait"
             finish(again, claim)
         again.close()
@@ -213,7 +213,7 @@ def only_the_newest_of_late_instants_runs_under_latest(store: Store, world: Worl
     world.pass_time(490)
     planner.advance(ahead_s=5)
     why = NEWER_INSTANT
-    claims = sentences(Asker(store).claim())
+    claims = dispositions(Asker(store).claim())
     assert (claims[planner.key(1)], claims[planner.key(2)], claims[planner.key(4)]) == (why, why, None)
     assert claims[planner.key(3)] is not None
     assert len(claims) == 4
@@ -226,14 +226,14 @@ def a_late_instant_is_held_under_latest_until_its_job_is_planned(store: Store, w
     node = Asker(store)
     assert node.claim() == []
     planner.advance(ahead_s=5)
-    assert sentences(node.claim()) == {planner.key(1): None}
+    assert dispositions(node.claim()) == {planner.key(1): None}
 
 
 def a_late_instant_needs_no_plan_under_all(store: Store, world: World) -> None:
     planner = Planner(store, Policy(catch_up="all"), beat_s=100)
     store.advance("a", [planner.covering(1, 1)])
     world.pass_time(190)
-    assert sentences(Asker(store).claim()) == {planner.key(1): None}
+    assert dispositions(Asker(store).claim()) == {planner.key(1): None}
 
 
 def a_first_attempt_after_its_deadline_is_missed(store: Store, world: World) -> None:
@@ -241,8 +241,8 @@ def a_first_attempt_after_its_deadline_is_missed(store: Store, world: World) -> 
     planner.advance(ahead_s=10)
     world.pass_time(16)
     claim = Asker(store).claim_one()
-    assert claim.sentence is not None
-    assert claim.sentence.kind == "missed"
+    assert claim.disposition is not None
+    assert claim.disposition.kind == "missed"
     assert claim.attempt == 0
 
 
@@ -254,7 +254,7 @@ def a_deadline_does_not_end_a_retry(store: Store, world: World) -> None:
     finish(store, node.claim_one(), AGAIN)
     world.pass_time(TTL_S)
     again = node.claim_one()
-    assert (again.attempt, again.sentence) == (2, None)
+    assert (again.attempt, again.disposition) == (2, None)
 
 
 def a_deadline_does_not_end_a_retry_that_waits_or_has_a_late_hook(store: Store, world: World) -> None:
@@ -270,10 +270,10 @@ def a_deadline_does_not_end_a_retry_that_waits_or_has_a_late_hook(store: Store, 
     store.put([fire("a.queued@2", "Queue")])
     holder = node.claim_one()
     world.pass_time(TTL_S / 2 + 1)
-    assert sentences(node.claim()) == {"a.late@1": None}
+    assert dispositions(node.claim()) == {"a.late@1": None}
     finish(store, holder)
     again = node.claim_one()
-    assert (again.fire.key, again.attempt, again.sentence) == ("a.queued@1", 2, None)
+    assert (again.fire.key, again.attempt, again.disposition) == ("a.queued@1", 2, None)
 
 
 def a_paused_job_skips_its_instants_until_it_is_resumed(store: Store, world: World) -> None:
@@ -283,13 +283,13 @@ def a_paused_job_skips_its_instants_until_it_is_resumed(store: Store, world: Wor
     store.put([fire("a.b@by-hand", origin="manual")])
     world.pass_time(10)
     node = Asker(store)
-    assert sentences(node.claim()) == {
+    assert dispositions(node.claim()) == {
         "a.b@by-hand": None,
         planner.key(1): paused("holidays"),
     }
     store.note("a", PAUSE + "a.b", "")
     world.pass_time(10)
-    assert sentences(node.claim()) == {planner.key(2): None}
+    assert dispositions(node.claim()) == {planner.key(2): None}
 
 
 def a_pause_ends_with_its_time(store: Store, world: World) -> None:
@@ -300,10 +300,10 @@ def a_pause_ends_with_its_time(store: Store, world: World) -> None:
     node = Asker(store)
     for expected in (paused("a while"), None):
         world.pass_time(10)
-        assert node.claim_one().sentence == expected
+        assert node.claim_one().disposition == expected
 
 
-def grace_keeps_the_lane_and_what_is_due_meanwhile_waits(store: Store, world: World) -> None:
+def a_fire_that_is_due_during_the_grace_waits_for_its_lane(store: Store, world: World) -> None:
     store.put([fire("a.b@1", lane="a.b", policy=GRACE)])
     node = Asker(store)
     finish(store, node.claim_one())
@@ -311,10 +311,10 @@ def grace_keeps_the_lane_and_what_is_due_meanwhile_waits(store: Store, world: Wo
     assert node.claim() == []
     assert 0 < node.ask().next_in_s <= GRACE.grace_s
     world.pass_time(GRACE.grace_s + 1)
-    assert sentences(node.claim()) == {"a.b@2": None}
+    assert dispositions(node.claim()) == {"a.b@2": None}
 
 
-def grace_takes_one_place_of_a_wider_lane(store: Store, world: World) -> None:
+def grace_takes_one_slot_of_a_wider_lane(store: Store, world: World) -> None:
     policy = GRACE._replace(max_running=3)
     store.put([fire(f"a.b@{n}", lane="a.b", policy=policy) for n in range(3)])
     node = Asker(store)
@@ -322,21 +322,21 @@ def grace_takes_one_place_of_a_wider_lane(store: Store, world: World) -> None:
     store.put([fire("a.b@8", lane="a.b", policy=policy)])
     assert node.claim() == []
     world.pass_time(GRACE.grace_s + 1)
-    assert sentences(node.claim()) == {"a.b@8": None}
+    assert dispositions(node.claim()) == {"a.b@8": None}
 
 
-def a_sentence_leaves_no_grace(store: Store, world: World) -> None:
+def a_disposition_leaves_no_grace(store: Store, world: World) -> None:
     store.put([fire("a.b@1", lane="a.b", policy=GRACE), fire("a.b@2", lane="a.b", policy=GRACE)])
     run, skip = Asker(store).claim()
-    assert skip.sentence is not None
-    finish(store, skip, DONE._replace(outcome=skip.sentence))
+    assert skip.disposition is not None
+    finish(store, skip, DONE._replace(outcome=skip.disposition))
     world.pass_time(TTL_S + 1)
     node = Asker(store, "n2")
     lost = node.claim_one()
     assert lost.fire == run.fire
     finish(store, lost, DONE._replace(outcome=Outcome("lost")))
     store.put([fire("a.b@3", lane="a.b", policy=GRACE)])
-    assert sentences(node.claim()) == {"a.b@3": None}
+    assert dispositions(node.claim()) == {"a.b@3": None}
 
 
 def a_nominal_instant_does_not_move_with_a_step_of_the_wall_clock(store: Store, world: World) -> None:

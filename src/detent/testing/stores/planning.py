@@ -8,7 +8,7 @@ from detent.model import Policy, Query, Verdict
 from detent.rules.outcomes import JOB_REMOVED
 from detent.rules.planning import hook_fire
 from detent.stores.base import RETURN_S, Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     BEAT_S,
     DONE,
     OVER,
@@ -16,13 +16,13 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     found,
     keys,
     renew,
     row,
-    sentences,
 )
 
 
@@ -60,7 +60,7 @@ def a_fire_keeps_every_field_it_was_put_with(store: Store, world: World) -> None
     assert Asker(store).claim_one(queues=("db",)).fire == stored
 
 
-def plans_make_one_chain(store: Store, world: World) -> None:
+def a_plan_must_continue_at_the_watermark(store: Store, world: World) -> None:
     planner = Planner(store)
     assert store.advance("a", [planner.covering(3, 6)]).by_job["a.b"].at == planner.at(0)
     assert store.advance("a", [planner.covering(1, 4)]).by_job["a.b"].at == planner.at(4)
@@ -85,7 +85,7 @@ def a_repeated_plan_changes_nothing(store: Store, world: World) -> None:
     assert store.find(Query()) == rows
 
 
-def a_plan_that_arrives_late_moves_no_mark_back(store: Store, world: World) -> None:
+def a_late_plan_moves_no_watermark_back(store: Store, world: World) -> None:
     planner = Planner(store)
     store.advance("a", [planner.covering(1, 6)])
     assert store.advance("a", [planner.covering(1, 3)]).by_job["a.b"].at == planner.at(6)
@@ -99,21 +99,21 @@ def a_plan_of_another_revision_is_refused(store: Store, world: World) -> None:
     assert found(store) == []
 
 
-def a_call_that_plans_answers_with_the_marks_of_its_jobs(store: Store, world: World) -> None:
+def advance_returns_the_watermarks_of_its_jobs(store: Store, world: World) -> None:
     planner = Planner(store)
     store.set_jobs("a", 1, {"a.b": "r1", "a.c": "r1"})
     assert sorted(store.advance("a", [planner.covering(1, 1)]).by_job) == ["a.b"]
     assert sorted(store.look("a").by_job) == ["a.b", "a.c"]
 
 
-def a_plan_of_a_job_that_nobody_adopted_is_refused(store: Store, world: World) -> None:
+def a_plan_of_a_job_that_is_not_in_force_is_refused(store: Store, world: World) -> None:
     planner = Planner(store)
     stranger = planner.covering(1, 3)._replace(job="a.x")
     assert "a.x" not in store.advance("a", [stranger]).by_job
     assert found(store) == []
 
 
-def a_span_that_would_cross_the_mark_is_refused(store: Store, world: World) -> None:
+def a_span_that_would_cross_the_watermark_is_refused(store: Store, world: World) -> None:
     planner = Planner(store, Policy(catch_up="skip"))
     world.pass_time(200)
     span = planner.plan(ahead_s=0)
@@ -133,8 +133,8 @@ def a_span_is_one_row_that_is_settled_as_missed(store: Store, world: World) -> N
     span = next(claim for claim in claims if claim.fire.instants > 1)
     assert span.fire.first_at == planner.at(1)
     assert span.fire.due_at == planner.at(2)
-    assert span.sentence is not None
-    assert span.sentence.kind == "missed"
+    assert span.disposition is not None
+    assert span.disposition.kind == "missed"
 
 
 def an_old_key_never_comes_back(store: Store, world: World) -> None:
@@ -179,7 +179,7 @@ def a_new_job_starts_now(store: Store, world: World) -> None:
     assert sorted(watermarks.by_job) == ["a.b", "a.c"]
 
 
-def a_look_answers_as_an_adoption_does_and_changes_nothing(store: Store, world: World) -> None:
+def look_returns_the_jobs_in_force_and_changes_nothing(store: Store, world: World) -> None:
     first = store.look("a")
     assert (dict(first.by_job), first.generation, first.quarantined_until) == ({}, 0, None)
     adopted = store.set_jobs("a", 0, {"a.b": "r1"})
@@ -187,14 +187,14 @@ def a_look_answers_as_an_adoption_does_and_changes_nothing(store: Store, world: 
     assert store.look("z").by_job == {}
 
 
-def a_repeated_adoption_changes_nothing(store: Store, world: World) -> None:
+def setting_the_same_jobs_again_changes_nothing(store: Store, world: World) -> None:
     first = store.set_jobs("a", 0, {"a.b": "r1"})
     assert first.generation == 1
     assert store.set_jobs("a", 0, {"a.b": "r1"}) == first
     assert store.set_jobs("a", 1, {"a.b": "r1"}) == first
 
 
-def an_adoption_that_arrives_late_is_ignored(store: Store, world: World) -> None:
+def a_late_request_to_set_jobs_is_ignored(store: Store, world: World) -> None:
     store.set_jobs("a", 0, {"a.b": "r1"})
     second = store.set_jobs("a", 1, {"a.b": "r2"})
     assert store.set_jobs("a", 0, {"a.b": "r1"}) == second
@@ -203,7 +203,7 @@ def an_adoption_that_arrives_late_is_ignored(store: Store, world: World) -> None
     assert second.by_job["a.b"].revision == "r2"
 
 
-def an_adoption_leaves_the_jobs_it_does_not_change_alone(store: Store, world: World) -> None:
+def setting_jobs_leaves_unchanged_jobs_alone(store: Store, world: World) -> None:
     planner = Planner(store)
     store.advance("a", [planner.covering(1, 6)])
     before = store.find(Query())
@@ -213,7 +213,7 @@ def an_adoption_leaves_the_jobs_it_does_not_change_alone(store: Store, world: Wo
     assert store.find(Query()) == before
 
 
-def a_change_takes_back_what_nobody_has_attempted(store: Store, world: World) -> None:
+def a_change_withdraws_fires_that_were_not_attempted(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     store.put([fire("a.b@pushed")], delay_s=99)
@@ -224,7 +224,7 @@ def a_change_takes_back_what_nobody_has_attempted(store: Store, world: World) ->
     assert store.advance("a", [planner.covering(1, 9)]).by_job == watermarks.by_job
 
 
-def a_change_takes_back_what_is_not_yet_due(store: Store, world: World) -> None:
+def a_change_withdraws_fires_that_are_not_yet_due(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
@@ -244,10 +244,10 @@ def a_fire_that_came_due_before_a_change_runs_under_the_new_policy(store: Store,
     planner.advance(ahead_s=30)
     claims = Asker(store).claim()
     assert {(claim.fire.revision, claim.fire.policy.timeout_s) for claim in claims} == {("r2", 9.0)}
-    assert len([claim for claim in claims if claim.sentence is None]) == 1, "one in its lane"
+    assert len([claim for claim in claims if claim.disposition is None]) == 1, "one in its lane"
 
 
-def a_change_also_takes_back_a_span_that_nobody_has_settled(store: Store, world: World) -> None:
+def a_change_withdraws_a_span_that_is_not_settled(store: Store, world: World) -> None:
     planner = Planner(store, Policy(catch_up="skip"))
     world.pass_time(90)
     planner.advance(ahead_s=0)
@@ -256,7 +256,7 @@ def a_change_also_takes_back_a_span_that_nobody_has_settled(store: Store, world:
     assert found(store) == []
 
 
-def a_change_also_takes_back_the_late_hooks_of_what_it_takes_back(store: Store, world: World) -> None:
+def a_change_withdraws_the_late_hooks_of_withdrawn_fires(store: Store, world: World) -> None:
     planner = Planner(store, Policy(hooks=("on_late",), late_after_s=5.0))
     planner.advance(ahead_s=20)
     assert len(found(store)) == 4
@@ -265,7 +265,7 @@ def a_change_also_takes_back_the_late_hooks_of_what_it_takes_back(store: Store, 
     assert found(store) == []
 
 
-def a_change_takes_back_no_hook_of_a_fire_that_has_ended(store: Store, world: World) -> None:
+def a_change_keeps_the_hooks_of_fires_that_have_ended(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=10)
     world.pass_time(11)
@@ -292,7 +292,7 @@ def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: 
     assert planner.key(2) in found(store)
 
 
-def a_change_leaves_an_instant_that_was_cancelled_accounted_for(store: Store, world: World) -> None:
+def a_change_does_not_plan_a_cancelled_instant_again(store: Store, world: World) -> None:
     """Else a span of the new plan would count it a second time."""
     planner = Planner(store)
     planner.advance(ahead_s=30)
@@ -302,7 +302,7 @@ def a_change_leaves_an_instant_that_was_cancelled_accounted_for(store: Store, wo
     assert sorted(found(store)) == [planner.key(1), planner.key(2)], "what is before it is not taken back"
 
 
-def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: World) -> None:
+def a_changed_job_continues_where_the_old_one_was_planned(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     store.set_jobs("a", 1, {"a.b": "r2"})
@@ -312,7 +312,7 @@ def a_changed_job_can_be_planned_where_the_old_one_was(store: Store, world: Worl
     assert len(found(store)) == 3
 
 
-def a_job_that_changed_while_nobody_planned_misses_nothing(store: Store, world: World) -> None:
+def a_job_that_changed_during_an_outage_misses_no_instant(store: Store, world: World) -> None:
     planner = Planner(store)
     world.pass_time(25)
     watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
@@ -338,10 +338,10 @@ def a_removed_job_ends_its_fires(store: Store, world: World) -> None:
     assert store.set_jobs("a", 1, {}).by_job == {}
     removed, node = JOB_REMOVED, Asker(store)
     claims = node.claim()
-    assert sentences(claims) == {planner.key(1): removed}
+    assert dispositions(claims) == {planner.key(1): removed}
     finish(store, claims[0], Verdict(removed))
     world.pass_time(15)
-    assert sentences(node.claim()) == {planner.key(2): removed, planner.key(3): removed}
+    assert dispositions(node.claim()) == {planner.key(2): removed, planner.key(3): removed}
     assert len(found(store)) == 3, "each planned instant leaves a row that says why it did not run"
 
 
@@ -356,7 +356,7 @@ def a_removed_job_that_comes_back_soon_continues_its_plan(store: Store, world: W
     assert watermarks.by_job["a.b"].at == planner.at(1)
 
 
-def a_removed_job_that_comes_back_plans_again_what_nobody_attempted(store: Store, world: World) -> None:
+def a_removed_job_that_comes_back_plans_unattempted_fires_again(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance(ahead_s=30)
     world.pass_time(15)
@@ -376,11 +376,11 @@ def a_removed_job_that_comes_back_late_starts_now(store: Store, world: World) ->
     assert found(store) == [], "what was planned then is not run by what the job is now"
 
 
-def a_removed_job_still_ends_what_was_put_for_it_by_hand_as_usual(store: Store, world: World) -> None:
+def a_removed_job_finishes_its_manual_fires_as_usual(store: Store, world: World) -> None:
     Planner(store)
     store.set_jobs("a", 1, {})
     store.put([fire("a.b@1", origin="manual")])
-    assert Asker(store).claim_one().sentence is None
+    assert Asker(store).claim_one().disposition is None
 
 
 def the_jobs_of_apps_are_separate(store: Store, world: World) -> None:
@@ -394,7 +394,7 @@ def the_jobs_of_apps_are_separate(store: Store, world: World) -> None:
     assert len(found(store, app="a")) == 6
 
 
-def watermarks_have_the_time_of_the_store(store: Store, world: World) -> None:
+def a_chart_has_the_time_of_the_store(store: Store, world: World) -> None:
     first = store.look("a")
     world.pass_time(10)
     second = store.advance("a", [])

@@ -10,7 +10,7 @@ from detent.rules.breakers import PROBING_S, Circuit, circuit_of
 from detent.rules.outcomes import contended, node_lost
 from detent.rules.rates import MARGIN_S, rate_text
 from detent.stores.base import BREAKER, RATE, Store
-from detent.testing.stores.clocks import (
+from detent.testing.stores.fixtures import (
     AGAIN,
     BEAT_S,
     DONE,
@@ -20,11 +20,11 @@ from detent.testing.stores.clocks import (
     Asker,
     Planner,
     World,
+    dispositions,
     finish,
     fire,
     keys,
     row,
-    sentences,
 )
 
 LONG = Rate(3, 60.0)
@@ -83,12 +83,12 @@ def a_message_that_is_due_later_does_not_hold_up_its_queue(store: Store, world: 
     assert keys(node.claim(queues=QUEUES)) == ["a.b@01"]
 
 
-def of_messages_all_wait_for_their_lane(store: Store, world: World) -> None:
+def all_messages_wait_for_their_lane(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{n}", "Queue", origin="push") for n in range(4)])
     node = Asker(store)
     for number in range(4):
         claim = node.claim_one()
-        assert (claim.fire.key, claim.sentence) == (f"a.b@{number}", None)
+        assert (claim.fire.key, claim.disposition) == (f"a.b@{number}", None)
         assert node.claim() == []
         finish(store, claim)
 
@@ -96,7 +96,7 @@ def of_messages_all_wait_for_their_lane(store: Store, world: World) -> None:
 def a_message_that_must_not_wait_fails_where_its_lane_is_full(store: Store, world: World) -> None:
     store.put([fire(f"a.b@{n}", "Forbid", origin="push") for n in range(2)])
     claims = Asker(store).claim()
-    assert sentences(claims) == {"a.b@0": None, "a.b@1": contended("failed", "a.b@0")}
+    assert dispositions(claims) == {"a.b@0": None, "a.b@1": contended("failed", "a.b@0")}
     assert claims[1].attempt == 0
 
 
@@ -111,13 +111,13 @@ def a_rate_is_never_exceeded_in_any_window(store: Store, world: World) -> None:
         world.pass_time(step_s)
         at += step_s
         for asker in (node, other):
-            begun += [at for claim in asker.claim(limit=2, queues=QUEUES) if not claim.sentence]
+            begun += [at for claim in asker.claim(limit=2, queues=QUEUES) if not claim.disposition]
     assert len(begun) > LONG.most
     for late in begun:
         assert sum(late - LONG.window_s <= one <= late for one in begun) <= LONG.most, begun
 
 
-def a_rate_frees_a_place_when_its_window_has_passed(store: Store, world: World) -> None:
+def a_rate_allows_another_attempt_when_its_window_has_passed(store: Store, world: World) -> None:
     _limit(store, LONG)
     store.put([_message(n) for n in range(5)])
     node = Asker(store)
@@ -126,7 +126,7 @@ def a_rate_frees_a_place_when_its_window_has_passed(store: Store, world: World) 
     assert grants.claims == ()
     assert 0 < grants.next_in_s <= TTL_S
     world.pass_time(SPAN_S)
-    assert keys([c for c in node.claim(queues=QUEUES) if not c.sentence]) == ["a.b@03", "a.b@04"]
+    assert keys([c for c in node.claim(queues=QUEUES) if not c.disposition]) == ["a.b@03", "a.b@04"]
 
 
 def a_rate_holds_for_all_priorities_of_its_queue_together(store: Store, world: World) -> None:
@@ -175,7 +175,7 @@ def a_rate_by_key_counts_each_key_by_itself(store: Store, world: World) -> None:
     assert keys(node.claim(queues=QUEUES)) == ["a.b@02", "a.b@03"]
 
 
-def a_step_of_the_clock_frees_no_place(store: Store, world: World) -> None:
+def a_step_of_the_clock_allows_no_further_attempt(store: Store, world: World) -> None:
     _limit(store, LONG)
     store.put([_message(n) for n in range(9)])
     node = Asker(store)
@@ -188,7 +188,7 @@ def a_step_of_the_clock_frees_no_place(store: Store, world: World) -> None:
     assert node.claim(queues=QUEUES) == []
 
 
-def a_small_step_of_the_clock_frees_no_place(store: Store, world: World) -> None:
+def a_small_step_of_the_clock_allows_no_further_attempt(store: Store, world: World) -> None:
     for step_s in SMALL_STEPS_S:
         while not store.charge("a", "sms", LONG).free_in_s:
             pass
@@ -236,7 +236,7 @@ def backend_errors_in_a_row_open_a_breaker(store: Store, world: World) -> None:
     assert 0 < grants.next_in_s <= 30
 
 
-def a_success_breaks_the_row(store: Store, world: World) -> None:
+def a_success_resets_the_error_count(store: Store, world: World) -> None:
     _mails(store, 1, 2, 3, 4)
     first, second, third = Asker(store).claim(limit=3)
     _refuse(store, first)
@@ -276,7 +276,7 @@ def a_probe_that_fails_opens_its_breaker_again(store: Store, world: World) -> No
     assert len(node.claim()) == 1
 
 
-def a_probe_that_is_lost_leaves_the_probing_to_another(store: Store, world: World) -> None:
+def another_fire_probes_after_a_probe_is_lost(store: Store, world: World) -> None:
     _mails(store, *range(5))
     node = Asker(store)
     _refuse(store, *node.claim(limit=2))
@@ -285,11 +285,11 @@ def a_probe_that_is_lost_leaves_the_probing_to_another(store: Store, world: Worl
     lost = node.claim_one()
     world.pass_time(TTL_S + 1)
     claims = Asker(store, "n2").claim()
-    assert sentences(claims)[lost.fire.key] == node_lost(lost.node)
-    assert len([claim for claim in claims if not claim.sentence]) == 1
+    assert dispositions(claims)[lost.fire.key] == node_lost(lost.node)
+    assert len([claim for claim in claims if not claim.disposition]) == 1
 
 
-def what_ends_after_its_breaker_opened_changes_nothing(store: Store, world: World) -> None:
+def an_attempt_that_ends_after_its_breaker_opened_does_not_change_it(store: Store, world: World) -> None:
     _mails(store, *range(6))
     node = Asker(store)
     first, second, third, fourth = node.claim(limit=4)
@@ -308,7 +308,7 @@ def a_breaker_can_be_closed_by_hand(store: Store, world: World) -> None:
     assert keys(node.claim()) == ["a.b@03"]
 
 
-def an_attempt_that_failed_otherwise_is_retried_through_its_breaker(store: Store, world: World) -> None:
+def an_attempt_without_a_backend_error_is_retried_through_its_breaker(store: Store, world: World) -> None:
     _mails(store, 1)
     node = Asker(store)
     finish(store, node.claim_one(), AGAIN)
@@ -357,7 +357,7 @@ def a_key_that_is_not_unique_is_never_taken_again(store: Store, world: World) ->
     assert store.put([_message(1)]) == [False]
 
 
-def only_what_is_over_is_forgotten(store: Store, world: World) -> None:
+def forget_removes_only_finished_fires(store: Store, world: World) -> None:
     store.put([_message(n) for n in range(4)])
     node = Asker(store)
     finish(store, node.claim_one(limit=1, queues=QUEUES))
@@ -369,7 +369,7 @@ def only_what_is_over_is_forgotten(store: Store, world: World) -> None:
     assert row(store, "a.b@03").state == "pending"
 
 
-def dead_letters_and_unique_keys_are_no_surplus(store: Store, world: World) -> None:
+def pruning_by_count_keeps_dead_letters_and_unique_keys(store: Store, world: World) -> None:
     now = store.look("a").now
     several = [_message(n, unique_s=100.0 * (n == 2), drop_result=True) for n in range(1, 6)]
     store.put([one._replace(due_at=now) for one in several])
@@ -384,7 +384,7 @@ def dead_letters_and_unique_keys_are_no_surplus(store: Store, world: World) -> N
     assert store.prune("a", 1000.0, 0) == 1
 
 
-def a_kept_result_is_no_surplus_for_its_own_time(store: Store, world: World) -> None:
+def pruning_by_count_keeps_a_result_until_its_ttl_ends(store: Store, world: World) -> None:
     usual_s = Policy().result_s
     rules: list[dict[str, Any]] = [{"drop_result": True}, {"result_s": 100.0}, {}, {"result_s": 0.0}]
     payload = json.dumps({"args": {"drop_result": True, "policy": "x", "result_s": 0}})
@@ -402,7 +402,7 @@ def a_kept_result_is_no_surplus_for_its_own_time(store: Store, world: World) -> 
     assert store.prune("a", 2 * usual_s, 0) == 1
 
 
-def what_a_schedule_planned_is_not_forgotten_by_name(store: Store, world: World) -> None:
+def forget_keeps_scheduled_fires(store: Store, world: World) -> None:
     planner = Planner(store)
     planner.advance()
     world.pass_time(BEAT_S)

@@ -21,7 +21,7 @@ from detent.clock import monotonic
 from detent.model import Ask, Claim, Command, Job, Policy, Query, Report, Verdict
 from detent.rules.planning import fire_at, plan
 from detent.stores.base import Store, find_all
-from detent.testing.stores.clocks import DONE, START, Every, fire
+from detent.testing.stores.fixtures import DONE, START, Every, fire
 
 PROCESSES = 8
 KEYS = 500
@@ -44,7 +44,7 @@ class Launch(NamedTuple):
     key: str
     lane: str
     fence: int
-    sentence: str
+    disposition: str
     start: float
     end: float
 
@@ -103,7 +103,7 @@ def judge_launches(launches: list[Launch]) -> None:
     assert not twice, f"granted more than once: {twice}"
     assert len({one.fence for one in launches}) == len(launches), "a fence was given twice"
     for lane in {one.lane for one in launches} - {""}:
-        held = sorted((one for one in launches if one.lane == lane and not one.sentence), key=_start)
+        held = sorted((one for one in launches if one.lane == lane and not one.disposition), key=_start)
         for earlier, later in pairwise(held):
             assert earlier.end <= later.start, f"{later.key} started while {earlier.key} held lane {lane}"
 
@@ -168,12 +168,12 @@ def _run_due(store: Store, number: int, turn: int) -> list[Launch]:
 
 
 def _launch(claim: Claim, start: float) -> Launch:
-    sentence = claim.sentence.kind if claim.sentence else ""
-    return Launch(claim.fire.key, claim.fire.lane, claim.fence, sentence, start, monotonic())
+    disposition = claim.disposition.kind if claim.disposition else ""
+    return Launch(claim.fire.key, claim.fire.lane, claim.fence, disposition, start, monotonic())
 
 
 def _verdict(claim: Claim) -> Verdict:
-    return Verdict(claim.sentence) if claim.sentence else DONE
+    return Verdict(claim.disposition) if claim.disposition else DONE
 
 
 def _plan_all(store: Store, number: int) -> list[Any]:

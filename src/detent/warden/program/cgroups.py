@@ -15,9 +15,9 @@ from . import kernel
 SPARES_MAX = 64
 
 
-def life_directory(base: str, life: str) -> str:
-    """Where the cgroups of one life of a node are."""
-    return f"{base.rstrip('/')}/detent-{life.replace('/', '%2F')}"
+def instance_directory(base: str, instance: str) -> str:
+    """Where the cgroups of one instance of a node are."""
+    return f"{base.rstrip('/')}/detent-{instance.replace('/', '%2F')}"
 
 
 class Home:
@@ -63,7 +63,7 @@ class Place:
 
 
 class Cgroup:
-    """All processes of one fire, or of one life of a node, by their cgroup."""
+    """All processes of one fire, or of one instance of a node, by their cgroup."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -165,10 +165,10 @@ class Spare(Cgroup):
 
 
 class Spares:
-    """Empty cgroups of one life that are used again: to make and to remove one costs as much as a spawn."""
+    """Reusable empty cgroups of one instance: making and removing one costs as much as a spawn."""
 
-    def __init__(self, life: str) -> None:
-        self._life, self._made = life, 0
+    def __init__(self, instance: str) -> None:
+        self._instance, self._made = instance, 0
         self._free: list[Spare] = []
 
     def take(self) -> Spare | None:
@@ -176,7 +176,7 @@ class Spares:
         if self._free:
             return self._free.pop()
         self._made += 1
-        cgroup = Spare(f"{self._life}/fire-{self._made}")
+        cgroup = Spare(f"{self._instance}/fire-{self._made}")
         try:
             cgroup.create()
         except OSError:
@@ -280,10 +280,10 @@ def _takes_us(base: str) -> bool:
     return True
 
 
-def directories_of(life: str) -> list[Cgroup]:
-    """The cgroups of a life of a node, wherever on this host it had them."""
+def directories_of(instance: str) -> list[Cgroup]:
+    """The cgroups of a instance of a node, wherever on this host it had them."""
     mount = mounted_at()
     if not mount:
         return []
-    name = life_directory("", life).lstrip("/")
+    name = instance_directory("", instance).lstrip("/")
     return [Cgroup(f"{path}/{name}") for path, below, _ in os.walk(mount) if name in below]

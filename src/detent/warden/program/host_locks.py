@@ -22,7 +22,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 LANE_FD = 99  # where the work finds it: no script uses so high a number by chance
 
 
-def take(lane: str, places: int) -> int | None:
+def take_lane(lane: str, places: int) -> int | None:
     """A descriptor that holds one of the lane's places; None: all of them are taken.  A process that was
     just forked has all our descriptors until it executes its own program: that is not taken."""
     give_up_at = kernel.boottime() + FORKED_S
@@ -51,7 +51,7 @@ def _try(lane: str, places: int) -> int | None:
     return None
 
 
-def let_go(fd: int) -> None:
+def release_lane(fd: int) -> None:
     """Our hold on it; what still has the descriptor keeps the place."""
     if fd != NO_LANE:
         os.close(fd)

@@ -13,7 +13,7 @@ from typing import Any
 REQUEST = b"="
 
 
-class Heard:
+class Inbox:
     def __init__(self) -> None:
         self._rest, self._lines = b"", deque[bytes]()
 

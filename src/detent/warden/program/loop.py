@@ -8,11 +8,11 @@
 
 The wire: JSON lines, an object each from the node: `{"do": "base", "name", "env"}` for what many commands
 have in their environment, `{"do": "spawn", "base", …Order}`, `{"do": "call", …CallOrder}` (its request in a
-line before), before the first of a kind `{"do": "settle", "household", "order", "most", "setup"}`, after the
-last `{"do": "dissolve", "household"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
+line before), before the first of a kind `{"do": "register", "pool", "order", "most", "setup"}`, after the
+last `{"do": "unregister", "pool"}`, `{"do": "guard", "orders": [GuardOrder]}`, `{"do": "release", "ids"}`,
 `{"do": "extend", "terms": {id: [trusted_by, term_by]}}`, `{"do": "stop", "id", "kill_after_s"}`, `{"do":
 "recall", "id"}` (of several messages, what is not begun), `{"do": "more", "id", "messages"}` (further ones,
-as a request), `{"do": "mourn", "life"}` for a mourner, `{"do": "ping"}`, `{"do": "bye"}`.
+as a request), `{"do": "start_reaper", "instance"}` for a reaper, `{"do": "ping"}`, `{"do": "bye"}`.
 To the node a list in each line: `{"did": "hear"}`, `{"did": "started", "id", "pid"}`, `{"did": "guarded",
 "ids"}`, `{"did": "refused", "id"}` (too late), `{"did": "held", "id", "by"}` (its lane, by these processes),
 `{"did": "replaced", "id", "why"}` (its child carries out no other call),
@@ -35,17 +35,26 @@ from typing import TYPE_CHECKING, Any
 
 from . import kernel
 from .cgroups import Cgroup, Place, Spare, Spares, home_in
-from .host_locks import NO_LANE, holders, let_go, take
-from .inbox import Heard
+from .host_locks import NO_LANE, holders, release_lane, take_lane
+from .inbox import Inbox
 from .output import base64_of
-from .process_trees import TAGGED, Brood, Descent, Group, Owner, Strays, Together, Tree
+from .process_trees import (
+    TAGGED,
+    CgroupTree,
+    DescentTree,
+    EscapedTree,
+    OrphanTracker,
+    Owner,
+    ProcessGroupTree,
+    Tree,
+)
 from .spawn import NOT_RUNNABLE, Failure, Order, env_of, settle_signals, spawn, to_bytes
-from .task import Call, Charge, Command, Guard, GuardOrder
-from .tasks import Charges
+from .task import CallTask, CommandTask, GuardOrder, GuardTask, WardenTask
+from .tasks import Tasks
 from .warm_children import Children, Means
 
 if TYPE_CHECKING:
-    from .reaper import Mourner
+    from .reaper import Reaper
 
 RECEIVE = 256 * 1024
 OBEYED_MAX = 32  # orders in one round
@@ -58,23 +67,23 @@ class Warden:
         self._node, self._cgroup = node, cgroup
         self._home = home_in(Cgroup(cgroup).above) if cgroup else None
         self._spares = Spares(cgroup) if cgroup else None
-        self._heard, self._outgoing = Heard(), b""
+        self._inbox, self._outgoing = Inbox(), b""
         self._said: list[dict[str, object]] = []  # and not yet on its way
-        self._fresh: list[Command] = []  # whose output is not listened to yet
+        self._fresh: list[CommandTask] = []  # whose output is not listened to yet
         self._is_full = False  # the node does not take what we have to say: more when it can
         self._is_alone = False
         self._bases: dict[str, dict[bytes, bytes]] = {}
-        self._charges = Charges()
-        self._mains: dict[int, Command] = {}
-        self._brood = Brood()
+        self._tasks = Tasks()
+        self._mains: dict[int, CommandTask] = {}
+        self._orphan_tracker = OrphanTracker()
         self._unremoved: list[Tree] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(node, selectors.EVENT_READ, self._serve_node)
         self._children = Children(
             Means(
                 selector=self._selector,
-                brood=self._brood,
-                charges=self._charges,
+                orphan_tracker=self._orphan_tracker,
+                tasks=self._tasks,
                 say=self._say,
                 fail=self._say_failed,
                 cgroup=self._cgroup,
@@ -82,12 +91,12 @@ class Warden:
                 unremoved=self._unremoved,
             )
         )
-        self._mourner: Mourner | None = None
+        self._reaper: Reaper | None = None
         self._verbs = self._verbs_of_the_wire()
 
     def run(self) -> None:
         wakeups = self._wake_on_child_signals()
-        while self._charges or self._children or not self._is_alone:
+        while self._tasks or self._children or not self._is_alone:
             for key, mask in self._selector.select(self._pause_s()):
                 key.data(mask)
             self._obey_some()
@@ -99,8 +108,8 @@ class Warden:
         wakeups.close()
         if self._cgroup:
             Cgroup(self._cgroup).remove()
-        if self._mourner:
-            self._mourner.dismiss()
+        if self._reaper:
+            self._reaper.dismiss()
 
     def _wake_on_child_signals(self) -> socket.socket:
         reader, writer = socket.socketpair()
@@ -113,9 +122,9 @@ class Warden:
 
     def _pause_s(self) -> float:
         """Until something is to be done."""
-        if self._heard.is_order_next and not self._is_alone:
+        if self._inbox.is_order_next and not self._is_alone:
             return 0.0
-        return min(self._charges.pause_s(kernel.boottime()), self._children.pause_s())
+        return min(self._tasks.pause_s(kernel.boottime()), self._children.pause_s())
 
     # The node.
 
@@ -128,9 +137,9 @@ class Warden:
     def _obey_some(self) -> None:
         """Not all at once: while a thousand are told to begin, others end."""
         for _ in range(OBEYED_MAX):
-            if self._is_alone or not self._heard.is_order_next:
+            if self._is_alone or not self._inbox.is_order_next:
                 break
-            message = self._heard.next_order()
+            message = self._inbox.next_order()
             if message["do"] != "spawn":
                 self._come_home()
             self._verbs[message.pop("do")](message)
@@ -146,7 +155,7 @@ class Warden:
         """Everything that the node has sent; where it is gone, what it wanted does not matter."""
         try:
             while data := self._node.recv(RECEIVE):
-                self._heard.take(data)
+                self._inbox.take(data)
         except BlockingIOError:
             return
         except OSError:
@@ -159,16 +168,16 @@ class Warden:
             self._selector.unregister(self._node)
             self._node.close()
         now = kernel.boottime()
-        for charge in self._charges.values():
-            charge.hang_up(now)
+        for task in self._tasks.values():
+            task.hang_up(now)
         self._children.hang_up()
 
     def _verbs_of_the_wire(self) -> dict[str, Callable[[dict[str, Any]], None]]:
         return {
             "base": self._base,
             "spawn": self._spawn,
-            "settle": self._children.settle,
-            "dissolve": self._children.dissolve,
+            "register": self._children.register,
+            "unregister": self._children.unregister,
             "call": self._children.call,
             "guard": self._guard_all,
             "release": self._release,
@@ -176,8 +185,8 @@ class Warden:
             "stop": self._stop,
             "recall": self._children.recall,
             "more": self._children.more,
-            "mourn": self._mourn,
-            "ping": lambda _: self._say("hear"),
+            "start-reaper": self._start_reaper,
+            "ping": lambda _: self._say("pong"),
             "bye": lambda _: self._hang_up(),
         }
 
@@ -213,24 +222,24 @@ class Warden:
             self._say("refused", id=order.id)
             return
         try:
-            lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
             if lane_fd is None:
                 self._say("held", id=order.id, by=holders(order.lane, order.places))
                 return
-            charge = self._start(order, lane_fd)
+            task = self._start(order, lane_fd)
         except Failure as failure:
             self._say_failed(order.id, failure)
             return
         except OSError as error:  # no more processes, or descriptors
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"could not be started: {error.strerror}"))
             return
-        self._mains[charge.pid] = charge
-        self._charges.add(charge, kernel.boottime())
-        self._brood.mains.add(charge.pid)
-        self._fresh.append(charge)
-        self._say("started", id=charge.id, pid=charge.pid)
+        self._mains[task.pid] = task
+        self._tasks.add(task, kernel.boottime())
+        self._orphan_tracker.mains.add(task.pid)
+        self._fresh.append(task)
+        self._say("started", id=task.id, pid=task.pid)
 
-    def _start(self, order: Order, lane_fd: int) -> Command:
+    def _start(self, order: Order, lane_fd: int) -> CommandTask:
         """Work whose children are left on purpose has no cgroup: it would end with its node's."""
         cgroup = self._spares.take() if self._spares and order.children != "leave" else None
         place = None
@@ -241,30 +250,30 @@ class Warden:
         try:
             spawned = spawn(order, place, lane_fd)
         except (Failure, OSError):
-            let_go(lane_fd)
+            release_lane(lane_fd)
             self._come_home()
             if cgroup and self._spares:
                 self._spares.give_back(cgroup)
             raise
-        return Command(order, spawned._replace(lane_fd=lane_fd), self._tree(order, spawned.pid, cgroup))
+        return CommandTask(order, spawned._replace(lane_fd=lane_fd), self._tree(order, spawned.pid, cgroup))
 
     def _tree(self, order: Order, pid: int, cgroup: Spare | None) -> Tree:
         if not kernel.HAS_PROC:
-            return Group(pid)
+            return ProcessGroupTree(pid)
         tag = frozenset(to_bytes(f"{name}={order.env[name]}") for name in TAGGED if name in order.env)
         if cgroup is None or self._spares is None:
-            return Descent(self._brood, pid, tag, leaves=order.children == "leave")
+            return DescentTree(self._orphan_tracker, pid, tag, leaves=order.children == "leave")
         cgroup.main = pid
-        return Together(cgroup, Strays(self._brood, pid, tag, cgroup.parent), self._spares)
+        return CgroupTree(cgroup, EscapedTree(self._orphan_tracker, pid, tag, cgroup.parent), self._spares)
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():
-            if charge := self._charges.get(id):
-                charge.extend(trusted_by, term_by)
+            if task := self._tasks.get(id):
+                task.extend(trusted_by, term_by)
 
     def _stop(self, message: dict[str, Any]) -> None:
-        if charge := self._charges.get(message["id"]):
-            charge.stop(kernel.boottime(), message["kill_after_s"])
+        if task := self._tasks.get(message["id"]):
+            task.stop(kernel.boottime(), message["kill_after_s"])
         else:
             self._children.drop(message["id"])
 
@@ -278,30 +287,30 @@ class Warden:
             self._say("refused", id=order.id)
             return False
         try:
-            lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
         except OSError as error:
             self._say_failed(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
             return False
         if lane_fd is None:
             self._say("held", id=order.id, by=holders(order.lane, order.places))
             return False
-        guard = Guard(order, Owner(order.pid))
+        guard = GuardTask(order, Owner(order.pid))
         guard.lane_fd = lane_fd
-        self._charges.add(guard, now)
+        self._tasks.add(guard, now)
         return True
 
     def _release(self, message: dict[str, Any]) -> None:
         for id in message["ids"]:
-            if isinstance(guard := self._charges.get(id), Guard):
+            if isinstance(guard := self._tasks.get(id), GuardTask):
                 guard.release()
 
-    def _mourn(self, message: dict[str, Any]) -> None:
-        from .reaper import mourn  # late: for work that is over in a moment nobody mourns
+    def _start_reaper(self, message: dict[str, Any]) -> None:
+        from .reaper import start_reaper  # late: for work that is over in a moment nobody mourns
 
-        self._mourner = mourn(message["life"])
-        self._brood.mains.add(self._mourner.pid)  # it is nobody's orphan
+        self._reaper = start_reaper(message["instance"])
+        self._orphan_tracker.mains.add(self._reaper.pid)  # it is nobody's orphan
 
-    # Its charges.
+    # Its tasks.
 
     def _listen_to_fresh(self) -> None:
         """Many are over by now: what they said has been read."""
@@ -311,11 +320,11 @@ class Warden:
                 command.is_heard = True
         self._fresh.clear()
 
-    def _read(self, command: Command, _: int) -> None:
+    def _read(self, command: CommandTask, _: int) -> None:
         if not command.pipe.read(command.output):
             self._close_output(command)
 
-    def _close_output(self, command: Command) -> None:
+    def _close_output(self, command: CommandTask) -> None:
         if command.pipe.is_open:
             if command.is_heard:
                 self._selector.unregister(command.pipe.fd)
@@ -337,43 +346,43 @@ class Warden:
 
     def _look_after_charges(self) -> None:
         now = kernel.boottime()
-        self._brood.look_again()
-        for charge in self._charges.to_look_at(now):
-            if charge.is_gone():
-                self._let_go(charge)
+        self._orphan_tracker.look_again()
+        for task in self._tasks.to_look_at(now):
+            if task.is_gone():
+                self._let_go(task)
             else:
-                charge.check(now)
-        self._charges.looked(now)
+                task.check(now)
+        self._tasks.looked(now)
         self._children.look_after(now)
         if self._unremoved:
             self._unremoved[:] = [tree for tree in self._unremoved if not tree.remove()]
 
-    def _let_go(self, charge: Charge) -> None:
-        self._charges.remove(charge)
-        let_go(charge.lane_fd)
-        match charge:
-            case Guard():
+    def _let_go(self, task: WardenTask) -> None:
+        self._tasks.remove(task)
+        release_lane(task.lane_fd)
+        match task:
+            case GuardTask():
                 return
-            case Command():
-                self._let_go_command(charge)
-            case Call():
-                self._children.free(charge)
+            case CommandTask():
+                self._let_go_command(task)
+            case CallTask():
+                self._children.free(task)
         self._say_gone(
-            charge.id,
-            charge.status,
-            charge.error,
-            cause=charge.cause(),
-            took_s=kernel.boottime() - charge.started_at,
-            tail=base64_of(charge.output.tail),
-            result=charge.result,
+            task.id,
+            task.status,
+            task.error,
+            cause=task.cause(),
+            took_s=kernel.boottime() - task.started_at,
+            tail=base64_of(task.output.tail),
+            result=task.result,
         )
 
-    def _let_go_command(self, command: Command) -> None:
+    def _let_go_command(self, command: CommandTask) -> None:
         if command.pipe.is_open:
             command.pipe.drain(command.output)
             if not command.is_left():
                 self._close_output(command)
-        self._brood.mains.discard(command.pid)
+        self._orphan_tracker.mains.discard(command.pid)
         self._unremoved.append(command.tree)
 
     def _say_failed(self, id: str, failure: Failure) -> None:
@@ -385,7 +394,7 @@ class Warden:
 
 
 def main(arguments: list[str]) -> int:
-    """`SOCKET_FD LOCK_FD CGROUP`.  The lock is only held: it lives as long as node or warden lives."""
+    """`SOCKET_FD LOCK_FD CGROUP`.  The lock is only held: it is held by node and warden."""
     settle_signals()
     kernel.become_subreaper()
     try:

@@ -17,7 +17,7 @@ from .cgroups import Cgroup
 from .output import Pipe
 from .process_trees import Tree
 from .spawn import Failure, Order, Spawned, read_failure
-from .task import Call, CallOrder
+from .task import CallOrder, CallTask
 
 START_S = 15.0  # a child that is not ready by then will not be
 RECEIVE = 64 * 1024
@@ -60,12 +60,12 @@ class Turns:
 class Child:
     """A process that carries out calls, one at a time."""
 
-    def __init__(self, household: Household, wire: socket.socket, spawned: Spawned, turns: Turns) -> None:
-        self.household, self.wire, self.pid, self.turns = household, wire, spawned.pid, turns
+    def __init__(self, pool: Pool, wire: socket.socket, spawned: Spawned, turns: Turns) -> None:
+        self.pool, self.wire, self.pid, self.turns = pool, wire, spawned.pid, turns
         self.pipe, self._failure_fd = Pipe(spawned.output_fd), spawned.failure_fd
         self.cgroup: Cgroup | None = None
         self.tree: Tree
-        self.call: Call | None = None
+        self.call: CallTask | None = None
         self.calls, self.is_ready, self.is_fit = 0, False, True
         self.why_last = ""  # why it carries out no other call
         self.incoming = self.outgoing = b""
@@ -109,14 +109,14 @@ class Child:
             self._failure_fd = -1
 
 
-class Household:
+class Pool:
     def __init__(self, order: Order, most: int, setup: bytes = b"") -> None:
         self.order, self._most = order, most  # what starts a child, and how many there may be
         self.setup = setup  # what each is sent first
         self.idle: list[Child] = []
         self.waiting: deque[CallOrder] = deque()
         self.children = self.starting = 0  # those that are starting are children too
-        self.is_dissolved = False
+        self.is_closed = False
         self._mean_s, self._answered_at = 1.0, 0.0  # how long its calls take; slow, until we know better
 
     def learn(self, took_s: float, now: float) -> None:

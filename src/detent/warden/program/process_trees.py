@@ -44,7 +44,7 @@ class Owner:
         self._pid = pid
 
     def signal(self, signum: int) -> None:
-        """Only what cannot be put off: see `charge.Guard`."""
+        """Only what cannot be put off: see `task.Guard`."""
         if signum == signal.SIGKILL:
             kernel.signal_all(lambda: {self._pid} & {os.getppid()}, signum)
 
@@ -68,14 +68,14 @@ def tag_of(entries: Iterable[bytes]) -> frozenset[bytes]:
     return frozenset(entry for entry in entries if entry.startswith(TAGS))
 
 
-class Brood:
+class OrphanTracker:
     """The warden's children: the main processes that it started, and the orphans that came to it.
 
     What was learnt of an orphan stays true until it is reaped, and only we reap it."""
 
     def __init__(self) -> None:
         # Also those that ended, while their fire goes on.  Who is there before the first fire, as a node's
-        # mourner is, belongs to none: it may seem as old as one that began in the same tick.
+        # reaper is, belongs to none: it may seem as old as one that began in the same tick.
         self.mains: set[int] = kernel.children(os.getpid())
         self._orphans: dict[int, Orphan] = {}
         self._is_seen = False
@@ -102,18 +102,20 @@ def _look_at(pid: int) -> Orphan:
     return Orphan(tag_of(kernel.environ(pid)), stat.session, stat.started)
 
 
-class Descent:
+class DescentTree:
     """The processes of one fire: its main process, its orphans, and all below them."""
 
-    def __init__(self, brood: Brood, main: int, tag: frozenset[bytes], *, leaves: bool) -> None:
-        self._brood, self._main, self._tag, self._leaves = brood, main, tag, leaves
+    def __init__(
+        self, orphan_tracker: OrphanTracker, main: int, tag: frozenset[bytes], *, leaves: bool
+    ) -> None:
+        self._orphan_tracker, self._main, self._tag, self._leaves = orphan_tracker, main, tag, leaves
         self._started = self._started_at()
 
     def signal(self, signum: int) -> None:
         kernel.signal_all(self.members, signum, self._main)
 
     def is_empty(self) -> bool:
-        return not self._roots(self._brood.seen())
+        return not self._roots(self._orphan_tracker.seen())
 
     def remove(self) -> bool:
         return True
@@ -123,7 +125,7 @@ class Descent:
 
     def members(self) -> set[int]:
         main = {self._main} & kernel.children(os.getpid())
-        return kernel.descendants(main | self._roots(self._brood.orphans()))
+        return kernel.descendants(main | self._roots(self._orphan_tracker.orphans()))
 
     def _roots(self, orphans: Mapping[int, Orphan]) -> set[int]:
         return {pid for pid, orphan in orphans.items() if self._owns(orphan)}
@@ -135,30 +137,32 @@ class Descent:
     def _owns(self, orphan: Orphan) -> bool:
         if orphan.tag:
             return orphan.tag == self._tag
-        if orphan.session in self._brood.mains:
+        if orphan.session in self._orphan_tracker.mains:
             return orphan.session == self._main
         return not self._leaves and orphan.started >= self._started
 
 
-class Strays(Descent):
+class EscapedTree(DescentTree):
     """The processes of one fire that left its cgroup, as su and sudo do where logins have their own:
     told by the first two rules only, as most orphans that the third is for are in a cgroup."""
 
-    def __init__(self, brood: Brood, main: int, tag: frozenset[bytes], life: str) -> None:
-        super().__init__(brood, main, tag, leaves=False)
-        self._life = f"/{life}/".encode()
+    def __init__(
+        self, orphan_tracker: OrphanTracker, main: int, tag: frozenset[bytes], instance: str
+    ) -> None:
+        super().__init__(orphan_tracker, main, tag, leaves=False)
+        self._instance = f"/{instance}/".encode()
 
     def _started_at(self) -> int:
         return 0  # only the third rule asks for it
 
     def _roots(self, orphans: Mapping[int, Orphan]) -> set[int]:
-        return {pid for pid in super()._roots(orphans) if self._life not in kernel.cgroups(pid)}
+        return {pid for pid in super()._roots(orphans) if self._instance not in kernel.cgroups(pid)}
 
     def _owns(self, orphan: Orphan) -> bool:
         return orphan.tag == self._tag if orphan.tag else orphan.session == self._main
 
 
-class CallDescent(Descent):
+class CallDescentTree(DescentTree):
     """The processes of a call in a child that is older than the call."""
 
     def _started_at(self) -> int:
@@ -170,7 +174,7 @@ class CallTree:
 
     Where the rest has to be killed, the child is too: rather a new child than an unclear one."""
 
-    def __init__(self, child: int, descent: Descent, cgroup: Cgroup | None) -> None:
+    def __init__(self, child: int, descent: DescentTree, cgroup: Cgroup | None) -> None:
         self._child, self._descent, self._cgroup = child, descent, cgroup
         self.spares_child = False
 
@@ -204,7 +208,7 @@ class CallTree:
         return True  # the cgroup is the child's, and stays as long
 
 
-class Together:
+class CgroupTree:
     """The processes of one fire, in its cgroup and out of it."""
 
     def __init__(self, cgroup: Spare, strays: Tree, spares: Spares) -> None:
@@ -221,7 +225,7 @@ class Together:
         return self._spares.give_back(self._cgroup)
 
 
-class Group:
+class ProcessGroupTree:
     """The main process's group: all that is known where there is no /proc."""
 
     def __init__(self, main: int) -> None:

@@ -2,7 +2,7 @@
 
 A fork of the warden that waits for its end by a pipe and does nothing else.  A node's has one before anything
 runs; a trigger's when its work goes on for longer than a moment, as most does not.  The node, if it is there,
-does the same; it starts no other warden before all of this life is gone, and this belongs to it.
+does the same; it starts no other warden before all of this instance is gone, and this belongs to it.
 """
 
 import os
@@ -15,7 +15,7 @@ OPEN_MAX = os.sysconf("SC_OPEN_MAX")
 _ENDED_FD = 3
 
 
-class Mourner(NamedTuple):
+class Reaper(NamedTuple):
     """As its warden knows it."""
 
     pid: int
@@ -26,13 +26,13 @@ class Mourner(NamedTuple):
         os.write(self.wire, b".")
 
 
-def mourn(life: str) -> Mourner:
-    """Called by a warden of this life."""
+def start_reaper(instance: str) -> Reaper:
+    """Called by a warden of this instance."""
     ended, wire = os.pipe()
     pid = os.fork()
     if pid:
         os.close(ended)
-        return Mourner(pid, wire)
+        return Reaper(pid, wire)
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -40,8 +40,8 @@ def mourn(life: str) -> Mourner:
             os.dup2(null, fd)
         if ended != _ENDED_FD:
             os.dup2(ended, _ENDED_FD)
-        os.closerange(_ENDED_FD + 1, OPEN_MAX)  # the node's socket, the life's lock, our other end
+        os.closerange(_ENDED_FD + 1, OPEN_MAX)  # the node's socket, the instance's lock, our other end
         if not os.read(_ENDED_FD, 1):
-            sweep(life, PATIENCE_S)
+            sweep(instance, PATIENCE_S)
     finally:
         os._exit(0)

@@ -1,7 +1,7 @@
-"""Ends what a dead life of a node left on this host.
+"""Ends what a dead instance of a node left on this host.
 
-Everything that belongs to a life carries `DETENT_NODE=<life>` in the environment that it was started
-with, or is in the life's cgroup.  Work whose children are left on purpose is left: its main process
+Everything that belongs to a instance carries `DETENT_NODE=<instance>` in the environment that it was started
+with, or is in the instance's cgroup.  Work whose children are left on purpose is left: its main process
 dies with its warden, by the parent-death signal.
 """
 
@@ -18,12 +18,12 @@ from .process_trees import LEAVE
 ROUND_S = 0.01  # between two looks
 
 
-def sweep(life: str, patience_s: float, orphans: Callable[[], set[int]] = set) -> bool:
-    """Kill whatever a dead life left on this host, and wait until nothing of it is alive.  False: after
+def sweep(instance: str, patience_s: float, orphans: Callable[[], set[int]] = set) -> bool:
+    """Kill whatever a dead instance left on this host, and wait until nothing of it is alive.  False: after
     so long, something still is (in a system call that cannot be interrupted): it must not be replaced."""
-    cgroups = directories_of(life)
+    cgroups = directories_of(instance)
     give_up_at = kernel.boottime() + patience_s
-    while not kill_left(life, cgroups, orphans):
+    while not kill_remaining(instance, cgroups, orphans):
         if kernel.boottime() > give_up_at:
             return False
         time.sleep(ROUND_S)
@@ -32,20 +32,20 @@ def sweep(life: str, patience_s: float, orphans: Callable[[], set[int]] = set) -
     return True
 
 
-def kill_left(life: str, cgroups: list[Cgroup], orphans: Callable[[], set[int]]) -> bool:
-    """One round: kill all that is left of a life, and these orphans.  True: there was nothing."""
-    carriers = _carriers(life) if kernel.HAS_PROC else set()
+def kill_remaining(instance: str, cgroups: list[Cgroup], orphans: Callable[[], set[int]]) -> bool:
+    """One round: kill all that is left of a instance, and these orphans.  True: there was nothing."""
+    carriers = _carriers(instance) if kernel.HAS_PROC else set()
     if carriers or orphans():
-        kernel.signal_all(lambda: _carriers(life) | kernel.descendants(orphans()), signal.SIGKILL)
+        kernel.signal_all(lambda: _carriers(instance) | kernel.descendants(orphans()), signal.SIGKILL)
     populated = [cgroup for cgroup in cgroups if not cgroup.is_empty()]
     for cgroup in populated:
         cgroup.signal(signal.SIGKILL)
     return not (carriers or orphans() or populated)
 
 
-def _carriers(life: str) -> set[int]:
-    """Processes that say that they belong to this life.  A zombie says nothing."""
-    mark = f"DETENT_NODE={life}".encode("utf-8", "surrogateescape")
+def _carriers(instance: str) -> set[int]:
+    """Processes that say that they belong to this instance.  A zombie says nothing."""
+    mark = f"DETENT_NODE={instance}".encode("utf-8", "surrogateescape")
     entries = ((pid, kernel.environ(pid)) for pid in kernel.processes() if pid != os.getpid())
     return {pid for pid, said in entries if mark in said and LEAVE not in said}
 

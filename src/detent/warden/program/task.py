@@ -1,4 +1,4 @@
-"""One fire's work in the warden's charge: from its start until its last process is gone."""
+"""One fire's work in the warden's task: from its start until its last process is gone."""
 
 import math
 import os
@@ -19,7 +19,7 @@ EXITED = "its process exited with status 0 before the function returned"
 IMPORT_S = 60.0  # for the import of what is to be called, on top of the call's own time
 
 
-class Charge:
+class WardenTask:
     """How long it may go on, and how far it is with ending."""
 
     def __init__(self, id: str, tree: Tree, terms: Terms, output_path: str) -> None:
@@ -29,7 +29,7 @@ class Charge:
         self.status: int | None = None  # once its main process, or its call, has ended
         self.error = ""  # why it could not be started, or failed
         self.result = ""  # of a call
-        self.stir: Callable[[Charge], None] = lambda _: None  # called when it needs a look
+        self.stir: Callable[[WardenTask], None] = lambda _: None  # called when it needs a look
         self._terms, self._seen = terms, deadlines.Seen()
         self._ending: deadlines.Ending | None = None
 
@@ -87,7 +87,7 @@ class Charge:
         return cause or ("error" if self.error else "")
 
 
-class Command(Charge):
+class CommandTask(WardenTask):
     """A process that was started for this fire."""
 
     def __init__(self, order: Order, spawned: Spawned, tree: Tree) -> None:
@@ -114,7 +114,7 @@ class CallOrder(NamedTuple):
     """What the node asks a child to carry out."""
 
     id: str
-    household: str  # the name of the surroundings
+    pool: str  # the name of the surroundings
     request: bytes  # for the child, which alone reads it
     tags: list[str]  # `NAME=value` in the environment of what the call starts
     trusted_by: float
@@ -135,12 +135,12 @@ class Answer(NamedTuple):
     result: str = ""
 
 
-class Call(Charge):
+class CallTask(WardenTask):
     """A function that a child carries out."""
 
     def __init__(self, order: CallOrder, tree: Tree) -> None:
         super().__init__(order.id, tree, terms_of(order), order.output_path)
-        self._timeout_s, self.messages, self._heard = order.timeout_s, order.messages, 0
+        self._timeout_s, self.messages, self._inbox = order.timeout_s, order.messages, 0
         self._import_by, self._is_importing = math.inf, False
         self._answer: Answer | None = None
         self.go_on(self.started_at, heard=0)
@@ -156,14 +156,14 @@ class Call(Charge):
 
     def go_on(self, now: float, heard: int = 1) -> None:
         """A part of it has ended in time.  What was under way since then may have ended without a word."""
-        self._heard += heard
+        self._inbox += heard
         if self._timeout_s:
             slack_s = SLACK_S if self.messages > 1 else 0.0
             self._terms = self._terms._replace(timeout_by=now + slack_s + self._timeout_s)
 
     def unheard_of(self) -> int:
         """How many messages it has not begun, if it says a word for each."""
-        return max(0, self.messages - self._heard - 1)
+        return max(0, self.messages - self._inbox - 1)
 
     def check(self, now: float) -> None:
         was_ending = self.is_ending()
@@ -215,7 +215,7 @@ class GuardOrder(NamedTuple):
     places: int
 
 
-class Guard(Charge):
+class GuardTask(WardenTask):
     """Work that runs in the node itself: where its claim is not trusted any more, the node is killed.
 
     It hears of no SIGTERM: a node that is to stop could no more end such work than we can."""

@@ -7,43 +7,43 @@ ended, was told to stop or lost its node, is looked at in every round until it i
 import math
 from collections.abc import ValuesView
 
-from .task import Charge
+from .task import WardenTask
 
 LOOK_S = 1.0  # the longest time without a look at all
 STIRRED_LOOK_S = 0.05  # while something is about to be gone
 
 
-class Charges:
+class Tasks:
     def __init__(self) -> None:
-        self._all: dict[str, Charge] = {}
-        self._stirred: dict[str, Charge] = {}
+        self._all: dict[str, WardenTask] = {}
+        self._stirred: dict[str, WardenTask] = {}
         self._look_by = math.inf  # at all of it; not later than anything has to be done
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def add(self, charge: Charge, now: float) -> None:
-        self._all[charge.id] = charge
-        charge.stir = self._stir
-        self._look_by = min(self._look_by, charge.next_at(), now + LOOK_S)
+    def add(self, task: WardenTask, now: float) -> None:
+        self._all[task.id] = task
+        task.stir = self._stir
+        self._look_by = min(self._look_by, task.next_at(), now + LOOK_S)
 
-    def get(self, id: str) -> Charge | None:
+    def get(self, id: str) -> WardenTask | None:
         return self._all.get(id)
 
-    def values(self) -> ValuesView[Charge]:
+    def values(self) -> ValuesView[WardenTask]:
         return self._all.values()
 
-    def remove(self, charge: Charge) -> None:
-        del self._all[charge.id]
-        self._stirred.pop(charge.id, None)
+    def remove(self, task: WardenTask) -> None:
+        del self._all[task.id]
+        self._stirred.pop(task.id, None)
 
-    def to_look_at(self, now: float) -> list[Charge]:
+    def to_look_at(self, now: float) -> list[WardenTask]:
         return list(self._all.values() if now >= self._look_by else self._stirred.values())
 
     def looked(self, now: float) -> None:
         """All that was to be looked at is."""
         if now >= self._look_by:
-            next_at = min((charge.next_at() for charge in self._all.values()), default=math.inf)
+            next_at = min((task.next_at() for task in self._all.values()), default=math.inf)
             next_at = next_at if next_at > now else now + STIRRED_LOOK_S
             self._look_by = min(next_at, now + LOOK_S) if self._all else math.inf
 
@@ -53,5 +53,5 @@ class Charges:
             return STIRRED_LOOK_S
         return min(max(self._look_by - now, 0.0), LOOK_S)
 
-    def _stir(self, charge: Charge) -> None:
-        self._stirred[charge.id] = charge
+    def _stir(self, task: WardenTask) -> None:
+        self._stirred[task.id] = task

@@ -1,10 +1,10 @@
 """Warm children that carry out calls: who has which, who waits for one, who may stay.
 
-1. A call is given to an idle child of its own household, or waits for the first that is free or fresh.
+1. A call is given to an idle child of its own pool, or waits for the first that is free or fresh.
    Its trust, its lane and its timeout are looked at when it is given away.
 2. Never more children are started at once than there are processors.
 3. A child is used again only when nothing of its last call is left but the child itself.  It goes after
-   `CALLS_MAX` calls, after `IDLE_S` without one, when its household is dissolved or its node is gone.
+   `CALLS_MAX` calls, after `IDLE_S` without one, when its pool is dissolved or its node is gone.
 4. A child that dies before it is ready takes the call with it that has waited longest.
 5. A child is a stranger, perhaps another user's: what it says is bounded and checked, and one that says
    anything unexpected is killed.
@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 from . import kernel
 from .cgroups import Cgroup, Home, Place
-from .host_locks import NO_LANE, holders, take
-from .pool import STALLED_S, Child, Household, Turns
-from .process_trees import Brood, CallDescent, CallTree, Group, Strays, Tree
+from .host_locks import NO_LANE, holders, take_lane
+from .pool import STALLED_S, Child, Pool, Turns
+from .process_trees import CallDescentTree, CallTree, EscapedTree, OrphanTracker, ProcessGroupTree, Tree
 from .spawn import NOT_RUNNABLE, Failure, Order, spawn, to_bytes
-from .task import IMPORTS, Answer, Call, CallOrder
-from .tasks import Charges
+from .task import IMPORTS, Answer, CallOrder, CallTask
+from .tasks import Tasks
 
 IDLE_S, LOOK_S = 300.0, 1.0
 CALLS_MAX = 1000  # of one child: what leaks in it goes with it
@@ -44,8 +44,8 @@ class Means(NamedTuple):
     """What children are looked after with."""
 
     selector: selectors.BaseSelector
-    brood: Brood
-    charges: Charges
+    orphan_tracker: OrphanTracker
+    tasks: Tasks
     say: Callable[..., None]
     fail: Callable[[str, Failure], None]
     cgroup: str  # "": there is none
@@ -56,8 +56,8 @@ class Means(NamedTuple):
 class Children:
     def __init__(self, means: Means) -> None:
         self._means = means
-        self._households: dict[str, Household] = {}
-        self._wanting: dict[Household, None] = {}  # those with calls that wait
+        self._pools: dict[str, Pool] = {}
+        self._wanting: dict[Pool, None] = {}  # those with calls that wait
         self._children: dict[int, Child] = {}
         self._by_call: dict[str, Child] = {}
         self._started = self._starting = 0
@@ -69,31 +69,31 @@ class Children:
 
     # What the node asks for.
 
-    def settle(self, message: dict[str, Any]) -> None:
-        """These are the surroundings of a household."""
+    def register(self, message: dict[str, Any]) -> None:
+        """These are the surroundings of a pool."""
         setup = to_bytes(message["setup"] and message["setup"] + "\n")
-        household = Household(Order(**message["order"]), message["most"], setup)
-        self._households[message["household"]] = household
+        pool = Pool(Order(**message["order"]), message["size_max"], setup)
+        self._pools[message["pool"]] = pool
 
-    def dissolve(self, message: dict[str, Any]) -> None:
+    def unregister(self, message: dict[str, Any]) -> None:
         """No more calls come for it: its children go when they are idle."""
-        household = self._households.pop(message["household"])
-        household.is_dissolved = True
-        while household.idle:
-            self._dismiss(household.idle.pop())
+        pool = self._pools.pop(message["pool"])
+        pool.is_closed = True
+        while pool.idle:
+            self._dismiss(pool.idle.pop())
 
     def call(self, message: dict[str, Any]) -> None:
         order = CallOrder(**message)
-        household = self._households[order.household]
-        household.waiting.append(order)
-        self._wanting[household] = None
-        self._serve(household)
+        pool = self._pools[order.pool]
+        pool.waiting.append(order)
+        self._wanting[pool] = None
+        self._serve(pool)
 
     def drop(self, id: str) -> None:
         """Nobody wants the call any more, if it still waits."""
-        for household in self._wanting:
-            for order in [order for order in household.waiting if order.id == id]:
-                household.waiting.remove(order)
+        for pool in self._wanting:
+            for order in [order for order in pool.waiting if order.id == id]:
+                pool.waiting.remove(order)
                 self._means.say("refused", id=id)
 
     def recall(self, message: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Children:
         else:
             self.drop(id)
 
-    def _tell_left(self, child: Child, call: Call, most: int) -> None:
+    def _tell_left(self, child: Child, call: CallTask, most: int) -> None:
         """How many messages it had not begun, and will not: after all that it said of those before."""
         left = child.turns.recall(call.messages)
         while child.wire.fileno() >= 0 and self._hear(child):
@@ -126,7 +126,7 @@ class Children:
         self._is_alone = True
         self._wanting.clear()
         for child in self._children.values():
-            child.household.waiting.clear()
+            child.pool.waiting.clear()
             if child.call is None:
                 child.tree.signal(signal.SIGKILL)
 
@@ -136,12 +136,12 @@ class Children:
         return STALLED_S if self._wanting else math.inf
 
     def look_after(self, now: float) -> None:
-        for household in [*self._wanting]:
-            self._serve(household)
-            if not household.waiting:
-                del self._wanting[household]
-            elif self._has_room() and household.wants_another(now):
-                self._start(household)
+        for pool in [*self._wanting]:
+            self._serve(pool)
+            if not pool.waiting:
+                del self._wanting[pool]
+            elif self._has_room() and pool.wants_another(now):
+                self._start(pool)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self._refuse_late(now)
@@ -151,43 +151,43 @@ class Children:
         return self._starting < STARTING_MAX and len(self._children) < CHILDREN_MAX
 
     def _refuse_late(self, now: float) -> None:
-        for household in self._wanting:
-            for order in [order for order in household.waiting if now >= order.term_by]:
-                household.waiting.remove(order)
+        for pool in self._wanting:
+            for order in [order for order in pool.waiting if now >= order.term_by]:
+                pool.waiting.remove(order)
                 self._means.say("refused", id=order.id)
 
     def _end_overdue(self, now: float) -> None:
         for child in [*self._children.values()]:
             if now >= child.kill_by:
                 child.tree.signal(signal.SIGKILL)
-            elif child in child.household.idle and now >= child.since + IDLE_S:
-                child.household.idle.remove(child)
+            elif child in child.pool.idle and now >= child.since + IDLE_S:
+                child.pool.idle.remove(child)
                 self._dismiss(child)
 
     # A call.
 
-    def _serve(self, household: Household) -> None:
-        while household.waiting and household.idle:
-            order = household.waiting.popleft()
+    def _serve(self, pool: Pool) -> None:
+        while pool.waiting and pool.idle:
+            order = pool.waiting.popleft()
             if kernel.boottime() >= order.term_by:
                 self._means.say("refused", id=order.id)
                 continue
             try:
-                lane_fd = take(order.lane, order.places) if order.lane else NO_LANE
+                lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
             except OSError as error:
                 self._means.fail(order.id, Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}"))
                 continue
             if lane_fd is None:
                 self._means.say("held", id=order.id, by=holders(order.lane, order.places))
             else:
-                self._give(order, household.idle.pop(), lane_fd)
+                self._give(order, pool.idle.pop(), lane_fd)
 
     def _give(self, order: CallOrder, child: Child, lane_fd: int) -> None:
         child.tree = self._tree(child.pid, child.cgroup, frozenset(map(to_bytes, order.tags)))
-        child.call = call = Call(order, child.tree)
+        child.call = call = CallTask(order, child.tree)
         call.lane_fd = lane_fd
         child.calls += 1
-        self._means.charges.add(call, kernel.boottime())
+        self._means.tasks.add(call, kernel.boottime())
         self._by_call[call.id] = child
         self._means.say("started", id=call.id, pid=child.pid)
         child.turns.give(order.messages)
@@ -209,7 +209,7 @@ class Children:
         if mask & selectors.EVENT_READ:
             self._hear(child)
 
-    def free(self, call: Call) -> None:
+    def free(self, call: CallTask) -> None:
         """Nothing of the call is left but, perhaps, its child."""
         child = self._by_call.pop(call.id)
         if call.messages and not call.is_answered:  # it died, if not of what it began, of what it was given
@@ -225,40 +225,40 @@ class Children:
         call.output.close()
         child.since = kernel.boottime()
         if child.pid not in self._children:
-            self._bury(child)
+            self._clean_up(child)
         elif self._is_alone:
             child.tree.signal(signal.SIGKILL)
-        elif child.is_fit and child.calls < CALLS_MAX and not child.household.is_dissolved:
-            child.household.idle.append(child)
-            self._serve(child.household)
+        elif child.is_fit and child.calls < CALLS_MAX and not child.pool.is_closed:
+            child.pool.idle.append(child)
+            self._serve(child.pool)
         else:
             self._dismiss(child)
 
     # A child.
 
-    def _start(self, household: Household) -> None:
+    def _start(self, pool: Pool) -> None:
         self._started += 1
-        order = household.order._replace(id=f"child-{self._started}")
+        order = pool.order._replace(id=f"child-{self._started}")
         ours, theirs = socket.socketpair()
         with contextlib.closing(theirs), contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             try:
-                child = self._spawn(household, order, (ours, theirs.fileno()))
+                child = self._spawn(pool, order, (ours, theirs.fileno()))
             except (Failure, OSError) as error:
                 text = error.text if isinstance(error, Failure) else f"could not be started: {error.strerror}"
-                self._means.fail(household.waiting.popleft().id, Failure(NOT_RUNNABLE, text))
+                self._means.fail(pool.waiting.popleft().id, Failure(NOT_RUNNABLE, text))
                 return
             undo.pop_all()
         ours.setblocking(False)
-        household.children += 1
-        household.starting += 1
+        pool.children += 1
+        pool.starting += 1
         self._starting += 1
         self._children[child.pid] = child
-        self._means.brood.mains.add(child.pid)
+        self._means.orphan_tracker.mains.add(child.pid)
         self._means.selector.register(ours, selectors.EVENT_READ, partial(self._serve_child, child))
         self._means.selector.register(child.pipe.fd, selectors.EVENT_READ, lambda _: self._read(child))
 
-    def _spawn(self, household: Household, order: Order, wire: tuple[socket.socket, int]) -> Child:
+    def _spawn(self, pool: Pool, order: Order, wire: tuple[socket.socket, int]) -> Child:
         cgroup, turns = self._make_cgroup(order), Turns()
         place = Place(cgroup.path, self._means.home) if cgroup and self._means.home else None
         try:
@@ -268,7 +268,7 @@ class Children:
             if cgroup:
                 cgroup.remove()
             raise
-        child = Child(household, wire[0], spawned, turns)
+        child = Child(pool, wire[0], spawned, turns)
         child.cgroup, child.tree = cgroup, self._tree(child.pid, cgroup, frozenset())
         return child
 
@@ -283,10 +283,10 @@ class Children:
 
     def _tree(self, pid: int, cgroup: Cgroup | None, tag: frozenset[bytes]) -> Tree:
         if not kernel.HAS_PROC:
-            return Group(pid)
+            return ProcessGroupTree(pid)
         if cgroup is None:
-            return CallTree(pid, CallDescent(self._means.brood, pid, tag, leaves=False), None)
-        return CallTree(pid, Strays(self._means.brood, pid, tag, cgroup.parent), cgroup)
+            return CallTree(pid, CallDescentTree(self._means.orphan_tracker, pid, tag, leaves=False), None)
+        return CallTree(pid, EscapedTree(self._means.orphan_tracker, pid, tag, cgroup.parent), cgroup)
 
     def _read(self, child: Child) -> None:
         """What a child writes belongs to the call that is under way, and to nobody between calls."""
@@ -324,7 +324,7 @@ class Children:
             return False
         child.turns.recall(child.call.messages)  # of what came too late for it
         if child.calls > 1:  # its first one is slow, as it has to import what it calls
-            child.household.learn(took_s, kernel.boottime())
+            child.pool.learn(took_s, kernel.boottime())
         child.why_last = last
         child.call.answered(answer, is_last=bool(last))
         return True
@@ -342,8 +342,8 @@ class Children:
         """It has ended, or it has lost its mind; or it said its last word, and is ending."""
         self._close_wire(child)
         child.is_fit = False
-        if child in child.household.idle:
-            child.household.idle.remove(child)
+        if child in child.pool.idle:
+            child.pool.idle.remove(child)
         if child.call is None or not child.call.is_answered:
             child.tree.signal(signal.SIGKILL)
 
@@ -351,16 +351,16 @@ class Children:
         child.is_ready, child.kill_by = True, math.inf
         child.close_failure()
         self._started_up(child)
-        child.outgoing = child.household.setup
+        child.outgoing = child.pool.setup
         self._tell(child)
-        if child.household.is_dissolved and not child.household.waiting:
+        if child.pool.is_closed and not child.pool.waiting:
             self._dismiss(child)
         else:
-            child.household.idle.append(child)
-            self._serve(child.household)
+            child.pool.idle.append(child)
+            self._serve(child.pool)
 
     def _started_up(self, child: Child) -> None:
-        self._starting, child.household.starting = self._starting - 1, child.household.starting - 1
+        self._starting, child.pool.starting = self._starting - 1, child.pool.starting - 1
 
     def _dismiss(self, child: Child) -> None:
         """It ends when nobody speaks to it any more."""
@@ -377,29 +377,29 @@ class Children:
         while child.is_ready and child.wire.fileno() >= 0 and self._hear(child):
             pass  # what it said before it died counts
         self._close_wire(child)
-        child.household.children -= 1
+        child.pool.children -= 1
         if not child.is_ready:
             self._started_up(child)
-            self._lament(child, status, failure)
-        if child in child.household.idle:
-            child.household.idle.remove(child)
+            self._fail_oldest_call(child, status, failure)
+        if child in child.pool.idle:
+            child.pool.idle.remove(child)
         if child.call:
             child.call.child_ended(status, failure)
         else:
-            self._bury(child)
+            self._clean_up(child)
 
-    def _lament(self, child: Child, status: int, failure: Failure | None) -> None:
+    def _fail_oldest_call(self, child: Child, status: int, failure: Failure | None) -> None:
         """It died before it could be of use."""
-        if child.household.waiting:
+        if child.pool.waiting:
             text = f"the Python process for it did not come up (status {status})"
-            self._means.fail(child.household.waiting.popleft().id, failure or Failure(NOT_RUNNABLE, text))
+            self._means.fail(child.pool.waiting.popleft().id, failure or Failure(NOT_RUNNABLE, text))
 
-    def _bury(self, child: Child) -> None:
+    def _clean_up(self, child: Child) -> None:
         child.tree.signal(signal.SIGKILL)  # what it left, between calls
         child.turns.close()
         if child.pipe.is_open:
             self._close_pipe(child)
-        self._means.brood.mains.discard(child.pid)
+        self._means.orphan_tracker.mains.discard(child.pid)
         if child.cgroup:
             self._means.unremoved.append(child.cgroup)
 

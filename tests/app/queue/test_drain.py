@@ -133,7 +133,7 @@ def test_chains_are_as_long_as_they_may_be(detent_app: Detent) -> None:
     note.options(then=chain(DEPTH_MAX - 1)).push(0)
     detent_app.drain()
     assert done == [*range(DEPTH_MAX)]
-    with pytest.raises(UsageError, match=r'draining\.py:\d+: task "note": a chain of more than 20 messages'):
+    with pytest.raises(UsageError, match=r'drain\.py:\d+: task "note": a chain of more than 20 messages'):
         note.options(then=chain(DEPTH_MAX))
 
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.errors import UsageError
-from detent.messages.envelope import Letter, Rules, open_envelope, seal
+from detent.messages.envelope import MessageBody, MessageRules, open_envelope, seal
 from detent.model import Fire
-from detent.nesting import DEPTH_MAX, is_too_deep
+from detent.text import NESTING_MAX, is_too_deep, is_unicode, percent_encoded
+
+
+@given(st.text())
+def test_a_file_name_is_encoded_as_the_standard_library_does(text: str) -> None:
+    assert percent_encoded(text) == quote(text, safe="")
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_a_lone_surrogate_is_not_unicode(text: str) -> None:
+    assert is_unicode(text) == (re.search("[\ud800-\udfff]", text) is None)
+
+
+# Nesting.
 
 DEEP = 1000  # with a higher limit of recursion, every Python decodes this
 
@@ -38,10 +53,10 @@ def nested(depth: int) -> Any:
 @given(VALUES)
 def test_brackets_within_texts_do_not_count(value: Any) -> None:
     """Texts full of brackets, in a value that is as deep as allowed."""
-    inner = json.dumps(["[{" * DEPTH_MAX, value])
+    inner = json.dumps(["[{" * NESTING_MAX, value])
     depth = _depth([value, 1])
-    for around in (DEPTH_MAX - depth, DEPTH_MAX - depth + 1):
-        assert is_too_deep("[" * around + inner + "]" * around) == (around + depth > DEPTH_MAX)
+    for around in (NESTING_MAX - depth, NESTING_MAX - depth + 1):
+        assert is_too_deep("[" * around + inner + "]" * around) == (around + depth > NESTING_MAX)
 
 
 def _depth(value: Any) -> int:
@@ -51,32 +66,34 @@ def _depth(value: Any) -> int:
 
 
 def test_as_many_levels_as_allowed_are_allowed_also_side_by_side() -> None:
-    assert not is_too_deep(json.dumps(3 * [nested(DEPTH_MAX - 1)]))
-    assert is_too_deep(json.dumps(3 * [nested(DEPTH_MAX)]))
+    assert not is_too_deep(json.dumps(3 * [nested(NESTING_MAX - 1)]))
+    assert is_too_deep(json.dumps(3 * [nested(NESTING_MAX)]))
     assert is_too_deep("[" * 100_000)
     assert not is_too_deep('["' + "[" * 100_000)
 
 
 def test_a_message_that_is_nested_too_deep_to_be_read_cannot_be_sealed() -> None:
     fire = Fire(key="a.t#1", job="a.t", due_at=datetime(2026, 3, 1, tzinfo=UTC), queue="q")
-    sealed = seal(fire, Letter("t", json.dumps(nested(DEPTH_MAX - 1)), 1.0), [])
-    assert isinstance(open_envelope(fire._replace(payload=sealed), Rules([], {"t": None})), Letter)
+    sealed = seal(fire, MessageBody("t", json.dumps(nested(NESTING_MAX - 1)), 1.0), [])
+    assert isinstance(
+        open_envelope(fire._replace(payload=sealed), MessageRules([], {"t": None})), MessageBody
+    )
     with pytest.raises(UsageError, match=r'message "a\.t#1": .* nested too deep: at most 100 levels'):
-        seal(fire, Letter("t", json.dumps(nested(DEPTH_MAX)), 1.0), [])
+        seal(fire, MessageBody("t", json.dumps(nested(NESTING_MAX)), 1.0), [])
 
 
 # What reads JSON of others, and what it must say.  Each is a program: TEXT is too deep, `say` prints.
 READERS = {
     "an envelope": """
 from datetime import UTC, datetime
-from detent.messages.envelope import Rules, open_envelope
+from detent.messages.envelope import MessageRules, open_envelope
 from detent.model import Fire
 fire = Fire(key="a.t#1", job="a.t", due_at=datetime.now(UTC), queue="q")
 start = '{"v":1,"id":"a.t#1","app":"a","task":"t","queue":"q","pushed_at":1.000,"args":'
-say(open_envelope(fire._replace(payload=start + TEXT + "}"), Rules([], {"t": None})))
+say(open_envelope(fire._replace(payload=start + TEXT + "}"), MessageRules([], {"t": None})))
 """,
     "a manifest": """
-from detent.documents import parse_json
+from detent.loading.documents import parse_json
 say(parse_json('{"version": 1, "x": ' + TEXT + '}'))
 """,
     "the spec of a trigger": """

@@ -18,7 +18,7 @@ def yesterday(text: str) -> datetime:
     return datetime.fromisoformat(f"{day:%Y-%m-%d}T{text}:00+00:00")
 
 
-class Then:
+class PastNode:
     """The node of the manifest in the folder, at whatever time it is told."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,9 +54,9 @@ class Then:
         """Settle every sentence there is; what may run is given back."""
         claims = self.claim()
         for claim in claims:
-            if claim.sentence:
-                self.finish(claim, claim.sentence)
-        return [claim for claim in claims if not claim.sentence]
+            if claim.disposition:
+                self.finish(claim, claim.disposition)
+        return [claim for claim in claims if not claim.disposition]
 
     def live(self, instant: datetime, outcome: Outcome) -> None:
         """Set the jobs a minute before the instant, and run all that is due then."""

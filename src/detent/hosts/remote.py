@@ -12,32 +12,32 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from detent.errors import UsageError
-from detent.hosts.base import Unringable, refuse_unringable
+from detent.hosts.base import UnsupportedSchedule, refuse_unsupported
 from detent.manifest.canonical import without_password
 from detent.manifest.spec import Spec
 from detent.model import Command, Request
 from detent.schedules.timetable import Instants
 
-Ring = TypeVar("Ring")
+HostSchedule = TypeVar("HostSchedule")
 
 
-class Store(NamedTuple):
+class StoreSource(NamedTuple):
     """Where the triggers find the name of their store."""
 
-    is_elsewhere: bool  # the host gives it to them; no spec names it
+    from_host: bool  # the host gives it to them; no spec names it
     advice: str  # how to let the host give it to them
 
 
-def check_fleet(host: str, specs: Sequence[Spec], store: Store) -> None:
+def check_shared(host: str, specs: Sequence[Spec], store: StoreSource) -> None:
     """One `UsageError` with all that cannot be so on this host."""
     told = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, store)]
     if told:
         raise UsageError(f"{host} cannot have these jobs; nothing was changed:\n" + "\n".join(told))
 
 
-def _problems(spec: Spec, host: str, store: Store) -> Iterator[str]:
+def _problems(spec: Spec, host: str, store: StoreSource) -> Iterator[str]:
     document = json.loads(spec.text)
-    if not store.is_elsewhere:
+    if not store.from_host:
         yield from _store_problems(store_url(document), store.advice)
     if isinstance(spec.job.work, Request) and any(
         ref.startswith("raw:") for ref in spec.job.work.secret_refs
@@ -56,20 +56,20 @@ def _store_problems(url: str, advice: str) -> Iterator[str]:
         yield f"the password of its store could be read by others there: {advice}"
 
 
-def rings_of(
-    host: str, specs: Sequence[Spec], rings: Callable[[Instants], list[Ring]]
-) -> list[tuple[Spec, list[Ring]]]:
+def host_schedules(
+    host: str, specs: Sequence[Spec], render: Callable[[Instants], list[HostSchedule]]
+) -> list[tuple[Spec, list[HostSchedule]]]:
     """Each job with its rings, each once; all that the host cannot ring for is refused together."""
-    found, unringable = list[tuple[Spec, list[Ring]]](), list[Unringable]()
+    found, unsupported = list[tuple[Spec, list[HostSchedule]]](), list[UnsupportedSchedule]()
     for spec in specs:
-        made: list[Ring] = []
+        made: list[HostSchedule] = []
         for time in spec.times:
             try:
-                made += rings(time.instants)
+                made += render(time.instants)
             except UsageError as error:
-                unringable.append(Unringable(spec.name, time.text, str(error)))
+                unsupported.append(UnsupportedSchedule(spec.name, time.text, str(error)))
         found.append((spec, list(dict.fromkeys(made))))
-    refuse_unringable(host, unringable)
+    refuse_unsupported(host, unsupported)
     return found
 
 
@@ -77,10 +77,10 @@ def store_url(document: dict[str, Any]) -> str:
     return str(document.get("store", {}).get("url", ""))
 
 
-def spec_document(spec: Spec, is_elsewhere: bool) -> dict[str, Any]:
+def spec_document(spec: Spec, from_host: bool) -> dict[str, Any]:
     """What the spec says; without the store's name where the host gives that."""
     document: dict[str, Any] = json.loads(spec.text)
-    if is_elsewhere and "store" in document:
+    if from_host and "store" in document:
         document["store"].pop("url", None)
         if not document["store"]:
             del document["store"]

@@ -41,7 +41,7 @@ class Final(NamedTuple):
     fire: Fire
 
 
-class Reign(NamedTuple):
+class InForce(NamedTuple):
     """One revision of a job was in force in (since, until]."""
 
     job: Job
@@ -55,7 +55,7 @@ class Shadow:
     def __init__(self) -> None:
         self.finals: dict[str, list[Final]] = defaultdict(list)
         self.in_force: dict[str, tuple[Job, datetime]] = {}
-        self.reigns: list[Reign] = []
+        self.past: list[InForce] = []
         self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of those that were put
@@ -63,7 +63,7 @@ class Shadow:
     def revise(
         self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
     ) -> None:
-        """A changed job's new revision reigns from where the store resumes its plan.  What is planned of a
+        """A changed job's new revision past from where the store resumes its plan.  What is planned of a
         removed job stays the old revision's."""
         for name in list(self.in_force | dict(jobs)):
             new = jobs.get(name)
@@ -72,10 +72,16 @@ class Shadow:
                 continue
             if old and since is not None:
                 end = after[name].at if new else before[name].at
-                self.reigns.append(Reign(old, since, end))
+                self.past.append(InForce(old, since, end))
                 del self.in_force[name]
             if new:
-                self.in_force[name] = new, after[name].at
+                begin = after[name].at
+                self.in_force[name] = new, begin
+                # A job that returns takes back what was planned after this instant and not attempted.
+                self.past = [
+                    one._replace(until=min(one.until, begin)) if one.job.name == new.name else one
+                    for one in self.past
+                ]
 
     def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:
         """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
@@ -99,13 +105,13 @@ class Shadow:
 
     def expected(self, until: datetime) -> set[str]:
         keys = set(self.pushed)
-        for job, since, end in self.reigns + [Reign(*force, until) for force in self.in_force.values()]:
+        for job, since, end in self.past + [InForce(*force, until) for force in self.in_force.values()]:
             keys.update(fire_at(job, at).key for at in job.schedule.between(since, min(end, until)))
         return keys
 
 
-class WatchedStore(MemoryStore):
-    """The reference store, which can fail over, and shows a witness what it does.  Its clock is that of a
+class CheckedStore(MemoryStore):
+    """The reference store, which can fail over, and shows a checker what it does.  Its clock is that of a
     server: a step that is too small to be noticed moves the end of claims along."""
 
     unnoticed_s = STEP_S
@@ -115,10 +121,10 @@ class WatchedStore(MemoryStore):
     )  # fmt: skip
 
     def __init__(
-        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], witness: Witness
+        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], checker: Checker
     ) -> None:
         super().__init__(wall, monotonic, wake)
-        self.shadow, self.manifests, self.witness = Shadow(), manifests, witness
+        self.shadow, self.manifests, self.checker = Shadow(), manifests, checker
         self.calls: Counter[str] = Counter()
 
     def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
@@ -130,16 +136,16 @@ class WatchedStore(MemoryStore):
                 if before.by_job.get(name, watermark._replace(revision="")).revision != watermark.revision:
                     wrong = self.shadow.resumes_wrongly(name, before.by_job.get(name), watermark, now)
                     if wrong:
-                        self.witness.fail(wrong)
+                        self.checker.fail(wrong)
             self.shadow.revise(jobs, before.by_job, watermarks.by_job)
         return watermarks
 
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
         for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
-            held = [e for e in self._lanes[lane].values() if self._live(e) and e.sentence is None]
+            held = [e for e in self._lanes[lane].values() if self._live(e) and e.disposition is None]
             if held and len(held) > max(e.fire.policy.max_running for e in held):
-                self.witness.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
+                self.checker.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
         return grants
 
     def _now(self) -> float:
@@ -156,9 +162,9 @@ class WatchedStore(MemoryStore):
 
     def _grant(self, entry: Entry, ask: Ask) -> None:
         late_s = self._now() - entry.run_at
-        if self.witness.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
-            self.witness.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
-        self.witness.grants[entry.fire.key] += 1
+        if self.checker.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
+            self.checker.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
+        self.checker.grants[entry.fire.key] += 1
         super()._grant(entry, ask)
 
     def _reach(self, fire: Fire) -> None:
@@ -171,8 +177,8 @@ class WatchedStore(MemoryStore):
         job = self.manifests.get(entry.fire.job, {}).get(entry.fire.revision)
         self.shadow.end(entry, job, self._monotonic())
         early = entry.fire.origin == "schedule" and entry.fire.due_at > instant(self._now())
-        if early and outcome.kind != "cancelled" and not self.witness.steps:
-            self.witness.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
+        if early and outcome.kind != "cancelled" and not self.checker.steps:
+            self.checker.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
 
     def awaited(self) -> set[str]:
         """The instants of spans that are not due: the clock was ahead, was set back, and has yet to come to
@@ -197,10 +203,10 @@ class WatchedStore(MemoryStore):
         self._graces.all_ends = saved["graces"]
         self._new_epoch()
         # An epoch that remembers no fence grants its first one after a quarantine: more than a second later.
-        self.witness.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
+        self.checker.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
-class Witness:
+class Checker:
     """Sees every launch, end and event of the real world; nothing rolls this back."""
 
     def __init__(self) -> None:
@@ -286,7 +292,7 @@ class Witness:
         if "outcome" in fields:
             self.over[fields["fire"], fields["outcome"]] += 1
 
-    def check(self, store: WatchedStore, calm: datetime, end: datetime) -> None:
+    def check(self, store: CheckedStore, calm: datetime, end: datetime) -> None:
         """Nothing is left undone, nothing is done twice, nothing is told twice."""
         shadow = store.shadow
         for key in sorted(shadow.expected(calm) - store.awaited()):

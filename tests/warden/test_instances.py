@@ -1,4 +1,4 @@
-"""The proof that a life is over: real processes, real locks."""
+"""The proof that a instance is over: real processes, real locks."""
 
 import re
 import signal
@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from detent.errors import UsageError
-from detent.warden.lives import LANES, Graveyard, Life, instance_name
+from detent.warden.instances import LANES, DeadInstances, Instance, instance_name
 
 LIVE = """
 import sys, signal
 from pathlib import Path
-from detent.warden.lives import Life
-life = Life(Path(sys.argv[1]), "host")
-life.begin()
-print(life.name, flush=True)
+from detent.warden.instances import Instance
+instance = Instance(Path(sys.argv[1]), "host")
+instance.begin()
+print(instance.name, flush=True)
 signal.pause()
 """
 
@@ -32,17 +32,17 @@ def a_life_of_its_own(directory: Path) -> tuple[subprocess.Popen[str], str]:
 
 def test_a_life_is_dead_when_its_process_is_gone_and_not_before(tmp_path: Path) -> None:
     process, name = a_life_of_its_own(tmp_path)
-    graveyard = Graveyard(tmp_path, "me")
+    dead_instances = DeadInstances(tmp_path, "me")
     try:
-        assert graveyard.find() == []
+        assert dead_instances.find() == []
         process.send_signal(signal.SIGSTOP)
-        assert graveyard.find() == []
+        assert dead_instances.find() == []
     finally:
         process.kill()
         process.wait()
-    assert graveyard.find() == [name]
-    assert graveyard.find() == [], "it is told once"
-    graveyard.bury(name)
+    assert dead_instances.find() == [name]
+    assert dead_instances.find() == [], "it is told once"
+    dead_instances.remove(name)
     assert [path.name for path in tmp_path.iterdir()] == [LANES]
 
 
@@ -50,10 +50,10 @@ def test_only_one_takes_a_dead_life_over(tmp_path: Path) -> None:
     process, name = a_life_of_its_own(tmp_path)
     process.kill()
     process.wait()
-    first, second = Graveyard(tmp_path, "a"), Graveyard(tmp_path, "b")
+    first, second = DeadInstances(tmp_path, "a"), DeadInstances(tmp_path, "b")
     assert first.find() == [name] and second.find() == []
     first.close()
-    assert second.find() == [name], "the first went away before it had buried it"
+    assert second.find() == [name], "the first went away before it had removed it"
     second.close()
 
 
@@ -73,24 +73,26 @@ def test_the_name_of_an_instance_is_new_and_fits_a_path(node_id: str, kind: str,
 
 
 def test_a_life_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
-    life = Life(tmp_path / "nodes", "web 1/ä")
-    life.begin()
-    assert life.name.startswith("web-1-")
-    lock = tmp_path / "nodes" / f"{life.name}.lock"
+    instance = Instance(tmp_path / "nodes", "web 1/ä")
+    instance.begin()
+    assert instance.name.startswith("web-1-")
+    lock = tmp_path / "nodes" / f"{instance.name}.lock"
     assert stat.S_IMODE(lock.stat().st_mode) == 0o600
     assert (
-        stat.S_IMODE(Path(life.outputs).stat().st_mode) == stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+        stat.S_IMODE(Path(instance.outputs).stat().st_mode)
+        == stat.S_IMODE(lock.parent.stat().st_mode)
+        == 0o700
     )
-    life.end()
+    instance.end()
     assert [path.name for path in (tmp_path / "nodes").iterdir()] == [LANES]
 
 
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
-        Life(tmp_path / "file" / "nodes", "n").begin()
+        Instance(tmp_path / "file" / "nodes", "n").begin()
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other.lock").symlink_to("/etc/hostname")
-    assert Graveyard(tmp_path, "me").find() == []
+    assert DeadInstances(tmp_path, "me").find() == []

@@ -1,7 +1,7 @@
-"""The lives of nodes on this host, and the proof that one of them is over.
+"""The instances of nodes on this host, and the proof that one of them is over.
 
-Each life holds a flock on a file of its own, together with its warden: the kernel frees it when the
-last of them is gone, however they ended.  A life whose file can be locked by another is dead.  What
+Each instance holds a flock on a file of its own, together with its warden: the kernel frees it when the
+last of them is gone, however they ended.  A instance whose file can be locked by another is dead.  What
 its commands left behind is swept before its claims are taken over.  What even a sweep cannot find, as
 it gave up everything by which it could be known, still holds its lane by a lock that it inherited.
 """
@@ -15,18 +15,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from detent.errors import UsageError
-from detent.text import quoted
+from detent.text import percent_encoded
 from detent.warden.program import kernel
 from detent.warden.program.host_locks import make
 
 SUFFIX = ".lock"
-LANES = "lanes"  # shared by all lives; a life has a dot in its name
+LANES = "lanes"  # shared by all instances; a instance has a dot in its name
 FROZEN_LOOKS = 4
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
-class Life:
-    """This process' life: its name, its lock, and its folder for the output of what runs."""
+class Instance:
+    """This process' instance: its name, its lock, and its folder for the output of what runs."""
 
     def __init__(self, directory: str | os.PathLike[str], node_id: str) -> None:
         self.directory = os.fspath(directory)
@@ -49,7 +49,7 @@ class Life:
         except OSError as error:
             raise UsageError(f"cannot write to {self.directory}: {error.strerror}") from error
 
-    def tell(self, warden: int) -> None:
+    def record_warden(self, warden: int) -> None:
         """Who holds the lock: for others to see whether they are stopped, and both at that."""
         os.ftruncate(self.lock_fd, 0)
         os.pwrite(self.lock_fd, f"{os.getpid()} {warden}".encode(), 0)
@@ -74,32 +74,32 @@ def _plain(node_id: str) -> str:
     return kept.replace(" ", "-")
 
 
-class Graveyard:
-    """Finds the dead lives of a directory, and keeps their locks until they are buried."""
+class DeadInstances:
+    """Finds the dead instances of a directory, and keeps their locks until they are buried."""
 
     def __init__(self, directory: str | os.PathLike[str], own: str) -> None:
         self._directory, self._own = os.fspath(directory), own
-        self._dead: dict[str, int] = {}  # life -> the descriptor by which we hold its lock
-        self._frozen: dict[str, int] = {}  # life -> how many looks in a row found it so
+        self._dead: dict[str, int] = {}  # instance -> the descriptor by which we hold its lock
+        self._frozen: dict[str, int] = {}  # instance -> how many looks in a row found it so
 
     def find(self) -> list[str]:
         """Lives whose lock is free, and that were not found before."""
         known = {self._own, *self._dead}
-        return [life for life in self._lives() if life not in known and self._take(life)]
+        return [instance for instance in self._instances() if instance not in known and self._take(instance)]
 
     def find_frozen(self) -> list[str]:
         """Lives whose warden is stopped and whose node is stopped or gone: nobody ends their work in
         time.  Only those that were found so a few times: one may be stopped for a moment."""
-        lives = [life for life in self._lives() if life not in self._dead]
-        frozen = [life for life in lives if _is_frozen(self._lock_of(life))]
-        self._frozen = {life: self._frozen.get(life, 0) + 1 for life in frozen}
-        return [life for life, times in self._frozen.items() if times >= FROZEN_LOOKS]
+        instances = [instance for instance in self._instances() if instance not in self._dead]
+        frozen = [instance for instance in instances if _is_frozen(self._lock_of(instance))]
+        self._frozen = {instance: self._frozen.get(instance, 0) + 1 for instance in frozen}
+        return [instance for instance, times in self._frozen.items() if times >= FROZEN_LOOKS]
 
-    def bury(self, life: str) -> None:
+    def remove(self, instance: str) -> None:
         """Its claims are over, its processes gone."""
-        _remove(f"{self._directory}/{life}")
-        _unlink(self._lock_of(life))
-        os.close(self._dead.pop(life))
+        _remove(f"{self._directory}/{instance}")
+        _unlink(self._lock_of(instance))
+        os.close(self._dead.pop(instance))
 
     def close(self) -> None:
         """Those not yet buried are left to somebody else."""
@@ -107,19 +107,19 @@ class Graveyard:
             os.close(fd)
         self._dead.clear()
 
-    def _lives(self) -> list[str]:
+    def _instances(self) -> list[str]:
         try:
             names = os.listdir(self._directory)
         except FileNotFoundError:
             return []
         return [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
 
-    def _lock_of(self, life: str) -> str:
-        return f"{self._directory}/{life}{SUFFIX}"
+    def _lock_of(self, instance: str) -> str:
+        return f"{self._directory}/{instance}{SUFFIX}"
 
-    def _take(self, life: str) -> bool:
+    def _take(self, instance: str) -> bool:
         try:
-            fd = os.open(self._lock_of(life), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(self._lock_of(instance), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # its own node, or another, has removed it
             return False
         try:
@@ -127,12 +127,12 @@ class Graveyard:
         except OSError:
             os.close(fd)
             return False
-        self._dead[life] = fd
+        self._dead[instance] = fd
         return True
 
 
-def is_over(outputs: str | os.PathLike[str]) -> bool:
-    """Whether the life that has this folder is dead for certain: its lock is free.  A lock that is not there
+def is_dead(outputs: str | os.PathLike[str]) -> bool:
+    """Whether the instance with this folder is surely dead: its lock is free.  A lock that is not there
     proves nothing: the folder may be on another machine's disk."""
     try:
         fd = os.open(os.fspath(outputs) + SUFFIX, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -181,7 +181,7 @@ def lane_path(lanes: str, lane: str) -> str:
 
 @functools.lru_cache(maxsize=20_000)
 def _name_of(lane: str) -> str:
-    return quoted(lane)
+    return percent_encoded(lane)
 
 
 def make_lanes(lanes: str, names: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ _TIMES, _WORKS = ("schedules", "timezone", "at", "after"), ("request", "call", "
 _SHOWN_APART = ("name", "description", *_TIMES, *_WORKS, "enabled")
 
 
-def canonical(manifest: Manifest, name: str) -> dict[str, Any]:
+def canonical_job(manifest: Manifest, name: str) -> dict[str, Any]:
     """The canonical job, as a document whose texts are as they will be used."""
     document = json.loads(manifest.canonical[name])
     made: dict[str, Any] = document if manifest.version == 1 else _unescaped(document)
@@ -51,13 +51,13 @@ def work_text(job: dict[str, Any]) -> str:
     return command if isinstance(command, str) else shlex.join(command)
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     """As much as fits into a table."""
     line = " ".join(text.split())
     return line if len(line) <= SHORT_MAX else line[: SHORT_MAX - 1] + "…"
 
 
-def lines_of(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def job_fields(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Everything that a job says, as names and values, what matters most first."""
     if job.get("description"):
         yield "description", job["description"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detent.errors import UsageError
-from detent.manifest.problems import escaped
+from detent.manifest.problems import escape_dollars
 from detent.text import quote, show
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
@@ -24,10 +24,10 @@ _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _EITHER = re.compile(_BRACED.pattern + r"|\$([A-Za-z_][A-Za-z0-9_]*)")
 _WRITTEN = re.compile(_BRACED.pattern + r"|\$\$")
 
-Tell = Callable[[str, str], None]  # where, what
+Warn = Callable[[str, str], None]  # where, what
 
 
-def seconds_of(given: Any) -> float | None:
+def parse_duration(given: Any) -> float | None:
     """A duration in seconds; None: none was given.  Raises what is wrong with it."""
     if given is None or given == "":
         return None
@@ -52,7 +52,7 @@ def _positive(given: Any) -> str:
 class Texts:
     """Texts with variables, as a manifest of ours has them."""
 
-    def __init__(self, variables: Mapping[str, str], problem: Tell, warn: Tell) -> None:
+    def __init__(self, variables: Mapping[str, str], problem: Warn, warn: Warn) -> None:
         self._variables, self._problem, self._warn = variables, problem, warn
 
     def value(self, given: Any, path: str, *, is_required: bool = False) -> str:
@@ -75,10 +75,12 @@ class Texts:
             given = "true" if given is True else "false" if given is False else str(given)
         made, end = "", 0
         for found in pattern.finditer(given):
-            before = escaped(given[end : found.start()] + "$")[:-1]  # a dollar may end just before ours
+            before = escape_dollars(given[end : found.start()] + "$")[
+                :-1
+            ]  # a dollar may end just before ours
             made += before + self._variable(found, path)
             end = found.end()
-        return made + escaped(given[end:])
+        return made + escape_dollars(given[end:])
 
     def _variable(self, found: re.Match[str], path: str) -> str:
         name, default = found[1] or found[3], found[2]
@@ -99,7 +101,7 @@ class Texts:
         if word.lower() != "@every":
             return schedule
         try:
-            seconds = max(1, int(seconds_of(duration.strip()) or 0))
+            seconds = max(1, int(parse_duration(duration.strip()) or 0))
         except UsageError as error:
             raise UsageError(f"bad schedule {quote(schedule)}: the duration {error}") from None
         parts = ((seconds // 3600, "h"), (seconds % 3600 // 60, "m"), (seconds % 60, "s"))

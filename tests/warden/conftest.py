@@ -7,7 +7,7 @@ import pytest
 from tests.warden.warden_world import World
 
 from detent.warden.client import find_cgroup
-from detent.warden.program.cgroups import life_directory
+from detent.warden.program.cgroups import instance_directory
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def cgroup_world(tmp_path: Path, world_type: type[World]) -> Iterator[World]:
     world = world_type(tmp_path, cgroup)
     yield world
     world.clear_up()
-    assert not Path(life_directory(cgroup, world.life)).exists()
+    assert not Path(instance_directory(cgroup, world.instance)).exists()
 
 
 @pytest.fixture

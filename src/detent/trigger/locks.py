@@ -14,80 +14,80 @@ from __future__ import annotations
 import os
 import signal
 
-from detent.warden.lives import SUFFIX, Graveyard, Life, lane_path
+from detent.warden.instances import SUFFIX, DeadInstances, Instance, lane_path
 from detent.warden.program import kernel
 from detent.warden.program.host_locks import who_has_open
 
 SWEEP_S = 5.0  # how long it may take to end what a dead life left
 
 
-class Presence:
+class TriggerLocks:
     def __init__(self, directory: str, node_id: str) -> None:
         """`directory`: "" where nothing can be written."""
         self._directory = directory
-        self._life = Life(directory, node_id)
-        self._graveyard = Graveyard(directory, self._life.name)
+        self._instance = Instance(directory, node_id)
+        self._dead_instances = DeadInstances(directory, self._instance.name)
         self._dead: list[str] = []
         self.is_begun = False
 
     @property
     def name(self) -> str:
         """What the store knows this trigger by."""
-        return self._life.name
+        return self._instance.name
 
     @property
     def lock_fd(self) -> int:
-        return self._life.lock_fd
+        return self._instance.lock_fd
 
     def begin(self) -> None:
         """Before the first claim: from now on our end can be seen."""
         if self._directory and not self.is_begun:
-            self._life.begin()
-            self._life.tell(os.getpid())
+            self._instance.begin()
+            self._instance.record_warden(os.getpid())
         self.is_begun = True
 
     def tell(self, warden: int) -> None:
         if self._directory:
-            self._life.tell(warden)
+            self._instance.record_warden(warden)
 
     def find_dead(self) -> tuple[str, ...]:
         """Lives of this job's triggers that are over, with nothing of them left."""
         if self._directory:
-            for life in self._graveyard.find():
-                if _sweep(life):
-                    self._dead.append(life)
+            for instance in self._dead_instances.find():
+                if _sweep(instance):
+                    self._dead.append(instance)
         return tuple(self._dead)
 
-    def bury(self) -> None:
+    def remove_dead(self) -> None:
         """The store knows that they are dead."""
-        for life in self._dead:
-            self._graveyard.bury(life)
+        for instance in self._dead:
+            self._dead_instances.remove(instance)
         self._dead.clear()
 
     def lane(self, lane: str) -> str:
         """Where the locks of a lane are; "": there are none."""
-        return lane_path(self._life.lanes, lane) if self._directory else ""
+        return lane_path(self._instance.lanes, lane) if self._directory else ""
 
-    def end_holder(self, life: str) -> None:
+    def end_holder(self, instance: str) -> None:
         """End a living trigger of this host with all that it runs: one that does not hear.  Who is meant is
         told by the lock that it holds, and held by a pidfd: never one who was given its process id."""
-        if not self._directory or life == self.name:
+        if not self._directory or instance == self.name:
             return
-        lock = f"{self._directory}/{life}{SUFFIX}"
+        lock = f"{self._directory}/{instance}{SUFFIX}"
         try:
             told = {int(pid) for pid in kernel.read(lock).split()}
         except (OSError, ValueError):  # it has just ended
             return
         kernel.signal_all(lambda: told & set(who_has_open([lock])), signal.SIGKILL)
-        _sweep(life)
+        _sweep(instance)
 
     def end(self) -> None:
-        self._graveyard.close()
+        self._dead_instances.close()
         if self._directory and self.is_begun:
-            self._life.end()
+            self._instance.end()
 
 
-def _sweep(life: str) -> bool:
-    from detent.warden.program.sweep import sweep  # late: most have nobody to bury
+def _sweep(instance: str) -> bool:
+    from detent.warden.program.sweep import sweep  # late: most have no dead instances
 
-    return sweep(life, SWEEP_S)
+    return sweep(instance, SWEEP_S)

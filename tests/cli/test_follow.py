@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent.cli.look.why_segments import Segments
+from detent.cli.look.why_segments import SegmentReader
 from detent.warden.program.output import SEGMENT_MAX, Output
 
 PIECE = SEGMENT_MAX // 3 + 1
@@ -23,7 +23,7 @@ def test_who_looks_often_enough_sees_every_byte_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], looks: list[bool]
 ) -> None:
     path = tmp_path_factory.mktemp("output") / "run.1.log"
-    output, segments, seen, all_of_it = Output(str(path)), Segments(path), b"", b""
+    output, segments, seen, all_of_it = Output(str(path)), SegmentReader(path), b"", b""
     for number, size in enumerate(sizes):
         data = written(number, size)
         output.write(data)
@@ -36,7 +36,7 @@ def test_who_looks_often_enough_sees_every_byte_once(
 
 
 def test_the_end_can_be_read_when_the_file_was_removed(tmp_path: Path) -> None:
-    output, segments = Output(str(tmp_path / "a")), Segments(tmp_path / "a")
+    output, segments = Output(str(tmp_path / "a")), SegmentReader(tmp_path / "a")
     output.write(b"one ")
     assert b"".join(segments.read()) == b"one "
     output.write(b"two")
@@ -47,7 +47,7 @@ def test_the_end_can_be_read_when_the_file_was_removed(tmp_path: Path) -> None:
 def test_what_is_written_just_before_the_turn_is_not_missed(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "a"))
 
-    class Unlucky(Segments):
+    class Unlucky(SegmentReader):
         """The segment is filled up and turned after it was read, before it is looked at again."""
 
         def _has_turned(self, known: BinaryIO) -> bool:
@@ -63,11 +63,11 @@ def test_what_is_written_just_before_the_turn_is_not_missed(tmp_path: Path) -> N
 def test_who_comes_late_gets_both_segments(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "a"))
     output.write(written(1, SEGMENT_MAX) + b"rest")
-    assert b"".join(Segments(tmp_path / "a").read()) == written(1, SEGMENT_MAX) + b"rest"
+    assert b"".join(SegmentReader(tmp_path / "a").read()) == written(1, SEGMENT_MAX) + b"rest"
 
 
 def test_output_that_was_too_fast_leaves_a_known_gap(tmp_path: Path) -> None:
-    output, segments = Output(str(tmp_path / "a")), Segments(tmp_path / "a")
+    output, segments = Output(str(tmp_path / "a")), SegmentReader(tmp_path / "a")
     output.write(b"x")
     list(segments.read())
     for number in range(4):
@@ -78,7 +78,7 @@ def test_output_that_was_too_fast_leaves_a_known_gap(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
-    segments = Segments(tmp_path / "a")
+    segments = SegmentReader(tmp_path / "a")
     assert list(segments.read()) == []
     Output(str(tmp_path / "a")).write(b"now")
     assert b"".join(segments.read()) == b"now"

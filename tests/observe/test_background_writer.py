@@ -6,13 +6,13 @@ from functools import partial
 from itertools import takewhile
 
 from detent import clock
-from detent.observe.unblocking import BURST, GATHER_S, LINES_MAX, Unblocking
+from detent.observe.background_writer import BURST, GATHER_S, LINES_MAX, BackgroundWriter
 
 
 def test_a_stalled_reader_holds_nobody_up_and_is_told_what_it_missed() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader) as lines:
-        log = Unblocking(writer, lambda count: f"dropped {count}\n")
+        log = BackgroundWriter(writer, lambda count: f"dropped {count}\n")
         for number in range(2 * LINES_MAX):
             log.write(f"line {number} {'x' * 80}\n")  # more than the pipe and the queue can hold
         seen = list(takewhile(lambda line: not line.startswith("dropped "), lines))
@@ -26,7 +26,7 @@ def test_a_stalled_reader_holds_nobody_up_and_is_told_what_it_missed() -> None:
 
 def test_what_was_written_is_there_at_the_end() -> None:
     reader, writer = os.pipe()
-    log = Unblocking(writer, str)
+    log = BackgroundWriter(writer, str)
     log.write("one\n")
     log.write("two\n")
     log.close(10)
@@ -37,7 +37,7 @@ def test_what_was_written_is_there_at_the_end() -> None:
 
 def test_a_reader_that_never_reads_does_not_keep_us_from_ending() -> None:
     reader, writer = os.pipe()
-    log = Unblocking(writer, str)
+    log = BackgroundWriter(writer, str)
     for _ in range(1000):
         log.write("x" * 200 + "\n")
     log.close(0.05)
@@ -50,7 +50,7 @@ def test_a_reader_that_never_reads_does_not_keep_us_from_ending() -> None:
 def test_lines_of_a_burst_are_worded_after_it() -> None:
     """Who emits them needs the interpreter that wording takes."""
     reader, writer = os.pipe()
-    log, worded = Unblocking(writer, str), []
+    log, worded = BackgroundWriter(writer, str), []
 
     def word(number: int) -> str:
         worded.append(number)

@@ -12,11 +12,11 @@ from tests.equipment.fleet import wait_for
 from tests.runners.http_servers import OK, answering
 
 from detent import Detent, UsageError
-from detent.messages.ad_hoc import CALL, COMMAND, REQUEST, Allowed, generic_work
-from detent.messages.envelope import Letter, Refusal
-from detent.messages.message import Stamp, Task, Wish, message
+from detent.messages.ad_hoc import CALL, COMMAND, REQUEST, Allowed, ad_hoc_work
+from detent.messages.envelope import MessageBody, Refusal
+from detent.messages.message import MessageOptions, PushContext, Task, message
 from detent.model import Call, Command, Query, Request, Row
-from detent.worker.inbox import Desk
+from detent.worker.inbox import Inbox
 
 SIGNING = "raw:the secret of these tests"
 OPS = """
@@ -43,7 +43,11 @@ def put(app: Detent, queue: str, kind: str, args: Any) -> str:
     now = app.open_store().look(app.name).now
     task = Task(kind, Call(""), queue=queue)
     made = message(
-        task, json.dumps(args), Wish(), Stamp(app.name, now, kind + str(args)[-40:]), app.signing()
+        task,
+        json.dumps(args),
+        MessageOptions(),
+        PushContext(app.name, now, kind + str(args)[-40:]),
+        app.signing(),
     )
     app.open_store().put([made])
     return made.key
@@ -105,16 +109,16 @@ def _is_over(row: Row) -> bool:
 
 
 def test_it_is_off(detent_app: Detent) -> None:
-    desk = Desk(detent_app.tasks())
+    inbox = Inbox(detent_app.tasks())
     for kind in (COMMAND, CALL, REQUEST):
         fire = message(
             Task(kind, Call("")),
             "{}",
-            Wish(),
-            Stamp("test", detent_app.open_store().look("test").now, kind),
+            MessageOptions(),
+            PushContext("test", detent_app.open_store().look("test").now, kind),
             (),
         )
-        opened = desk.open(fire, fire.due_at)
+        opened = inbox.open(fire, fire.due_at)
         assert isinstance(opened, Refusal) and opened.fault in ("not-allowed", "unknown-task")
 
 
@@ -141,9 +145,9 @@ def test_what_is_allowed_is_pushed_with_how_it_is_run(detent_app: Detent) -> Non
         queue.push_call("shop:build", 1, max_retries=1),
         queue.push_request("https://example.org/", "PUT", body="x", headers={"A": "b"}),
     ]
-    desk = Desk({}, (), detent_app.allowed())
+    inbox = Inbox({}, (), detent_app.allowed())
     rows = [detent_app.open_store().find(Query(key=one.key))[0].fire for one in handles]
-    assert [desk.open(fire, fire.due_at) for fire in rows] == [
+    assert [inbox.open(fire, fire.due_at) for fire in rows] == [
         Command(("ls", "-l")),
         Call("shop:build", "[1]"),
         Request("https://example.org/", "PUT", (("A", "b"),), "x", hosts=("*",)),
@@ -188,5 +192,5 @@ WRONG: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_describes_no_work_is_malformed(name: str) -> None:
     kind, args = WRONG[name]
-    opened = generic_work("ops", Letter(kind, json.dumps(args)), {"ops": ALL})
+    opened = ad_hoc_work("ops", MessageBody(kind, json.dumps(args)), {"ops": ALL})
     assert isinstance(opened, Refusal) and opened.fault == "malformed"

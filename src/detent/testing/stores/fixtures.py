@@ -174,8 +174,8 @@ def keys(claims: Sequence[Claim]) -> list[str]:
     return [claim.fire.key for claim in claims]
 
 
-def sentences(claims: Sequence[Claim]) -> dict[str, Outcome | None]:
-    return {claim.fire.key: claim.sentence for claim in claims}
+def dispositions(claims: Sequence[Claim]) -> dict[str, Outcome | None]:
+    return {claim.fire.key: claim.disposition for claim in claims}
 
 
 def finish(store: Store, claim: Claim, verdict: Verdict = DONE, **fields: Any) -> Verdict | None:

@@ -8,9 +8,9 @@ from random import Random
 from detent.model import Claim, End, Outcome, Work
 from detent.rules.outcomes import CLAIM_EXPIRED
 from detent.rules.trust import notice_s
-from detent.runners.running import Went
-from detent.testing.sim.virtual import VirtualLoop
-from detent.testing.sim.witness import Witness
+from detent.runners.running import AttemptEnd
+from detent.testing.sim.checker import Checker
+from detent.testing.sim.virtual_time import VirtualLoop
 
 KILL_AFTER_S = 10.0
 TAKES_S = (0.1, 2, 10, 30, 80, 150)
@@ -21,8 +21,8 @@ class SimRunning:
 
     def __init__(self, warden: SimWarden, work: Work, claim: Claim, trusted_by: float) -> None:
         self.work = work
-        self.claim, self.loop, self.rng, self.witness = claim, warden.loop, warden.rng, warden.witness
-        self.gone: asyncio.Future[Went] = self.loop.create_future()
+        self.claim, self.loop, self.rng, self.checker = claim, warden.loop, warden.rng, warden.checker
+        self.gone: asyncio.Future[AttemptEnd] = self.loop.create_future()
         self.trusted_by, self.ending, self.alive = trusted_by, False, False
         self.term_s = notice_s(claim.ttl_s, KILL_AFTER_S)
         self.told: Outcome | None = None  # to stop, before it has begun
@@ -44,7 +44,7 @@ class SimRunning:
         self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
         if timeout_s := self.claim.fire.policy.timeout_s:
             self.timers.append(self.loop.call_later(timeout_s, self.stop, Outcome("timed-out")))
-        self.witness.begin(self.work, self.claim)
+        self.checker.begin(self.work, self.claim)
         if self.told:
             self.stop(self.told)
 
@@ -73,7 +73,7 @@ class SimRunning:
         if self.alive:
             self.alive = False
             self.cancel_timers()
-            self.witness.leave(self.claim, outcome, self.loop.time())
+            self.checker.leave(self.claim, outcome, self.loop.time())
             if not self.gone.done():  # it is, if the node that waited for it was killed
                 self.gone.set_result(End(outcome, status=0 if outcome.kind == "succeeded" else 1))
 
@@ -87,8 +87,8 @@ class SimWarden:
 
     running_type: type[SimRunning] = SimRunning
 
-    def __init__(self, loop: VirtualLoop, rng: Random, witness: Witness) -> None:
-        self.loop, self.rng, self.witness = loop, rng, witness
+    def __init__(self, loop: VirtualLoop, rng: Random, checker: Checker) -> None:
+        self.loop, self.rng, self.checker = loop, rng, checker
         self.works: list[SimRunning] = []
         self.orders: dict[SimRunning, asyncio.TimerHandle] = {}  # on their way
 

@@ -1,7 +1,7 @@
 """Functions of jobs that no module names: those defined within another function, lambdas, partials.
 
-They are called as `detent.nested:app.job` and so only in the process that declared them.  A name has no
-underscores and a path has no hyphens: one is written for the other.
+Their path is `detent.app.local_functions:app.job`, which only the process that declared them can resolve.
+Hyphens of names become underscores in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 _APPS: dict[str, SimpleNamespace] = {}
 
 
-def keep(app: str, job: str, function: Callable[..., Any]) -> str:
+def register(app: str, job: str, function: Callable[..., Any]) -> str:
     """How the function is called from now on; the last one of a name counts."""
     app, job = app.replace("-", "_"), job.replace("-", "_")
     setattr(_APPS.setdefault(app, SimpleNamespace()), job, function)

@@ -20,7 +20,7 @@ BURST_MAX_S = 0.5
 Line = str | Callable[[], str]  # one that is yet to be worded has no line break
 
 
-class Unblocking:
+class BackgroundWriter:
     def __init__(self, fd: int, dropped: Callable[[int], str]) -> None:
         self._fd, self._word = fd, dropped
         self._lines: SimpleQueue[Line | None] = SimpleQueue()

@@ -40,7 +40,8 @@ from detent.rules.planning import hook_fire, plan
 from detent.rules.rates import rate_text
 from detent.stores.base import PAUSE, RATE, Store
 from detent.stores.memory.store import MemoryStore
-from detent.testing.stores.clocks import (
+from detent.testing.stores.comparison import by_fence, claim_of, notes_of, row_of, watermarks_of
+from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
     GIVEN_BACK,
@@ -52,7 +53,6 @@ from detent.testing.stores.clocks import (
     fire,
     later,
 )
-from detent.testing.stores.machine_answers import by_fence, claim_of, notes_of, row_of, watermarks_of
 
 Opener = Callable[[FakeClock], Store]
 APP = "a"
@@ -369,9 +369,9 @@ def planned(name: str, watermark: Watermark, now: datetime, ahead_s: float) -> P
 
 def report_of(claim: Claim, verdict: Verdict) -> Report:
     """A sentence is settled as it says, a lost attempt perhaps repeated; other claims get the verdict."""
-    if claim.sentence is not None:
-        again = verdict.again_in_s if claim.sentence.kind == "lost" else None
-        verdict = Verdict(claim.sentence, again_in_s=again)
+    if claim.disposition is not None:
+        again = verdict.again_in_s if claim.disposition.kind == "lost" else None
+        verdict = Verdict(claim.disposition, again_in_s=again)
     hook = hook_fire(claim.fire, "on_failure", claim.fire.due_at, {"outcome": verdict.outcome.kind})
     follow = () if verdict.outcome.kind == "succeeded" else (hook,)
     return Report(claim, verdict, status=3, took_s=1.5, tail=b"tail", follow=follow)

@@ -27,7 +27,7 @@ MINUTE_S, HOUR_S = 60, 3_600
 MINUTES = (1 << 60) - 1
 LIST_RUN = 3  # so many values in a row are written as a range
 
-AT_BOOT = "`@reboot` is fired by a node, once a boot: leave this job to `detent run`"
+REBOOT_UNSUPPORTED = "`@reboot` is fired by a node, once a boot: leave this job to `detent run`"
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import Any
 from detent.model import Claim, Grants, Note, Row, Watermarks
 from detent.rules.breakers import Circuit, circuit_of
 from detent.stores.base import BREAKER, GONE
-from detent.testing.stores.clocks import START, later
+from detent.testing.stores.fixtures import START, later
 
 
 def by_fence(grants: Grants) -> list[Claim]:
