@@ -12,8 +12,9 @@ Planning.
 
 Claims.
 3. A fire has at most one live claim.  A lane has at most as many live claims to run as it has places.
-4. A due fire that must not run is granted too, with the outcome that a node then reports (`Claim.sentence`).
-   Such a claim takes no place in a lane and counts no attempt.  `rules.lanes` decides, for every store alike.
+4. A due fire that must not run is granted too, with the outcome to settle it with
+   (`Claim.disposition`).  Such a claim takes no place in a lane and counts no attempt.  `rules.lanes` decides,
+   for every store alike.
 5. Only the newest claim of a fire renews or finishes it.  An expired claim renews nothing.
 6. A claim call grants fires with expired claims first.  Then it grants due fires queue by queue, in the order
    of `Ask.queues`, the earliest first.  A queue with a rate (`RATE`) grants at most what its rate allows in
@@ -56,7 +57,7 @@ from detent.model import (
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
-SENTENCES_MAX = 200  # claims with a sentence that one claim call grants, in addition to its limit
+DISPOSITIONS_MAX = 200  # claims with a disposition that one ask gets, in addition to its limit
 LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the number of an instance's last claim call is kept
 HEARTBEAT_TTL_S = 30.0  # a node without a heartbeat for this long counts as dead

@@ -36,7 +36,7 @@ class Entry:
         self.attempt, self.fence, self.node, self.ask = 0, 0, "", 0
         self.ttl_s = self.expires = self.over_at = 0.0
         self.waits = False
-        self.sentence: Outcome | None = None  # it must not run, only be settled with this outcome
+        self.disposition: Outcome | None = None  # it must not run, only be settled with this outcome
         self.stop: Outcome | None = None  # the node must stop with this outcome
         self.outcome: Outcome | None = None  # of the newest attempt
         self.verdict: Verdict | None = None  # the result of the last `finish`
@@ -44,8 +44,8 @@ class Entry:
         self.attempts: list[Attempt] = []
 
 
-def standing(entry: Entry, now: float, monotonic: float) -> Standing:
-    return Standing(
+def open_fire(entry: Entry, now: float, monotonic: float) -> OpenFire:
+    return OpenFire(
         fire=entry.fire,
         state=entry.state,
         attempt=entry.attempt,
@@ -165,8 +165,8 @@ def row_of(entry: Entry, whole: bool) -> Row:
 def prunable(
     entries: Sequence[Entry], by_job: Mapping[str, Watermark], now: float, limits: tuple[float, int]
 ) -> list[Entry]:
-    """The entries that ended longer ago than the first limit, or exceed the second limit, which counts the newest
-    of each job."""
+    """The finished entries that are older than the first limit, or not among the newest of their job (the second
+    limit)."""
     (older_than_s, keep), gone, kept = limits, [], dict[str, int]()
     over = [entry for entry in entries if entry.state == "over"]
     for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):

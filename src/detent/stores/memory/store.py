@@ -271,13 +271,13 @@ class MemoryStore:
                 self._wake()
 
     def _grant_due(self, ask: Ask, now: float) -> None:
-        left, sentences = {False: ask.limit, True: ask.hooks}, SENTENCES_MAX
-        lanes: dict[str, list[Standing]] = {}  # what was read of each lane, until one of its fires changes
+        left, dispositions = {False: ask.limit, True: ask.hooks}, DISPOSITIONS_MAX
+        lanes: dict[str, list[OpenFire]] = {}  # what was read of each lane, until one of its fires changes
         for entry in self._due_entries(ask, now):
             if entry.fire.key not in self._open:
                 continue  # a late hook that was deleted when its fire started
-            kind, judgement = is_hook(entry.fire), self._judge(entry, now, lanes)
-            for key in judgement.stop:
+            kind, decision = is_hook(entry.fire), self._decide(entry, now, lanes)
+            for key in decision.stop:
                 self._open[key].stop = replaced_by(entry.fire.key)
                 self._wake()
             if decision.step == "wait":
@@ -361,7 +361,7 @@ class MemoryStore:
             self._index.drop_late_hooks(entry.fire)
 
     def _reach(self, fire: Fire) -> None:
-        """Remember this instant: it is not recorded again, even without its entry and with the clock set back."""
+        """Remember this instant, so that it is not recorded again if the clock is set back."""
         if fire.origin == "schedule":
             self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
 

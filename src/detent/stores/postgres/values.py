@@ -227,7 +227,7 @@ def _claim_of(said: Mapping[str, Any], node: str) -> Claim:
         attempt=said["attempt"],
         ttl_s=float(said["ttl"]),
         expires_at=instant(said["expires"]),
-        sentence=outcome_of(said["sentence"]),
+        disposition=outcome_of(said["sentence"]),
         previous_success_at=instant_of(said["succeeded"]),
     )
 

@@ -317,8 +317,8 @@ def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
         if rest not in rests:
             found = of_json(rest)
             ttl_s = float(found["ttl_s"])
-            sentence, success = outcome_of(found.get("sentence")), instant_of(found.get("success"))
-            rests[rest] = ttl_s, instant(now + ttl_s), sentence, success
+            disposition, success = outcome_of(found.get("sentence")), instant_of(found.get("success"))
+            rests[rest] = ttl_s, instant(now + ttl_s), disposition, success
         claims.append(Claim(fire, node, fence, attempt, *rests[rest]))
     return tuple(claims)
 

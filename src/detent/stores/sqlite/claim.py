@@ -48,7 +48,7 @@ class Round:
         for life in self._ask.dead:
             _declare_dead(self._transaction, life)
         queues = json.dumps(self._ask.queues)
-        expired = (self._ask.app, queues, self._transaction.monotonic, LOOKS_MAX, self._sentences)
+        expired = (self._ask.app, queues, self._transaction.monotonic, LOOKS_MAX, self._dispositions)
         for entry in list(self._transaction.fires.select(_EXPIRED, expired)):
             self._take(entry)
         for queue in dict.fromkeys(self._ask.queues):
@@ -110,7 +110,7 @@ class Round:
 
     def _grant_sure(self, queue: str, due: Due) -> None:
         goes_on = not self._gates.is_by_key(queue)
-        while goes_on and any(room := Room(self._room(queue), self._sentences)):
+        while goes_on and any(room := Room(self._room(queue), self._dispositions)):
             self._transaction.save()
             burst = grant_burst(self._transaction, self._ask, self._gates, due, room)
             if burst is None:
@@ -125,10 +125,10 @@ class Round:
         return self._gates.room(queue, self._places) if self._places else 0
 
     def _take(self, entry: Kept) -> None:
-        judgement = _judge(self._transaction, entry)
-        for key in judgement.stop:
+        decision = _decide(self._transaction, entry)
+        for key in decision.stop:
             _stop(self._transaction, key, replaced_by(entry.fire.key))
-        if judgement.step == "wait" and not entry.waits:
+        if decision.step == "wait" and not entry.waits:
             entry.waits = True
             self._transaction.fires.change(entry)
             self._waits -= 1
@@ -166,7 +166,7 @@ class Round:
         entry.ttl_s = ask.ttl_s or entry.fire.policy.claim_s
         entry.expires = transaction.monotonic + entry.ttl_s
         transaction.jobs.reach(entry.fire.job, entry.fire.due_at.timestamp(), entry.fire.origin)
-        if entry.sentence is None:
+        if entry.disposition is None:
             entry.attempt += 1
             entry.ran = entry.node, entry.fence, transaction.wall
             transaction.fires.drop_late_hooks(entry.fire)
@@ -218,8 +218,8 @@ def _declare_dead(transaction: Transaction, life: str) -> None:
         transaction.wake()  # they may be another app's
 
 
-def _judge(transaction: Transaction, entry: Kept) -> Judgement:
-    me, fire, now = transaction.fires.standing(entry), entry.fire, instant(transaction.wall)
+def _decide(transaction: Transaction, entry: Kept) -> Decision:
+    me, fire, now = transaction.fires.open_fire(entry), entry.fire, instant(transaction.wall)
     watermark, since = (
         transaction.jobs.watermark(fire.job) if fire.origin == "schedule" else None,
         fire.due_at.timestamp(),
@@ -231,10 +231,10 @@ def _judge(transaction: Transaction, entry: Kept) -> Judgement:
         newer_due=is_late(me, now) and transaction.one(_NEWER, fire.job, since, transaction.wall) is not None,
         graces=transaction.fires.graces().get(fire.lane, 0),
     )
-    return judge(me, _lane(transaction, fire), facts)
+    return decide(me, _lane(transaction, fire), facts)
 
 
-def _lane(transaction: Transaction, fire: Fire) -> list[Standing]:
+def _lane(transaction: Transaction, fire: Fire) -> list[OpenFire]:
     """Those of its lane that its judgement depends on.  Of those who are just due there may be thousands."""
     if not fire.lane:
         return []

@@ -55,7 +55,7 @@ def _settle(transaction: Transaction, entry: Kept, report: Report) -> None:
     if verdict.counts and entry.attempt and not transaction.fires.has_attempt(entry):
         transaction.fires.add_attempt(entry, attempt_of(entry, report, transaction.now()))
         _keep_lane(transaction, entry)
-    if not verdict.counts and entry.sentence is None:
+    if not verdict.counts and entry.disposition is None:
         entry.attempt -= 1
     entry.disposition, entry.waits = None if verdict.counts else entry.disposition, False
     if verdict.again_in_s is None or stop:
@@ -73,7 +73,7 @@ def _settle(transaction: Transaction, entry: Kept, report: Report) -> None:
 
 def _keep_lane(transaction: Transaction, entry: Kept) -> None:
     fire = entry.fire
-    if fire.lane and fire.policy.grace_s and entry.sentence is None:
+    if fire.lane and fire.policy.grace_s and entry.disposition is None:
         ends = transaction.monotonic + fire.policy.grace_s
         transaction.db.execute("INSERT INTO graces VALUES (?, ?)", (fire.lane, ends))
 

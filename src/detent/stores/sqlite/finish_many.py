@@ -32,7 +32,7 @@ def end_batch(transaction: Transaction, reports: Sequence[Report]) -> set[int]:
             else:
                 by_outcome.setdefault(ended, {})[place] = report
     places = {place for ended, some in by_outcome.items() for place in _end(transaction, ended, some)}
-    return places.union(_end_sentenced(transaction, sentenced) if sentenced else ())
+    return places.union(_end_disposed(transaction, disposed) if disposed else ())
 
 
 def _end(transaction: Transaction, ended: Outcome, reports: Mapping[int, Report]) -> list[int]:
@@ -51,7 +51,7 @@ def _end(transaction: Transaction, ended: Outcome, reports: Mapping[int, Report]
     return [row[0] for row in found]
 
 
-def _end_sentenced(transaction: Transaction, reports: Mapping[int, Report]) -> list[int]:
+def _end_disposed(transaction: Transaction, reports: Mapping[int, Report]) -> list[int]:
     """Those that were never attempted: nothing is left of them but how they ended."""
     told = [(place, one.claim.fire.key, one.claim.fence) for place, one in reports.items()]
     (text,) = transaction.one(_SENTENCED, json.dumps(told)) or ("[]",)

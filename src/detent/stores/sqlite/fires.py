@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from detent.model import Attempt, Fire
-from detent.rules.lanes import Standing
+from detent.rules.lanes import OpenFire
 from detent.stores.base import is_spent
-from detent.stores.record import standing
+from detent.stores.record import open_fire
 from detent.stores.sqlite.rows import (
     CHANGE,
     COLUMNS,
@@ -30,8 +30,8 @@ class Fires:
         self._entries: dict[str, Kept] = {}
         self._forgotten: set[str] = set()
         self._lanes: dict[str, list[Kept]] = {}
-        self._standings: dict[str, list[Standing]] = {}  # of lanes in which no fire changed since
-        self._holders: dict[str, list[Standing]] = {}  # of lanes in which no claim changed since
+        self._open_fires: dict[str, list[OpenFire]] = {}  # of lanes in which no fire changed since
+        self._holders: dict[str, list[OpenFire]] = {}  # of lanes in which no claim changed since
         self._graces: dict[str, int] | None = None
         self._changed: dict[int, Kept] = {}
         self._attempts: list[tuple[int, Attempt]] = []
@@ -56,28 +56,28 @@ class Fires:
         for row in self._db.execute(f"SELECT {COLUMNS} FROM {source} WHERE {where}", values):
             yield self._entries.get(row[1]) or self._entries.setdefault(row[1], entry_of(row))
 
-    def lane(self, lane: str) -> list[Standing]:
+    def lane(self, lane: str) -> list[OpenFire]:
         """The claimed, due and waiting fires of a lane, in the order of recording.  Fires that are planned
         ahead are left out: there may be thousands, and they do not affect a decision."""
         if lane and lane not in self._lanes:
             self._lanes[lane] = list(self.select(_LANE, (lane, lane, self._wall, lane)))
-        if lane and lane not in self._standings:
-            self._standings[lane] = [self.standing(entry) for entry in self._lanes[lane]]
-        return self._standings[lane] if lane else []
+        if lane and lane not in self._open_fires:
+            self._open_fires[lane] = [self.open_fire(entry) for entry in self._lanes[lane]]
+        return self._open_fires[lane] if lane else []
 
-    def holders(self, lane: str) -> list[Standing]:
+    def holders(self, lane: str) -> list[OpenFire]:
         """The claimed fires of a lane."""
         if lane not in self._holders:
             self.save()
             found = self.select(f"id IN ({_OPEN} AND state = 'claimed') ORDER BY id", (lane,))
-            self._holders[lane] = [self.standing(entry) for entry in found]
+            self._holders[lane] = [self.open_fire(entry) for entry in found]
         return self._holders[lane]
 
-    def waiters(self, lane: str) -> list[Standing]:
+    def waiters(self, lane: str) -> list[OpenFire]:
         """The fires that wait for a place in a lane."""
         self.save()
         found = self.select("lane = ? AND state = 'pending' AND waits = 1 ORDER BY id", (lane,))
-        return [self.standing(entry) for entry in found]
+        return [self.open_fire(entry) for entry in found]
 
     def graces(self) -> dict[str, int]:
         """For each lane, how many places are still taken by the grace of a finished fire."""
@@ -86,8 +86,8 @@ class Fires:
             self._graces = dict(self._db.execute(counts, (self._monotonic,)).fetchall())
         return self._graces
 
-    def standing(self, entry: Kept) -> Standing:
-        return standing(entry, self._wall, self._monotonic)
+    def open_fire(self, entry: Kept) -> OpenFire:
+        return open_fire(entry, self._wall, self._monotonic)
 
     def is_live(self, entry: Kept) -> bool:
         return entry.state == "claimed" and entry.expires > self._monotonic
@@ -151,7 +151,7 @@ class Fires:
 
     def outdate(self, fires: Iterable[tuple[str, str]]) -> None:
         """Drop what was read of these keys and lanes, because a statement changed their rows."""
-        by_lane = [read for read in (self._lanes, self._standings, self._holders) if read]
+        by_lane = [read for read in (self._lanes, self._open_fires, self._holders) if read]
         if not self._entries and not by_lane:
             return
         for key, lane in fires:
@@ -162,7 +162,7 @@ class Fires:
     def change(self, entry: Kept) -> None:
         """Mark a fire as changed, for the next `save`."""
         self._changed[entry.id] = entry
-        self._standings.pop(entry.fire.lane, None)
+        self._open_fires.pop(entry.fire.lane, None)
         if entry.state != "pending":
             self._holders.pop(entry.fire.lane, None)
 

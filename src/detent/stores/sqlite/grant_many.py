@@ -150,7 +150,7 @@ def _due(transaction: Transaction, due: Due, room: Room) -> list[list[Any]]:
         source, where = (READY, BY_NOW) if room.places else (DOUBTFUL, f"{BY_NOW} AND {IS_DOUBTFUL}")
     else:
         source, where = READY, f"{due.limit()} AND NOT ({IS_MISSED}) AND NOT ({IS_OUTDATED})"
-    most = room.places or room.sentences
+    most = room.places or room.dispositions
     (text,) = transaction.db.execute(_DUE.format(source, where), {**due.values, "most": most}).fetchone()
     found: list[list[Any]] = json.loads(text) if text else []
     return found

@@ -91,7 +91,7 @@ class Gates:
         return (found[0], found[1]) if found else None
 
     def _rate(self, queue: str) -> Rate | None:
-        text = self._transaction.notes.controls(self._app).get(RATE + base_of(queue))
+        text = self._transaction.notes.controls(self._app).get(RATE + without_priority(queue))
         return rate_of(text) if text else None
 
     # What one fire has to pass.

@@ -1,8 +1,7 @@
-"""The store of one host: a SQLite file that its nodes, triggers and people share.
+"""The SQLite store: one file that all processes of a host share.
 
-Every verb is one transaction, whatever the size of its batch; the file decides who comes first.  A
-claim expires by the monotonic clock of this boot, and at once with the next one.  The rules are those
-of `stores.base`, the answers those of `stores.memory`.
+Every call is one transaction, whatever the size of its batch.  A claim expires by the monotonic clock of this
+boot; a reboot expires all claims.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from detent.stores.sqlite.queries import count, find, forget_the_expired, prunab
 from detent.stores.sqlite.reserve import keep_reserve
 from detent.stores.sqlite.transaction import Transaction
 
-LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of one who waits: less often while nothing changes
-PRUNE_MAX = 1000  # rows a transaction: others get their turn in between
-PRUNE_FULL_MAX = 50  # on a full disk, where the log has little room
+LOOK_S, LOOK_MAX_S = 0.05, 0.2  # between two looks of `wait`; longer while nothing changes
+PRUNE_MAX = 1000  # rows of one transaction; other writers run between two
+PRUNE_FULL_MAX = 50  # on a full disk, where the log has little space
 
 
 class SqliteStore:
@@ -61,7 +60,7 @@ class SqliteStore:
         boot_id: Callable[[], str] = boot_id,
     ) -> None:
         self._file, self._clocks = File(path), Clocks(wall, monotonic, boot_id())
-        self._closing, self._heard = threading.Event(), 0  # 0: no ring was heard yet
+        self._closing, self._heard = threading.Event(), 0  # 0: nobody has waited yet
         self._pause_s = LOOK_S
         self._far: Far = {}
 
@@ -165,7 +164,7 @@ class SqliteStore:
         with self._current() as transaction:
             return count(transaction, app, queues)
 
-    # Book-keeping.
+    # Records.
 
     def find(self, query: Query) -> Found:
         with self._file.reading() as link:
@@ -182,7 +181,7 @@ class SqliteStore:
             if not self._file.make_room():
                 raise
             return self._prune(app, older_than_s, keep, PRUNE_FULL_MAX)
-        keep_reserve(self._file.path)  # for the next time
+        keep_reserve(self._file.path)  # for the next full disk
         return gone
 
     def _prune(self, app: str, older_than_s: float, keep: int, at_once: int) -> int:
@@ -212,12 +211,12 @@ class SqliteStore:
         closing, until = self._closing, clock.monotonic() + seconds
         version = self._file.look(_VERSION)
         wakeups, self._heard = self._heard or self._file.look(_WAKEUPS), self._file.look(_WAKEUPS)
-        if wakeups != self._heard:  # it rang after the last wait
+        if wakeups != self._heard:  # a wake-up came after the last wait
             return True
         while (left := until - clock.monotonic()) > 0 and not closing.wait(min(left, self._pause_s)):
             seen, version = version, self._file.look(_VERSION)
             self._pause_s = min(self._pause_s * 1.1, LOOK_MAX_S) if seen == version else LOOK_S
-            # Most changes are claims and outcomes that concern nobody who waits.
+            # Most changes of the file are claims and outcomes, which wake nobody.
             if seen != version and (heard := self._file.look(_WAKEUPS)) != wakeups:
                 self._heard = heard
                 return True
@@ -230,7 +229,7 @@ class SqliteStore:
 
     @contextmanager
     def _current(self) -> Iterator[Transaction]:
-        """To read what depends on the clocks: a step of them is put down before."""
+        """A transaction that reads.  If the clocks were set, it first records that, and so it writes."""
         with self._file.reading() as link:
             transaction = Transaction(link, self._clocks)
             if transaction.is_current:
@@ -247,9 +246,6 @@ class SqliteStore:
             transaction.check_header()
             yield transaction
             transaction.save()
-
-
-# How a job's plan changes.
 
 
 def _claim(transaction: Transaction, ask: Ask, far: Far) -> Grants:
@@ -271,6 +267,9 @@ def _read_watermarks(transaction: Transaction, app: str, by_job: Mapping[str, Wa
     now, left_s = transaction.now(), transaction.header.quarantined_until - transaction.monotonic
     quarantine = instant(now + left_s) if left_s > 0 else None
     return Watermarks(instant(now), transaction.header.epoch, generation[0], by_job, quarantine)
+
+
+# Changing a plan.
 
 
 def _revise(transaction: Transaction, job: str, watermark: Watermark | None, revision: str | None) -> None:
@@ -300,7 +299,7 @@ def _is_planned(row: tuple[int, str, Origin, float]) -> bool:
     return is_planned(Fire(key, "", instant(start), origin=origin))
 
 
-# From one app to the next in each index: how many fires wait makes no difference.
+# Steps from app to app in the index, so that the number of pending fires does not matter.
 _APPS = """
 WITH RECURSIVE pending(app) AS (
     SELECT min(app) FROM fires WHERE state = 'pending'
