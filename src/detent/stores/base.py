@@ -13,8 +13,8 @@ Planning.
 Claims.
 3. A fire has at most one live claim.  A lane has at most as many live claims to run as it has places.
 4. A due fire that must not run is granted too, with the outcome to settle it with
-   (`Claim.disposition`).  Such a claim takes no place in a lane and counts no attempt.  `rules.lanes` decides,
-   for every store alike.
+   (`Claim.disposition`).  Such a claim takes no place in a lane and counts no attempt.  `rules.lanes`
+   decides, for every store alike.
 5. Only the newest claim of a fire renews or finishes it.  An expired claim renews nothing.
 6. A claim call grants fires with expired claims first.  Then it grants due fires queue by queue, in the order
    of `Ask.queues`, the earliest first.  A queue with a rate (`RATE`) grants at most what its rate allows in

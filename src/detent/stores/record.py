@@ -165,8 +165,8 @@ def row_of(entry: Entry, whole: bool) -> Row:
 def prunable(
     entries: Sequence[Entry], by_job: Mapping[str, Watermark], now: float, limits: tuple[float, int]
 ) -> list[Entry]:
-    """The finished entries that are older than the first limit, or not among the newest of their job (the second
-    limit)."""
+    """The finished entries that are older than the first limit, or not among the newest of their job, as
+    many as the second limit says."""
     (older_than_s, keep), gone, kept = limits, [], dict[str, int]()
     over = [entry for entry in entries if entry.state == "over"]
     for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):

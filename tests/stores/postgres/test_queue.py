@@ -115,9 +115,9 @@ def test_who_waits_is_woken_when_the_transaction_commits(
     server: Server, store: PostgresStore, is_deaf: bool
 ) -> None:
     store.wait("a", 0.01)
-    store._ears.is_deaf = is_deaf
+    store._listener.is_deaf = is_deaf
     if is_deaf:  # as behind a pooler
-        store._ears._listening().run("UNLISTEN *", PATIENCE_S)
+        store._listener._listening().run("UNLISTEN *", PATIENCE_S)
     with psycopg.connect(server.url) as db, ThreadPoolExecutor(1) as pool:
         store.put_in(db, [message("a.b@1")])
         assert not store.wait("a", 3 * LOOK_OFTEN_S)

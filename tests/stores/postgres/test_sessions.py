@@ -230,7 +230,7 @@ def test_a_ring_of_another_connection_is_heard_at_once(server: Server, store: Po
         assert monotonic() - began < 1.0
         other.put([fire("z.b@1")])
         assert not store.wait("a", 0.3), "that was for another app"
-    assert not store._ears.is_deaf
+    assert not store._listener.is_deaf
 
 
 def test_a_ring_that_was_heard_is_not_taken_for_one_that_was_missed(
@@ -242,7 +242,7 @@ def test_a_ring_that_was_heard_is_not_taken_for_one_that_was_missed(
             assert waits(store, lambda number=number: other.put([fire(f"a.b@{number}")]))
             for _ in range(3):
                 assert not store.wait("a", 0.02)
-    assert not store._ears.is_deaf
+    assert not store._listener.is_deaf
 
 
 def test_where_notifications_do_not_arrive_one_who_waits_looks(
@@ -250,11 +250,11 @@ def test_where_notifications_do_not_arrive_one_who_waits_looks(
 ) -> None:
     monkeypatch.setattr("detent.stores.postgres.listen.LOOK_SELDOM_S", 0.1)
     assert not store.wait("a", 0.01)
-    link = store._ears._link
+    link = store._listener._link
     assert link is not None
     link.run("UNLISTEN *", PATIENCE_S)  # as behind a pooler, where LISTEN is of another session
     assert waits(store, lambda: store.put([fire("a.b@1")]))
-    assert store._ears.is_deaf
+    assert store._listener.is_deaf
     assert waits(store, lambda: store.put([fire("a.b@2")]))
 
 
@@ -262,7 +262,7 @@ def test_who_waits_is_let_go_when_the_store_is_closed(store: PostgresStore) -> N
     assert not store.wait("a", 0.01)
     with ThreadPoolExecutor(1) as pool:
         began, call = monotonic(), pool.submit(store.wait, "a", 60.0)
-        wait_until(lambda: store._ears._waiting.locked())
+        wait_until(lambda: store._listener._waiting.locked())
         store.close()
         assert call.result(PATIENCE_S) is False
     assert monotonic() - began < PATIENCE_S

@@ -1,6 +1,6 @@
-"""Values of the PostgreSQL store ↔ the JSON documents that its functions take and give.
+"""Converts values to the JSON documents of the PostgreSQL functions and back.
 
-A policy is only kept here; what the functions judge by stands beside it.
+The functions store the policy as a text, and read only the fields beside it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 def fire_json(fire: Fire, place: int) -> Json:
-    """What is not said is as in most fires: there may be very many."""
+    """Leaves out common values, because there may be very many fires."""
     said: Json = {
         "place": place,
         "key": fire.key,
@@ -66,7 +66,7 @@ def fire_json(fire: Fire, place: int) -> Json:
     return said
 
 
-@lru_cache(maxsize=1024)  # the same few policies come again and again
+@lru_cache(maxsize=1024)  # most fires share a few policies
 def _policy_json(policy: Policy) -> Json:
     said = {"policy": policy_text(policy), "concurrency": policy.concurrency, "claim_s": policy.claim_s}
     usual = Policy()
@@ -85,7 +85,7 @@ def fires_json(fires: Iterable[Fire]) -> list[Json]:
 
 
 def put_json(fires: Sequence[Fire], delay_s: float) -> Json:
-    """Messages of one push differ in little: what they share is said once."""
+    """Messages of one push share most fields, which are then written once."""
     if fires and _are_alike(fires):
         same = fire_json(fires[0], 0)
         for name in ("place", "key", "run_id", "payload"):
@@ -101,7 +101,7 @@ def put_json(fires: Sequence[Fire], delay_s: float) -> Json:
 
 
 def _are_alike(fires: Sequence[Fire]) -> bool:
-    """In all but key, run id and payload; and nothing else needs to be looked at for them."""
+    """Whether they differ only in key, run id and payload, and need no other check."""
     first = fires[0]
     if first.lane or first.policy.unique_s or any(hook.startswith("on_late") for hook in first.policy.hooks):
         return False
@@ -143,7 +143,7 @@ def claim_json(claim: Claim, place: int) -> Json:
 
 
 def report_json(report: Report) -> Json:
-    """What is not said is as in most reports."""
+    """Leaves out common values."""
     verdict = report.verdict
     said: Json = {
         "key": report.claim.fire.key,
@@ -173,7 +173,7 @@ def query_json(query: Query) -> Json:
 
 
 def plain(text: str) -> str:
-    """Text as PostgreSQL can keep it: no NUL, and nothing that is no Unicode, as a file's name may be."""
+    """Text that PostgreSQL accepts: without NUL, and without bytes of a file name that are not Unicode."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
@@ -187,12 +187,12 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def first_of(_: object) -> Callable[[Sequence[Any]], Json]:
-    """How a cursor makes the answer of a function, its only value, whatever its connection does with rows."""
+    """A row factory that parses the only value of a row, whatever the row factory of the connection is."""
     return lambda values: json.loads(values[0])
 
 
 def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool]:
-    """Which were new; of two with one key it is the first."""
+    """Which fires were new; of two with the same key, the first."""
     if not said:
         return [False] * len(fires)
     if "all" in said:

@@ -1,7 +1,7 @@
-"""Values ↔ what travels to and from the scripts of the Redis store.
+"""Converts values to the arguments of the Lua scripts, and their replies to values.
 
-A fire is JSON: what Python needs to have it back, and under `rules` what the rules of lanes need.
-Instants are seconds since the epoch; numbers come back as texts, because cjson would round them.
+A fire is a JSON text; `rules` holds the fields that the scripts read.  Instants are Unix seconds.  Replies
+have numbers as texts, because cjson rounds them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from detent.stores.encoding import (
 )
 
 REPORT_WORDS = 5
-_COMMON = b',"job":'  # in the text of a message, what is its own comes before, what many have after it
+_COMMON = b',"job":'  # in the text of a message, its own fields come before, shared ones after
 _NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":""', 4
-FIRST_TEXT = 9  # where the texts stand among a script's arguments, counted from 1
+FIRST_TEXT = 9  # the index of the first text among a script's arguments, from 1
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_json(value: Any) -> bytes:
-    """A name of a file may be no Unicode: such a byte is written out."""
+    """JSON as UTF-8.  A file name may hold bytes that are not Unicode; they are escaped."""
     return to_text(_encode(value))
 
 
@@ -137,7 +137,7 @@ def _start_text(fire: Fire) -> str | None:
     return f"{fire.start_by:%Y-%m-%dT%H:%M:%SZ}" if fire.start_by else None
 
 
-# Messages without a lane.  Many of them have the same rules, and texts that end alike.
+# Light fires are messages without a lane.  Many of them share their rules and the end of their text.
 
 
 def _is_light(fire: Fire) -> bool:
@@ -154,9 +154,9 @@ def _light_rules(fire: Fire) -> dict[str, Any]:
 
 
 def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The rules that they have, and four words for each: key, due instant, number of the rules, text."""
+    """The distinct rules, and for each fire four words: key, due instant, number of its rules, text."""
     rules: list[dict[str, Any]] = []
-    kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # the number, and how a text ends
+    kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # number of the rules, and end of the text
     words: list[bytes] = []
     alike, number, end = None, b"0", ""
     due_at, due, due_word = None, "", b""
@@ -173,7 +173,7 @@ def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]
 
 
 def _kind_of(fire: Fire, rules: list[dict[str, Any]]) -> tuple[bytes, str]:
-    """The number of its rules, which are added, and how its text ends; 0 and nothing: it is not light."""
+    """Add its rules; return their number and the end of its text; 0 and "" if it is not light."""
     if not _is_light(fire):
         return b"0", ""
     rules.append({"job": fire.job, "queue": fire.queue} | _light_rules(fire))
@@ -193,7 +193,7 @@ def _end_of_text(fire: Fire) -> str:
 
 
 def fires_of(texts: Sequence[bytes]) -> list[Fire]:
-    """Of many texts: what they have in common, at their ends, is read once, and the rest of all at once."""
+    """Parse many texts.  Parses a shared end only once, and the other fields of all texts together."""
     cuts = [text.rfind(_COMMON) for text in texts]
     starts = b"},".join([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
     alike: dict[bytes, Fire] = {}
@@ -212,7 +212,7 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
     return fires
 
 
-# What is asked and answered.
+# Requests and replies.
 
 
 def ask_values(ask: Ask) -> dict[str, Any]:
@@ -265,8 +265,8 @@ def query_values(query: Query) -> dict[str, Any]:
 
 
 def report_values(reports: Sequence[Report]) -> list[bytes]:
-    """Five words for each report: key, fence, outcome, what only history needs, what most do not have; then
-    their outputs and what follows from them, which are named by their place."""
+    """Five words for each report: key, fence, outcome, fields for the history, rare fields.  Then the outputs
+    and follow-up fires; the rare fields refer to them by index."""
     words: list[bytes] = []
     texts: list[bytes] = []
     first = FIRST_TEXT + REPORT_WORDS * len(reports)
@@ -283,7 +283,7 @@ def report_values(reports: Sequence[Report]) -> list[bytes]:
     return words + texts
 
 
-@lru_cache(maxsize=64)  # most have the same
+@lru_cache(maxsize=64)  # most reports share it
 def _outcome_word(outcome: Outcome) -> bytes:
     return to_text(outcome_text(outcome))
 
@@ -307,12 +307,12 @@ def add_text(texts: list[bytes], text: bytes, first: int = FIRST_TEXT) -> int:
     return first + len(texts) - 1
 
 
-def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
-    """Four words for each: its fire, fence, attempt, and the rest, which is the same for most."""
+def claims_of(said: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
+    """Four words for each claim: fire, fence, attempt, and the rest, which most claims share."""
     rests: dict[bytes, tuple[Any, ...]] = {}
     claims = []
     for fire, fence, attempt, rest in zip(
-        fires_of(told[::4]), told[1::4], told[2::4], told[3::4], strict=True
+        fires_of(said[::4]), said[1::4], said[2::4], said[3::4], strict=True
     ):
         if rest not in rests:
             found = of_json(rest)
@@ -323,11 +323,11 @@ def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def verdict_of(told: int | bytes, reported: Verdict) -> Verdict | None:
-    """0: it was not theirs to give; 1: the one that was reported stands."""
-    if isinstance(told, int):
-        return reported if told else None
-    found = of_json(told)
+def verdict_of(said: int | bytes, reported: Verdict) -> Verdict | None:
+    """0: a newer claim has the fire; 1: the reported verdict stands; else the verdict that stands."""
+    if isinstance(said, int):
+        return reported if said else None
+    found = of_json(said)
     again_in_s = found.get("again_in_s")
     outcome = read_outcome(found["outcome"])
     return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])
@@ -380,5 +380,5 @@ def note_of(found: Mapping[str, Any]) -> Note:
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not there: Lua would get a null that is not nil."""
+    """Leave out None: Lua would get a null that is not nil."""
     return {name: value for name, value in values.items() if value is not None}

@@ -34,7 +34,7 @@ class Clocks(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The state of the store as a whole.  Another file, device or boot than recorded means a new epoch or boot."""
+    """The state of the store as a whole, and the file, device and boot that last wrote it."""
 
     epoch: str
     file: str

@@ -1,4 +1,4 @@
-"""What becomes of claims in the SQLite store: renewed, or their fires settled."""
+"""Renews claims and settles their fires, in the SQLite store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _settle(transaction: Transaction, entry: Kept, report: Report) -> None:
         entry.run_at = transaction.now() + verdict.again_in_s
     transaction.fires.change(entry)
     if entry.state == "over" and entry.verdict == verdict:
-        for fire in report.follow:  # which may even take its place
+        for fire in report.follow:  # a follow-up may have the same key
             transaction.fires.record(fire, transaction.now())
 
 
@@ -86,7 +86,7 @@ def end(transaction: Transaction, entry: Kept, outcome: Outcome) -> None:
 
 
 def _lets_others_in(transaction: Transaction, reports: Sequence[Report]) -> bool:
-    """Does somebody wait for a place that these reports freed, or for what they put?"""
+    """Whether these reports freed a place that a fire waits for, or put new fires."""
     lanes = list({report.claim.fire.lane for report in reports} - {""})
     if not lanes or any(report.follow for report in reports):
         return any(report.follow for report in reports)

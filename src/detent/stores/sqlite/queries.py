@@ -1,4 +1,4 @@
-"""What the SQLite store remembers: finding, pruning and notes."""
+"""Finds, counts and prunes fires of the SQLite store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detent.stores.sqlite.rows import Kept, attempt_of_row
 from detent.stores.sqlite.transaction import Transaction
 
 RESULT_S = Policy().result_s
-Condition = tuple[str, tuple[Any, ...]]  # of a statement, and its values
+Condition = tuple[str, tuple[Any, ...]]  # the text of a condition, and its values
 
 
 def find(transaction: Transaction, query: Query) -> Found:
@@ -22,7 +22,7 @@ def find(transaction: Transaction, query: Query) -> Found:
     if query.upcoming:
         return Found(_rows(transaction, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
     span, span_values = _span(query)
-    if few := _few(transaction, query):  # all of these are examined, and sorted
+    if few := _few(transaction, query):  # few enough to read and sort all of them
         sorted_so = f"{where} AND {span} ORDER BY +due DESC, +key DESC LIMIT ?"
         return page(_rows(transaction, query, sorted_so, values + span_values, few), query.limit, None)
     history = f"fires INDEXED BY {_index(query)} WHERE {span} ORDER BY due DESC, key DESC LIMIT {LOOK_MAX}"
@@ -43,7 +43,7 @@ def _rows(
 
 
 def _few(transaction: Transaction, query: Query) -> str:
-    """Where to look for what is few however long history is; "": there is no such place."""
+    """The table or index to read if it gives at most `LOOK_MAX` fires; "": there is none."""
     if query.key or query.keys:
         return "fires"
     index = {"pending": "fires_ready", "claimed": "fires_claimed"}.get(query.state)
@@ -57,14 +57,14 @@ def _few(transaction: Transaction, query: Query) -> str:
 
 
 def _index(query: Query) -> str:
-    """The index in whose order history is read."""
+    """The index that gives the order of the history."""
     if query.job:
         return "fires_job"
     return "fires_dead" if _is_without_success(query) else "fires_due"
 
 
 def _span(query: Query) -> Condition:
-    """Which part of history: what its index is enough for."""
+    """The conditions that the index supports."""
     texts, values = ["1"], list[Any]()
     if query.job:
         texts, values = ["job = ?"], [query.job]
@@ -85,7 +85,7 @@ def _is_without_success(query: Query) -> bool:
 
 
 def _condition(query: Query) -> Condition:
-    """The state is written out, so that SQLite sees which of its indexes are enough."""
+    """The state is a literal, so that SQLite can use the partial indexes."""
     origins, queues, kinds = (
         json.dumps(words) if words else "" for words in (query.origins, query.queues, query.kinds)
     )
@@ -99,7 +99,7 @@ def _condition(query: Query) -> Condition:
         ("key = ?", query.key),
         (f"state = '{state}' AND state = ?", state),
         ("origin IN (SELECT value FROM json_each(?))", origins),
-        ("queue = ?", one),  # one alone is read in its order
+        ("queue = ?", one),  # a single queue is read in index order
         ("queue IN (SELECT value FROM json_each(?))", several),
         (_OF_KINDS, kinds),
         ("key IN (SELECT value FROM json_each(?))", keys),
@@ -129,13 +129,14 @@ def _add_attempts(transaction: Transaction, entries: Sequence[Kept], whole: bool
 def prunable(
     transaction: Transaction, app: str, now: float, limits: tuple[float, int]
 ) -> list[tuple[int, str]]:
-    """Id and key of what was over for longer than the first limit, or beyond the newest so many of a job."""
+    """Id and key of the finished fires that are older than the first limit, or not among the newest of their
+    job, as many as the second limit says."""
     older_than_s, keep = limits
     return transaction.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
 
 
 def prune(transaction: Transaction, found: Sequence[tuple[int, str]], now: float) -> int:
-    """What became of a row since it was found is looked at again: its id may be another's by now."""
+    """Delete those of these fires that may still be deleted: a row may have changed since it was found."""
     gone = []
     for id, key in found:
         if row := transaction.one(_STILL_PRUNABLE, id, key, now, now):
@@ -153,7 +154,7 @@ def forget_the_expired(transaction: Transaction) -> None:
 
 
 _IS_TO_COME = "(origin = 'schedule' AND due > min(coalesce(at, ?), ?))"
-# A dead letter, a key that still counts as taken, or a result that is kept for longer.
+# A dead letter, or its key is still unique, or its result is still kept.
 _IS_WANTED = f"""
 (origin = 'push' AND (substr(outcome, 1, 10) <> 'succeeded '
     OR due + iif(instr(policy, '"unique_s":'), json_extract(policy, '$.unique_s'), 0) > ?
@@ -184,7 +185,7 @@ FROM attempts LEFT JOIN tails USING (fire, number) LEFT JOIN results USING (fire
 WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
 """
 _OF_KINDS = "substr(outcome, 1, instr(outcome, ' ') - 1) IN (SELECT value FROM json_each(?))"
-_HAD_NO_SUCCESS = "substr(outcome, 1, 10) <> 'succeeded '"  # word for word as in the index
+_HAD_NO_SUCCESS = "substr(outcome, 1, 10) <> 'succeeded '"  # must be the text of the index's condition
 _COUNT_WAITING = (
     ("delayed", "pending"),
     """

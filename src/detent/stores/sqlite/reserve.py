@@ -1,7 +1,7 @@
 """Reserves disk space, so that `prune` works on a full disk.
 
-SQLite writes to its log before it deletes.  Deleted rows leave space in the file, not on the disk, so the store
-keeps the released space for its log until the disk has room for another reserve.
+SQLite writes to its log before it deletes.  Deleted rows leave space in the file, not on the disk, so the
+store keeps the released space for its log until the disk has room for another reserve.
 """
 
 from __future__ import annotations
