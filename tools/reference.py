@@ -171,7 +171,7 @@ def limits() -> str:
         ("instants of an outage made good under `all`", f"the newest {planning.CATCH_UP_MAX['all']}"),
         ("output kept of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
         ("output of a running command that can be followed", f"2 × {output.SEGMENT_MAX // kib} KiB"),
-        ("output that a hook is told", f"the last {settling.TOLD_TAIL_MAX // kib} KiB"),
+        ("output that a hook is told", f"the last {settling.TAIL_MAX // kib} KiB"),
         ("output in an event", f"the last {reporting.EXCERPT_MAX} bytes"),
         ("the answer to a request, read", f"{request.BODY_MAX // mib} MiB"),
         ("what a call returns, kept", f"{function.RESULT_MAX:,} characters of JSON"),

@@ -185,14 +185,14 @@ class _Jobs:
 
     def _check_after(self) -> None:
         """Is there what they come after, and an end to it?"""
-        from detent.rules.chains import faults  # late: few have such jobs
+        from detent.rules.chains import chain_problems  # late: few have such jobs
 
         for name, others in self._after.items():
             for other in others:
                 if other not in self._names:
                     near = did_you_mean(other, self._names)
                     self._fault(name, f"there is no job {show(other)} in this manifest{near}")
-        for name, fault in faults(self._after):
+        for name, fault in chain_problems(self._after):
             self._fault(name, fault)
         everywhere = {name.partition(".")[2] for name in self.everywhere}
         for name in sorted(everywhere & self._after.keys()):

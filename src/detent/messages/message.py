@@ -24,7 +24,7 @@ from detent.text import quote
 
 DEPTH_MAX = 20  # links of a chain, one after the other
 OPTION_MAX_S = 366 * 86_400.0
-_new_run_id = run_id.__wrapped__  # nobody asks for one again: it would only take another's place in the cache
+
 MAX_AGE_S = 30 * 86_400.0  # or, if that is less, `keep_days`: a copy of one that is pruned is not noticed
 WITH_RESULT = "with_result"  # in a link: the first argument is what the message before returned
 LINKS: dict[str, tuple[Kind, ...]] = {
@@ -89,7 +89,7 @@ def messages(
     made = []
     for token, args in letters:
         key = prefix + (options.unique or token)
-        run = _new_run_id(due_at, key + token if options.unique else key)
+        run = run_id(due_at, key + token if options.unique else key)
         made.append(
             Fire(
                 key,
