@@ -24,6 +24,8 @@ class HostError(DetentError):
 class SignatureError(DetentError):
     """The signature of a request is missing, malformed, stale or wrong."""
 
+    status = 401  # of the HTTP response
+
 
 class BackendError(DetentError):
     """Raised by tasks when a service they depend on is down.  Circuit breakers count it."""
