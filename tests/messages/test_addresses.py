@@ -206,7 +206,7 @@ def allowed(host: str, reach: Reach = Reach(), port: int = 443, leads_to: str = 
         check_host(named, port, reach)
         check_address(named.address or ip_address(leads_to), named, port, reach)
     except UsageError as error:
-        assert "hosts" in str(error) or "messages may name" in str(error)
+        assert "hosts" in str(error) or "on the list" in str(error)
         return False
     return True
 

@@ -4,8 +4,8 @@
    does not contain an IPv4 address (6to4, Teredo, mapped, NAT64).
 2. A host is a name, four decimal numbers or an IPv6 address.  Other spellings of numbers (octal, hex, short,
    `%31`) are refused: one program could read them as a public address and another as a private one.
-3. A list allows only its entries: `api.example.com`, `*.example.com` (not `example.com` itself) or `10.0.0.5`,
-   each with an optional port.  A name listed in full may resolve to a private or loopback address.  A listed
+3. A list allows only its entries: `api.example.com`, `*.example.com` (not `example.com` itself), `10.0.0.5`.
+   Each may have a port.  A name listed in full may resolve to a private or loopback address.  A listed
    address may be of any kind.  A name never leads to a link-local address: cloud metadata services are there.
 """
 
