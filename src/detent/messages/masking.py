@@ -1,6 +1,6 @@
 """Replaces secrets in logs, reasons, output and results by `***`.
 
-1. By value: a known secret is found in plain text and as URLs, JSON, Python and base 64 encode it, also inside
+1. By value: a known secret is found in plain text and as URLs, JSON, Python and base 64 encode it, even in
    a longer base 64 text (`user:password` in a header).  Values shorter than four characters are not searched
    for, because they would match everywhere.
 2. By name: the value of a name such as `password`, `apiKey` or `X-Auth-Token`, in nested values and in text:
