@@ -14,7 +14,7 @@ from detent.manifest.check import Manifest, ManifestError, canonical_text, check
 from detent.manifest.json_schema import schema
 from detent.manifest.spec import specs_of
 from detent.model import Fire, Job, Outcome
-from detent.rules.chains import DEPTH_MAX, Followers, put_after
+from detent.rules.chains import DEPTH_MAX, Followers, predecessor_of
 from detent.rules.planning import fire_at, hook_fire, manual_fire
 
 NOW = datetime(2026, 3, 1, 2, 0, 7, 500_000, tzinfo=UTC)
@@ -144,7 +144,7 @@ def test_every_success_puts_each_follower_once_however_often_it_is_settled() -> 
     assert (b.job, b.due_at, b.start_by) == ("demo.b", NOW.replace(microsecond=0), None)
     assert b.key.startswith("demo.b@2026-03-01T02:00:00Z+after.") and b.lane == "demo.b"
     assert c.start_by == c.due_at + timedelta(seconds=60)
-    assert put_after(b) == put_after(c) == fire.key and put_after(fire) == ""
+    assert predecessor_of(b) == predecessor_of(c) == fire.key and predecessor_of(fire) == ""
     later = follow(manifest, fire, now=NOW + timedelta(hours=1))
     assert [(one.key, one.run_id) for one in later] == [(one.key, one.run_id) for one in (b, c)]
 

@@ -183,7 +183,7 @@ class _Jobs:
 
     def _check_after(self) -> None:
         """Check that `after` names existing jobs and has no cycle."""
-        from detent.rules.chains import faults  # late: few manifests have such jobs
+        from detent.rules.chains import chain_problems  # late: few manifests have such jobs
 
         def report(name: str, message: str, advice: str = "") -> None:
             self._findings.problem(f"jobs/{self._names[name]}/after", message, advice)
@@ -194,7 +194,7 @@ class _Jobs:
                     near = nearest(other, self._names)
                     advice = f"did you mean {quote(near)}?" if near else ""
                     report(name, f"this manifest has no job {quote(other)}", advice)
-        for name, fault in faults(self._after):
+        for name, fault in chain_problems(self._after):
             report(name, fault)
         everywhere = {name.partition(".")[2] for name in self.everywhere}
         for name in sorted(everywhere & self._after.keys()):
