@@ -123,7 +123,9 @@ class Gates:
         policy = fire.policy
         if policy.breaker:
             circuit, threshold = self._circuit(policy.breaker), policy.breaker_threshold
-            self._keep(policy.breaker, after_attempt(circuit, fence, outcome, threshold, self._transaction.wall))
+            self._keep(
+                policy.breaker, after_attempt(circuit, fence, outcome, threshold, self._transaction.wall)
+            )
 
     def _is_live(self, circuit: Circuit) -> bool:
         entry = self._transaction.fires.open_entry(circuit.probe) if circuit.fence else None
