@@ -78,11 +78,11 @@ class Ports(NamedTuple):
     rng: Random
     emit: Emit
     heartbeat: Callable[[], dict[str, object]] = dict  # what this node says of itself to the others
-    rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
-    planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
+    on_round: Callable[[], None] = lambda: None  # called after each round of planning and claiming
+    on_planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
     inbox: Inbox | None = None  # where messages are opened; None: it serves no tasks
     prefetch_factor: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
-    recall: Callable[[], None] = lambda: None  # messages that are not begun are not to be any more
+    return_unstarted: Callable[[], None] = lambda: None  # messages that are not begun are not to be any more
 
 
 class Tuning(NamedTuple):
@@ -90,7 +90,7 @@ class Tuning(NamedTuple):
 
     retry_s: float = 1.0  # after a call that failed
     cooldown_s: float = 1.0  # between two asks, after some that failed
-    least_s: float = 0.01  # the shortest sleep: no loop spins
+    sleep_min_s: float = 0.01  # the shortest sleep: no loop spins
     burst_s: float = 1.0  # so long, starts come before ends
     gather_s: float = 0.05  # so long after the last call, a small one can wait
     idle_s: float = 60.0  # the longest sleep, should nobody ring

@@ -164,7 +164,7 @@ class Runners:
 
         return InProcessQueue(self.settings.most, self.batches.batch_size)
 
-    def recall(self) -> None:
+    def return_unstarted(self) -> None:
         """Messages that are not begun are not to be any more."""
         self.batches.recall_all()
         self._in_process_queue.recall()

@@ -167,11 +167,11 @@ class Service:
             rng=Random(),
             emit=self._emit,
             heartbeat=lambda: self._heartbeat(),
-            rounded=self._feed_watchdog,
-            planned=self._make_lanes,
+            on_round=self._feed_watchdog,
+            on_planned=self._make_lanes,
             inbox=self._worker.inbox if self._worker else None,
             prefetch_factor=lambda: self._runners.batches.batch_size.prefetch_factor() if self._worker else 1,
-            recall=lambda: self._runners.recall(),
+            return_unstarted=lambda: self._runners.return_unstarted(),
         )
         jobs = {job.name: job for job in jobs_on(self._manifest, self._host)}
         idle_s = self._notify.watchdog_s / 3 or Tuning().idle_s
@@ -324,7 +324,7 @@ class Service:
         """Say that we live, and hear who else does: what is due is shared with them."""
         for pause_s in chain(FIRST_BEATS_S, repeat(BEAT_S)):
             with suppress(DetentError):
-                await self._node.beat()
+                await self._node.send_heartbeat()
             await asyncio.sleep(BUSY_BEAT_S)
             await self._node.fair_share.compare_soon.sleep(pause_s - BUSY_BEAT_S)
 

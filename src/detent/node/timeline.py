@@ -39,7 +39,7 @@ class Timeline:
         self._heap: list[tuple[datetime, str]] = []  # some are out of date: `_watermarks` decides
         self._foreign_since: datetime | None = None  # the oldest watermark of a superseded job
 
-    def take(self, watermarks: Watermarks, jobs: Mapping[str, Job]) -> None:
+    def load(self, watermarks: Watermarks, jobs: Mapping[str, Job]) -> None:
         """Start from what the store has in force."""
         self.epoch, self.generation = watermarks.epoch, watermarks.generation
         self._watermarks = {
@@ -54,7 +54,7 @@ class Timeline:
         self._heap = [(watermark.at, name) for name, watermark in self._watermarks.items()]
         heapify(self._heap)
 
-    def move(self, by_job: Mapping[str, Watermark]) -> None:
+    def update(self, by_job: Mapping[str, Watermark]) -> None:
         """These are the watermarks now."""
         for name, watermark in by_job.items():
             if name in self._watermarks and self._watermarks[name].revision == watermark.revision:
@@ -122,7 +122,7 @@ def jobs_elsewhere(names: Iterable[str], jobs: Mapping[str, Job]) -> set[str]:
     }
 
 
-def in_force(watermarks: Watermarks, jobs: Mapping[str, Job], kept: set[str]) -> dict[str, str]:
+def revisions_in_force(watermarks: Watermarks, jobs: Mapping[str, Job], kept: set[str]) -> dict[str, str]:
     """The revisions that an app has when these are our jobs: ours, what other hosts have, and what is kept as
     it is because other living nodes hold it."""
     names = jobs_elsewhere(watermarks.by_job, jobs) | kept
