@@ -1,4 +1,4 @@
-"""All benches, or those that are named: `python bench/all.py [NAME …] [--full | --tiny] [--on SERVER]`."""
+"""Runs all benchmarks, or those named: `python bench/all.py [NAME …] [--full | --tiny] [--on SERVER]`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Python functions that are all due at one instant: a real node's `call` work beside APScheduler 3.
 
-The function notes when it was called.  Late is the note less the due instant; what is never called was
-dropped.  Ours is `detent run` with its SQLite store on disk, in each isolation; APScheduler keeps its jobs
-in memory, as it comes and with settings under which it drops nothing.
+The function writes down when it was called.  Lateness is that time minus the due instant; a function that is
+never called was dropped.  detent is `detent run` with its SQLite store on disk, in each isolation.
+APScheduler keeps its jobs in memory, once with its defaults and once with settings under which it drops
+nothing.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from report import Bench, Budget, Cell, Effort, Result, Table, main, median, qua
 
 from detent.manifest.check import ManifestError, check_manifest
 
-# max_running: coroutines cost so little that all may run at a time; for the others, the best of a few that
-# were tried once each with 1,000 calls.  APScheduler has its own default of 10.
+# max_running: coroutines are so cheap that all may run at a time; for the others, the best of a few values
+# with 1,000 calls.  APScheduler's default is 10.
 ROOM = {"loop": 100_000, "thread": 200, "process": 32}
 FLOOR_MS, AIM_MS = 500, 100
 FUNCTIONS = {"loop": "noted:note_in_loop", "thread": "noted:note", "process": "noted:note"}
 
 
 class Run(NamedTuple):
-    """How one of them did in one round."""
+    """The result of one program in one round."""
 
     late_s: list[float]
-    settled_s: float  # from the due instant until the last one's end was recorded
+    settled_s: float  # from the due instant until the last end was recorded
 
 
 def job_of(i: int, at: str, isolation: str) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def job_of(i: int, at: str, isolation: str) -> dict[str, Any]:
 
 
 def can_call() -> bool:
-    """Does this release run `call` work?"""
+    """Whether this release runs `call` work."""
     try:
         check_manifest(manifest_of([job_of(0, "2100-01-01T00:00Z", "loop")]))
     except ManifestError:
@@ -103,7 +104,7 @@ def _row(name: str, runs: list[Run], n: int) -> tuple[Cell, ...]:
 
 
 def _late_ms(runs: list[Run], share: float) -> float | None:
-    """None: not one of them was called."""
+    """Return None if no function was called."""
     late = [quantile(run.late_s, share) for run in runs if run.late_s]
     return median(late) * 1000 if late else None
 
@@ -113,7 +114,7 @@ def _dropped(runs: list[Run], n: int) -> int:
 
 
 def _budgets(runs: dict[str, list[Run]], n: int) -> list[Budget]:
-    """Our best way counts for lateness, and each of them for what is dropped."""
+    """The best isolation counts for lateness, and every one for dropped calls."""
     ours = {name: found for name, found in runs.items() if name.startswith("detent")}
     if not ours:
         return []

@@ -1,7 +1,7 @@
-"""Those who claim in the bench of claims: our stores, and the locks that people take instead.
+"""The claimers of the claims benchmark: detent's stores, and the locks that people use instead.
 
-Each has a turn as one or more processes that begin together.  A fire is claimed and finished, as a lock is
-acquired and released.
+Each runs as one or more processes that start together.  A fire is claimed and finished, as a lock is acquired
+and released.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ forked = get_context("fork")
 
 
 class Turn(NamedTuple):
-    """What one claimer did: how many, how long each call for some took, and from when to when."""
+    """What one claimer did: how many claims, how long each call took, and from when to when."""
 
     done: int
     calls_s: list[float]
@@ -40,14 +40,14 @@ class Turn(NamedTuple):
 
 
 class Pace(NamedTuple):
-    claims: float | None  # a second, the time for finishing left out; only where one claims alone
-    both: float  # claimed and finished, or acquired and released, a second
+    claims: float | None  # per second, without the time for finishing; only with a single claimer
+    both: float  # claimed and finished, or acquired and released, per second
     p50_ms: float  # of a call that claims
     p99_ms: float
 
 
 def race(claimers: int, work: Callable[[int], Turn]) -> Pace:
-    """So many at once, each a process."""
+    """Run this many claimers at once, each as a process."""
     turns = [work(0)] if claimers == 1 else _together(claimers, work)
     took_s = max(turn.ended for turn in turns) - min(turn.began for turn in turns)
     calls = [call for turn in turns for call in turn.calls_s]
@@ -72,7 +72,7 @@ def _together(claimers: int, work: Callable[[int], Turn]) -> list[Turn]:
     return turns
 
 
-# Ours.
+# detent.
 
 
 def fire_of(number: int, has_lane: bool) -> Fire:
@@ -82,7 +82,7 @@ def fire_of(number: int, has_lane: bool) -> Fire:
 
 
 def claim_all(open_store: Opener, n: int, batch: int, claimers: int, way: Way) -> Pace:
-    """Put so many fires, and have them all claimed and finished."""
+    """Put this many fires, and claim and finish all of them."""
     store = open_store()
     store.put([fire_of(next(numbers), way == "each in a lane") for _ in range(n)])
     store.close()
@@ -93,7 +93,7 @@ def claim_all(open_store: Opener, n: int, batch: int, claimers: int, way: Way) -
 
 def _claim_some(open_store: Opener, batch: int, left: Any, number: int) -> Turn:
     store, calls, done, node = open_store(), list[float](), 0, f"bench-{number}-{time.monotonic_ns()}"
-    store.notes(APP, "none")  # a connection, and whatever else comes first
+    store.notes(APP, "none")  # connect before the measurement starts
     began = time.monotonic()
     for ask in count(1):
         if left.value <= 0:
@@ -112,7 +112,7 @@ def _claim_some(open_store: Opener, batch: int, left: Any, number: int) -> Turn:
 
 
 def _claim_the_next(open_store: Opener, batch: int, left: Any, number: int) -> Turn:
-    """What is finished is told with the ask for more: a call for both."""
+    """Report finished fires with the next claim, in one call."""
     store, calls, done, node = open_store(), list[float](), 0, f"bench-{number}-{time.monotonic_ns()}"
     store.notes(APP, "none")
     reports: list[Report] = []
@@ -140,7 +140,7 @@ def _finish(store: Store, claims: Iterable[Claim]) -> None:
 
 
 class Lock(NamedTuple):
-    """How somebody else is asked: to have a lock, and to give it back."""
+    """How a lock is acquired and released."""
 
     acquire: Callable[[str], Any]
     release: Callable[[Any], object]
@@ -190,7 +190,7 @@ def python_redis_lock(port: int) -> Lock:
 
 
 def set_nx(port: int) -> Lock:
-    """The two commands themselves, without asking whose lock it is that is given back."""
+    """The two commands alone, without checking who holds the lock."""
     import redis
 
     client = redis.Redis(port=port)
@@ -198,7 +198,7 @@ def set_nx(port: int) -> Lock:
 
 
 def advisory_session(url: str) -> Lock:
-    """A lock of the session: nothing is written down."""
+    """A lock of the session, which writes nothing to disk."""
     import psycopg
 
     db = psycopg.connect(url, autocommit=True)
@@ -211,7 +211,7 @@ def advisory_session(url: str) -> Lock:
 
 
 def advisory_transaction(url: str) -> Lock:
-    """A lock that ends with its transaction: nothing is written down."""
+    """A lock of the transaction, which writes nothing to disk."""
     import psycopg
 
     db = psycopg.connect(url)
@@ -223,7 +223,7 @@ def advisory_transaction(url: str) -> Lock:
 
 
 def load_generator(binary: str, port: int, n: int, claimers: int) -> Pace:
-    """SET, as fast as a program in C sends it: no lock at all, but what a round trip costs."""
+    """SET from a C program: not a lock, but the cost of a round trip."""
     words = [binary, "-p", str(port), "-n", str(n), "-c", str(claimers), "-t", "set", "--csv"]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     names, values = ([word.strip('"') for word in line.split(",")] for line in said[-2:])

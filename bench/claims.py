@@ -1,8 +1,8 @@
-"""Claims a second on Redis and on PostgreSQL, beside the locks that people take there, on one server.
+"""Claims per second on Redis and PostgreSQL, beside common locks on the same server.
 
-The server keeps what it acknowledged (`appendfsync always`, `fsync`), for everybody.  A fire is claimed and
-finished, as a lock is acquired and released; while some are claimed, others are due as well.  Claimers are
-processes.  Advisory locks write nothing down, and are gone with their session: they are here because people
+The server keeps what it acknowledged (`appendfsync always`, `fsync`) for every program.  A fire is claimed
+and finished, as a lock is acquired and released; while some are claimed, others are due as well.  Claimers
+are processes.  Advisory locks write nothing to disk and end with their session: they are here because people
 build on them, not because they do the same.
 """
 
@@ -86,7 +86,7 @@ def measure(effort: Effort) -> Result:
 
 
 def take_turns(turns: Turns, rounds: int) -> dict[str, Pace]:
-    """Everybody in every round; of each figure the median."""
+    """Run all claimers in every round, and return the median of each figure."""
     paces = [{name: turn() for name, turn in turns.items()} for _ in range(rounds)]
     return {name: _median_of([one[name] for one in paces]) for name in turns}
 
@@ -115,7 +115,7 @@ def _redis_budgets(paces: Mapping[str, Pace]) -> Iterator[Budget]:
 
 
 def _scaling(paces: Mapping[str, Pace]) -> Iterator[Budget]:
-    """Two processors, and the server needs one of them: more than twice cannot be had."""
+    """With two processors, of which the server needs one, the ratio cannot exceed two."""
     ratio = paces[name_of(1, MANY)].both / paces[name_of(1, 1)].both
     yield Budget(f"PostgreSQL, {MANY} claiming ÷ 1", ratio, "×", 1.0, 2.0, more_is_better=True)
 

@@ -1,8 +1,8 @@
-"""The cold start of the command line: CPU of a whole process, as a ratio to `python3 -c pass`.
+"""The cold start of the command line: CPU of a whole process, as a multiple of `python3 -c pass`.
 
-The same interpreter starts all of them, in turn; a process's CPU is what the kernel counted for it and for
-the processes that it waited for, so for a trigger with its warden and its work.  Each ring of a trigger is
-for an instant of its own, and does what a fire does: record, claim, run, settle.
+The same interpreter starts all of them, in turn.  The CPU is what the kernel counted for the process and for
+the processes that it waited for: for a trigger, its warden and its work.  Each trigger runs another instant,
+and does what a fire does: record, claim, run, settle.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Words = Callable[[], list[str]]
 
 
 class Specs:
-    """The specs of jobs that are rung for, each ring for the next instant of a long-gone day."""
+    """The specs of jobs to trigger, each time for the next instant of a day in the past."""
 
     def __init__(self, folder: Path, stores: dict[str, str]) -> None:
         self._folder, self._stores, self._rings = folder, stores, count()
@@ -66,7 +66,7 @@ def measure(effort: Effort) -> Result:
         words = commands(folder, notes, stack)
         took: dict[str, list[float]] = {name: [] for name in words}
         for line in words.values():
-            _cpu_ms(line(), folder)  # the first one writes what the others find
+            _cpu_ms(line(), folder)  # the first one writes caches that the others use
         for _ in range(effort.rounds):
             for name, line in words.items():
                 took[name].append(_cpu_ms(line(), folder))
@@ -113,7 +113,7 @@ def commands(folder: Path, notes: list[str], stack: ExitStack) -> dict[str, Word
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, str]]:
-    """A server that answers 200, plain and by TLS; the URLs.  No TLS without a certificate."""
+    """A server that answers 200 over http and, with a certificate, over https; yields the URLs."""
 
     class Heard(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -151,7 +151,7 @@ def _certificate(folder: Path) -> str:
 
 
 def _cpu_ms(words: list[str], folder: Path) -> float:
-    """Milliseconds of CPU of a process, from its start to its end."""
+    """Return the CPU milliseconds of a process from its start to its end."""
     env = environment() | {"SSL_CERT_FILE": str(folder / "tls.pem"), "XDG_STATE_HOME": str(folder)}
     nothing = subprocess.DEVNULL
     process = subprocess.Popen(words, env=env, stdin=nothing, stdout=nothing, stderr=nothing)

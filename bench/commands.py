@@ -1,14 +1,13 @@
 """Commands that are all due at one instant: a real node beside raw posix_spawn and APScheduler.
 
-Each runs the same program, without a shell and without output, so many times: one instant, one fire a
-job.  Ours is `detent run` with its SQLite store on disk, and counts from the due instant until the store
-has recorded the last end; none may be lost, and none run twice.  It is given `node.max_running: 1000`: so
-many are claimed and recorded together, while few of them really run at a time.
+Each runs the same program, without a shell and without output: one instant, one fire per job.  detent is
+`detent run` with its SQLite store on disk.  Its time is from the due instant until the store has recorded the
+last end; no command may be lost or run twice.  It has `node.max_running: 1000`, so that many are claimed and
+recorded together, while few of them run at the same time.
 
-posix_spawn is what the operating system itself costs, one at a time and up to 32 at a time.  It spawns the
-same program and waits for each; it has no schedules, no records, no pipe for output, no environment of its
-own for each, no cgroup and no lock, and nobody who would end what stays.  Everybody has a turn in each round;
-a busy machine shows in all of them, so compare ratios, and CPU.
+posix_spawn is the cost of the operating system itself, one at a time and up to 32 at a time.  It starts the
+same program and waits for it, without schedules, records, output, environments, cgroups or locks.  All
+programs run in each round: a busy machine slows all of them, so compare ratios, and CPU.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import peers
 from node_process import NodeProcess, at_one_instant, manifest_of, node, spent
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
 
-IN_FLIGHT = 32  # at a time, for the peers
+IN_FLIGHT = 32  # at a time, for the other programs
 ROOM = 1000  # max_running
 FLOOR = 1.2
 ALONE, TOGETHER = "posix_spawn, 1 at a time", f"posix_spawn, {IN_FLIGHT} at a time"
@@ -35,12 +34,12 @@ OVER = "SELECT a.started, a.ended, a.took, a.outcome FROM attempts a JOIN fires 
 
 
 class Run(NamedTuple):
-    """How one of them did in one round."""
+    """The result of one program in one round."""
 
     took_s: float  # from the due instant to the last end
     late_s: list[float]  # of each start
     ran: int
-    cpu_s: list[float]  # of whoever spawns, and of what was spawned
+    cpu_s: list[float]  # of the parent, and of the commands
     twice: int = 0
 
 
@@ -61,8 +60,7 @@ def _spent(process: NodeProcess) -> tuple[float, float, float]:
 
 
 def _read(process: NodeProcess, due: float, cpu_s: list[float]) -> Run:
-    """From its history.  A start is known by the recorded end less what the command took: that is late
-    rather than early."""
+    """Read the result from the history.  A start is the recorded end minus the duration."""
     rows = process.ask(OVER)
     ran = sum(outcome.startswith("succeeded") for *_, outcome in rows)
     started = [one["fire"] for one in process.events("fire-started")]

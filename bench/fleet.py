@@ -1,9 +1,10 @@
-"""What a fire costs its store, with 1 to 16 nodes: calls by nodes, and commands that the server carries out.
+"""The cost of a fire for its store, with 1 to 16 nodes: calls by nodes, and commands that the server
+executes.
 
-The nodes are the real ones, on a real store, all in this process; their work is over at once.  All jobs are
-due at the same instants, every few seconds.  Planning is shared, an ask is for all that is due, and so are a
-renewal and a report: calls grow with the nodes that look, and not with each job times each node.  Were it so,
-a fire would cost at least as many calls as there are nodes.
+The nodes are real, on a real store, all in this process; their work ends at once.  All jobs are due at the
+same instants, every few seconds.  Nodes share the planning, and one claim, renewal or report covers all
+fires.  So calls grow with the number of nodes, and not with jobs times nodes: then a fire would cost at least
+as many calls as there are nodes.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ SIZES = (1, 2, 4, 8, 16)
 EVERY_S = 2
 LISTEN_S = 1.0
 PATIENCE_S = 120.0
-CALLS_MAX = 1.0  # for a fire, by all nodes together
-GROWTH_MAX = 2.0  # of what the server does for a fire, from one node to the most
+CALLS_MAX = 1.0  # calls per fire, by all nodes together
+GROWTH_MAX = 2.0  # of the server's commands per fire, from one node to the most
 
 
 class Cost(NamedTuple):
-    """What was counted in one stretch of time."""
+    """What was counted in one period."""
 
     fires: int
     calls: Counter[str]
-    commands: int  # 0: the server does not say
+    commands: int  # 0: the server does not report it
 
 
 class Counted:
-    """A store whose calls are counted, by verb."""
+    """A store that counts its calls by verb."""
 
     def __init__(self, store: Store, calls: Counter[str]) -> None:
         self._store, self._calls = store, calls
@@ -66,7 +67,7 @@ class Counted:
 
 
 class Brief:
-    """Work that is over at once."""
+    """Work that ends at once."""
 
     def __init__(self) -> None:
         self.gone: asyncio.Future[End] = asyncio.get_running_loop().create_future()
@@ -83,7 +84,7 @@ class AtOnce:
 
 
 class Member:
-    """A node of the fleet, with a store and threads of its own."""
+    """A node of the fleet, with its own store and threads."""
 
     def __init__(self, number: int, jobs: dict[str, Job], store: Store, calls: Counter[str]) -> None:
         self.threads, self.store, self.tasks = ThreadPools(), store, list[asyncio.Task[None]]()
@@ -129,7 +130,7 @@ def jobs_of(count: int) -> dict[str, Job]:
 
 
 async def observe(size: int, jobs: int, seconds: float, server: Opened) -> Cost:
-    """A fleet of this size, from when it fires until so long after."""
+    """Measure a fleet of this size for some seconds after its first fires."""
     calls: Counter[str] = Counter()
     defined = jobs_of(jobs)
     members = [Member(number, defined, server.open(size), calls) for number in range(size)]
@@ -151,14 +152,14 @@ async def observe(size: int, jobs: int, seconds: float, server: Opened) -> Cost:
 
 
 class Opened(NamedTuple):
-    """A server: how a node reaches it, and what it has carried out so far."""
+    """A server: how a node opens it, and how many commands it has executed."""
 
-    open: Callable[[int], Store]  # each size of fleet has a place of its own in it
+    open: Callable[[int], Store]  # each size of fleet has its own keys or schema
     commands: Callable[[], int]
 
 
 def commands_of(server: RedisServer) -> int:
-    """All that scripts did, and what nodes sent; not the waiting."""
+    """All commands of scripts and nodes, except waiting."""
     lines = server.call("INFO", "commandstats")
     return sum(stats["calls"] for name, stats in lines.items() if "xread" not in name and "info" not in name)
 

@@ -1,9 +1,9 @@
-"""A hundred thousand jobs: how long a real node takes to load them, and what it costs to have them.
+"""A hundred thousand jobs: how long a real node takes to load them, and what it costs to hold them.
 
-The jobs come from a JSON file, none of them due within hours: first all with one yearly schedule, then with
-ordinary ones, each its own.  Loading is over when every job is planned in the store; then nothing is to
-do, and the CPU that goes on is idling.  A job is planned again every quarter of an hour: `--full` waits for
-that, the shorter window adds its share of the first planning, which is an upper bound.
+The jobs come from a JSON file, and none is due within hours: first all with one yearly schedule, then each
+with an ordinary one of its own.  Loading ends when every job is planned in the store; the CPU after that is
+the cost of idling.  A job is planned again every quarter of an hour: `--full` waits for that; the shorter run
+adds its share of the first planning, which is an upper bound.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ PEAK_MB, IDLE_PERCENT = 300, 1.0
 HEADINGS = (
     "schedules", "jobs", "started s", "planned s", "CPU s", "peak MB", "idle MB", "idle %", "again %",
 )  # fmt: skip
-CALM_S = 1.0  # from the last plan until idling counts
-REPLANNED_S = 960.0  # so long after it was planned, a quiet job is planned again
+CALM_S = 1.0  # between the last plan and the start of the idle measurement
+REPLANNED_S = 960.0  # a job without instants is planned again after this time
 
 
 class Loaded(NamedTuple):
-    """What a node with so many jobs costs."""
+    """The cost of a node with this many jobs."""
 
-    started_s: float  # until it says that it has started
+    started_s: float  # until it logs that it has started
     planned_s: float  # until every job is planned
     cpu_s: float  # of all that
     peak_mb: float
     idle_mb: float
-    idle_percent: float  # of one core, seen
-    again_percent: float  # of one core, not seen: what planning again comes to
+    idle_percent: float  # of one core, measured
+    again_percent: float  # of one core, computed: the cost of planning again
 
 
 def yearly(i: int, hour: int) -> str:
@@ -83,7 +83,7 @@ def load(n: int, schedule: Callable[[int, int], str], idle_s: float) -> Loaded:
 
 
 def _is_planned(process: NodeProcess, n: int, began: float) -> bool:
-    """A mark that lies ahead of us is that of a job with a plan."""
+    """A job whose mark is in the future has a plan."""
     rows = process.ask("SELECT count(*) FROM marks WHERE at > ?", began + 60)
     return bool(rows) and rows[0][0] == n
 

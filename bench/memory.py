@@ -1,12 +1,12 @@
-"""Memory of a real node after n fires, and after as many again: within a tenth of each other.
+"""Memory of a real node after n fires and after 2n: within a tenth of each other.
 
-The node is `detent run` with its SQLite store on disk.  So many jobs are due every second, and do the
-cheapest real work that there is: calls in the node's own loop.  History is kept short, so that pruning takes
-part.  Fires are counted by the app's fence, which grows by one with every claim.  The database is shown
-too, but judged by nobody: it has what came since the last pruning.
+The node is `detent run` with its SQLite store on disk.  The jobs are due every second, and do the cheapest
+real work: calls in the node's own loop.  History is short, so that pruning takes part.  The fence of the app
+counts the fires, because it grows by one with every claim.  The size of the database is shown but has no
+limit: it includes everything since the last pruning.
 
-The jobs have no lanes (`Allow`), and that is a choice: judging a fire costs as much as its lane is long, and
-a job that is due every second has two minutes of planned fires in it, so that a node with lanes lags behind.
+The jobs have no lanes (`Allow`): the cost of judging a fire grows with its lane, and a job that is due every
+second has two minutes of planned fires in it, so a node with lanes would fall behind.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from report import Bench, Budget, Cell, Effort, Result, Table, main
 KEEP_FIRES = 10
 ROOM = 200  # max_running
 GROWTH = 1.1
-JOBS_MAX = 500  # so many fires a second: less than a node can do, so that it never lags behind
-SLOWEST = 10  # times as long as planned: then it lags behind, and nothing is measured
+JOBS_MAX = 500  # fires per second: fewer than a node can run, so that it never falls behind
+SLOWEST = 10  # times as long as planned: then the node falls behind, and the run is void
 
 
 class State(NamedTuple):
     """The node at one moment."""
 
-    after: int  # fires that were waited for
-    fires: int  # that there were by then
+    after: int  # fires to wait for
+    fires: int  # fires at that moment
     node_mb: float
     warden_mb: float
     database_mb: float
@@ -59,7 +59,7 @@ def _fence(process: NodeProcess) -> int:
 
 
 def states(n: int, jobs: int) -> list[State]:
-    """After a tenth, as a beginning; after n; after 2 n."""
+    """Measure after n / 10, after n and after 2n fires."""
     manifest = manifest_of(jobs_of(jobs), keep_fires=KEEP_FIRES, max_running=ROOM)
     with node(manifest, environment(**{noted.VARIABLE: os.devnull})) as process:
         first = process.wait_for(lambda: _fence(process), "the first fire", 120.0) - 1
@@ -73,7 +73,7 @@ def _after(process: NodeProcess, jobs: int, first: int, fires: int) -> State:
 
 
 def _has_made(process: NodeProcess, fence: int) -> bool:
-    os.truncate(process.log, 0)  # a million fires have a log of their own size, which is not our subject
+    os.truncate(process.log, 0)  # keep the log of a million fires small
     return _fence(process) >= fence
 
 

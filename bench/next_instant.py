@@ -1,8 +1,8 @@
 """The next instant of a schedule, beside cronsim, croniter, APScheduler and celery.
 
-Aware datetimes go in and come out.  Each walks the same instants from the same start, all of them in turn
-in every round, parsed once; a peer walks as is best for it: by its own iterator where it has one.  CPU
-time, so that a busy machine favours nobody.
+Input and output are aware datetimes.  Each program walks the same instants from the same start, in turn in
+every round, with schedules parsed once; each uses its fastest way, such as its own iterator.  The measure is
+CPU time, so that a busy machine does not matter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Step = Callable[[], datetime]
 class Case(NamedTuple):
     expression: str
     zone: str
-    share: float = 1.0  # of the instants of a round: some take long, or are soon too far away
+    share: float = 1.0  # of the instants of a round: some are slow, or soon too far in the future
 
 
 CASES = (
@@ -97,7 +97,7 @@ def walk_apscheduler(case: Case) -> Step:
 
 
 def walk_celery(case: Case) -> Step | None:
-    """It answers how long it is until then; it has no seconds."""
+    """celery returns the time until the instant, and has no seconds."""
     from celery import Celery
     from celery.schedules import crontab
 
@@ -132,7 +132,7 @@ WALKS: dict[str, Callable[[Case], Step | None]] = {
 
 
 def measure(walk: Callable[[Case], Step | None], case: Case, count: int) -> float | None:
-    """Microseconds for one instant; None: it has no such schedules."""
+    """Return microseconds per instant, or None if the program has no such schedules."""
     step = walk(case)
     if step is None:
         return None
@@ -144,7 +144,7 @@ def measure(walk: Callable[[Case], Step | None], case: Case, count: int) -> floa
 
 
 def differences(case: Case, names: list[str], count: int) -> list[str]:
-    """Who walks other instants than we do?"""
+    """Return the programs that find other instants than detent."""
     walked = {name: step for name in names if (step := WALKS[name](case))}
     found = {name: [step().astimezone(UTC) for _ in range(count)] for name, step in walked.items()}
     assert all(before < after for before, after in pairwise(found["detent"]))

@@ -1,6 +1,6 @@
-"""A real `detent run` to measure: a process with a manifest, a SQLite store on disk and a log of its own.
+"""A real `detent run` to measure: a process with a manifest, a SQLite store on disk and a log.
 
-What it did is read from its store and its log, what it cost from the kernel; it is never asked.
+What it did is read from its store and its log, and what it cost from the kernel.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 SOURCES = Path(__file__).parents[1] / "src"
-LOOK_S = 0.1  # between two looks at a condition
+LOOK_S = 0.1  # between two checks of a condition
 PATIENCE_S = 600.0
-START_S, START_EACH_S = 1.5, 1 / 400  # so long a node may take to plan so many jobs; then twice that, …
+START_S, START_EACH_S = 1.5, 1 / 400  # time to plan the jobs: fixed, and per job; doubled after each failure
 TRIES = 4
-BRINK_S = 0.2  # before the due instant: the last moment at which nothing has begun
+BRINK_S = 0.2  # before the due instant: nothing has started yet
 OPEN = "SELECT 1 FROM fires WHERE lane <> '' AND state <> 'over' LIMIT 1"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 
 class Spent(NamedTuple):
-    """CPU seconds of a process, and of its children that are over."""
+    """CPU seconds of a process and of its ended children."""
 
     own_s: float
     children_s: float
 
 
 class Hasty(Exception):
-    """The jobs were due before they were planned: nothing was measured."""
+    """The jobs were due before they were planned, so the run is void."""
 
 
 class NodeProcess:
@@ -49,14 +49,14 @@ class NodeProcess:
         file.write_text(json.dumps(manifest))
         url = store or f"sqlite:///{self.database}"
         words = [sys.executable, "-m", "detent", "run", "-f", str(file), "--store", url]
-        with self.log.open("ab") as log:  # to append, so that a long bench can cut it
+        with self.log.open("ab") as log:  # append mode, so that a long benchmark can truncate it
             self._process = subprocess.Popen(
                 words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
             )
         self.pid = self._process.pid
 
     def wait_for(self, look: Callable[[], T], what: str, within_s: float) -> T:
-        """What `look` finds, as soon as it does."""
+        """Return what `look` finds, as soon as it finds something."""
         give_up_at = time.monotonic() + within_s
         while not (found := look()):
             if self._process.poll() is not None:
@@ -70,7 +70,7 @@ class NodeProcess:
         self.wait_for(lambda: b'"started"' in self.log.read_bytes()[:100_000], "its start", PATIENCE_S)
 
     def wait_brink(self, n: int, due: float) -> None:
-        """Until just before so many fires are due, all planned.  A node that is too late plans none."""
+        """Wait until this many fires are planned and nearly due.  A node that is too late plans none."""
         self.wait_for(lambda: self.count_fires() == n or time.time() > due, f"{n} planned fires", PATIENCE_S)
         left_s = due - time.time() - BRINK_S
         if left_s < 0:
@@ -78,7 +78,7 @@ class NodeProcess:
         time.sleep(left_s)
 
     def wait_over(self, due: float) -> None:
-        """Until nothing that was due is left open."""
+        """Wait until every due fire is settled."""
         time.sleep(max(0.0, due - time.time() + LOOK_S))
         self.wait_for(lambda: not self.ask(OPEN), "the last end", PATIENCE_S)
 
@@ -87,7 +87,7 @@ class NodeProcess:
             return [json.loads(line) for line in lines if f'"{event}"' in line]
 
     def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of its store; none while there is no store yet."""
+        """Return rows of its store, or none if the store does not exist yet."""
         if not self.database.exists():
             return []
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as db:
@@ -101,7 +101,7 @@ class NodeProcess:
     def warden(self) -> int:
         """The process id of its warden."""
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        return next(pid for pid in map(int, text.split()) if b"warden.py" in _cmdline(pid))
+        return next(pid for pid in map(int, text.split()) if b"warden/main.py" in _cmdline(pid))
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -116,8 +116,7 @@ class NodeProcess:
 def node(
     manifest: dict[str, Any], env: dict[str, str] | None = None, store: str = ""
 ) -> Iterator[NodeProcess]:
-    """A node for the time of a measurement, in a directory that goes with it; on a SQLite file there, or on
-    the store that is named."""
+    """Run a node in a temporary directory, on a SQLite file there or on the given store."""
     with tempfile.TemporaryDirectory(prefix="detent-bench-") as directory:
         process = NodeProcess(Path(directory), manifest, env or environment(), store)
         try:
@@ -131,7 +130,7 @@ def manifest_of(jobs: list[dict[str, Any]], **settings: Any) -> dict[str, Any]:
 
 
 def at_one_instant(n: int, turn: Callable[[int], T]) -> T:
-    """Have a turn with an instant, in whole seconds, before which so many jobs can be planned."""
+    """Call `turn` with an instant, in whole seconds, before which this many jobs can be planned."""
     for patience in range(TRIES):
         try:
             return turn(int(time.time() + (START_S + n * START_EACH_S) * 2**patience) + 1)
@@ -141,15 +140,15 @@ def at_one_instant(n: int, turn: Callable[[int], T]) -> T:
 
 
 def environment(**further: str) -> dict[str, str]:
-    """The environment of a measured process: this tree's package, the functions that benches call, and
-    nothing of the caller's node.  Python may cache bytecode, as an installed package has it."""
+    """Return the environment of a measured process: this tree's package, without the caller's DETENT_…
+    variables, and with cached bytecode as in an installed package."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     path = filter(None, (str(SOURCES), str(Path(__file__).parent), env.get("PYTHONPATH")))
     return env | {"PYTHONPATH": os.pathsep.join(path)} | further
 
 
-# What the kernel says.
+# From the kernel.
 
 
 def spent(pid: int) -> Spent:

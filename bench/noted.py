@@ -1,7 +1,6 @@
-"""The functions that the callables' benches call: each notes the instant, and does nothing else.
+"""The functions that the benchmarks of calls run: each writes down the time, and does nothing else.
 
-Eight bytes for each instant are appended to the file that $BENCH_NOTES names, in one write: whole, whoever
-else writes there.
+Each appends eight bytes per instant to the file in $BENCH_NOTES, in one write, which is atomic.
 """
 
 import os
@@ -31,15 +30,15 @@ async def note_in_loop() -> None:
 
 
 async def note_due(fire: Fire) -> None:
-    """Note when the fire was due, and the instant."""
+    """Write down when the fire was due, and the time."""
     _append(struct.pack("<dd", fire.due_at.timestamp(), time.time()))
 
 
 def read_notes(path: Path) -> list[float]:
-    """The instants, in the order in which they were noted."""
+    """Return the times in the order of writing."""
     return [instant for (instant,) in struct.iter_unpack("<d", path.read_bytes() if path.exists() else b"")]
 
 
 def read_dues(path: Path) -> list[tuple[float, float]]:
-    """When each fire was due, and when its function was called."""
+    """Return when each fire was due and when its function was called."""
     return list(struct.iter_unpack("<dd", path.read_bytes() if path.exists() else b""))

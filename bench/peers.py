@@ -1,7 +1,7 @@
-"""The peers' side of the benches, each a fresh process: `python peers.py NAME N …` prints JSON.
+"""The other schedulers of the benchmarks, each in a fresh process: `python peers.py NAME N …` prints JSON.
 
-Instants are seconds since the epoch.  A peer does what its own documentation offers for the purpose; its
-settings are arguments, so that a table can name them.
+Instants are seconds since the epoch.  Each program is used as its documentation recommends; its settings are
+arguments, so that a table can name them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def missing_note(module: str) -> str:
 
 
 def ask_peer(*words: object) -> dict[str, Any]:
-    """What such a process prints."""
+    """Return what such a process prints."""
     line = [sys.executable, str(Path(__file__)), *map(str, words)]
     answer = subprocess.run(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
@@ -46,7 +46,7 @@ def ask_peer(*words: object) -> dict[str, Any]:
 
 
 def spawn(n: int, in_flight: int) -> dict[str, Any]:
-    """The operating system's own pace: so many commands, so many of them at a time."""
+    """Start this many commands, with a limit on how many run at a time."""
     actions = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
     env, starts, running, failed = dict(os.environ), [], 0, 0
     due, before = time.time(), _cpu_s()
@@ -67,8 +67,8 @@ def spawn(n: int, in_flight: int) -> dict[str, Any]:
 
 
 def apscheduler(n: int, work: str, workers: int, misfire_grace_s: int) -> dict[str, Any]:
-    """So many jobs with a date trigger at one instant; `misfire_grace_s` 0: as it comes.  What it calls
-    a misfire is a fire that it drops."""
+    """Run this many jobs with a date trigger at one instant.  `misfire_grace_s` 0 keeps the default.  A
+    misfire in APScheduler is a dropped fire."""
     from apscheduler.events import EVENT_JOB_EXECUTED, EVENT_JOB_MISSED
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -99,7 +99,7 @@ def apscheduler(n: int, work: str, workers: int, misfire_grace_s: int) -> dict[s
 
 
 def _due(n: int) -> datetime:
-    """The whole second before which so many jobs are certainly added."""
+    """Return a whole second before which this many jobs are added."""
     return datetime.fromtimestamp(int(time.time() + LEAD_S + n / 2000) + 1, UTC)
 
 
@@ -117,14 +117,14 @@ WORKS = {"command": _run_true, "call": _note}
 
 
 def _found(due: float, starts: list[float], end: float, before: list[float]) -> dict[str, Any]:
-    """`before` is the CPU that had been used when the work was about to begin."""
+    """`before` is the CPU used before the work started."""
     cpu_s = [now - then for now, then in zip(_cpu_s(), before, strict=True)]
     late_s = sorted(start - due for start in starts)
     return {"took_s": end - due, "late_s": late_s, "ran": len(starts), "cpu_s": cpu_s}
 
 
 def _cpu_s() -> list[float]:
-    """Of this process, and of its children that are over."""
+    """CPU of this process and of its ended children."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return [usage.ru_utime + usage.ru_stime for usage in usages]
 

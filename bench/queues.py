@@ -1,10 +1,10 @@
-"""No-op tasks through two worker processes, beside the queues that people use, on one server and machine.
+"""No-op tasks through two worker processes, beside other queues, on one server and machine.
 
-How completion is counted: each task appends eight bytes to one file in memory, the same for everybody, and
-the bench counts them; no peer's own counters, and no results, are involved.  Workers are warm, and stopped
-while their queue is filled: a rate is from the instant when they may go on until the last task was called.
-Start is what passes from just before a push until the task runs, on workers that have nothing else to do.
-Everybody acknowledges as it does by default.  Who would take too long for all tasks gets fewer of them.
+Each task appends eight bytes to one file in memory, and the benchmark counts them; it uses no counters or
+results of the programs.  Workers are warm, and stopped while their queue is filled: a rate is from their
+continuation until the call of the last task.  Push to start is from just before a push until the task runs,
+on idle workers.  Each program acknowledges as it does by default.  A program that would take too long gets
+fewer tasks.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ ON_REDIS = OF_OURS | {
     "RQ": Peer("rq"),
 }
 ON_POSTGRES = OF_OURS | {PROCRASTINATE: Peer("procrastinate")}
-COMPARED = 100  # with fewer tasks it is only seen to work: ours, and the one that is the measure
-PUSHES = 100  # of which the time until the start is taken
-PROBES = (200, 2_000)  # tasks, to see how many are done in the time that one turn may take
+COMPARED = 100  # with fewer tasks, only detent and the reference program run, to see that they work
+PUSHES = 100  # to measure push to start
+PROBES = (200, 2_000)  # tasks, to estimate how many fit into the time of one turn
 PUSH_S, DONE_S = 8.0, 5.0
-SINGLY_MAX = 4_000  # pushed one by one, where a batch follows
-SETTLE_S = 0.5  # after which the last acknowledgement is surely written
+SINGLY_MAX = 4_000  # pushed one by one, if a batch follows
+SETTLE_S = 0.5  # until the last acknowledgement is written
 numbers = count(1)
 
 
@@ -57,30 +57,30 @@ class Bed(NamedTuple):
 
     title: str
     peers: Mapping[str, Peer]
-    measure: str  # whose rates are 1
-    empty: Callable[[], str]  # gives the address
+    measure: str  # the program whose rates are 1
+    empty: Callable[[], str]  # returns the URL
     pids: Callable[[], list[int]]
     version: str = ""
 
 
 class Fill(NamedTuple):
-    """A queue that was filled and worked off."""
+    """One filling and emptying of a queue."""
 
-    pushed: float  # a second
-    done: float  # a second
-    worker_us: float  # CPU for a task, of all processes of the workers
+    pushed: float  # per second
+    done: float  # per second
+    worker_us: float  # CPU per task of all worker processes
     server_us: float
 
 
 class Turn(NamedTuple):
-    """What one of them did in one round."""
+    """The result of one program in one round."""
 
     size: int  # tasks
     singly: Fill
     batch: Fill | None
     late_s: list[float]
     idle: float | None  # % of a core
-    again: int  # tasks that ran once more than they were pushed
+    again: int  # tasks that ran more often than they were pushed
 
 
 # Measuring.
@@ -108,7 +108,7 @@ def watch_idle(hands: Workers, seconds: float) -> float:
 
 
 def size_for(hands: Workers, most: int, bed: Bed, has_batch: bool) -> int:
-    """As many tasks as are pushed and done in the time that there is."""
+    """Return how many tasks can be pushed and run in the time that is left."""
     for size in PROBES:
         if size >= most:
             break
@@ -120,7 +120,7 @@ def size_for(hands: Workers, most: int, bed: Bed, has_batch: bool) -> int:
 
 
 def take_turn(bed: Bed, peer: Peer, effort: Effort, size: int) -> tuple[Turn, dict[str, Any]]:
-    """With what the peer says of itself.  A size of 0: as many tasks as there is time for."""
+    """Measure one program.  A size of 0 means as many tasks as there is time for."""
     with site(peer, bed.empty()) as at:
         facts = at.ask("facts")
         if facts["prepares"]:
@@ -144,7 +144,7 @@ class Found(NamedTuple):
 
 
 def take_turns(bed: Bed, effort: Effort) -> Found:
-    """Everybody in every round; who cannot be measured is left out with a word."""
+    """Run every program in every round; report those that cannot be measured."""
     found, out = Found({}, {}, []), set[str]()
     if effort.n < COMPARED:
         out |= bed.peers.keys() - {OURS, bed.measure}
@@ -153,7 +153,7 @@ def take_turns(bed: Bed, effort: Effort) -> Found:
             out.add(name)
             found.notes.append(f"{name} is not installed and was left out: make bench BENCH=queues")
     for number in range(effort.rounds):
-        once = effort if number == 0 else effort._replace(seconds=0.0)  # an idle one is watched once
+        once = effort if number == 0 else effort._replace(seconds=0.0)  # idle workers are measured once
         for name, peer in bed.peers.items():
             if name in out:
                 continue
@@ -169,7 +169,7 @@ def take_turns(bed: Bed, effort: Effort) -> Found:
 
 
 def say(bed: Bed, name: str, number: int, turn: Turn) -> None:
-    """While it goes on: what it says in the end takes a while."""
+    """Print progress, because the result takes a while."""
     last = turn.batch or turn.singly
     figures = f"{last.done:,.0f}/s, {last.worker_us:.0f} + {last.server_us:.0f} µs of CPU a task"
     told = f"{bed.title}, round {number + 1}: {name}: {turn.size:,} tasks, {figures}"
@@ -207,7 +207,7 @@ def on_postgres() -> Iterator[Bed]:
         yield Bed("PostgreSQL, fsync", ON_POSTGRES, PROCRASTINATE, empty, lambda: tree([server.pid]))
 
 
-# What is shown.
+# Tables.
 
 
 PLACES: Mapping[str, Callable[[], AbstractContextManager[Bed]]] = {
@@ -215,7 +215,7 @@ PLACES: Mapping[str, Callable[[], AbstractContextManager[Bed]]] = {
     "redis-always": partial(on_redis, "always"),
     "postgres": on_postgres,
 }
-ONCE = ("redis-always",)  # to see how much its fsync costs everybody
+ONCE = ("redis-always",)  # to see the cost of its fsync
 
 
 def compare(effort: Effort) -> Result:

@@ -1,7 +1,7 @@
-"""What a bench says: tables with the peers beside us, and how far each budget is reached.
+"""The output of a benchmark: tables with the other programs, and how far each limit is reached.
 
-A budget has a floor, which must be reached, and an aim, whose distance is named.  Figures are medians of
-rounds in which everybody had a turn; those that are compared are of one run on one machine.
+A budget has a floor, which must be reached, and an aim.  Figures are medians of rounds in which every program
+ran; only figures of one run on one machine are compared.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MISSED = "floor missed"
 
 
 class Table(NamedTuple):
-    """Rows of one kind; a figure's unit stands in its heading."""
+    """A table; units are in its headings."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()  # how it was measured, and who is missing
+    notes: tuple[str, ...] = ()  # how it was measured, and which programs are missing
 
 
 class Budget(NamedTuple):
-    """A figure that we promised ourselves."""
+    """A limit for a figure."""
 
     what: str
     value: float
@@ -40,23 +40,23 @@ class Budget(NamedTuple):
 
 
 class Result(NamedTuple):
-    """All that one bench found."""
+    """The result of a benchmark."""
 
     tables: tuple[Table, ...]
     budgets: tuple[Budget, ...] = ()
 
 
 class Effort(NamedTuple):
-    """How much a bench does: of how many, how often, and for how long."""
+    """The size of a benchmark: how many, how often, and for how long."""
 
     n: int
     rounds: int = 1
     seconds: float = 0.0
-    on: tuple[str, ...] = ()  # of what a bench goes through only these, where it can do them one by one
+    on: tuple[str, ...] = ()  # only these servers, if the benchmark has several
 
 
 class Bench(NamedTuple):
-    """A bench: what it does in each size, and how."""
+    """A benchmark: its sizes, and its function."""
 
     name: str
     efforts: Mapping[str, Effort]
@@ -71,13 +71,13 @@ def median(values: Iterable[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that this share of all does not exceed."""
+    """Return the value that this share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def judge(budget: Budget) -> str:
-    """Reached, or how far away."""
+    """Say whether the limit is reached, or how far it is missed."""
     floor, aim = budget.floor, budget.aim
     if floor is not None and not _reaches(budget, floor):
         return f"{MISSED}, {_distance(budget, floor)}"
@@ -98,7 +98,7 @@ def _distance(budget: Budget, limit: float) -> str:
     return f"{limit / budget.value if budget.more_is_better else budget.value / limit:.2f} × away"
 
 
-# Words.
+# Texts.
 
 
 def text_of(result: Result) -> str:
@@ -143,7 +143,7 @@ def _is_number(cell: Cell) -> bool:
 
 
 def _figure(cell: Cell) -> str:
-    """Three digits that count, and no more."""
+    """Format a figure with three significant digits."""
     if cell is None:
         return "–"
     if isinstance(cell, str):
@@ -166,7 +166,7 @@ def json_of(name: str, result: Result) -> dict[str, object]:
     return {"bench": name, "tables": tables, "budgets": budgets}
 
 
-# The command line, the same for every bench.
+# The command line of every benchmark.
 
 
 def arguments(about: str) -> argparse.ArgumentParser:
@@ -180,7 +180,7 @@ def arguments(about: str) -> argparse.ArgumentParser:
 
 
 def main(bench: Bench, about: str) -> int:
-    """Run one bench as a program."""
+    """Run one benchmark as a program."""
     parser = arguments(about)
     parser.add_argument("--n", type=int, help="how many (the usual size: %(default)s)")
     parser.add_argument("--rounds", type=int, help="how often everybody has a turn")
@@ -192,8 +192,8 @@ def main(bench: Bench, about: str) -> int:
 
 
 def show(chosen: Sequence[tuple[Bench, Effort]], output: str) -> int:
-    """Run these, and print each when it is there.  A floor that is missed is an exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it leaves no process behind
+    """Run these benchmarks, and print each result at once.  Return 1 if a limit is missed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # run the cleanup that ends child processes
     missed = 0
     for bench, effort in chosen:
         result = bench.run(effort)

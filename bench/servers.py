@@ -1,7 +1,7 @@
-"""Servers of a bench's own, which keep what they acknowledged: those of the tests, with fsync.
+"""Servers for a benchmark, which keep what they acknowledged (fsync).
 
-A Redis server is the one that the machine has, as users do; that of the tests, which pip brings, is
-compiled to run anywhere: each turn of a loop of Lua takes it 50 instructions.
+A Redis server is the machine's own if there is one, as users have it.  The one that pip installs for the
+tests is compiled for any machine, which makes its Lua slower.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_b
 
 @contextmanager
 def redis_server(*settings: str) -> Iterator[RedisServer]:
-    """`appendfsync always`, unless the settings say otherwise."""
+    """`appendfsync always`, unless the settings override it."""
     with tempfile.TemporaryDirectory(prefix="detent-bench-") as folder:
         server = RedisServer(Path(folder), *settings, binary=_redis_binary())
         try:
@@ -39,7 +39,7 @@ def _redis_binary() -> str:
 
 
 def redis_version() -> str:
-    """Which server that was."""
+    """Return the name and version of the server."""
     said = subprocess.run([_redis_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     whole = " ".join(said.split()[:3]).replace(" v=", " ")
     return f"{whole}, {'of the tests' if _redis_binary() == server_binary() else 'of the machine'}"
@@ -57,7 +57,7 @@ def postgres_server(*settings: str) -> Iterator[Server]:
 
 
 def benchmark_binary() -> str | None:
-    """The server's own load generator, if there is one."""
+    """Return the path of redis-benchmark, or an empty text."""
     beside = Path(server_binary()).with_name("valkey-benchmark")
     if beside.exists():
         return str(beside)

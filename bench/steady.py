@@ -1,9 +1,9 @@
-"""Jobs that are due every second, a thousand of them: how late one node calls their functions, on each store.
+"""A thousand jobs that are due every second: how late one node calls their functions, on each store.
 
-The functions are coroutines in the node's own loop (`isolation: loop`) under the default policy, and note
-when their fire was due and when they were called.  The first ten seconds of the node are left out.  An
-instant whose function was not called counts as late until the end of the run.  The Redis server tells its
-longest call, from the node's start.
+The functions are coroutines in the node's loop (`isolation: loop`) under the default policy.  Each writes
+down when its fire was due and when it was called.  The first ten seconds of the node do not count.  An
+instant whose function was not called counts as late until the end of the run.  The Redis server reports its
+longest call since the node started.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from node_process import environment, manifest_of, node
 from report import Bench, Budget, Effort, Result, Table, main, quantile
 from servers import postgres_server, redis_server
 
-ROOM = 100_000  # coroutines cost so little that all may run at a time
+ROOM = 100_000  # coroutines are so cheap that all may run at a time
 WARM_UP_S = 10
 LAST_S = 5  # for the last instants of the window
 P99_MS, CALL_MS = 2000, 50
-SLOW_US = 5000  # calls that the Redis server remembers
+SLOW_US = 5000  # calls that the Redis server logs
 
 
 class Served(NamedTuple):
-    """A store for one run: its URL, and its longest call in milliseconds where the server tells it."""
+    """A store for one run: its URL, and its longest call in milliseconds if the server reports it."""
 
     url: str
     longest_ms: Callable[[], float | None]

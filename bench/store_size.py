@@ -1,10 +1,9 @@
-"""The size of a fleet's store after n fires, and after as many again: within a tenth of each other.
+"""The size of a fleet's store after n fires and after 2n: within a tenth of each other.
 
 The fires go the way of a node's: planned in a chain, claimed and finished in batches, with some output, and
-pruned now and then to the newest few of each job.  Redis is judged by the memory that its data takes,
-PostgreSQL by its tables with their indices, dead rows included, as its own vacuuming leaves them.  That size
-follows from how many fires there are between two rounds of the vacuum, not from how many there ever were; as
-the fires of days pass here in minutes, the vacuum looks more often too.
+pruned to the newest few of each job.  The measure on Redis is the memory of its data, on PostgreSQL its
+tables with their indexes, including dead rows.  That size depends on the number of fires between two vacuums,
+not on their total; the fires of days pass here in minutes, so the vacuum runs more often too.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ APP = "bench"
 JOBS_MAX = 500
 KEEP_FIRES = 10
 KEEP_S = timedelta(days=30).total_seconds()
-PRUNE_EVERY = 20  # rounds: fires of a job; a node prunes by the minute
+PRUNE_EVERY = 20  # rounds, that is, fires of each job; a node prunes every minute
 GROWTH = 1.1
 SAY_EVERY = 50_000
 TRIES = 10
@@ -46,13 +45,13 @@ T = TypeVar("T")
 class State(NamedTuple):
     """The store at one moment."""
 
-    after: int  # fires that were waited for
-    fires: int  # that there were by then
+    after: int  # fires to wait for
+    fires: int  # fires at that moment
     mb: float
 
 
 def states(store: Store, n: int, size_mb: Callable[[], float]) -> list[State]:
-    """After a tenth, as a beginning; after n; after 2 n."""
+    """Measure after n / 10, after n and after 2n fires."""
     found, wanted, began, said = [], [n // 10, n, 2 * n], monotonic(), 0
     for done in fire_on(store, min(JOBS_MAX, n)):
         if done - said >= SAY_EVERY:
@@ -66,7 +65,7 @@ def states(store: Store, n: int, size_mb: Callable[[], float]) -> list[State]:
 
 
 def fire_on(store: Store, jobs: int) -> Iterator[int]:
-    """All jobs fire, again and again; says after each pruning how many fires there have been."""
+    """Fire all jobs again and again; yield the number of fires after each pruning."""
     names = [f"{APP}.job-{number}" for number in range(jobs)]
     watermarks = store.set_jobs(APP, store.look(APP).generation, dict.fromkeys(names, "1"))
     asks, done = count(1), 0
@@ -83,7 +82,7 @@ def fire_on(store: Store, jobs: int) -> Iterator[int]:
 
 
 def patiently(call: Callable[..., T], *given: Any) -> T:
-    """Again, where a busy machine held it up: every call may be repeated."""
+    """Repeat a call that a busy machine delayed: every call is idempotent."""
     for _ in range(TRIES - 1):
         with suppress(StoreUnavailable):
             return call(*given)

@@ -1,6 +1,9 @@
-"""The pages tell the truth: generated parts are current, links and paths are real.  What their blocks show is
-checked in tests/docs."""
+"""Checks the pages: generated parts are current; links, paths and names exist.
 
+tests/docs checks their blocks.
+"""
+
+import importlib
 import re
 from pathlib import Path
 
@@ -16,7 +19,10 @@ PAGES = [
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_PATH = re.compile(r"`((?:bench|docs|examples|src|tests|tools)/[\w./-]+)`")
+_PATH = re.compile(r"`((?:bench|docs|examples|model|src|tests|tools)/[\w./-]+)`")
+_SOURCE_PATH = re.compile(r"`([\w/]+/|[\w/]+\.(?:py|lua|sql))`")  # on the page of the architecture
+_NAME = re.compile(r"`(detent(?:\.[A-Za-z_]\w*)+)`")
+_FILES = (".db", ".json", ".service", ".toml", ".yaml", ".yml")  # what looks like a name and is a file
 
 
 def name_of(page: Path) -> str:
@@ -30,7 +36,11 @@ def without_blocks(page: Path) -> str:
 LINKS = [
     (page, target) for page in PAGES for target in _LINK.findall(without_blocks(page)) if ":" not in target
 ]
-PATHS = _PATH.findall((ROOT / "README.md").read_text())
+PATHS = [(page, path) for page in PAGES for path in _PATH.findall(page.read_text())]
+SOURCE_PATHS = sorted({*_SOURCE_PATH.findall((ROOT / "ARCHITECTURE.md").read_text())})
+NAMES = sorted(
+    {name for page in PAGES for name in _NAME.findall(without_blocks(page)) if not name.endswith(_FILES)}
+)
 
 
 @pytest.mark.parametrize("page", reference.PAGES, ids=name_of)
@@ -67,15 +77,34 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_path_that_the_readme_names_exists(path: str) -> None:
+@pytest.mark.parametrize(("page", "path"), PATHS, ids=lambda value: str(value).removeprefix(f"{ROOT}/"))
+def test_a_path_that_a_page_names_exists(page: Path, path: str) -> None:
     assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("path", SOURCE_PATHS)
+def test_a_path_that_the_architecture_names_exists(path: str) -> None:
+    assert (ROOT / path).exists() or (ROOT / "src/detent" / path).exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_python_name_on_a_page_exists(name: str) -> None:
+    module, rest = name, list[str]()
+    while True:
+        try:
+            found = importlib.import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, last = module.rpartition(".")
+            rest.insert(0, last)
+    for attribute in rest:
+        found = getattr(found, attribute)
 
 
 def test_there_is_something_to_check() -> None:
     """A pattern that finds nothing would leave the tests above without a case."""
     assert any("#" in target for _, target in LINKS) and any(page.name == "README.md" for page, _ in LINKS)
-    assert len(PATHS) >= 5
+    assert len(PATHS) >= 20 and len(SOURCE_PATHS) >= 30 and len(NAMES) >= 10
 
 
 def test_the_reference_has_no_text_that_argparse_would_have_filled_in() -> None:

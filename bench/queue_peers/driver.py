@@ -24,7 +24,7 @@ from typing import Any
 from noted import VARIABLE, read_notes
 
 LOOK_S, PATIENCE_S = 0.001, 30.0
-REST_S = (0.010, 0.050)  # between two pushes, by chance, so that nobody's polling is met in step
+REST_S = (0.010, 0.050)  # between two pushes, at random, so that they do not follow the rhythm of polling
 
 
 async def facts(peer: ModuleType) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def prepare(peer: ModuleType) -> dict[str, Any]:
 
 
 async def push(peer: ModuleType, n: int) -> dict[str, Any]:
-    """So many, one after the other."""
+    """Push this many tasks one by one."""
     await _result(peer.open)
     one = peer.push
     began = time.perf_counter()
@@ -65,7 +65,7 @@ async def push_many(peer: ModuleType, n: int) -> dict[str, Any]:
 
 
 async def latency(peer: ModuleType, n: int) -> dict[str, Any]:
-    """From just before a push until the task notes its start, while nothing else is to do."""
+    """Measure from just before a push until the task starts, on idle workers."""
     await _result(peer.open)
     notes = Path(os.environ[VARIABLE])
     base, late_s = len(read_notes(notes)), []
@@ -79,7 +79,7 @@ async def latency(peer: ModuleType, n: int) -> dict[str, Any]:
                 raise SystemExit(f"a task did not start within {PATIENCE_S:g} s")
             await asyncio.sleep(LOOK_S)
         late_s.append(read_notes(notes)[-1] - pushed_at)
-    return {"late_s": late_s[1:]}  # with the first push, the connection is made
+    return {"late_s": late_s[1:]}  # the first push opens the connection
 
 
 async def _result(function: Callable[..., Any], *given: Any) -> None:

@@ -1,5 +1,6 @@
-"""detent: two workers with a process each; as variants, two workers with threads or a loop of their own, and
-two processes whose threads claim and acknowledge one message at a time by hand."""
+"""detent: two workers with a process each.  Variants: two workers with threads or a loop, and two processes
+whose threads claim and acknowledge one message at a time by hand.
+"""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""RQ: two workers, as they come (a process is forked for each task), or in the worker's own process."""
+"""RQ: two workers, with the default fork for each task, or in the worker's own process."""
 
 import os
 

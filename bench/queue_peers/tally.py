@@ -26,5 +26,5 @@ def url() -> str:
 
 
 def variant() -> str:
-    """Which way of using the peer is measured, where there are several."""
+    """Return the variant of the program to measure."""
     return os.environ[VARIANT]

@@ -1,7 +1,7 @@
 """The bench's side of a peer: its worker processes, what they noted, and what they cost.
 
-They are started once, and stopped (SIGSTOP) while their queue is filled: so what they do with a full queue
-is measured without their start.
+They are started once, and stopped (SIGSTOP) while their queue is filled: so what they do with a full queue is
+measured without their start.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from queue_peers.tally import URL, VARIANT
 
 PROCESSES = 2
 LOOK_S, GENTLE_S = 0.01, 20.0
-PATIENCE_S = 60.0  # without a single task
+PATIENCE_S = 60.0  # without a task
 WARM_UP, WARM_UP_S, WARM_UPS = 32, 3.0, 20
-# The extra that a peer is installed by, into an environment of that name: some exclude others.
+# The extra of each program, and the name of its environment: some programs exclude others.
 USUAL, OLDER = "bench-queues", "bench-queues-older"
 PLACES = {"arq": OLDER, "saq": OLDER}
 
 
 class Stuck(Exception):
-    """A peer does not do what it should: it cannot be measured."""
+    """A program does not work, and cannot be measured."""
 
 
 class Peer(NamedTuple):
-    """One way of using a peer, and what it says of itself."""
+    """One variant of a program, and its settings."""
 
     module: str
     variant: str = ""
 
     @property
     def python(self) -> str:
-        """The interpreter of its environment; ours is this one."""
+        """Return the interpreter of its environment; detent uses this one."""
         if self.module == "ours":
             return sys.executable
         return str(Path(sys.prefix, PLACES.get(self.module, USUAL), "bin", "python"))
@@ -55,7 +55,7 @@ class Peer(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a peer works: a server with nothing in it, and a file for its notes."""
+    """Where a program runs: an empty server, and a file for the tasks' notes."""
 
     peer: Peer
     url: str
@@ -69,7 +69,7 @@ class Site(NamedTuple):
         return environment(**settings, PATH=path)
 
     def ask(self, verb: str, *numbers: int) -> dict[str, Any]:
-        """What a process of the peer's own answers."""
+        """Run the driver in the program's environment, and return its JSON."""
         line = [self.peer.python, "-m", "queue_peers.driver", self.peer.module, verb, *map(str, numbers)]
         answer = subprocess.run(line, env=self.env, capture_output=True, text=True)
         if answer.returncode:
@@ -81,13 +81,13 @@ class Site(NamedTuple):
         return self.notes.stat().st_size // 8 if self.notes.exists() else 0
 
     def warm(self) -> int:
-        """How many processes have done a task."""
+        """Return how many processes have run a task."""
         return sum(1 for _ in self.notes.parent.glob(f"{self.notes.name}.*"))
 
 
 @contextmanager
 def site(peer: Peer, url: str) -> Iterator[Site]:
-    """In memory where that is possible: noting must cost next to nothing."""
+    """Return a folder in memory if possible, because notes must be cheap."""
     memory = "/dev/shm"
     folder = tempfile.mkdtemp(prefix="detent-bench-", dir=memory if Path(memory).is_dir() else None)
     try:
@@ -97,7 +97,7 @@ def site(peer: Peer, url: str) -> Iterator[Site]:
 
 
 class Workers:
-    """The worker processes of one peer, warm."""
+    """The warm worker processes of one program."""
 
     def __init__(self, at: Site, lines: Iterable[list[str]]) -> None:
         self.site, self.log = at, at.notes.with_name("log")
@@ -115,7 +115,7 @@ class Workers:
             ]
 
     def warm_up(self) -> None:
-        """Until each process has done a task, and none is left."""
+        """Wait until each process has run a task and none is left."""
         for i in range(WARM_UPS):
             self.site.ask("push", WARM_UP)
             with suppress(Stuck):
@@ -125,7 +125,7 @@ class Workers:
         raise Stuck(f"{self.site.warm()} of {PROCESSES} processes work: {self._said()}")
 
     def wait_count(self, n: int) -> None:
-        """Until so many tasks were called since the start."""
+        """Wait until this many tasks were called since the start."""
         while (before := self.site.count()) < n:
             self._wait_for(lambda seen=before: self.site.count() > seen, PATIENCE_S)
             time.sleep(LOOK_S)
@@ -141,7 +141,7 @@ class Workers:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """All of them, while their queue is filled."""
+        """Stop all of them while their queue is filled."""
         pids = self.pids()
         for pid in pids:
             _send(pid, signal.SIGSTOP)
@@ -155,7 +155,7 @@ class Workers:
         return tree(root.pid for root in self._roots)
 
     def end(self) -> None:
-        """Gently; then whatever is left, also where its parent is gone already."""
+        """Send SIGTERM, then SIGKILL to all that are left, including orphans."""
         pids = self.pids()
         for root in self._roots:
             _send(root.pid, signal.SIGTERM)
@@ -181,11 +181,11 @@ def workers(at: Site, lines: Iterable[list[str]]) -> Iterator[Workers]:
         started.end()
 
 
-# What the kernel says.
+# From the kernel.
 
 
 def tree(roots: Iterable[int]) -> list[int]:
-    """These processes, and all that descend from them."""
+    """Return these processes and their descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -199,7 +199,7 @@ def tree(roots: Iterable[int]) -> list[int]:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """Of these processes, and of their children that are over."""
+    """CPU of these processes and of their ended children."""
     total = 0.0
     for pid in pids:
         with suppress(OSError):

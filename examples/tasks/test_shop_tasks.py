@@ -22,4 +22,4 @@ def test_what_is_sent_is_audited(shop) -> None:
 def test_a_mail_server_that_is_down_is_told_apart(shop) -> None:
     shop.send.push("a@down.example.org")
     (first,) = shop.app.drain()
-    assert (first.reason, first.again_in_s is not None) == ("backend: the mail server does not answer", True)
+    assert (first.cause, first.again_in_s is not None) == ("backend", True)

@@ -36,5 +36,7 @@ def test_an_example_fires_its_jobs(name: str, world: World) -> None:
 
 
 def test_the_tests_of_the_example_pass(world: World) -> None:
-    said = world.run("pytest", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLES), str(EXAMPLES))
+    said = world.run(
+        "pytest", "--import-mode=prepend", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLES), str(EXAMPLES)
+    )
     assert said.returncode == 0 and "2 passed" in said.stdout, said

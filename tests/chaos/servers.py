@@ -214,7 +214,7 @@ class ChaosSqlite:
 
     def is_locked_by(self, pids: Sequence[int]) -> bool:
         """It has SQLite's lock for writers, or the turn of the next one."""
-        names = (self._file.with_name(self._file.name + end) for end in ("-shm", "-turn"))
+        names = (self._file.with_name(self._file.name + end) for end in ("-shm", "-writer"))
         inodes, found = {str(name.stat().st_ino) for name in names if name.exists()}, set()
         for line in Path("/proc/locks").read_text().splitlines():
             held = line.split()  # 1: POSIX ADVISORY WRITE 4711 08:01:1234 120 120

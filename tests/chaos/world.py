@@ -190,4 +190,4 @@ def _command(pid: int) -> bytes:
 
 
 def _is_warden(pid: int) -> bool:
-    return b"warden.py" in _command(pid)
+    return b"warden/main.py" in _command(pid)

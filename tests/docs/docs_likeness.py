@@ -1,9 +1,8 @@
-"""Does a command answer as its page shows?  Pages show real times, names and numbers; others are as good.
+"""Compares the output of a command with the output on a page.
 
-- `...` stands for any text, in a line or instead of lines.
-- Space is space, however much of it, and so is the end of a line: where a line is wrapped depends on the
-  width of the terminal and the length of a name.
-- Unless `exact`, a time is like any time, a duration like any duration, and so are the names of nodes.
+- `...` on the page matches any text, in a line or instead of lines.
+- Any white space matches any other: where a line wraps depends on the terminal and on the length of names.
+- Unless `exact`, every time matches every other time; so do durations, names of nodes and the like.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-VARYING = (  # what varies, and the word that stands for it; the first that matches wins
+VARYING = (  # patterns, and the words that replace their matches; applied in this order
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22,}\b"), "RUN-ID"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?Z?"), "TIME"),
     (re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) TIME"), "TIME"),

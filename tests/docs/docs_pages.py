@@ -1,19 +1,19 @@
-"""The fenced blocks of a page, and what the page says about them in comments that no reader sees.
+"""Reads the fenced blocks of a page, and the HTML comments that say how to test them.
 
-A comment right before a block is about that block:
+Comments right before a block apply to it:
 
-- `<!-- not run: WHY -->`: it is neither run nor checked.
-- `<!-- file: NAME -->`: it is written to a file of the page's folder.
-- `<!-- appended to: NAME -->`: it is written behind what the file has.
-- `<!-- added to: NAME -->`: its first line is in the file already; the rest is written below that line.
-- `<!-- fragment: job -->`, `<!-- fragment: document -->`: a part of a manifest, checked as such.
-- `<!-- wrong -->`: a manifest that is not sound; only its file counts.
-- `<!-- goes on -->`: its one command goes on in a terminal of its own until the page is over.
-- `<!-- eventually -->`: its commands are repeated until they say what is shown.
-- `<!-- exact -->`: times, durations and names in its output are compared too.
-- `<!-- needs: PROGRAM -->`: it is left out where this program is not there; `root` is to be root.
+- `<!-- not run: WHY -->`: the block is not run.
+- `<!-- file: NAME -->`: the block is written to this file.
+- `<!-- appended to: NAME -->`: the block is appended to this file.
+- `<!-- added to: NAME -->`: the file has the first line of the block; the rest is inserted below that line.
+- `<!-- fragment: job -->`, `<!-- fragment: document -->`: the block is a part of a manifest.
+- `<!-- wrong -->`: the block is an invalid manifest; it is only written to its file.
+- `<!-- goes on -->`: the command of the block runs in another terminal until the page ends.
+- `<!-- eventually -->`: each command is repeated until its output matches.
+- `<!-- exact -->`: times, durations and names must be equal too.
+- `<!-- needs: PROGRAM -->`: the block is left out if the program is missing; `root` means the user root.
 
-What is generated from the code is tested where it comes from, and is no block here.
+Generated parts of a page are left out: they are tested with the code that they come from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-FIRST = [ROOT / "README.md", ROOT / "docs/tutorial.md"]  # the longest one takes the longest
+FIRST = [ROOT / "README.md", ROOT / "docs/tutorial.md"]  # the slowest pages start first
 PAGES = [*FIRST, *sorted(page for page in (ROOT / "docs").rglob("*.md") if page not in FIRST)]
 LANGUAGES = ("console", "sh", "yaml", "toml", "json", "ini", "python", "crontab", "text")
 WRITTEN = ("file", "appended to", "added to")
@@ -36,13 +36,11 @@ _GENERATED = re.compile(r"<!-- generated: (\S+) -->.*?<!-- end of \1 -->", re.DO
 
 
 class Block(NamedTuple):
-    """A fenced part of a page."""
-
     page: Path
     line: int
     language: str
     text: str
-    said: Mapping[str, str]  # what the comments before it say
+    said: Mapping[str, str]  # the comments before it
 
     @property
     def place(self) -> str:
@@ -50,11 +48,11 @@ class Block(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A command of a session, and what it is shown to answer; nothing shown: anything."""
+    """A command of a session and its output on the page.  Without output on the page, any output is right."""
 
     command: str
     shown: tuple[str, ...]
-    may_fail: bool  # the next command asks for its exit code
+    may_fail: bool  # the next command prints its exit code
 
 
 def name_of(page: Path) -> str:
@@ -74,7 +72,7 @@ def _said(comments: str) -> dict[str, str]:
 
 
 def faults_of(block: Block) -> Iterator[str]:
-    """Why nobody would notice if the block were wrong."""
+    """Yield why the block would go untested."""
     for word in block.said:
         if word not in SAID:
             yield f"{block.place}: there is no comment {word!r}; there are {', '.join(SAID)}"

@@ -1,10 +1,9 @@
-"""A reader at work: a folder, a home, and terminals in which the commands of a page are typed.
+"""Runs the commands of a page in a temporary folder and home, on terminals.
 
-- All commands of a page go to one shell, on a terminal, as a reader's would; a command that goes on has a
-  terminal of its own.
-- Some things of the world are not for tests to touch; others stand for them: a crontab of the system that
-  holds what Debian's does, a host that takes alerts, and free ports for an app and a Redis of the page's own.
-- At the end everything that was started is told to stop, and is waited for, by its process id.
+- One shell on a terminal runs all commands of a page.  A command that goes on has its own terminal.
+- Stand-ins replace what a test must not touch: a copy of Debian's crontab for the system's, a local server
+  for the host that takes alerts, and free ports for the app and the Redis of the page.
+- At the end, every process that was started gets SIGTERM, and is waited for by its id.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from pathlib import Path
 from tests.docs.docs_pages import ROOT
 from tests.equipment.redis_server import free_port, server_binary
 
-WAIT_MAX_S = 60.0  # for a command, or for what is shown to come
+WAIT_MAX_S = 60.0  # for a command, or for its expected output
 COLUMNS, ROWS = 140, 60
-LOOK_S, LOOK_AGAIN_S = 0.02, 0.2  # between two looks at a terminal; before a command is repeated
-HURRY_S = 0.3  # between two signals: a second one makes a node hurry
+LOOK_S, LOOK_AGAIN_S = 0.02, 0.2  # between two checks of a terminal; before a command is repeated
+HURRY_S = 0.3  # between two signals: the second one makes a node stop at once
 MARK = "--said--"
 _SAID = re.compile(rf".*\n{MARK}\d+\n.*", re.DOTALL)
 CRONTAB, ALERTS, APP = "/etc/crontab", "https://alerts.example.com", "localhost:8000"
@@ -41,7 +40,7 @@ DEBIAN = ROOT / "tests/corpus/crontab/debian-default.system.crontab"
 
 
 class Terminal:
-    """What was written to it so far."""
+    """A pseudo terminal that keeps what was written to it."""
 
     def __init__(self) -> None:
         self._own, self.fd = pty.openpty()
@@ -61,20 +60,18 @@ class Terminal:
         self._written.clear()
 
     def close(self) -> None:
-        """Once nobody writes to it any more."""
+        """Close it after its last writer has ended."""
         os.close(self.fd)
         self._reader.join(WAIT_MAX_S)
         os.close(self._own)
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError):  # the last writer is gone
+        with contextlib.suppress(OSError):  # the last writer has closed it
             while part := os.read(self._own, 65_536):
                 self._written += part
 
 
 class Reader:
-    """Somebody who does what a page says."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "work"
         self._terminal, self._status = Terminal(), 0
@@ -101,7 +98,7 @@ class Reader:
         )
 
     def type(self, command: str) -> tuple[str, int]:
-        """What the command said, and its exit code."""
+        """Run a command in the shell, and return its output and its exit code."""
         assert self._shell.stdin
         self._terminal.clear()
         meant = shlex.quote(self.meant(command))
@@ -110,27 +107,27 @@ class Reader:
         self._shell.stdin.flush()
         until(f"`{command}` is over", lambda: bool(_SAID.fullmatch(self._terminal.text)))
         said, _, status = self._terminal.text.rpartition(f"\n{MARK}")
-        self._status = int(status.partition("\n")[0])  # what goes on in the background may write behind it
+        self._status = int(status.partition("\n")[0])  # a background process may write after it
         return self.shown(said), self._status
 
     def file(self, name: str) -> Path:
-        """The file that a page means."""
+        """Return the file that a page names."""
         return Path(self.type("pwd")[0].strip(), self.meant(name).removeprefix("system:"))
 
     def meant(self, text: str) -> str:
-        """What a page says, in this world."""
+        """Replace what the page names by its stand-ins."""
         for theirs, ours in self._stand_ins.items():
             text = text.replace(theirs, ours)
         return text
 
     def shown(self, text: str) -> str:
-        """What was said in this world, as on the page."""
+        """Replace the stand-ins by what the page names."""
         for theirs, ours in self._stand_ins.items():
             text = text.replace(ours, theirs).replace(ours.removeprefix("system:"), theirs)
         return text
 
     def start(self, command: str) -> Terminal:
-        """The command goes on, in the folder where the shell is."""
+        """Start a command that goes on, in the shell's folder."""
         terminal, folder = Terminal(), self.type("pwd")[0].strip()
         process = subprocess.Popen(
             ["bash", "-c", f"exec {self.meant(command)}"],
@@ -163,7 +160,7 @@ class Reader:
 
 
 class _Alerts(BaseHTTPRequestHandler):
-    """Takes every alert, and says nothing."""
+    """Accepts every alert."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -171,7 +168,7 @@ class _Alerts(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Not here."""
+        """Write no log."""
 
 
 def until(what: str, holds: Callable[[], bool], every_s: float = LOOK_S) -> None:
@@ -188,7 +185,7 @@ def _tell(pids: list[int], number: int) -> None:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Little of ours; a home, and programs: this detent and this Python before those of the system."""
+    """Return a small environment with a home, and with this detent and this Python first in PATH."""
     home, programs = folder / "home", folder / "bin"
     home.mkdir()
     programs.mkdir()
@@ -201,7 +198,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "HOME": str(home),
-        "XDG_STATE_HOME": str(home / ".local/state"),  # root's would be the machine's
+        "XDG_STATE_HOME": str(home / ".local/state"),  # root's default is a folder of the machine
         "USER": "reader",
         "TERM": "xterm",
         "NO_COLOR": "1",

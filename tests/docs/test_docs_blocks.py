@@ -1,4 +1,4 @@
-"""Every block of a page is true: commands are run and answer as shown, configurations are checked."""
+"""Tests every block of every page: runs commands and compares their output, and checks configurations."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DOCUMENTS = [
 ]
 UNITS = [block for block in TRIED if block.language == "ini"]
 
-AROUND = {  # a fragment -> a document that it is a part of; what the fragment says wins
+AROUND = {  # a fragment -> the document around it; fields of the fragment win
     "job": {"name": "example", "schedule": "@hourly"},
     "document": {"version": 2, "app": "example", "jobs": [{"name": "example", "schedule": "@hourly"}]},
 }
 
 
 class AnyEnvironment(Mapping[str, str]):
-    """Every variable is set."""
+    """Has every variable."""
 
     def __getitem__(self, name: str) -> str:
         return "example"
@@ -48,12 +48,12 @@ class AnyEnvironment(Mapping[str, str]):
         return 0
 
 
-def test_every_block_is_run_or_says_why_not() -> None:
+def test_every_block_is_run_or_has_a_reason_why_not() -> None:
     assert [fault for block in BLOCKS for fault in faults_of(block)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_block_hides_from_us(page: Path) -> None:
+def test_every_fence_of_a_page_is_found(page: Path) -> None:
     fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
     assert all(fence.startswith("```") for fence in fences), "a fence is not indented"
     assert len(fences) % 2 == 0
@@ -63,7 +63,7 @@ def test_no_block_hides_from_us(page: Path) -> None:
 
 
 @pytest.mark.parametrize("block", DOCUMENTS, ids=lambda block: block.place)
-def test_a_document_in_a_page_is_sound(block: Block) -> None:
+def test_a_document_in_a_page_is_valid(block: Block) -> None:
     document, lines = PARSERS[f".{block.language}"](block.text)
     if fragment := block.said.get("fragment"):
         document, lines = whole(document, fragment), {}
@@ -73,7 +73,7 @@ def test_a_document_in_a_page_is_sound(block: Block) -> None:
 
 
 def whole(part: Any, fragment: str) -> Any:
-    """A manifest around a part of one."""
+    """Return a whole manifest with this part in it."""
     job = AROUND["job"] if fragment == "document" else {**AROUND["job"], **part}
     works = {"command", "request", "call"} & set(job)
     job = job if works else {**job, "command": "true"}
@@ -86,7 +86,7 @@ def is_manifest(document: Any) -> bool:
 
 
 @pytest.mark.parametrize("block", UNITS, ids=lambda block: block.place)
-def test_a_unit_in_a_page_is_one(block: Block, tmp_path: Path) -> None:
+def test_a_unit_in_a_page_is_valid(block: Block, tmp_path: Path) -> None:
     parsed = configparser.ConfigParser(strict=False, interpolation=None)
     parsed.optionxform = str  # type: ignore[assignment,method-assign]
     parsed.read_string(block.text)
@@ -94,7 +94,7 @@ def test_a_unit_in_a_page_is_one(block: Block, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None or "[Unit]" not in block.text:
         return
     unit = tmp_path / block.said["file"]
-    # The program of the unit is none of this machine's: any other takes its place.
+    # The unit's program is not installed here: another one takes its place.
     unit.write_text(block.text.replace(parsed["Service"]["ExecStart"].split()[0], "/bin/true"))
     said = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
     assert [line for line in said.stderr.splitlines() if unit.name in line] == []
@@ -127,7 +127,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_a_page_does_what_it_shows(page: Path, reader: Reader) -> None:
+def test_the_commands_of_a_page_print_what_it_shows(page: Path, reader: Reader) -> None:
     for block in blocks_of(page):
         if "not run" not in block.said and not lacking(block):
             follow(reader, block)

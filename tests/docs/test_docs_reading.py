@@ -1,4 +1,4 @@
-"""What a page shows is told from what it does not: the rules of comparing, and of finding blocks."""
+"""Tests how blocks of a page are found, and how their output is compared."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ UNLIKE = {
     "more": ("ok", "ok\nand a warning"),
     "less": ("ok\nand a warning", "ok"),
     "nothing": ("ok", ""),
-    "what `...` stands between is not there": ("first\n...\nlast", "first\nelse"),
+    "text around `...` is missing": ("first\n...\nlast", "first\nelse"),
 }
 
 
 @pytest.mark.parametrize(("shown", "said"), LIKE.values(), ids=[*LIKE])
-def test_what_differs_only_by_the_moment_is_alike(shown: str, said: str) -> None:
+def test_outputs_that_differ_only_in_times_and_names_match(shown: str, said: str) -> None:
     assert is_like(shown.splitlines(), said)
 
 
 @pytest.mark.parametrize(("shown", "said"), UNLIKE.values(), ids=[*UNLIKE])
-def test_what_differs_in_what_it_says_is_not(shown: str, said: str) -> None:
+def test_outputs_that_differ_in_content_do_not_match(shown: str, said: str) -> None:
     assert not is_like(shown.splitlines(), said)
 
 
-def test_an_exact_answer_has_its_times_too() -> None:
+def test_an_exact_comparison_includes_times() -> None:
     assert not is_like(["at 02:30:00"], "at 03:30:00", exact=True)
     assert is_like(["at 02:30:00"], "at 02:30:00", exact=True)
 
 
-def test_what_goes_on_may_say_more() -> None:
+def test_a_command_that_goes_on_may_print_more() -> None:
     assert begins_like(["started"], "started\nsuccess\n") and begins_like(["started"], "started\n")
     assert not begins_like(["started"], "refused\nstarted\n")
 
@@ -78,13 +78,13 @@ $ elsewhere
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("docs_pages.ROOT", tmp_path)
+    monkeypatch.setattr("tests.docs.docs_pages.ROOT", tmp_path)
     file = tmp_path / "page.md"
     file.write_text(PAGE)
     return file
 
 
-def test_a_block_knows_what_is_said_before_it_and_its_steps(page: Path) -> None:
+def test_a_block_has_its_comments_and_its_steps(page: Path) -> None:
     block, *others = blocks_of(page)
     assert block.said == {"eventually": "", "file": "a.yaml"} and block.line == 4
     assert steps_of(block) == [
@@ -95,6 +95,6 @@ def test_a_block_knows_what_is_said_before_it_and_its_steps(page: Path) -> None:
     assert [other.language for other in others] == ["brainfuck", "text"]
 
 
-def test_a_block_that_nothing_runs_and_a_word_that_means_nothing_are_faults(page: Path) -> None:
+def test_a_block_that_nothing_runs_and_an_unknown_comment_are_faults(page: Path) -> None:
     faults = [fault for block in blocks_of(page) for fault in faults_of(block)]
     assert [fault.partition(": ")[0] for fault in faults] == ["page.md:19", "page.md:23"]

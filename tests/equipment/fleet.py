@@ -277,6 +277,6 @@ def _fits(has: Sequence[str], wanted: Sequence[str]) -> bool:
 
 def _is_warden(pid: int) -> bool:
     try:
-        return b"warden.py" in kernel.read(f"{kernel.PROC}/{pid}/cmdline")
+        return b"warden/main.py" in kernel.read(f"{kernel.PROC}/{pid}/cmdline")
     except OSError:
         return False

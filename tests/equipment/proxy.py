@@ -1,4 +1,4 @@
-"""A way to a server that can be cut, reset, closed, slowed down or turned into a black hole.
+"""A way to a server that can be cut, closed, slowed down or turned into a black hole.
 
 It can also be cut after a request was carried out, so that only the answer is lost.
 """
@@ -23,7 +23,7 @@ class Proxy:
         self._flows = threading.Event()  # what comes is passed on; else it waits, as in a black hole
         self._flows.set()
         self._ways: list[tuple[socket.socket, socket.socket]] = []  # from a client, and to the server
-        self._resets, self._delay_s = False, 0.0
+        self._delay_s = 0.0
         self._held, self._holds_to, self._mended = threading.Event(), b"", threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -53,16 +53,6 @@ class Proxy:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTED)
                 end.shutdown(socket.SHUT_RD)  # wakes who reads from it, and who then closes it
 
-    def lead_to(self, target: int | str) -> None:
-        """To another server from now on."""
-        self._target = target
-        self.cut()
-
-    def reset(self) -> None:
-        """Every connection is reset, also those to come."""
-        self._resets = True
-        self.cut()
-
     def refuse(self) -> None:
         """Nobody listens any more."""
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts; to close alone does not
@@ -79,7 +69,7 @@ class Proxy:
 
     def mend(self) -> None:
         """All is well again.  What a black hole swallowed arrives now: late, as on a real network."""
-        self._resets, self._delay_s = False, 0.0
+        self._delay_s = 0.0
         if self._listener.fileno() < 0:
             self._listener = socket.create_server(("127.0.0.1", self.port))
             self._listen()
@@ -101,10 +91,6 @@ class Proxy:
                 threading.Thread(target=self._serve, args=(ours,), daemon=True).start()
 
     def _serve(self, ours: socket.socket) -> None:
-        if self._resets:
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTED)
-            ours.close()
-            return
         with suppress(OSError), ours, self._reach() as theirs:
             with self._lock:
                 self._ways.append((ours, theirs))

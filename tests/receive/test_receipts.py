@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 from tests.equipment.fleet import wait_for
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.receive.dedupe import Renewals
 from detent.receive.messages import Reply
 from detent.receive.receipts.base import (
     ANSWER_MAX,
@@ -28,7 +28,6 @@ from detent.receive.receipts.base import (
     open_receipts,
     replay,
 )
-from detent.receive.renewals import Renewals
 
 TERMS = ReceiptOptions(lease_s=600, keep_s=86_400, is_fenced=False)
 FENCED = TERMS._replace(is_fenced=True)
@@ -217,22 +216,6 @@ def test_a_new_file_is_for_its_owner_only_and_an_existing_one_keeps_its_mode(
     finally:
         os.umask(umask)
     assert [stat.S_IMODE(file.stat().st_mode) for file in (old, new)] == [0o644, 0o600]
-
-
-@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
-def test_a_place_of_an_earlier_version_is_brought_up_to_date(place: str, app: str, tmp_path: Path) -> None:
-    if place.startswith("sqlite"):
-        with closing(sqlite3.connect(tmp_path / "receipts.db")) as db, db:
-            db.execute("CREATE TABLE detent_receive_fences (job TEXT PRIMARY KEY, newest INTEGER NOT NULL)")
-            db.execute("INSERT INTO detent_receive_fences VALUES (?, 9)", (f"{app}.job",))
-    else:
-        with psycopg.connect(place, autocommit=True) as pg:
-            pg.execute("DROP SCHEMA IF EXISTS detent_receive CASCADE")
-            pg.execute("CREATE SCHEMA detent_receive")
-            pg.execute("CREATE TABLE detent_receive.fences (job text PRIMARY KEY, newest bigint NOT NULL)")
-            pg.execute("INSERT INTO detent_receive.fences VALUES (%s, 9)", (f"{app}.job",))
-    with closing(open_receipts(place)) as receipts:
-        assert receipts.begin(arriving(app, fence=8), FENCED) == BeginResult("stale", newest=9)
 
 
 def test_a_long_answer_is_kept_without_its_body() -> None:

@@ -77,7 +77,7 @@ def test_every_outcome_in_lua_and_sql_has_its_translation(language: str) -> None
     """A new text there would get the cause "work"."""
     kinds = "|".join(KINDS)
     found = set[str]()
-    for path in STORES.glob(f"*.{language}"):
+    for path in STORES.rglob(f"*.{language}"):
         found |= set(re.findall(f"[\"'](?:{kinds}) ([a-z][^\"'%\\n]*)[\"']", path.read_text()))
     written = {text.strip() for text in found} - {"backend:", "and"}
     assert written and all(any(text in known for known in DECIDED) for text in written), written
@@ -89,7 +89,7 @@ def test_a_text_that_nobody_writes_is_kept_as_the_work_s() -> None:
 
 @pytest.mark.parametrize("file", ["gates.lua", "gates.sql"])
 def test_lua_and_sql_know_a_backend_error_by_what_python_writes(file: str) -> None:
-    known = re.findall("[\"'](failed backend: )[\"']", (STORES / file).read_text())
+    known = re.findall("[\"'](failed backend: )[\"']", next(STORES.rglob(file)).read_text())
     assert known and set(known) == {"failed backend: "}
     assert encoding.outcome_text(Outcome("failed", "refused", "backend")).startswith(known[0])
     assert not encoding.outcome_text(Outcome("failed", "backend: refused")).startswith(known[0])
@@ -114,9 +114,9 @@ def test_every_cause_has_its_meaning() -> None:
     [
         ("lanes.lua", r"LATE_S = (\S+)", LATE_S),
         ("plan.lua", r"RETURN_S = (\S+)", base.RETURN_S),
-        ("world.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
-        ("world.lua", r"local STEP_S = (\S+)", STEP_S),
-        ("world.lua", r"FIRST_TEXT = (\S+)", values.FIRST_TEXT),
+        ("header.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
+        ("header.lua", r"local STEP_S = (\S+)", STEP_S),
+        ("header.lua", r"FIRST_TEXT = (\S+)", values.FIRST_TEXT),
         ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = ([^,]+),", START_S),
         ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, ([^,]+),", MARGIN_S),
         ("gates.lua", r"START_S, MARGIN_S, PROBING_S, BACKEND = [^,]+, [^,]+, ([^,]+),", PROBING_S),
@@ -129,7 +129,7 @@ def test_every_cause_has_its_meaning() -> None:
     ],
 )
 def test_a_limit_in_lua_or_sql_is_the_one_in_python(file: str, pattern: str, value: float) -> None:
-    found = re.findall(pattern, (STORES / file).read_text())
+    found = re.findall(pattern, next(STORES.rglob(file)).read_text())
     assert found and {float(one) for one in found} == {value}
 
 

@@ -123,7 +123,7 @@ def test_closing_while_the_warden_is_being_replaced_ends_that_one_too(bare_world
 def test_a_stopped_warden_is_killed_before_a_claim_that_it_let_pass_can_be_anothers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes_module, "UNHEARD_MAX", 1_000_000)  # not for being silent alone
+    monkeypatch.setattr(processes_module, "UNANSWERED_MAX", 1_000_000)  # not for being silent alone
 
     async def main() -> None:
         async with world.processes() as processes:
@@ -146,8 +146,8 @@ def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_wo
             work = await begin(processes, bare_world.spec("sleep", "1000"))
             work.trusted_by = boottime() - 100.0  # the warden was told another time
             heard = asyncio.Event()
-            processes._hear = lambda message: (
-                processes_module.WardenClient._hear(processes, message),
+            processes._handle = lambda event: (
+                processes_module.WardenClient._handle(processes, event),
                 heard.set(),
             )
             for _ in range(5):

@@ -60,7 +60,9 @@ def given(world: CallWorld, spec: CallSpec) -> tuple[End, list[Any]]:
     async def main() -> End:
         async with world.processes() as processes:
             work = processes.begin(spec, boottime() + TTL_S)
-            work.parted = lambda part: None if isinstance(part, bool) else said.append(part)  # not of imports
+            work.on_part = lambda part: (
+                None if isinstance(part, bool) else said.append(part)
+            )  # not of imports
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
             assert isinstance(end, End)
             return end

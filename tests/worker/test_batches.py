@@ -41,8 +41,14 @@ class Warden:
 
     def extend(self, work: TaskHandle) -> None: ...
 
-    def send(self, message: dict[str, Any]) -> None:
-        self.said.append(message)
+    def recall(self, id: str) -> None:
+        self.said.append({"do": "recall", "id": id})
+
+    def add_messages(self, id: str, request: str, messages: int) -> None:
+        self.said.append({"do": "more", "request": request, "messages": messages})
+
+    def stop(self, id: str, kill_after_s: float | None) -> None:
+        self.said.append({"do": "stop", "kill_after_s": kill_after_s})
 
     def sizes(self) -> list[int]:
         return [len(json.loads(work.spec.request)["calls"]) for work in self.works]  # type: ignore[union-attr]
@@ -149,8 +155,8 @@ async def five(world: World) -> tuple[list[BatchMessage], TaskHandle]:
     members = await world.add_many(5, QUICK)
     (work,) = world.warden.works
     world.warden.begun[0]()
-    work.parted(part(0))
-    work.parted(part(1, "ValueError: no"))
+    work.on_part(part(0))
+    work.on_part(part(1, "ValueError: no"))
     return members, work
 
 
@@ -159,7 +165,7 @@ def test_a_success_counts_at_once_and_a_failure_when_all_is_gone() -> None:
         members, work = await five(world)
         assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
         for place in (2, 3, 4):
-            work.parted(part(place))
+            work.on_part(part(place))
         work.resolve(End(Outcome("succeeded")))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "succeeded", "succeeded", "succeeded"]
@@ -171,7 +177,7 @@ def test_a_success_counts_at_once_and_a_failure_when_all_is_gone() -> None:
 def test_where_a_child_dies_the_last_that_it_had_begun_is_blamed(end: Any) -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
-        work.parted(1)
+        work.on_part(1)
         work.resolve(End(Outcome(end)))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "succeeded", end, "-"]
@@ -203,7 +209,7 @@ def test_where_no_child_was_found_for_them_the_first_is_blamed() -> None:
 def test_one_that_ends_its_child_as_if_all_were_well_is_lost() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
-        work.parted(2)
+        work.on_part(2)
         work.resolve(End(Outcome("succeeded"), status=0))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "lost", "-", "-"]
@@ -216,9 +222,9 @@ def test_what_was_recalled_is_given_back_and_not_blamed() -> None:
         members, work = await five(world)
         world.batches.recall_all()
         assert world.warden.said[-1] == {"do": "recall", "id": work.id}
-        work.parted(2)
+        work.on_part(2)
         assert kinds(members) == ["succeeded", "?", "?", "-", "-"]
-        work.parted(part(2))
+        work.on_part(part(2))
         work.resolve(End(Outcome("succeeded")))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "succeeded", "-", "-"]
@@ -238,7 +244,7 @@ def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -
         while not world.warden.said:
             await asyncio.sleep(0.05)
         assert world.warden.said == [{"do": "recall", "id": world.warden.works[0].id}]
-        world.warden.works[0].parted(1)
+        world.warden.works[0].on_part(1)
         batch_size = world.batches.batch_size
         assert (batch_size.size(slow), batch_size.size(QUICK)) == (1, BATCH_MAX)
 
@@ -248,9 +254,9 @@ def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -
 def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_recalled() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
-        work.parted(0)
+        work.on_part(0)
         assert kinds(members) == ["succeeded", "?", "succeeded", "succeeded", "?"]
-        work.parted(json.dumps([[2, 0.1], [3, 0.1], [4, 0.1]]))
+        work.on_part(json.dumps([[2, 0.1], [3, 0.1], [4, 0.1]]))
         assert kinds(members) == ["succeeded", "?", "succeeded", "succeeded", "succeeded"]
 
     play(scene)
@@ -259,8 +265,8 @@ def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_reca
 def test_a_child_that_says_what_nobody_asked_harms_nobody() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
-        work.parted(part(0, "again"))
-        work.parted(part(77))
+        work.on_part(part(0, "again"))
+        work.on_part(part(77))
         assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
 
     play(scene)
@@ -273,7 +279,7 @@ def test_a_child_whose_words_cannot_be_read_is_ended(said: str) -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work._processes = world.warden  # type: ignore[assignment]
-        work.parted(said)
+        work.on_part(said)
         assert [one["do"] for one in world.warden.said] == ["stop"]
         assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
 
@@ -286,9 +292,9 @@ def test_one_that_is_told_to_stop_before_its_turn_does_not_stop_the_others() -> 
         members[3].stop(Outcome("cancelled"))
         assert world.warden.said == []
         work._processes = world.warden  # type: ignore[assignment]
-        work.parted(part(2))
+        work.on_part(part(2))
         assert [one["do"] for one in world.warden.said] == ["stop"], "when it would begin"
-        work.parted(1)
+        work.on_part(1)
         work.resolve(End(Outcome("cancelled")))
         await turns()
         assert kinds(members) == ["succeeded", "failed", "succeeded", "cancelled", "-"]
@@ -309,7 +315,7 @@ def test_those_who_come_later_join_as_far_as_there_is_room() -> None:
         (said,) = world.warden.said
         assert (said["do"], said["messages"]) == ("more", 2) and len(json.loads(said["request"])["more"]) == 2
         work = world.warden.works[0]
-        work.parted(part(0, "ValueError: no"))
+        work.on_part(part(0, "ValueError: no"))
         await turns()
         assert kinds([*first, *then]) == ["failed", "?", "?", "?"], "it does not wait for the others"
         assert [one["messages"] for one in world.warden.said] == [2, 1]
@@ -323,7 +329,7 @@ def test_who_came_too_late_to_join_is_begun_elsewhere() -> None:
         world.warden.begun[0]()
         (late,) = await world.add_many(1, ASYNC)
         work = world.warden.works[0]
-        work.parted(part(0))
+        work.on_part(part(0))
         work.resolve(End(Outcome("succeeded"), result=ANSWERED))  # and did not hear of it
         await turns()
         assert world.warden.sizes() == [1, 1] and kinds([late]) == ["?"]
@@ -369,7 +375,7 @@ def test_a_batch_is_trusted_no_longer_than_its_oldest_message() -> None:
         older.extend(LATER + 40)
         await turns()
         assert work.trusted_by == LATER + 40
-        work.parted(part(0))
+        work.on_part(part(0))
         newer.extend(LATER + 60)
         await turns()
         assert work.trusted_by == LATER + 60, "the older message has ended"
@@ -416,8 +422,8 @@ def test_one_that_is_cancelled_leaves_the_others_alone() -> None:
         members[1].stop(Outcome("cancelled", "by hand", "stopped"))
         assert json.loads(world.warden.said[-1]["request"])["more"] == [1]
         work = world.warden.works[0]
-        work.parted(part(1, "CancelledError"))
-        work.parted(part(0))
+        work.on_part(part(1, "CancelledError"))
+        work.on_part(part(0))
         assert kinds(members) == ["succeeded", "cancelled"]
 
     play(scene)

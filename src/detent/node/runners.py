@@ -183,7 +183,7 @@ class Runners:
             env = command_env(self.settings.env, claim, like, self.settings.hidden)
             pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
             setup = setup_of(self.settings.store, call.user) if self.settings.store else ""
-            known = pool._replace(most=self.settings.processes, setup=setup)
+            known = pool._replace(size_max=self.settings.processes, setup=setup)
             self._pools[key] = known
         return known
 

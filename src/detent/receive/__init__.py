@@ -1,4 +1,5 @@
-"""For apps whose jobs are called over HTTP: declare, serve the manifest, verify, dispatch, dedupe.
+"""The receiving side of apps whose jobs are HTTP requests: it declares jobs, serves the manifest, verifies
+requests, calls the functions, and runs each fire once.
 
 cron = Receiver("billing", base_url="https://app.example.com", secrets=["env:CRON_SECRET"])
 

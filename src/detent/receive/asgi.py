@@ -1,4 +1,4 @@
-"""The receiver as an ASGI app: on its own, mounted below a path, or around another app."""
+"""The receiver as an ASGI app: alone, mounted below a path, or around another app."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def _answer(receiver: Receiver, scope: MutableMapping[str, Any], receive: 
         headers=gather(scope["headers"]),
         body=await _read(receive, receiver.body_max),
     )
-    # A caller that goes away may cancel us, but not what has begun.
+    # A disconnected caller may cancel this coroutine, but not the job that has begun.
     reply = await asyncio.shield(_begin(receiver.receive_async(incoming)))
     headers = [(name.lower().encode("latin-1"), value.encode()) for name, value in reply.all_headers()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 
 
-_under_way: set[asyncio.Task[Reply]] = set()  # a loop holds its tasks weakly only
+_under_way: set[asyncio.Task[Reply]] = set()  # a loop keeps only weak references to its tasks
 
 
 def _begin(answering: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
@@ -58,7 +58,7 @@ def _begin(answering: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
 
 
 def target_of(scope: MutableMapping[str, Any]) -> str:
-    """path?query as it was sent; a server that does not tell the raw path gets it quoted again."""
+    """path?query as it was sent; the path is quoted again if the server does not pass the raw one."""
     raw = scope.get("raw_path")
     path = raw.decode("latin-1") if raw else requote(scope["path"])
     query = scope.get("query_string", b"").decode("latin-1")
@@ -66,7 +66,7 @@ def target_of(scope: MutableMapping[str, Any]) -> str:
 
 
 def path_of(scope: MutableMapping[str, Any]) -> str:
-    """The decoded path, without what the app is mounted under."""
+    """The decoded path, without the mount point."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 

@@ -1,14 +1,14 @@
-"""Runs a job's function for a fire; with receipts, once for each fire.
+"""Runs a job's function for a fire and, with receipts, only once for each fire.
 
-| the fire | its answer |
+| the fire | the answer |
 | --- | --- |
-| is new | the function runs; 2xx and 4xx are final, and recorded |
+| is new | the function runs; a 2xx or 4xx answer is final and is recorded |
 | was handled | the recorded answer |
-| runs now | `AlreadyRunning`: try again after the lease |
-| has an older fence than one that was seen | `StaleFence`: give up |
+| is running | `AlreadyRunning`: try again after the lease |
+| has an older fence than the newest one seen | `StaleFence`: give up |
 
-A function that fails gives the fire back.  One whose process is killed gives it back when its lease ends.
-What was done stays done: where it cannot be recorded, the caller is told of its success all the same.
+If the function fails, the fire may be sent again at once.  If its process is killed, the fire may be sent
+again when its lease ends.  If finished work cannot be recorded, the caller still gets the success.
 """
 
 from __future__ import annotations
@@ -16,32 +16,24 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 from functools import partial
 
 from detent.errors import DetentError
 from detent.receive.exchange import Exchange, Step
 from detent.receive.fire import ReceivedFire
 from detent.receive.jobs import DeclaredJob
-from detent.receive.messages import (
-    AlreadyRunning,
-    NotRecorded,
-    Reject,
-    Reply,
-    StaleFence,
-    fail,
-    reject,
-    reply_of,
-)
+from detent.receive.messages import Refusal, Reject, Reply, fail, reject, reply_of
 from detent.receive.receipts.base import Arrival, BeginResult, ReceiptOptions, Receipts, encode_reply, replay
-from detent.receive.renewals import Renewals
 
-TRIES = 2  # to record what is done
+TRIES = 2  # to record finished work
+RENEWALS_PER_LEASE = 3  # two of them may fail
 
 log = logging.getLogger("detent.receive")
 
 
 def run(job: DeclaredJob, fire: ReceivedFire) -> Exchange:
-    """Run it; what it returns, rejects or raises is a reply."""
+    """Run the function; what it returns, rejects or raises becomes the reply."""
     try:
         value = yield Step(partial(job.call, fire), job.is_async)
     except Reject as error:
@@ -52,9 +44,8 @@ def run(job: DeclaredJob, fire: ReceivedFire) -> Exchange:
         return fail(error)
     reply = reply_of(value)
     if reply is None:
-        log.warning(
-            "%s returned a %s that cannot be sent: answered without it", fire.key, type(value).__name__
-        )
+        kind = type(value).__name__
+        log.warning("%s returned a %s that cannot be sent: answered without it", fire.key, kind)
         return Reply(204)
     return reply
 
@@ -65,18 +56,18 @@ class Dedupe:
         self._renewals = Renewals(receipts, options)
 
     def run(self, job: DeclaredJob, fire: ReceivedFire, signed_key: str) -> Exchange:
-        """Run it unless a request with the same `signed_key` was handled or runs now."""
+        """Run the function unless a request with the same `signed_key` was handled or is running."""
         arrival = Arrival(fire.app, job.name, signed_key, fire.fence, os.urandom(8).hex())
         try:
             found = yield Step(partial(self._receipts.begin, arrival, self._options))
         except DetentError as error:
-            raise NotRecorded(f"nothing was run: {error}") from error
+            raise Refusal("NotRecorded", f"nothing was run: {error}") from error
         if found.kind != "ours":
             return _answer(found, fire)
         self._renewals.hold(arrival)
         try:
             reply = yield from run(job, fire)
-        except BaseException:  # the process is being ended: whoever is next may have it at once
+        except BaseException:  # the process is ending: release the fire at once
             self._renewals.drop(arrival)
             yield Step(partial(self._record, arrival, Reply(500)))
             raise
@@ -102,6 +93,42 @@ def _answer(found: BeginResult, fire: ReceivedFire) -> Reply:
             log.info("%s was handled before: attempt %d gets the same answer", fire.key, fire.attempt)
             return replay(found.answer)
         case "stale":
-            raise StaleFence(f"fence {fire.fence} is old: {found.newest} was seen for the job {fire.job}")
-    wait_s = math.ceil(found.left_s)
-    raise AlreadyRunning(f"{fire.key} runs now: ask again", max(1, wait_s))
+            raise Refusal(
+                "StaleFence", f"fence {fire.fence} is old: {found.newest} was seen for the job {fire.job}"
+            )
+    raise Refusal("AlreadyRunning", f"{fire.key} is running: try again", max(1, math.ceil(found.left_s)))
+
+
+class Renewals:
+    """Renews the leases of running fires, from a thread that exists only while there are any."""
+
+    def __init__(self, receipts: Receipts, options: ReceiptOptions) -> None:
+        self._receipts, self._options = receipts, options
+        self._lock = threading.Lock()
+        self._held: set[Arrival] = set()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._held.add(arrival)
+            # A thread does not survive a fork: the child process starts its own.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._renew, name="detent-receive", daemon=True)
+                self._thread.start()
+
+    def drop(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._held.discard(arrival)
+
+    def _renew(self) -> None:
+        while True:
+            threading.Event().wait(self._options.lease_s / RENEWALS_PER_LEASE)
+            with self._lock:
+                held = list(self._held)
+                if not held:
+                    self._thread = None
+                    return
+            try:
+                self._receipts.renew(held, self._options)
+            except DetentError as error:
+                log.warning("%d running fires could not be renewed: %s", len(held), error)

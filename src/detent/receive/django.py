@@ -1,7 +1,7 @@
-"""The receiver as Django views, under WSGI and ASGI alike.
+"""The receiver as Django views, under WSGI and ASGI.
 
-They are exempt from CSRF, as nobody's browser sends a fire, and from ATOMIC_REQUESTS, as a fire is recorded
-after its work: a job that needs a transaction opens its own.
+The views are exempt from CSRF checks, because no browser sends fires, and from ATOMIC_REQUESTS, because a
+fire is recorded after its work.  A job that needs a transaction opens its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def urlpatterns(receiver: Receiver) -> list[Any]:
 
     def view(request: Any, below: str) -> Any:
         incoming = incoming_of(request.META, f"/{below}", _read(request, receiver.body_max))
-        if hasattr(request, "scope"):  # ASGI, whose raw path META does not have
+        if hasattr(request, "scope"):  # ASGI: META lacks the raw path
             incoming = incoming._replace(target=target_of(request.scope))
         reply = receiver.receive(incoming, _run_async)
         return HttpResponse(reply.body, status=reply.status, headers=dict(reply.all_headers()))

@@ -1,7 +1,7 @@
-"""From a request to its answer, without waiting for anything: what takes time is asked of a driver.
+"""Runs one pipeline from a request to its reply on a thread (WSGI) or on an event loop (ASGI).
 
-An exchange is a generator.  It yields steps; a driver carries them out, on a thread or on an event loop,
-and sends back what came of them.  So there is one pipeline, for WSGI and ASGI alike.
+An exchange is a generator.  It yields the steps that take time; a driver carries them out and sends back
+their results.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from detent.receive.messages import Reply
 
 
 class Step(NamedTuple):
-    """Something that takes time."""
+    """A call that takes time."""
 
     call: Callable[[], Any]
-    is_async: bool = False  # its value is to be awaited; else it blocks, and is not for an event loop
+    is_async: bool = False  # it returns an awaitable; else it blocks, and must not run on an event loop
 
 
 Exchange = Generator[Step, Any, Reply]
@@ -40,7 +40,7 @@ def drive(exchange: Exchange, run_async: RunAsync) -> Reply:
 
 
 async def drive_async(exchange: Exchange) -> Reply:
-    """Carry out an exchange on this event loop; what blocks, on threads beside it."""
+    """Carry out an exchange on this event loop; blocking steps run on other threads."""
     outcome = _advance(exchange, None, None)
     while isinstance(outcome, Step):
         try:
@@ -54,12 +54,12 @@ async def drive_async(exchange: Exchange) -> Reply:
 
 
 def run_alone(awaitable: Awaitable[Any]) -> Any:
-    """On an event loop of its own: for a thread that has none."""
+    """Await it on an event loop of its own: for a thread that has none."""
     return asyncio.run(awaited(awaitable))
 
 
 async def awaited(awaitable: Awaitable[Any]) -> Any:
-    """Whatever can be awaited, as a coroutine."""
+    """Turn any awaitable into a coroutine."""
     return await awaitable
 
 

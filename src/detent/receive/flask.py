@@ -1,4 +1,4 @@
-"""The receiver as a Flask blueprint: jobs run in the app's context, as a view does."""
+"""The receiver as a Flask blueprint: jobs run in the app's context, like views."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def blueprint(receiver: Receiver) -> Any:
 def _read(request: Any, most: int) -> bytes | None:
     if (request.content_length or 0) > most:
         return None
-    # A hook of the app may have read it before us: then the stream is empty, and Flask remembers the body.
+    # A hook of the app may have read the stream already: then it is empty, and Flask has the body cached.
     body: bytes = request.stream.read(most + 1) or request.get_data()
     return body if len(body) <= most else None

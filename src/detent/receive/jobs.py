@@ -1,7 +1,7 @@
-"""The jobs that a receiver declares, each with its function, and the version 1 manifest of them.
+"""The jobs of a receiver, each with its function, and their version 1 manifest.
 
-- A job is checked where it is declared, by the checker of manifests: what is served is always sound.
-- What is served names references to secrets, never a secret.
+The manifest checker checks each job where it is declared, so the served manifest is always valid.  It has
+references to secrets, never a secret.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ Function = Callable[..., Any]
 
 
 class DeclaredJob(NamedTuple):
-    """A job, and what is called for it."""
-
     name: str
     method: str
-    document: dict[str, Any]  # as it stands in the manifest
+    document: dict[str, Any]  # as in the manifest
     function: Function
     wants_fire: bool
     is_async: bool
@@ -31,23 +29,20 @@ class DeclaredJob(NamedTuple):
     def call(self, fire: ReceivedFire) -> Any:
         try:
             return self.function(fire) if self.wants_fire else self.function()
-        except StopIteration as error:  # it would be taken for the end of whatever waits for this
+        except StopIteration as error:  # would end the generator that waits for the result
             raise RuntimeError("the job raised StopIteration") from error
 
 
 class Endpoint(NamedTuple):
-    """Where a receiver's jobs are called, and by which secrets."""
+    """Where a receiver's jobs are called, and with which secrets."""
 
     app: str
-    url: str  # of the app, without a slash at its end
+    url: str  # of the app, without a trailing slash
     prefix: str
     secret_refs: tuple[str, ...]
 
-    def url_of(self, name: str) -> str:
-        return f"{self.url}{self.prefix}/{name}"
 
-
-PARTS = {  # a path in a manifest -> what it is called here
+ARGUMENTS = {  # a path in the manifest -> the argument of Receiver that it comes from
     "app": "app",
     "jobs/0/request/url": "base_url",
     "jobs/0/auth": "secret_refs",
@@ -55,27 +50,27 @@ PARTS = {  # a path in a manifest -> what it is called here
 
 
 def check_endpoint(endpoint: Endpoint) -> None:
-    """A `UsageError` where no manifest could come of it."""
+    """Raise `UsageError` if no valid manifest can result from it."""
     if not endpoint.secret_refs:
         raise UsageError(
-            "bad secrets: the manifest tells the scheduler where its secrets are, and raw: is not for "
-            'telling; say where it finds them, like secret_refs=["env:CRON_SECRET"]'
+            "bad secrets: the manifest must say where the scheduler finds its secrets, and raw: references "
+            'are never published; add secret_refs, like secret_refs=["env:CRON_SECRET"]'
         )
     try:
-        _check(endpoint, {"name": "any", "schedule": "@daily"})
+        _manifest(endpoint, [{"name": "any", "schedule": "@daily"}])
     except ManifestError as error:
-        raise UsageError("; ".join(_worded(error, PARTS))) from None
+        raise UsageError("; ".join(_messages(error))) from None
 
 
 def declare(endpoint: Endpoint, document: dict[str, Any], function: Function) -> DeclaredJob:
-    """The job, checked; a `UsageError` tells everything that is wrong with it."""
+    """Check the job and its function; a `UsageError` lists every problem."""
     name = str(document["name"])
     where = f"bad job {quote(name)}"
     wants_fire = _wants_fire(function, where)
     try:
-        _check(endpoint, document)
+        _manifest(endpoint, [document])
     except ManifestError as error:
-        raise UsageError(f"{where}: {'; '.join(_worded(error, {}))}") from None
+        raise UsageError(f"{where}: {'; '.join(_messages(error))}") from None
     return DeclaredJob(
         name=name,
         method=document["request"]["method"],
@@ -87,27 +82,26 @@ def declare(endpoint: Endpoint, document: dict[str, Any], function: Function) ->
 
 
 def manifest_of(endpoint: Endpoint, jobs: Sequence[DeclaredJob]) -> bytes:
-    """The manifest as it is served: in its canonical form."""
-    document = {"version": 1, "app": endpoint.app, "jobs": [_whole(endpoint, job.document) for job in jobs]}
-    return canonical_text(check_manifest(document)).encode()
+    """The manifest in its canonical form, as it is served."""
+    return canonical_text(_manifest(endpoint, [job.document for job in jobs])).encode()
 
 
-def _check(endpoint: Endpoint, document: dict[str, Any]) -> None:
-    check_manifest({"version": 1, "app": endpoint.app, "jobs": [_whole(endpoint, document)]})
+def _manifest(endpoint: Endpoint, jobs: Sequence[dict[str, Any]]) -> Any:
+    auth = {"secret_refs": list(endpoint.secret_refs)}
+    urls = (f"{endpoint.url}{endpoint.prefix}/{job['name']}" for job in jobs)
+    whole = [
+        {**job, "request": {"url": url, **job.get("request", {})}, "auth": auth}
+        for job, url in zip(jobs, urls, strict=True)
+    ]
+    return check_manifest({"version": 1, "app": endpoint.app, "jobs": whole})
 
 
-def _whole(endpoint: Endpoint, document: dict[str, Any]) -> dict[str, Any]:
-    """A job with what all of them share."""
-    request = {"url": endpoint.url_of(document["name"]), **document.get("request", {})}
-    return {**document, "request": request, "auth": {"secret_refs": list(endpoint.secret_refs)}}
+def _messages(error: ManifestError) -> list[str]:
+    return [f"{_argument_of(problem.path)}: {problem.message}" for problem in error.problems]
 
 
-def _worded(error: ManifestError, names: dict[str, str]) -> list[str]:
-    return [f"{_place_of(problem.path, names)}: {problem.message}" for problem in error.problems]
-
-
-def _place_of(path: str, names: dict[str, str]) -> str:
-    known = next((said for start, said in names.items() if path.startswith(start)), "")
+def _argument_of(path: str) -> str:
+    known = next((name for start, name in ARGUMENTS.items() if path.startswith(start)), "")
     return known or path.removeprefix("jobs/0/")
 
 

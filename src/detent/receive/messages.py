@@ -1,33 +1,52 @@
-"""What comes in and what goes out, as plain values: no framework is known here.
+"""Requests and replies as plain values, independent of any web framework.
 
-- A refusal is an error with a status and a name; its reply is JSON with both, and never has a secret.
-- `2xx` tells the caller that it is done, `4xx` to give up, `5xx` to try again.
+A refusal is a JSON reply with the name of the error and a message; it never contains a secret.  The status
+tells the caller what to do: `2xx` done, `4xx` give up, `5xx` try again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from detent.errors import DetentError, SignatureError, UsageError
 
 JSON, TEXT, BYTES = "application/json", "text/plain; charset=utf-8", "application/octet-stream"
 
+RefusalName = Literal[
+    "BadMethod", "BadFire", "BadPath", "UnknownJob", "StaleFence", "BodyTooLarge", "NoSecret", "NoJobs",
+    "NotRecorded", "AlreadyRunning",
+]  # fmt: skip
+STATUSES: dict[RefusalName, int] = {
+    "BadMethod": 400,
+    "BadFire": 400,
+    "BadPath": 404,
+    "UnknownJob": 404,
+    "StaleFence": 409,
+    "BodyTooLarge": 413,
+    "NoSecret": 500,  # a fault of the receiver, not of the caller
+    "NoJobs": 503,
+    "NotRecorded": 503,
+    # Not 409: the outcome is still unknown.  A caller that gives up on 4xx would record the fire as rejected,
+    # although it may succeed.  A caller that tries again gets the recorded answer, or runs the fire.
+    "AlreadyRunning": 503,
+}
+
 
 class Incoming(NamedTuple):
-    """A request, as an adapter hands it over."""
+    """A request, as an adapter passes it on."""
 
     method: str
-    target: str  # path?query, exactly as the server got it
-    path: str  # decoded, without the query and without what the receiver is mounted under
+    target: str  # path?query, exactly as the server received it
+    path: str  # decoded, without the query and without the mount point
     headers: Mapping[str, str]  # names in lower case
-    body: bytes | None = b""  # as it was sent; None: there is more than the receiver takes
+    body: bytes | None = b""  # None: larger than the receiver accepts
 
 
 class Reply(NamedTuple):
-    """An answer.  A function of a job may return one, to choose its status."""
+    """An answer.  A job's function may return one to choose its status."""
 
     status: int = 200
     body: bytes = b""
@@ -41,12 +60,12 @@ class Reply(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Will the caller leave it at that?"""
+        """True if the caller does not try again after this status."""
         return 200 <= self.status < 300 or 400 <= self.status < 500
 
 
 class Reject(Exception):
-    """Raised by a job's function: this fire cannot succeed, and is not to be tried again."""
+    """Raised by a job's function: this fire cannot succeed, and must not be tried again."""
 
     def __init__(self, why: str, status: int = 422) -> None:
         if not 400 <= status < 500:
@@ -56,94 +75,30 @@ class Reject(Exception):
 
 
 class Refusal(DetentError):
-    """A request that no job's function gets to see."""
+    """A request that is answered before any job's function runs."""
 
-    status = 400
-
-    def __init__(self, message: str, wait_s: int = 0) -> None:
+    def __init__(self, name: RefusalName, message: str, wait_s: int = 0) -> None:
         super().__init__(message)
-        self.wait_s = wait_s  # 0: nothing is known of when it would be welcome
-
-
-class BadMethod(Refusal):
-    """Not the method of this job."""
-
-
-class BadFire(Refusal):
-    """The headers that tell of the fire are missing, or make no sense."""
-
-
-class BadPath(Refusal):
-    """Nothing is served there."""
-
-    status = 404
-
-
-class UnknownJob(Refusal):
-    """No job has this name."""
-
-    status = 404
-
-
-class StaleFence(Refusal):
-    """A newer claim of this job was seen: whoever sent this has lost its own."""
-
-    status = 409
-
-
-class BodyTooLarge(Refusal):
-    """More than the receiver takes."""
-
-    status = 413
-
-
-class NoSecret(Refusal):
-    """None of the receiver's secrets can be found: not the caller's fault."""
-
-    status = 500
-
-
-class NoJobs(Refusal):
-    """There is no manifest yet."""
-
-    status = 503
-
-
-class NotRecorded(Refusal):
-    """The receipts could not be reached, so nothing was run."""
-
-    status = 503
-
-
-class AlreadyRunning(Refusal):
-    """The same fire is being handled now.
-
-    503, not 409: how it ends is not known yet.  A caller that gives up on 4xx would record as rejected
-    what may succeed in a moment, and nobody would run it again if it does not.  One that tries again gets
-    the recorded answer, or runs it.
-    """
-
-    status = 503
+        self.name, self.wait_s = name, wait_s  # wait_s: when to try again; 0: unknown
 
 
 def refuse(error: Refusal | SignatureError) -> Reply:
-    """The answer to what is refused, with the name of the error."""
-    status = getattr(error, "status", 401)
-    wait_s = getattr(error, "wait_s", 0)
-    headers = (("Retry-After", str(wait_s)),) if wait_s else ()
-    return _told(status, type(error).__name__, str(error))._replace(headers=headers)
+    if isinstance(error, SignatureError):
+        return _error(401, type(error).__name__, str(error))
+    headers = (("Retry-After", str(error.wait_s)),) if error.wait_s else ()
+    return _error(STATUSES[error.name], error.name, str(error))._replace(headers=headers)
 
 
 def reject(error: Reject) -> Reply:
-    return _told(error.status, "Rejected", str(error))
+    return _error(error.status, "Rejected", str(error))
 
 
 def fail(error: BaseException) -> Reply:
-    """Only the kind of the error: its text may hold anything, and is for the app's own log."""
-    return _told(500, "Failed", f"the job raised {type(error).__name__}")
+    """Name only the type of the error: its text may contain anything, and belongs into the app's log."""
+    return _error(500, "Failed", f"the job raised {type(error).__name__}")
 
 
-def _told(status: int, name: str, message: str) -> Reply:
+def _error(status: int, name: str, message: str) -> Reply:
     return _json({"error": name, "message": message})._replace(status=status)
 
 
@@ -153,10 +108,12 @@ def _json(value: Any) -> Reply:
 
 
 def reply_of(value: Any) -> Reply | None:
-    """What a function's value says; None: it cannot be said, but the work is done."""
+    """Convert what a job's function returned.  None: the value cannot be sent, although the work is done."""
     match value:
         case Reply():
-            return _sendable(value)
+            if not 200 <= value.status <= 599:
+                return None
+            return value._replace(body=b"") if value.status in (204, 304) else value
         case None:
             return Reply(204)
         case str():
@@ -169,14 +126,8 @@ def reply_of(value: Any) -> Reply | None:
         return None
 
 
-def _sendable(reply: Reply) -> Reply | None:
-    if not 200 <= reply.status <= 599:
-        return None
-    return reply._replace(body=b"") if reply.status in (204, 304) else reply
-
-
 def gather(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by their names in lower case; one that comes twice is joined by commas, as HTTP says."""
+    """Headers by their names in lower case.  A repeated header is joined by commas, as HTTP says."""
     found: dict[str, str] = {}
     for raw_name, raw in pairs:
         name, value = raw_name.decode("latin-1").lower(), decode(raw)
@@ -185,7 +136,7 @@ def gather(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def decode(raw: bytes) -> str:
-    """A header's value: UTF-8, as detent sends it, or else the bytes as they are."""
+    """Decode a header's value: UTF-8, as detent sends it, or else Latin-1."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -193,5 +144,5 @@ def decode(raw: bytes) -> str:
 
 
 def requote(path: str | bytes) -> str:
-    """A decoded path, encoded as one would send it."""
+    """Percent-encode a decoded path."""
     return quote(path, safe="/:@!$&'()*+,;=~-._")

@@ -1,8 +1,8 @@
-"""The receiving side of an app: its jobs, and what is answered to a request.
+"""Declares the jobs of an app that receives fires over HTTP, and answers its requests.
 
-- Verified first: nobody without a secret learns which jobs there are.
-- What is refused, rejected or failed is told by name; no answer and no log has a secret in it.
-- A job's function is not interrupted when its caller goes away: what it did is recorded when it is done.
+- The signature is checked first: a caller without a secret cannot learn which jobs exist.
+- Every error has a name.  No answer and no log contains a secret.
+- A job's function is not interrupted when its caller disconnects: its outcome is still recorded.
 """
 
 from __future__ import annotations
@@ -20,18 +20,7 @@ from detent.receive.dedupe import Dedupe, run
 from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
 from detent.receive.fire import ReceivedFire, identity_of, read_fire
 from detent.receive.jobs import DeclaredJob, Endpoint, check_endpoint, declare, manifest_of
-from detent.receive.messages import (
-    JSON,
-    BadMethod,
-    BadPath,
-    BodyTooLarge,
-    Incoming,
-    NoJobs,
-    Refusal,
-    Reply,
-    UnknownJob,
-    refuse,
-)
+from detent.receive.messages import JSON, Incoming, Refusal, Reply, refuse
 from detent.receive.receipts.base import ReceiptOptions, open_receipts
 from detent.receive.verifier import Verifier
 from detent.text import did_you_mean, quote
@@ -41,9 +30,9 @@ if TYPE_CHECKING:
     from detent.receive.wsgi import WsgiApp
 
 MANIFEST_PATH = "/.well-known/cron-manifest"
-BODY_MAX = 1_048_576  # bytes, unless the receiver says otherwise: as long as a manifest's may be
+BODY_MAX = 1_048_576  # bytes by default: as large as a manifest's body may be
 LEASE_S = 15.0
-LEASE_MIN_S, LEASE_MAX_S = 3.0, 3600.0  # the least: a step of a server's clock below 1 s is not noticed
+LEASE_MIN_S, LEASE_MAX_S = 3.0, 3600.0  # a step of a server's clock below 1 s goes unnoticed
 KEEP_DAYS = 30
 DAY_S = 86_400.0
 JOBS_MAX = LIMITS[1].jobs
@@ -57,7 +46,7 @@ log = logging.getLogger("detent.receive")
 class _Verified(NamedTuple):
     job: DeclaredJob
     fire: ReceivedFire
-    signed_key: str  # what the fire is deduplicated by: nobody without a secret can change it
+    signed_key: str  # identifies the fire for deduplication; only the signer can choose it
 
 
 class Receiver:
@@ -81,8 +70,8 @@ class Receiver:
         accept_v1: bool = False,
     ) -> None:
         self._refs = (secrets,) if isinstance(secrets, str) else tuple(secrets)
-        told = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
-        self._endpoint = Endpoint(app, base_url.rstrip("/"), prefix, told)
+        published = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
+        self._endpoint = Endpoint(app, base_url.rstrip("/"), prefix, published)
         self._window_s, self.body_max = window_seconds, body_max
         self._is_manifest_signed, self._accepts_v1 = require_signed_manifest, accept_v1
         self._options = ReceiptOptions(lease_seconds, keep_days * DAY_S, reject_stale_fence)
@@ -91,7 +80,7 @@ class Receiver:
         self._verifier = Verifier(self._endpoint.url, self._refs, window_seconds)
         self._dedupe = Dedupe(open_receipts(dedupe), self._options) if dedupe else None
         self._jobs: dict[str, DeclaredJob] = {}
-        self._manifest = b""  # made when it is first asked for
+        self._manifest = b""  # built on first use
 
     def __repr__(self) -> str:
         return f"Receiver({self._endpoint.app!r}, jobs={sorted(self._jobs)})"
@@ -100,23 +89,22 @@ class Receiver:
         if not _PREFIX.fullmatch(self._endpoint.prefix):
             raise UsageError(f"bad prefix {quote(self._endpoint.prefix)}: use a path like /cron")
         if urlsplit(self._endpoint.url).query or urlsplit(self._endpoint.url).fragment:
-            raise UsageError(f"bad base_url {quote(self._endpoint.url)}: it has no query and no fragment")
+            raise UsageError(f"bad base_url {quote(self._endpoint.url)}: no query or fragment is allowed")
         if not TOLERANCE_MIN_S <= self._window_s <= TOLERANCE_MAX_S:
             raise UsageError(f"bad window_seconds {self._window_s:g}: allowed are 30 to 300")
         if self.body_max < 0:
-            raise UsageError(f"bad body_max {self.body_max}: it counts bytes, from 0 on")
+            raise UsageError(f"bad body_max {self.body_max}: it must be a number of bytes from 0 on")
         if not LEASE_MIN_S <= self._options.lease_s <= LEASE_MAX_S:
             raise UsageError(f"bad lease_seconds {self._options.lease_s:g}: allowed are 3 to 3,600")
         if not self._options.keep_s > self._options.lease_s:
-            raise UsageError("bad keep_days: a receipt is kept for longer than a lease")
+            raise UsageError("bad keep_days: a receipt must be kept for longer than a lease")
         if self._options.is_fenced and not dedupe:
             raise UsageError(
-                'reject_stale_fence needs a place for fences: say dedupe="sqlite:///PATH" as well'
+                'reject_stale_fence needs a place for fences: add dedupe="sqlite:///PATH" or another store'
             )
-
         if self._options.is_fenced and self._accepts_v1:
             raise UsageError(
-                "reject_stale_fence needs signed fences, and accept_v1 believes none: leave one of them out"
+                "reject_stale_fence needs signed fences, and accept_v1 trusts no fence: remove one of them"
             )
 
     # Declaring.
@@ -136,7 +124,7 @@ class Receiver:
         concurrency: str = "Forbid",
         concurrency_scope: str = "host",
     ) -> Callable[[_F], _F]:
-        """A decorator: the function below is this job.  Everything is as in the version 1 manifest."""
+        """Declare the decorated function as a job.  The options are the fields of a version 1 manifest."""
         retries = {"max_attempts": max_attempts, "min_seconds": min_seconds, "max_seconds": max_seconds}
         policy = {"concurrency": concurrency, "concurrency_scope": concurrency_scope}
         document = {
@@ -156,12 +144,12 @@ class Receiver:
         job = declare(self._endpoint, document, function)
         if job.name in self._jobs:
             raise UsageError(
-                f"bad job {quote(job.name)}: there is one of this name; give it another with name="
+                f"bad job {quote(job.name)}: there is one of this name; choose another with name="
             )
         if self._options.is_fenced and document["policy"]["concurrency"] == "Allow":
             raise UsageError(
-                f"bad job {quote(job.name)}: with Allow its fires run together, and one would be refused for "
-                "the other's fence; use Forbid, or a receiver without reject_stale_fence"
+                f"bad job {quote(job.name)}: with Allow its fires run together, and the newer fence would "
+                "refuse the older fire; use Forbid, or a receiver without reject_stale_fence"
             )
         if len(self._jobs) == JOBS_MAX:
             raise UsageError(f"bad job {quote(job.name)}: an app has {JOBS_MAX} jobs at most")
@@ -171,13 +159,13 @@ class Receiver:
     # Mounting.
 
     def asgi(self, inner: AsgiApp | None = None) -> AsgiApp:
-        """An ASGI app; with `inner`, everything that is not ours goes there."""
+        """Return an ASGI app; `inner` gets every request that is not for this receiver."""
         from detent.receive.asgi import asgi_app
 
         return asgi_app(self, inner)
 
     def wsgi(self, inner: WsgiApp | None = None) -> WsgiApp:
-        """A WSGI app; with `inner`, everything that is not ours goes there."""
+        """Return a WSGI app; `inner` gets every request that is not for this receiver."""
         from detent.receive.wsgi import wsgi_app
 
         return wsgi_app(self, inner)
@@ -196,22 +184,22 @@ class Receiver:
 
     @property
     def prefix(self) -> str:
-        """Below which path the jobs are."""
+        """The path below which the jobs are."""
         return self._endpoint.prefix
 
     def owns(self, path: str) -> bool:
-        """Is a request to this path (below the mount) for us?"""
+        """True if a request to this path, below the mount point, is for this receiver."""
         below = self._verifier.below(path)
         return below == MANIFEST_PATH or below.startswith(f"{self.prefix}/")
 
     # Answering.
 
     def receive(self, incoming: Incoming, run_async: RunAsync = run_alone) -> Reply:
-        """The answer, on this thread."""
+        """Answer a request on this thread."""
         return drive(self._exchange(incoming), run_async)
 
     async def receive_async(self, incoming: Incoming) -> Reply:
-        """The answer, on this event loop."""
+        """Answer a request on this event loop."""
         return await drive_async(self._exchange(incoming))
 
     def manifest(self) -> bytes:
@@ -223,9 +211,10 @@ class Receiver:
         try:
             return (yield from self._answer(incoming))
         except (Refusal, SignatureError) as error:
-            # Whoever is mounted at the root of an app is asked for every path that is not there.
-            level = logging.DEBUG if isinstance(error, BadPath) else logging.WARNING
-            log.log(level, "refused %s: %s: %s", quote(incoming.path), type(error).__name__, error)
+            name = error.name if isinstance(error, Refusal) else type(error).__name__
+            # A receiver at the root of an app gets every request for an unknown path: no warnings for those.
+            level = logging.DEBUG if name == "BadPath" else logging.WARNING
+            log.log(level, "refused %s: %s: %s", quote(incoming.path), name, error)
             return refuse(error)
 
     def _answer(self, incoming: Incoming) -> Exchange:
@@ -233,36 +222,37 @@ class Receiver:
         if below == MANIFEST_PATH:
             return self._serve_manifest(incoming)
         if not below.startswith(f"{self.prefix}/"):
-            raise BadPath(f"nothing is served at {quote(incoming.path)}: jobs are below {self.prefix}/")
+            raise Refusal("BadPath", f"no job at {quote(incoming.path)}: jobs are below {self.prefix}/")
         job, fire, signed_key = self._admit(incoming, below)
         return (yield from self._dedupe.run(job, fire, signed_key) if self._dedupe else run(job, fire))
 
     def _serve_manifest(self, incoming: Incoming) -> Reply:
         if incoming.method != "GET":
-            raise BadMethod(f"bad method {quote(incoming.method)}: the manifest is read with GET")
+            raise Refusal("BadMethod", f"bad method {quote(incoming.method)}: use GET for the manifest")
         if not self._jobs:
-            raise NoJobs("this app has not declared a job yet")
+            raise Refusal("NoJobs", "this app has not declared a job yet")
         if self._is_manifest_signed:
             self._verifier.verify(incoming, MANIFEST_PATH)
         return Reply(200, self.manifest(), JSON)
 
     def _admit(self, incoming: Incoming, below: str) -> _Verified:
-        """The job and its fire, if the request is what it says."""
+        """Verify the request, and find its job and fire."""
         if incoming.body is None:
-            raise BodyTooLarge(f"the body is too large: allowed are {self.body_max} bytes")
+            raise Refusal("BodyTooLarge", f"the body is too large: allowed are {self.body_max} bytes")
         headers, is_identified = incoming.headers, not self._accepts_v1
         index = self._verifier.verify(incoming, below, identity_of(headers) if is_identified else None)
         name = below.removeprefix(f"{self.prefix}/")
         job = self._jobs.get(name)
         if job is None:
-            raise UnknownJob(f"there is no job {quote(name)} here{did_you_mean(name, self._jobs)}")
+            raise Refusal("UnknownJob", f"there is no job {quote(name)} here{did_you_mean(name, self._jobs)}")
         if incoming.method != job.method:
-            raise BadMethod(f"bad method {quote(incoming.method)}: the job {job.name} takes {job.method}")
+            wanted = f"the job {job.name} takes {job.method}"
+            raise Refusal("BadMethod", f"bad method {quote(incoming.method)}: {wanted}")
         fire = read_fire(headers, self._endpoint.app, job.name, is_identified=is_identified)
         signed_key = fire.key if is_identified else f"v1:{fingerprint(headers['x-cron-signature'])}"
         return _Verified(job, fire._replace(body=incoming.body, secret_index=index), signed_key)
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Its own, as jobs are named."""
+    """The name of the function in the form of a job's name."""
     return getattr(function, "__name__", type(function).__name__).strip("_").replace("_", "-").lower()

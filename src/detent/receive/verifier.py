@@ -1,7 +1,7 @@
-"""Checks whether a request was signed with one of the receiver's secrets, for the path where it was sent.
+"""Checks that a request was signed with one of the receiver's secrets, for the path it was sent to.
 
-The path that was signed is the one that was sent.  Where a proxy or a mount changed it on its way, it is
-known all the same: it is the path of the job's URL in the manifest.
+The caller signed the path it sent.  A proxy or a mount point may have changed that path since, so the path of
+the job's URL in the manifest is accepted too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from detent import clock
 from detent.manifest.secret_refs import Secret
 from detent.messages.signing import Identity, SignatureMismatch, SignedRequest, verify
-from detent.receive.messages import Incoming, NoSecret
+from detent.receive.messages import Incoming, Refusal
 from detent.runners.secrets import resolve
 
 log = logging.getLogger("detent.receive")
@@ -27,15 +27,18 @@ class Verifier:
         self._warned: set[str] = set()
 
     def below(self, path: str) -> str:
-        """A path without that of the base URL, which a proxy may have taken away already."""
+        """Remove the path of the base URL, unless a proxy has removed it already."""
         base = unquote(self._base_path)
         return path.removeprefix(base) if base and path.startswith(f"{base}/") else path
 
     def verify(self, incoming: Incoming, below: str, identity: Identity | None = None) -> int:
-        """The index of the secret that signed it, with this identity; a `SignatureError` if none did."""
+        """Return the index of the secret that signed the request with this identity, or raise
+        `SignatureError`."""
         found = self._secrets()
         if not found:
-            raise NoSecret("none of this receiver's secrets can be found: its own log says where it looked")
+            raise Refusal(
+                "NoSecret", "none of this receiver's secrets can be found: its own log says where it looked"
+            )
         _, mark, query = incoming.target.partition("?")
         declared = f"{self._base_path}{below}{mark}{query}"
         try:
@@ -54,7 +57,8 @@ class Verifier:
         return verify(header, message, secrets, clock.now(), self._window_s)
 
     def _secrets(self) -> dict[int, Secret]:
-        """Looked for at each request, so that a rotated secret counts at once; a warning is told once."""
+        """Resolve the secrets for each request, so that a rotated secret counts at once.  Each warning is
+        logged once."""
         found: dict[int, Secret] = {}
         for index, ref in enumerate(self._refs):
             resolved = resolve((ref,), {}, os.environ)

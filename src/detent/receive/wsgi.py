@@ -1,4 +1,4 @@
-"""The receiver as a WSGI app: on its own, mounted below a path, or around another app."""
+"""The receiver as a WSGI app: alone, mounted below a path, or around another app."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ CHUNK = 65_536
 
 def wsgi_app(receiver: Receiver, inner: WsgiApp | None) -> WsgiApp:
     def app(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = _decoded(environ.get("PATH_INFO", "")) or "/"
+        path = decode(environ.get("PATH_INFO", "").encode("latin-1", "replace")) or "/"
         if inner is not None and not receiver.owns(path):
             return inner(environ, start_response)
         reply = receiver.receive(incoming_of(environ, path, read_body(environ, receiver.body_max)))
-        start_response(status_line(reply.status), reply.all_headers())
+        phrase = {one.value: one.phrase for one in HTTPStatus}.get(reply.status, "Unknown")
+        start_response(f"{reply.status} {phrase}", reply.all_headers())
         return [reply.body]
 
     return app
 
 
 def incoming_of(environ: Mapping[str, Any], path: str, body: bytes | None) -> Incoming:
-    """A request, from what a WSGI server tells of it; Django tells the same."""
+    """Build the request from a WSGI environment, or from Django's META, which has the same keys."""
     headers = {
         name.removeprefix("HTTP_").replace("_", "-").lower(): decode(value.encode("latin-1", "replace"))
         for name, value in environ.items()
@@ -40,7 +41,7 @@ def incoming_of(environ: Mapping[str, Any], path: str, body: bytes | None) -> In
 
 
 def target_of(environ: Mapping[str, Any]) -> str:
-    """path?query as it was sent: REQUEST_URI or RAW_URI; without either, the path is quoted again."""
+    """path?query as it was sent: REQUEST_URI or RAW_URI; without them, the path is quoted again."""
     raw = str(environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
     if "://" in raw.partition("?")[0]:  # the absolute form, with scheme and host before the path
         rest = raw.partition("://")[2]
@@ -53,7 +54,7 @@ def target_of(environ: Mapping[str, Any]) -> str:
 
 
 def read_body(environ: Environ, most: int) -> bytes | None:
-    """The body as it was sent; None: there is more than that."""
+    """The body as it was sent; None: it is larger than `most` bytes."""
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length.isdecimal():
         left = int(length)
@@ -66,12 +67,3 @@ def read_body(environ: Environ, most: int) -> bytes | None:
         body += some
         left -= len(some)
     return None if len(body) > most else bytes(body)
-
-
-def status_line(status: int) -> str:
-    known = {one.value: one.phrase for one in HTTPStatus}
-    return f"{status} {known.get(status, 'Unknown')}"
-
-
-def _decoded(path: str) -> str:
-    return decode(path.encode("latin-1", "replace"))

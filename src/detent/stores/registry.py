@@ -24,14 +24,14 @@ MEMORY = Diagnosis(
 )
 
 
-def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_brief: bool = False) -> Store:
-    """`is_brief`: for a process that lives for a moment, and has no time to load a driver."""
+def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_lean: bool = False) -> Store:
+    """`is_lean`: for a process that lives for a moment, and has no time to load a driver."""
     scheme, colon, rest = url.partition(":")
     match scheme if colon else "":
         case "sqlite":
             return _open_sqlite(rest)
         case _ if _is_redis(scheme):
-            return _open_redis(url, key_prefix, wait_replicas, is_brief)
+            return _open_redis(url, key_prefix, wait_replicas, is_lean)
         case _ if scheme in POSTGRES:
             from detent.stores.postgres.store import PostgresStore
 
@@ -50,14 +50,14 @@ def _is_redis(scheme: str) -> bool:
     return scheme in REDIS
 
 
-def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_brief: bool) -> Store:
+def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) -> Store:
     from detent.stores.redis.store import RedisStore
 
-    if is_brief:
-        from detent.stores.redis.lean_link import BriefLink, parse
+    if is_lean:
+        from detent.stores.redis.lean_link import LeanLink, parse
 
         if address := parse(url):
-            return RedisStore(url, key_prefix, wait_replicas, link=BriefLink(address, wait_replicas))
+            return RedisStore(url, key_prefix, wait_replicas, link=LeanLink(address, wait_replicas))
     return RedisStore(url, key_prefix, wait_replicas)
 
 

@@ -1,19 +1,16 @@
-"""The node's side of the warden: starts it, speaks with it, and buries what a dead one left.
+"""The node's side of the warden: starts it, sends orders, and cleans up after a warden that died.
 
-1. This is the only file of the package that knows the warden's wire (`program/loop.py` has the words).
-2. TaskHandle is gone when the warden says so or, where the warden died, when everything that it left is
-   dead: only then is its claim settled, as lost, and another warden started.
-3. What a dead warden leaves comes to us, as we are a subreaper: every child of ours that is in a
-   session of its own and younger than that warden is taken for such, whatever its environment says.
-   So this belongs into a process that starts no such children itself, as `detent run`.
+1. A task is gone when the warden reports it.  If the warden died, the task is gone when everything that the
+   warden left is dead: only then are its claims settled as lost, and another warden is started.
+2. The processes of a dead warden become children of this process, as it is a subreaper.  Each child in a
+   session of its own that is younger than the warden counts as such, whatever its environment says.  So
+   this class is only for a process that starts no such children itself, as `detent run`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import json
 import math
 import os
 import socket
@@ -21,35 +18,44 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import assert_never
 
 from detent.clock import boottime, monotonic
 from detent.model import End, Outcome
 from detent.rules.outcomes import NODE_STOPPED, WARDEN_DIED
-from detent.runners.call.spec import CallSpec, GuardSpec, PoolSpec
-from detent.runners.command import BaseEnv, ProcessExit, Spec
+from detent.runners.call.spec import GuardSpec
 from detent.runners.running import LaneHeld
 from detent.warden.handle import AnySpec, Begun, TaskHandle, nothing
 from detent.warden.program import kernel
 from detent.warden.program.cgroups import Cgroup, find_cgroup, instance_directory
-from detent.warden.program.sweep import kill_left, orphans_since, sweep
-from detent.warden.wire import base, guard_all, order_of, register, written
+from detent.warden.program.sweep import kill_remaining, orphans_since, sweep
+from detent.warden.wire import (
+    Event,
+    Gone,
+    Guarded,
+    Held,
+    Part,
+    Pong,
+    Refused,
+    Replaced,
+    Started,
+    WardenProtocol,
+)
 
 __all__ = ["AnySpec", "Begun", "TaskHandle", "WardenClient", "find_cgroup", "sweep"]
 
 WARDEN = Path(__file__).with_name("main.py")
 RECEIVE = 1 << 20
-LOOK_S = 0.01  # between two looks at processes that are about to be gone
-FAREWELL_S = 5.0  # how long a warden may take to end what it has, before it is ended itself
-PING_S, UNHEARD_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
-ANSWER_S = 0.15  # how long it may take to answer one while there is work that should be dead
-AGAIN_S = 1.0  # between two tries to start a warden
-POOLS_MAX = 256
+POLL_S = 0.01  # between two checks whether processes have ended
+FAREWELL_S = 5.0  # how long a warden may take to end its tasks before it is killed
+PING_S, UNANSWERED_MAX = 1.0, 3  # a warden that answers none of so many pings is killed
+ANSWER_S = 0.15  # time for one answer while there is a task that should be dead
+RESTART_S = 1.0  # between two attempts to start a warden
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
 
 class WardenClient:
-    """All processes of one instance of a node."""
+    """All tasks of one instance of a node."""
 
     def __init__(
         self,
@@ -63,15 +69,10 @@ class WardenClient:
         self._instance, self._lock_fd = instance, lock_fd
         self._launched, self._died = launched, died  # called with each warden's process id, and at its death
         self._cgroup = Cgroup(instance_directory(cgroup, instance)) if cgroup else None
-        self._works: dict[str, TaskHandle] = {}
-        self._unordered: list[TaskHandle] = []  # what waits for a warden
-        self._extended: dict[str, TaskHandle] = {}
+        self._tasks: dict[str, TaskHandle] = {}
+        self._waiting: list[TaskHandle] = []  # for the next warden
+        self._protocol = WardenProtocol()
         self._is_sending = False
-        self._unsent: list[bytes] = []
-        self._unguarded: list[TaskHandle] = []  # guards that are to be asked for
-        self._released: list[str] = []
-        self._bases: dict[str, BaseEnv] = {}  # environments that the warden knows
-        self._pools: dict[str, None] = {}  # those that the warden knows, the longest unused first
         self._is_up = asyncio.Event()
         self._is_closing = False
         self._launched_at = 0.0
@@ -79,12 +80,14 @@ class WardenClient:
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
         self._pinger: asyncio.Task[None] | None = None
-        self._unheard = 0  # pings since it last said something
-        self.replaced: Callable[[str], None] = nothing  # called with why a child carries out no other call
+        self._unanswered = 0  # pings since the last event
+        self.replaced: Callable[[str], None] = (
+            nothing  # called with the reason why a child takes no further call
+        )
 
     @property
     def warden_pid(self) -> int:
-        """0: there is none just now."""
+        """0: no warden is up."""
         return self._warden.pid if self._warden and self._is_up.is_set() else 0
 
     async def start(self) -> None:
@@ -98,207 +101,176 @@ class WardenClient:
         return self._is_closing
 
     def begin(self, spec: AnySpec, trusted_by: float, begun: Begun = nothing) -> TaskHandle:
-        """Have it started, to be gone by `trusted_by` at the latest.  `begun` is called when it is."""
-        work = TaskHandle(self, spec, trusted_by, begun)
-        self.take(work)
-        return work
+        """Have a task started, to be gone by `trusted_by`.  `begun` is called when it has started."""
+        task = TaskHandle(self, spec, trusted_by, begun)
+        self.take(task)
+        return task
 
-    def take(self, work: TaskHandle) -> None:
-        """Have this work started."""
-        if work.id in self._works:
-            raise ValueError(f"{work.id} is under way already")
+    def take(self, task: TaskHandle) -> None:
+        """Have this task started."""
+        if task.id in self._tasks:
+            raise ValueError(f"{task.id} is under way already")
         if self._is_closing:
-            work.resolve(None)
+            task.resolve(None)
             return
-        self._works[work.id] = work
+        self._tasks[task.id] = task
         if self._is_up.is_set():
-            self._order(work)
+            self._order(task)
         else:
-            self._unordered.append(work)
+            self._waiting.append(task)
 
     async def spawn(self, spec: AnySpec, trusted_by: float) -> TaskHandle | None:
-        """Start it, and see it started.  None: it is too late, nothing was begun; nor was it where its
-        lane is held."""
+        """Start a task and wait until it has started.  None: it was too late.  Raises `LaneHeld`."""
         begun = asyncio.get_running_loop().create_future()
-        work = self.begin(spec, trusted_by, lambda: begun.set_result(None))
+        task = self.begin(spec, trusted_by, lambda: begun.set_result(None))
         try:
-            await asyncio.wait([begun, work.gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([begun, task.gone], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            work.stop(Outcome("cancelled", "nobody waits for it any more", "stopped"))
+            task.stop(Outcome("cancelled", "the caller no longer waits for it", "stopped"))
             raise
-        went = work.gone.result() if work.gone.done() else End(Outcome("succeeded"))
-        if isinstance(went, LaneHeld):
-            raise went
-        return work if went else None
-
-    def _order(self, work: TaskHandle) -> None:
-        """One message for all guards that are asked for in one turn of the loop: they come in thousands."""
-        spec = work.spec
-        if isinstance(spec, GuardSpec):
-            self._unguarded.append(work)
-            return self._send_soon()
-        if isinstance(spec, CallSpec):
-            self._register(spec.pool)
-        elif isinstance(spec, Spec) and self._bases.get(spec.base.name) is not spec.base:
-            self.send(base(spec.base))
-            self._bases[spec.base.name] = spec.base
-        self.send(order_of(spec, work.trusted_by, work.term_by))
-        return None
+        end = task.gone.result() if task.gone.done() else End(Outcome("succeeded"))
+        if isinstance(end, LaneHeld):
+            raise end
+        return task if end else None
 
     async def close(self) -> None:
-        """End everything, the warden too.  TaskHandle that is still under way is lost."""
+        """End all tasks and the warden.  A task that still runs is lost."""
         self._is_closing = True
         if self._pinger:
             self._pinger.cancel()
         if self._listener is None or self._warden is None:
             return
-        self.send({"do": "bye"})
+        self._say_bye()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._listener), FAREWELL_S)
         self._warden.kill()
         await self._listener
         self._writer = self._warden = None
-        for work in self._unordered:
-            work.resolve(None)
+        for task in self._waiting:
+            task.resolve(None)
 
-    # Households.
+    # Orders.  While no warden is up they are dropped: its tasks are being ended anyway.
 
-    def _register(self, pool: PoolSpec) -> None:
-        """The warden is told of surroundings once, and told to forget them when they are long unused."""
-        if pool.name not in self._pools:
-            if len(self._pools) >= POOLS_MAX:
-                self._unregister(next(iter(self._pools)))
-            self.send(register(pool))
-        self._pools.pop(pool.name, None)
-        self._pools[pool.name] = None  # the last to be dissolved
+    def extend(self, task: TaskHandle) -> None:
+        self._protocol.extend(task.id, task.trusted_by, task.term_by)
+        self._send_soon()
 
-    def _unregister(self, name: str) -> None:
-        del self._pools[name]
-        self.send({"do": "unregister", "pool": name})
+    def stop(self, id: str, kill_after_s: float | None) -> None:
+        self._protocol.stop(id, kill_after_s)
+        self._send_soon()
+
+    def release(self, task: TaskHandle) -> None:
+        if self._tasks.pop(task.id, None):
+            self._protocol.release(task.id)
+            self._send_soon()
+
+    def recall(self, id: str) -> None:
+        """Take back the messages of a batch that have not started."""
+        self._protocol.recall(id)
+        self._send_soon()
+
+    def add_messages(self, id: str, request: str, messages: int) -> None:
+        """Pass a request about further messages to the child of a running batch."""
+        self._protocol.add_messages(id, request, messages)
+        self._send_soon()
 
     def close_pools(self) -> None:
-        """Children that are idle end; fresh ones have fresh code, and another environment."""
-        for name in [*self._pools]:
-            self._unregister(name)
+        """Idle children end.  New ones have the current code and environment."""
+        self._protocol.close_pools()
+        self._send_soon()
 
-    # What work says, and hears.
+    def _order(self, task: TaskHandle) -> None:
+        if isinstance(task.spec, GuardSpec):
+            self._protocol.guard(task.spec, task.trusted_by)
+        else:
+            self._protocol.start(task.spec, task.trusted_by, task.term_by)
+        self._send_soon()
 
-    def release(self, work: TaskHandle) -> None:
-        if self._works.pop(work.id, None):
-            self._released.append(work.id)
-            self._send_soon()
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Where no warden is up, there is nobody to tell: what it had is being buried."""
-        if self._writer and self._is_up.is_set():
-            self._unsent.append(written(message))
-            self._send_soon()
+    def _say_bye(self) -> None:
+        self._protocol.say_bye()
+        self._send_soon()
 
     def _send_soon(self) -> None:
+        """One write for all orders of one iteration of the loop."""
         if not self._is_sending:
             self._is_sending = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """One write for all that is said in one turn of the loop."""
         self._is_sending = False
-        first = [guard_all(self._unguarded)] if self._unguarded else []
-        if self._released:
-            first.append({"do": "release", "ids": self._released})
+        data = self._protocol.data_to_send()
         if self._writer and self._is_up.is_set() and not self._writer.is_closing():
-            self._writer.write(b"\n".join((*map(written, first), *self._unsent, b"")))
-        for said in (self._unguarded, self._released, self._unsent):
-            said.clear()
+            self._writer.write(data)
 
-    def extend(self, work: TaskHandle) -> None:
-        """One message for all that are extended in one turn of the loop."""
-        if not self._extended:
-            asyncio.get_running_loop().call_soon(self._send_extensions)
-        self._extended[work.id] = work
+    # Events.
 
-    def _send_extensions(self) -> None:
-        terms = {work.id: [work.trusted_by, work.term_by] for work in self._extended.values()}
-        self._extended.clear()
-        self.send({"do": "extend", "terms": terms})
+    def _handle(self, event: Event) -> None:
+        self._unanswered = 0
+        match event:
+            case Pong():
+                pass
+            case Guarded(ids):
+                for id in ids:
+                    self._tasks[id].begun()
+            case Started(id, pid):
+                self._tasks[id].pid = pid
+                self._tasks[id].begun()
+            case Replaced(_, why):
+                self.replaced(why)
+            case Part(id, part):
+                self._tasks[id].on_part(part)
+            case Refused(id):
+                self._tasks.pop(id).resolve(None)
+            case Held(id, by):
+                self._tasks.pop(id).resolve(LaneHeld(by))
+            case Gone(id):
+                self._tasks.pop(id).end(event)
+            case _:
+                assert_never(event)
 
-    def _hear(self, message: dict[str, Any]) -> None:
-        self._unheard = 0
-        if message["did"] == "hear":
-            return
-        if message["did"] == "guarded":
-            for id in message["ids"]:
-                self._works[id].begun()
-            return
-        work = self._works[message["id"]]
-        match message["did"]:
-            case "started":
-                work.pid = message["pid"]
-                work.begun()
-            case "replaced":
-                self.replaced(message["why"])
-            case "part":
-                work.parted(message["part"])
-            case "refused":
-                del self._works[work.id]
-                work.resolve(None)
-            case "held":
-                del self._works[work.id]
-                work.resolve(LaneHeld(message["by"]))
-            case "gone":
-                del self._works[work.id]
-                tail = base64.b64decode(message["tail"])
-                facts = (message["status"], message["cause"], message["error"], message["took_s"])
-                work.end(ProcessExit(*facts, tail), message["result"])
-
-    # The warden's instance, and death.
+    # The life of a warden.
 
     async def _keep_a_warden(self, reader: asyncio.StreamReader) -> None:
         while True:
             with contextlib.suppress(ConnectionError):
-                await self._listen(reader)
+                while data := await reader.read(RECEIVE):
+                    for event in self._protocol.receive(data):
+                        self._handle(event)
             await self._clean_up_after_warden()
             if self._is_closing:
                 return
-            reader = await self._launch_at_last()
+            reader = await self._relaunch()
             if self._is_closing:
-                self.send({"do": "bye"})  # nobody was there to hear it before
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """To all that it says, until it is gone."""
-        rest = b""
-        while data := await reader.read(RECEIVE):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                for message in json.loads(line):
-                    self._hear(message)
+                self._say_bye()  # `close` found no warden to say it to
 
     async def _ping(self) -> None:
-        """A warden that is stopped ends nothing in time: it is killed, and what it had is buried.  Counted
-        in pings and not in seconds, as it may be us who were stopped.  Where work should be dead and is
-        not said to be, it is asked for less long: its claim may soon be another's."""
+        """Kill a warden that does not answer: it is stopped, and ends no task in time.  It counts pings
+        and not seconds, as this process may have been stopped itself.  If a task should be dead by now, one
+        unanswered ping is enough: another node may soon get its claim."""
         while True:
             left_s = self._overdue_in_s()
             await asyncio.sleep(min(PING_S, left_s) if left_s > 0 else ANSWER_S)
             if not self._is_up.is_set() or not self._warden:
                 continue
-            if self._unheard >= (UNHEARD_MAX if left_s > 0 else 1):
+            if self._unanswered >= (UNANSWERED_MAX if left_s > 0 else 1):
                 self._warden.kill()
             else:
-                self._unheard += 1
-                self.send({"do": "ping"})
+                self._unanswered += 1
+                self._protocol.ping()
+                self._send_soon()
 
     def _overdue_in_s(self) -> float:
-        return min((work.overdue_at for work in self._works.values()), default=math.inf) - boottime()
+        return min((task.overdue_at for task in self._tasks.values()), default=math.inf) - boottime()
 
-    async def _launch_at_last(self) -> asyncio.StreamReader:
-        """Not at once where the last one hardly lived: its successor may fare no better."""
-        if monotonic() - self._launched_at < AGAIN_S:
-            await asyncio.sleep(AGAIN_S)
+    async def _relaunch(self) -> asyncio.StreamReader:
+        """Start another warden; after a pause if the last one died at once."""
+        if monotonic() - self._launched_at < RESTART_S:
+            await asyncio.sleep(RESTART_S)
         while True:
             try:
                 return await self._launch()
-            except OSError:  # no process or descriptor to be had just now
-                await asyncio.sleep(AGAIN_S)
+            except OSError:  # no process or descriptor is available
+                await asyncio.sleep(RESTART_S)
 
     async def _launch(self) -> asyncio.StreamReader:
         ours, theirs = socket.socketpair()
@@ -310,19 +282,18 @@ class WardenClient:
                 raise
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=RECEIVE)
         self._launched_at = monotonic()
-        self._unheard = 0
-        self._pools.clear()
-        self._bases.clear()
+        self._unanswered = 0
+        self._protocol = WardenProtocol()
         self._is_up.set()
         self._launched(self._warden.pid)
-        waiting, self._unordered = self._unordered, []
-        for work in waiting:
-            self._order(work)
+        waiting, self._waiting = self._waiting, []
+        for task in waiting:
+            self._order(task)
         return reader
 
     def _execute_warden(self, fd: int) -> subprocess.Popen[bytes]:
-        """A fresh program and not a fork, as we may have threads; a session of its own, as Ctrl-C is
-        for the node."""
+        """Start a new program and not a fork, as this process may have threads.  It has its own session, as
+        Ctrl-C is for the node."""
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         cgroup = self._cgroup.path if self._cgroup else ""
         return subprocess.Popen(
@@ -335,7 +306,7 @@ class WardenClient:
         )
 
     async def _clean_up_after_warden(self) -> None:
-        """The warden is dead, or as good as dead: make it so, and everything that it left."""
+        """The warden is dead or does not answer: kill it and everything that it left."""
         assert self._warden is not None and self._writer is not None
         self._is_up.clear()
         if not self._is_closing:
@@ -345,14 +316,14 @@ class WardenClient:
         if not self._is_closing:
             self._warden.kill()
         while self._warden.poll() is None:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         cgroups = [self._cgroup] if self._cgroup else []
-        while not kill_left(self._instance, cgroups, lambda: orphans_since(born.started if born else 0)):
-            await asyncio.sleep(LOOK_S)
+        while not kill_remaining(self._instance, cgroups, lambda: orphans_since(born.started if born else 0)):
+            await asyncio.sleep(POLL_S)
         if self._cgroup:
             self._cgroup.remove()
-        works, self._works = self._works, {work.id: work for work in self._unordered}
+        tasks, self._tasks = self._tasks, {task.id: task for task in self._waiting}
         why = NODE_STOPPED if self._is_closing else WARDEN_DIED
-        for work in works.values():
-            if work.id not in self._works:
-                work.lose(why)
+        for task in tasks.values():
+            if task.id not in self._tasks:
+                task.lose(why)

@@ -47,7 +47,9 @@ class Warden(Protocol):
 
     def extend(self, work: TaskHandle) -> None: ...
 
-    def send(self, message: dict[str, Any]) -> None: ...
+    def recall(self, id: str) -> None: ...
+
+    def add_messages(self, id: str, request: str, messages: int) -> None: ...
 
 
 class Batches:
@@ -190,7 +192,7 @@ class Batch:
         for member in members:
             member.batch = self
         self._work = batches.begin(kind, self, members)
-        self._work.parted = self._hear
+        self._work.on_part = self._hear
         self._work.gone.add_done_callback(self._end)
 
     # What it is told.
@@ -223,8 +225,7 @@ class Batch:
     def _say(self, more: str, messages: int) -> None:
         """Messages, or the places of those that are to be cancelled."""
         request = f'{{"id": {json.dumps(self._work.id)}, "more": [{more}]}}'
-        said = {"do": "more", "id": self._work.id, "request": request.encode(), "messages": messages}
-        self._batches.warden.send(said)
+        self._batches.warden.add_messages(self._work.id, request, messages)
 
     def extend_soon(self) -> None:
         """Once for all that are extended in one turn of the loop."""
@@ -278,7 +279,7 @@ class Batch:
 
     def recall(self) -> None:
         self._is_closed = True
-        self._batches.warden.send({"do": "recall", "id": self._work.id})
+        self._batches.warden.recall(self._work.id)
 
     # What becomes of it.
 

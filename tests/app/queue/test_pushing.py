@@ -227,9 +227,7 @@ def test_secrets_can_be_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_secret_that_is_not_there_is_told_when_it_is_needed() -> None:
     app = Detent("shop", store="memory:", signing=("env:NO_SUCH_SECRET",))
-    with pytest.raises(
-        UsageError, match=r"test_task_pushing\.py:\d+: no secret to sign messages with.*NO_SUCH"
-    ):
+    with pytest.raises(UsageError, match=r"test_pushing\.py:\d+: no secret to sign messages with.*NO_SUCH"):
         sending(app).push("a")
     assert app.queue("mail").size().pending == 0
 

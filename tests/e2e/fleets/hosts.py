@@ -11,18 +11,21 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 import yaml
-from tests.equipment.fleet import PATIENCE_S, Fleet, NodeProcess
+from tests.equipment.fleet import PATIENCE_S, Fleet, NodeProcess, wait_for
 from tests.equipment.postgres_server import Server as PostgresServer
 from tests.equipment.postgres_server import shared_server
 from tests.equipment.proxy import Proxy
 from tests.equipment.redis_server import RedisServer
+
+from detent.stores.base import NODE
+from detent.stores.registry import open_store
 
 STORES = ("redis", "postgres")
 SOCKET = ".s.PGSQL.5432"
@@ -62,7 +65,6 @@ class ServedPostgres:
 
     def __init__(self, name: str, server: PostgresServer) -> None:
         self.server, self.name = server, name.replace("-", "_")
-        self.standby: PostgresServer | None = None
         server.sql(f"CREATE ROLE {self.name} LOGIN")
         self.create()
 
@@ -167,3 +169,11 @@ def watched(hosts: Hosts) -> Iterator[Hosts]:
 def monotonic_of(instant: datetime) -> float:
     """When it was, by the clock of the witness."""
     return instant.timestamp() - time.time() + time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def wait_until_nodes_know_each_other(fleet: Fleet, count: int) -> None:
+    """Wait until each node wrote a heartbeat, and so read those of the others, after all had started."""
+    with closing(open_store(fleet.url)) as store:
+        wait_for(lambda: len(store.notes("t", NODE)) == count, what="a heartbeat of each node")
+        first = max(note.written_at for note in store.notes("t", NODE))
+        wait_for(lambda: min(note.written_at for note in store.notes("t", NODE)) > first, what="another one")

@@ -8,14 +8,14 @@ import time
 from collections import Counter
 from contextlib import closing
 
-from tests.e2e.fleets.hosts import Hosts
+from tests.e2e.fleets.hosts import Hosts, wait_until_nodes_know_each_other
 from tests.equipment.fleet import NEVER, wait_for
 
 from detent.clock import instant
 from detent.loading.config import load_manifest
 from detent.model import Query, Row
 from detent.rules.planning import manual_fire
-from detent.stores.base import NODE, Store
+from detent.stores.base import Store
 from detent.stores.registry import open_store
 
 NODES, ROUNDS, FIRES = 4, 40, 25  # fewer than one node has room for
@@ -27,7 +27,7 @@ def test_of_a_thousand_fires_no_node_gets_twice_the_share_of_another(hosts: Host
     hosts.write(job)
     for _ in range(NODES):
         hosts.start()
-    _wait_until_all_know_each_other(hosts)
+    wait_until_nodes_know_each_other(hosts, NODES)
 
     planned = load_manifest(hosts.file, hosts.env).jobs[0]
     with closing(open_store(hosts.url)) as store:
@@ -45,16 +45,6 @@ def test_of_a_thousand_fires_no_node_gets_twice_the_share_of_another(hosts: Host
 
 def _open(store: Store, state: str) -> list[Row]:
     return store.find(Query(app="t", state=state, limit=1))
-
-
-def _wait_until_all_know_each_other(hosts: Hosts) -> None:
-    """Each has written its heart's beat, and so looked at the others', once all were there."""
-    with closing(open_store(hosts.url)) as store:
-        wait_for(lambda: len(store.notes("t", NODE)) == NODES, what="all hearts")
-        first = max(note.written_at for note in store.notes("t", NODE))
-        wait_for(
-            lambda: min(note.written_at for note in store.notes("t", NODE)) > first, what="a second beat"
-        )
 
 
 def test_a_lost_answer_to_a_claim_loses_no_fire_and_no_time(hosts: Hosts) -> None:

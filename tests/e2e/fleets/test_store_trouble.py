@@ -1,6 +1,6 @@
-"""The store is in trouble, and well again: nodes stay, say so once, run nothing unclaimed, and go on.
+"""The store fails and recovers: nodes keep running, report it once and run nothing without a claim.
 
-All troubles of a kind of store happen at the same time, each to a fleet of its own.
+All failures of one kind of store run at the same time, each with a fleet of its own.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from detent.clock import instant
 
 AT_ONCE = 5
 CLAIM_S = 3
-GOES_ON_S = 2.0  # the trouble, once the work has been ended
+GOES_ON_S = 2.0  # the failure lasts this much longer after the work has ended
 EVERY_S = 2
-CALM_S = 30  # an empty store knows of no claim: it grants nothing while one of its forerunner may live
+QUARANTINE_S = 30  # an empty store grants nothing while a claim of its predecessor may still be trusted
 ROWS = [(kind, name) for kind, troubles in TROUBLES.items() for name in troubles]
 
 
 @pytest.mark.parametrize(("kind", "name"), ROWS)
-def test_a_node_outlives_it_and_goes_on(
+def test_a_node_survives_a_failing_store_and_continues(
     kind: str, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     lacks, failure = once(tmp_path_factory, f"trouble_{kind}", lambda folder: _suffer_all(kind, folder))[name]
@@ -43,19 +43,19 @@ def test_a_node_outlives_it_and_goes_on(
 
 
 def _suffer_all(kind: str, folder: Path) -> dict[str, tuple[str, str]]:
-    """By trouble: what it lacks here, and how it went wrong."""
+    """Return for each failure why it was skipped here, and how the test failed."""
     if kind == "postgres":
-        shared_server()  # not by several threads at once
+        shared_server()  # start it before the threads do
     troubles = sorted(TROUBLES[kind].items(), key=lambda item: not item[1].forgets)  # the longest first
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {
             name: pool.submit(suffer, kind, trouble, folder / f"{kind}_{number}")
             for number, (name, trouble) in enumerate(troubles)
         }
-    return {name: _told(future.exception()) for name, future in futures.items()}
+    return {name: _result(future.exception()) for name, future in futures.items()}
 
 
-def _told(error: BaseException | None) -> tuple[str, str]:
+def _result(error: BaseException | None) -> tuple[str, str]:
     if isinstance(error, pytest.skip.Exception):
         return str(error), ""
     return "", "".join(traceback.format_exception(error)) if error else ""
@@ -85,7 +85,7 @@ def suffer(kind: str, trouble: Trouble, directory: Path) -> None:
         trouble.mend(hosts)
         node.wait("store-back")
         launched = len(hosts.witness.starts("tick"))
-        resumed = hosts.witness.wait_start("tick", after=launched, within_s=CALM_S + PATIENCE_S)
+        resumed = hosts.witness.wait_start("tick", after=launched, within_s=QUARANTINE_S + PATIENCE_S)
         ended = time.time()
         wait_for(lambda: _is_settled(hosts, ended), what="the end of all that was due")
         hosts.end()
@@ -118,49 +118,34 @@ def _assert_all_is_accounted_for(hosts: Hosts, interrupted: str, ended: float) -
 
 @contextmanager
 def _hosts_for(kind: str, trouble: Trouble, directory: Path) -> Iterator[Hosts]:
-    """On a server that others share, or on one of their own where it has to suffer as a whole."""
+    """On the shared server, or on a server of its own where the disk has to be full."""
     with ExitStack() as stack:
         if trouble.needs and kind == "postgres":
-            served = ServedPostgres(directory.name, _own_server(stack, trouble))
-            if trouble.needs == "standby":
-                served.standby = _standby_of(stack, served.server)
+            served = ServedPostgres(directory.name, _server_on_small_disk(stack))
             yield stack.enter_context(watched(Hosts(directory, served)))
         else:
-            if trouble.needs == "small disk":
+            if trouble.needs:
                 stack.enter_context(mounted(directory / "redis", "2m"))
             yield stack.enter_context(hosts_on(kind, directory))
 
 
-def _own_server(stack: ExitStack, trouble: Trouble) -> Server:
-    if trouble.needs != "small disk":
-        server, options = new_server(), list[str]()
-        stack.callback(server.remove)
-    else:
-        server = new_server("restart_after_crash=off", "max_wal_size=4MB", "min_wal_size=2MB")
-        stack.callback(server.remove)
-        log = stack.enter_context(mounted(server.directory / LOG, "32m"))
-        if user := server_user().get("user"):
-            shutil.chown(log, user)
-        options = ["--wal-segsize=1", f"--waldir={log}"]
-    server.make(*options)
+def _server_on_small_disk(stack: ExitStack) -> Server:
+    server = new_server("restart_after_crash=off", "max_wal_size=4MB", "min_wal_size=2MB")
+    stack.callback(server.remove)
+    log = stack.enter_context(mounted(server.directory / LOG, "32m"))
+    if user := server_user().get("user"):
+        shutil.chown(log, user)
+    server.make("--wal-segsize=1", f"--waldir={log}")
     server.start()
     return server
 
 
-def _standby_of(stack: ExitStack, primary: Server) -> Server:
-    standby = new_server()
-    stack.callback(standby.remove)
-    standby.copy(primary)
-    standby.start()
-    return standby
-
-
-def test_a_slow_store_is_waited_for(hosts: Hosts) -> None:
+def test_a_node_waits_for_a_slow_store(hosts: Hosts) -> None:
     hosts.write(hosts.job("tick", "sleep", "0"), hosts.job("long", "sleep", "100", schedule=NEVER))
     node = hosts.start()
     key = hosts.fire("long")
     work = hosts.witness.wait_start("long")
-    node.wait("success")  # all that it needs to ask the store is open: to connect takes several answers
+    node.wait("success")  # its connections are open by now: opening one takes several slow answers
     hosts.proxy.delay(2.0)
     hosts.witness.wait_start("tick", after=len(hosts.witness.starts("tick")) + 2)
     assert work.alive() and hosts.row(key).state == "claimed"
@@ -171,7 +156,7 @@ def test_a_slow_store_is_waited_for(hosts: Hosts) -> None:
     hosts.witness.assert_no_overlap()
 
 
-def test_a_node_waits_for_a_store_that_is_away_when_it_starts_unless_it_is_told_not_to(hosts: Hosts) -> None:
+def test_a_node_waits_for_an_absent_store_at_its_start_unless_no_wait_is_given(hosts: Hosts) -> None:
     hosts.write(hosts.job("tick", "sleep", "0"))
     hosts.proxy.refuse()
     waiting, hasty = hosts.launch(), hosts.launch("--no-wait")
@@ -180,7 +165,7 @@ def test_a_node_waits_for_a_store_that_is_away_when_it_starts_unless_it_is_told_
     (said,) = [line for line in hasty.plain_lines() if line]
     assert said.startswith("detent: the ") and f"127.0.0.1:{hosts.proxy.port}" in said
     assert hasty.events() == []
-    hosts.nodes.remove(hasty)  # what it said is no event
+    hosts.nodes.remove(hasty)  # its line is not an event
 
     told = waiting.wait("store-unavailable")["error"]
     assert f"127.0.0.1:{hosts.proxy.port}" in told and told.endswith("; the node starts when it answers")
@@ -196,7 +181,7 @@ def test_a_node_waits_for_a_store_that_is_away_when_it_starts_unless_it_is_told_
     ]
 
 
-def test_a_password_that_is_wrong_at_the_start_is_said(hosts: Hosts) -> None:
+def test_a_wrong_password_at_the_start_is_reported(hosts: Hosts) -> None:
     hosts.write(hosts.job("tick", "sleep", "0"))
     password = TROUBLES["redis" if hosts.url.startswith("redis:") else "postgres"]["another password"]
     password.begin(hosts)

@@ -37,7 +37,7 @@ def test_the_clock_is_not_set_right_beside_a_call_that_goes_by_it(
 ) -> None:
     clocked.put([fire("a.b@1"), fire("a.c@1", queue="db")])
     watermarks = clocked.look("a")
-    known = {"era": watermarks.epoch, "mono": clock.wall()}
+    known = {"epoch": watermarks.epoch, "mono": clock.wall()}
     clock.pass_time(HOLE_S)
     late = {"memory": known | {"least": 0.0, "most": 0.1}}
     since = {"memory": known | {"least": HOLE_S, "most": HOLE_S + 0.1}}

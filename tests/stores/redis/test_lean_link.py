@@ -1,4 +1,4 @@
-"""The brief way to a Redis server: what it takes, what it says, and that the store behind it is the same."""
+"""The lean way to a Redis server: what it takes, what it says, and that the store behind it is the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.equipment.redis_server import RedisServer, free_port
 
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Fire, Query
-from detent.stores.redis.lean_link import BriefLink, parse
+from detent.stores.redis.lean_link import LeanLink, parse
 from detent.stores.redis.script import Script
 from detent.stores.registry import open_store
 
@@ -18,7 +18,7 @@ ONE = Script("local function answer() return {'1'} end", is_kept=False)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("brief"), "--requirepass", "secret")
+    server = RedisServer(tmp_path_factory.mktemp("lean"), "--requirepass", "secret")
     yield server
     server.end()
 
@@ -41,29 +41,29 @@ def test_only_plain_urls_are_taken(url: str, is_plain: bool) -> None:
 
 def test_what_is_put_by_one_way_is_found_by_the_other(server: RedisServer) -> None:
     url = f"redis://:secret@127.0.0.1:{server.port}/2"
-    brief, usual = open_store(url, is_brief=True), open_store(url)
-    fire = Fire(key="t.a@x", job="t.a", due_at=brief.look("t").now, payload="ü" * 100_000)
-    assert brief.put([fire]) == [True]
+    lean, usual = open_store(url, is_lean=True), open_store(url)
+    fire = Fire(key="t.a@x", job="t.a", due_at=lean.look("t").now, payload="ü" * 100_000)
+    assert lean.put([fire]) == [True]
     assert [row.fire.payload for row in usual.find(Query(key="t.a@x"))] == ["ü" * 100_000]
-    brief.close()
-    assert brief.find(Query(app="t"))[0].fire.key == "t.a@x"  # a closed one may be used again
+    lean.close()
+    assert lean.find(Query(app="t"))[0].fire.key == "t.a@x"  # a closed one may be used again
     usual.close()
-    brief.close()
+    lean.close()
 
 
 def test_a_wrong_password_and_a_server_that_is_away_are_told_apart(server: RedisServer) -> None:
     for url in (f"redis://:wrong@127.0.0.1:{server.port}", f"redis://127.0.0.1:{server.port}"):
         with pytest.raises(StoreMismatch, match="refuses the user or the password") as raised:
-            open_store(url, is_brief=True).look("t")
+            open_store(url, is_lean=True).look("t")
         assert "wrong" not in str(raised.value)
     with pytest.raises(StoreUnavailable, match="does not answer"):
-        open_store(f"redis://127.0.0.1:{free_port()}", is_brief=True).look("t")
+        open_store(f"redis://127.0.0.1:{free_port()}", is_lean=True).look("t")
 
 
 def test_who_waits_for_replicas_is_told_that_there_are_none(server: RedisServer) -> None:
     address = parse(f"redis://:secret@127.0.0.1:{server.port}")
     assert address is not None
-    link = BriefLink(address, 1)
+    link = LeanLink(address, 1)
     with pytest.raises(StoreUnavailable, match="0 of 1 replicas have it"):
         link.run(ONE, "k", (), True)
     assert link.run(ONE, "k", (), False) == [b"1"]

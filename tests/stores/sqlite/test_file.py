@@ -66,7 +66,7 @@ def test_the_file_its_log_and_its_directory_are_for_their_owner_only(tmp_path: P
     finally:
         os.umask(previous)
     private = 0o600
-    files = dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", "store.db-turn"), private)
+    files = dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", "store.db-writer"), private)
     assert modes == {"detent": 0o700, **files}
 
 

@@ -156,7 +156,7 @@ def _fire(options: TriggerOptions) -> int:
     url = _store_url(options, manifest, scope, env)
     traces = _traces(options, env)
     signals, emit = Signals(), _both(_log(options), traces.emit) if traces else _log(options)
-    store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_brief=True)
+    store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
     locks = TriggerLocks(_lock_directory(options, job, scope, env), manifest.node.id or os.uname().nodename)
     trace = traces.variables if traces else lambda: _trace(env)
     of_calls = partial(call_store, manifest, options.store, env)

@@ -1,14 +1,12 @@
-"""What a receiver remembers of fires, so that each is handled once: the seam, and its rules.
+"""Remembers which fires a receiver has handled, so that each is handled once: the interface and its rules.
 
-1. By its job and key, a fire is new, running or handled.  `begin` tells which, and makes a new one running:
-   of several that ask, one is told "ours".
-2. Running is a lease: it ends by itself `lease_s` after the last `renew`, so that a killed process locks
-   nothing for ever.  No step of a wall clock ends it (`clock.py`).  Only its owner renews, finishes
-   or releases it; another's word changes nothing.
-3. Handled is kept for `keep_s`, with the answer that was given.
-4. For each job the newest fence is kept, until the job was not called for `keep_s`.  With `is_fenced`, an
-   older one is "stale"; a fire that was handled is told so all the same, as nothing is run for it.  All of
-   this is one transaction with the rest.
+1. A fire, identified by its job and key, is new, running or handled.  `begin` returns which, and marks a new
+   fire as running: of several concurrent callers, exactly one gets "ours".
+2. Running is a lease.  It ends `lease_s` after the last `renew`, so a killed process blocks nothing for ever.
+   No step of a wall clock ends it (`clock.py`).  Only its owner can renew, finish or release it.
+3. A handled fire is kept for `keep_s`, with its answer.
+4. The newest fence of each job is kept until the job was not called for `keep_s`.  With `is_fenced`, an older
+   fence is "stale", unless the fire is handled: its answer runs nothing.
 """
 
 from __future__ import annotations
@@ -22,34 +20,30 @@ from detent.receive.messages import Reply
 from detent.stores.registry import POSTGRES, REDIS
 from detent.text import quote
 
-ANSWER_MAX = 16_384  # bytes of an answer's body that are kept; a longer one is told without
+ANSWER_MAX = 16_384  # bytes: the body of a longer answer is not kept
 PRUNE_EVERY = 256  # calls of `begin`, from the first one on
-PRUNE_MAX = 1000  # rows at a time: nobody waits long for it
+PRUNE_MAX = 1000  # rows of one pruning, which delays a call
 ALLOWED = 'use "sqlite:///PATH", "redis://HOST" or "postgresql://USER@HOST/DATABASE"'
 
 
 class Arrival(NamedTuple):
-    """One arrival of a fire at one process."""
+    """One request for a fire at one process."""
 
     app: str
     job: str
     key: str
     fence: int
-    owner: str  # random: whose lease it is
+    owner: str  # random; identifies the lease
 
 
 class BeginResult(NamedTuple):
-    """What is known of a fire that arrives."""
-
     kind: Literal["ours", "running", "handled", "stale"]
     left_s: float = 0.0  # running: until the lease ends, unless it is renewed
     answer: str = ""  # handled: as `encode_reply` made it
-    newest: int = 0  # stale: the fence that was seen
+    newest: int = 0  # stale: the newest fence
 
 
 class ReceiptOptions(NamedTuple):
-    """How long things last."""
-
     lease_s: float
     keep_s: float
     is_fenced: bool
@@ -64,7 +58,7 @@ class Receipts(Protocol):
 
 
 def open_receipts(url: str) -> Receipts:
-    """Where this URL says.  Only the kind that is asked for is imported."""
+    """Open the receipts at this URL.  Only the driver of its scheme is imported."""
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "sqlite":
         from detent.receive.receipts.sqlite import SqliteReceipts
@@ -81,17 +75,16 @@ def open_receipts(url: str) -> Receipts:
         from detent.receive.receipts.redis import RedisReceipts
 
         return RedisReceipts(url)
-    # The rest of a URL may hold a password: it is not repeated.
+    # The rest of the URL may contain a password, so the message leaves it out.
     raise UsageError(f"bad dedupe {quote(scheme + colon)}: receipts are kept in a store; {ALLOWED}")
 
 
 def encode_reply(reply: Reply) -> str:
-    """A reply as text."""
     body = reply.body if len(reply.body) <= ANSWER_MAX else b""
     return json.dumps([reply.status, reply.content_type, body.decode("latin-1")], separators=(",", ":"))
 
 
 def replay(answer: str) -> Reply:
-    """The same status again, and the body where it was kept."""
+    """The recorded reply: the same status, and the body if it was kept."""
     status, content_type, body = json.loads(answer)
     return Reply(status, body.encode("latin-1"), content_type, (("Idempotent-Replayed", "true"),))

@@ -1,17 +1,17 @@
-"""The clock by which a server of receipts judges leases: one that no step of its wall clock moves.
+"""Computes a clock for leases that does not move when the server's wall clock is set.
 
-A server has only its wall clock, which can be set.  `mono` is that clock less all steps that were noticed.
+A server of receipts has only its wall clock.  `mono` is that clock minus all steps that were noticed.
 
-1. A caller sends what it remembers: the reading of `mono` in its last answer, and how long it has waited
-   since by the clock of its own boot: at least since the answer, at most since the request.
-2. `mono` is never set back behind the newest call.  If it moved by more than the caller waited, the wall
-   clock was set, and the surplus is left out.  (Or the call was late: then `mono` is behind.)  If it moved by
-   less, it leaps ahead to what the caller knows, and live leases end that much later.
-3. A caller that remembers nothing cannot tell a step from a time without calls.  A process that holds a lease
-   calls three times in its length.  So a longer time without calls counts as a day at most, and each lease
-   that was live at its beginning ends that much later; once, until it is renewed.
+1. A caller sends its memory: the reading of `mono` in its last answer, and how much time has passed since by
+   its own boot clock: at least since the answer, at most since the request.
+2. `mono` never goes back behind the newest call.  If it moved further than the caller waited, the wall clock
+   was set, and the surplus is subtracted.  (Or the call was delayed: then `mono` is behind.)  If it moved
+   less, it jumps ahead to what the caller knows, and live leases are extended by as much.
+3. A caller without memory cannot tell a step from a time without calls.  But a process with a lease calls
+   three times per lease.  So a longer gap counts as one day at most, and each lease that was live when the
+   gap began is extended by it, once until its next renewal.
 
-A difference below a second is the network.  A server that lost its data begins another `epoch`.
+Differences below a second are network delays.  A server that lost its data starts a new `epoch`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from detent import clock
 
 
 class Reading(NamedTuple):
-    """What an answer says of the server's clock."""
+    """The server's clock, as an answer contains it."""
 
     epoch: str
     mono: float
 
 
 class Memory(NamedTuple):
-    """What a call says of the caller's memory; without an epoch it remembers nothing."""
+    """What a caller remembers, as a call contains it; without an epoch, the caller remembers nothing."""
 
     epoch: str
     mono: float
@@ -39,14 +39,14 @@ class Memory(NamedTuple):
 
 
 class ClockMemory:
-    """The newest reading of a server's clock that this process has got."""
+    """The newest reading of a server's clock in this process."""
 
     def __init__(self, boottime: Callable[[], float] = clock.boottime) -> None:
         self._boottime = boottime
-        self._known: tuple[Reading, float, float] | None = None  # and when it was asked for and answered
+        self._known: tuple[Reading, float, float] | None = None  # with the times of its request and answer
 
     def recall(self) -> tuple[Memory, float]:
-        """What to send with a call, and when that is."""
+        """Return the memory to send with a call, and the time of the call."""
         now = self._boottime()
         if self._known is None:
             return Memory("", 0.0, 0.0, 0.0), now
@@ -54,5 +54,4 @@ class ClockMemory:
         return Memory(*reading, now - answered_at, now - asked_at), now
 
     def learn(self, reading: Reading, asked_at: float) -> None:
-        """Keep what the answer to a call said that was sent at `asked_at`."""
         self._known = (reading, asked_at, self._boottime())

@@ -1,6 +1,6 @@
-"""Receipts in PostgreSQL: a schema of our own, `detent_receive`, whose functions are `postgres.sql`.
+"""Receipts in PostgreSQL: a schema of their own, `detent_receive`, whose functions are in `postgres.sql`.
 
-Every call is one round trip with a bounded wait.
+Each call is one round trip with a bounded wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from detent.receive.receipts.clock import ClockMemory, Reading
 from detent.stores.postgres.link import SOON_S, Link, Links
 
 SCHEMA = "detent_receive"
-_IS_MADE = (  # not to_regclass(): a session caches that there is none
+_EXISTS = (  # not to_regclass(): a session caches a negative result
     "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
     f" WHERE nspname = '{SCHEMA}' AND relname = 'clock'"
 )
@@ -28,42 +28,39 @@ class PostgresReceipts:
 
     def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
         prune = PRUNE_MAX if next(self._begun) % PRUNE_EVERY == 0 else 0
-        said = self._call("begin", {**_told(arrival), **options._asdict(), "prune": prune})
-        return BeginResult(**said["standing"])
+        answer = self._call("begin", arrival, {**options._asdict(), "prune": prune})
+        return BeginResult(**answer["found"])
 
     def renew(self, arrivals: Sequence[Arrival], options: ReceiptOptions) -> None:
         for one in arrivals:
-            self._call("renew", {**_told(one), **options._asdict()})
+            self._call("renew", one, options._asdict())
 
     def finish(self, arrival: Arrival, answer: str, options: ReceiptOptions) -> None:
-        self._call("finish", {**_told(arrival), **options._asdict(), "answer": answer})
+        self._call("finish", arrival, {**options._asdict(), "answer": answer})
 
     def release(self, arrival: Arrival) -> None:
-        self._call("release", _told(arrival))
+        self._call("release", arrival, {})
 
     def close(self) -> None:
         self._links.close()
 
-    def _call(self, verb: str, document: dict[str, Any]) -> Any:
+    def _call(self, verb: str, arrival: Arrival, fields: dict[str, Any]) -> Any:
         memory, asked_at = self._clock.recall()
+        document = {**arrival._asdict(), "job": f"{arrival.app}.{arrival.job}", **fields}
         document["memory"] = memory._asdict()
-        said = json.loads(self._links.call(verb, json.dumps(document), SOON_S))
-        self._clock.learn(Reading(*said["reading"]), asked_at)
-        return said
-
-
-def _told(arrival: Arrival) -> dict[str, Any]:
-    return {**arrival._asdict(), "job": f"{arrival.app}.{arrival.job}"}
+        answer = json.loads(self._links.call(verb, json.dumps(document), SOON_S))
+        self._clock.learn(Reading(*answer["reading"]), asked_at)
+        return answer
 
 
 def _prepare(link: Link) -> None:
-    """Make the schema, or bring an older one up to date.  One process does, and the others wait for it."""
-    if link.run(_IS_MADE, SOON_S) != "0":
+    """Create the schema if it does not exist.  One process does it; the others wait."""
+    if link.run(_EXISTS, SOON_S) != "0":
         return
     script = (files("detent.receive.receipts") / "postgres.sql").read_text(encoding="utf-8")
     link.run(f"BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA}', 0))", SOON_S)
     try:
-        if link.run(_IS_MADE, SOON_S) == "0":
+        if link.run(_EXISTS, SOON_S) == "0":
             link.run(script, SOON_S)
     finally:
         if link.is_open:

@@ -1,34 +1,33 @@
--- Receipts in PostgreSQL.  The rules are those of receipts.py and receipts_clock.py; instants are readings of `mono`.
--- Every call locks the one row of `clock` until the end of its transaction: calls run one after the other.
+-- Receipts in PostgreSQL.  base.py and clock.py beside this file have the rules.  Instants are readings of `mono`.
+-- Every call locks the one row of `clock` until the end of its transaction, so calls run one after the other.
 
 CREATE SCHEMA IF NOT EXISTS detent_receive;
 SET LOCAL search_path TO detent_receive, pg_temp;
 
-CREATE TABLE IF NOT EXISTS fences (
-    job    text PRIMARY KEY,
-    newest bigint NOT NULL
+CREATE TABLE fences (
+    job     text PRIMARY KEY,
+    newest  bigint NOT NULL,
+    seen_at float8 NOT NULL
 );
-CREATE TABLE IF NOT EXISTS receipts (
+CREATE TABLE receipts (
     job       text,
     key       text,
     owner     text NOT NULL,
     until     float8 NOT NULL,
-    answer    text,             -- null: it runs
+    answer    text,                            -- null: it is running
     forget_at float8 NOT NULL,
+    held      boolean NOT NULL DEFAULT false,  -- extended since its last renewal
     PRIMARY KEY (job, key)
 );
-CREATE INDEX IF NOT EXISTS old ON receipts (forget_at);
-
-ALTER TABLE fences ADD COLUMN IF NOT EXISTS seen_at float8 NOT NULL DEFAULT extract(epoch FROM clock_timestamp());
-ALTER TABLE receipts ADD COLUMN IF NOT EXISTS held boolean NOT NULL DEFAULT false;  -- since it was renewed
-CREATE INDEX IF NOT EXISTS live ON receipts (until) WHERE answer IS NULL;
+CREATE INDEX old ON receipts (forget_at);
+CREATE INDEX live ON receipts (until) WHERE answer IS NULL;
 CREATE TABLE clock AS
-    SELECT gen_random_uuid()::text AS era, 0::float8 AS steps, extract(epoch FROM clock_timestamp())::float8 AS seen;
+    SELECT gen_random_uuid()::text AS epoch, 0::float8 AS steps, extract(epoch FROM clock_timestamp())::float8 AS seen;
 
 CREATE OR REPLACE FUNCTION arrive(given jsonb, OUT mono float8, OUT reading jsonb)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-    wall   float8 := extract(epoch FROM clock_timestamp());  -- before it waits for its turn
+    wall   float8 := extract(epoch FROM clock_timestamp());  -- before it waits for the lock
     memory jsonb  := given->'memory';
     it     clock;
     moved  float8;
@@ -39,7 +38,7 @@ BEGIN
     SELECT * INTO STRICT it FROM clock FOR UPDATE;
     moved := wall - it.steps;
     mono := moved;
-    IF memory->>'era' = it.era THEN
+    IF memory->>'epoch' = it.epoch THEN
         IF moved < greatest(it.seen, low) - slack THEN
             mono := greatest(it.seen, low);
             UPDATE receipts SET until = until + mono - greatest(it.seen, moved) WHERE answer IS NULL AND until > it.seen;
@@ -56,7 +55,7 @@ BEGIN
     it.steps := wall - mono;
     mono := extract(epoch FROM clock_timestamp()) - it.steps;
     UPDATE clock SET steps = it.steps, seen = greatest(it.seen, mono);
-    reading := jsonb_build_object('reading', jsonb_build_array(it.era, mono));
+    reading := jsonb_build_object('reading', jsonb_build_array(it.epoch, mono));
 END $$;
 
 CREATE OR REPLACE FUNCTION begin(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -85,11 +84,10 @@ BEGIN
             SET owner = excluded.owner, until = excluded.until, forget_at = excluded.forget_at, held = false;
         said := jsonb_build_object('kind', 'ours');
     END IF;
-    RETURN here.reading || jsonb_build_object('standing', said);
+    RETURN here.reading || jsonb_build_object('found', said);
 END $$;
 
--- At most `prune` receipts, and none whose lease is live.  A fence is kept as long as a receipt, from when its job was
--- last called.
+-- Removes at most `prune` receipts, and none whose lease is live.  A fence is kept for `keep_s` after the last call of its job.
 CREATE OR REPLACE FUNCTION prune(mono float8, given jsonb) RETURNS void LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     DELETE FROM receipts WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM receipts WHERE forget_at < mono AND (answer IS NOT NULL OR until < mono)

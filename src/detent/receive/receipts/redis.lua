@@ -1,11 +1,11 @@
--- Receipts: KEYS[1] names the app's place.  ARGV: the verb, the job, the fire's key, the owner, the caller's memory of the
--- clock (era, mono, least, most), and more.  The rules are those of receipts.py and receipts_clock.py.
+-- Receipts.  KEYS[1] is the prefix of the app's keys.  ARGV: the verb, the job, the fire's key, the owner, the caller's memory
+-- of the clock (epoch, mono, least, most), and the arguments of the verb.  base.py and clock.py beside this file have the rules.
 --
--- Below KEYS[1], by job and key: `leases` (until when), `owners`, `held` (which leases were held once), `answers` and
+-- Below KEYS[1], by job and key: `leases` (their ends), `owners`, `held` (leases that were extended once), `answers` and
 -- `forget` (when).  By job: `fences` and `fenced` (when the newest was seen).  All instants are readings of `mono`.
 
 local STEP_S, DRIFT, GAP_MAX_S, PRUNE_MAX = 1, 1 / 1000, 86400, 100
-local SHARE = 3 -- renewals in the time of a lease
+local SHARE = 3 -- renewals per lease
 local verb, job, owner = ARGV[1], ARGV[2], ARGV[4]
 local receipt = job .. ":" .. ARGV[3]
 
@@ -17,7 +17,7 @@ local function exact(number)
   return string.format("%.6f", number)
 end
 
--- Leases that were live at `seen` end so much later; with `once`, only those that were not held since they were renewed.
+-- Extends the leases that were live at `seen`; with `once`, only those that were not extended since their last renewal.
 local function hold(seen, by_s, once)
   for _, one in ipairs(redis.call("ZRANGEBYSCORE", name("leases"), "(" .. exact(seen), "+inf")) do
     if not once or redis.call("SADD", name("held"), one) == 1 then
@@ -29,11 +29,11 @@ end
 local function arrive()
   local time = redis.call("TIME")
   local wall = time[1] + time[2] / 1000000
-  local known = redis.call("HMGET", name("clock"), "era", "steps", "seen")
-  local era, steps, seen = known[1] or owner, tonumber(known[2] or 0), tonumber(known[3] or wall)
+  local known = redis.call("HMGET", name("clock"), "epoch", "steps", "seen")
+  local epoch, steps, seen = known[1] or owner, tonumber(known[2] or 0), tonumber(known[3] or wall)
   local moved = wall - steps
   local mono = moved
-  if era == ARGV[5] then
+  if epoch == ARGV[5] then
     local low, high = ARGV[6] + ARGV[7], ARGV[6] + ARGV[8]
     local slack = STEP_S + ARGV[8] * DRIFT
     if moved < math.max(seen, low) - slack then
@@ -48,8 +48,8 @@ local function arrive()
     mono = math.min(moved, seen + GAP_MAX_S)
     hold(seen, mono - seen, true)
   end
-  redis.call("HSET", name("clock"), "era", era, "steps", exact(wall - mono), "seen", exact(math.max(seen, mono)))
-  return mono, { era, exact(mono) }
+  redis.call("HSET", name("clock"), "epoch", epoch, "steps", exact(wall - mono), "seen", exact(math.max(seen, mono)))
+  return mono, { epoch, exact(mono) }
 end
 
 local mono, reading = arrive()
@@ -88,7 +88,7 @@ local function prune(keep_s)
   end
 end
 
--- Fences are below 2^53, so that a number of Lua holds them.
+-- Fences are below 2^53, so a Lua number holds them exactly.
 local function see_fence(fence)
   local newest = tonumber(redis.call("HGET", name("fences"), job) or "-1")
   redis.call("ZADD", name("fenced"), exact(mono), job)

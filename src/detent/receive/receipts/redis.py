@@ -1,6 +1,6 @@
-"""Receipts in Redis or Valkey: every call is one script (`redis.lua`).
+"""Receipts in Redis or Valkey: each call runs one script (`redis.lua`).
 
-The keys of an app lie in one slot of a cluster, below `{detent:<app>}:receive:`.
+All keys of an app start with `{detent:<app>}:receive:`, so they are in one slot of a cluster.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from detent.stores.redis.script import Script
 
 class RedisReceipts:
     def __init__(self, url: str) -> None:
-        self._link, self._is_met = Link(url, 0), False
-        self._memories: defaultdict[str, ClockMemory] = defaultdict(ClockMemory)  # by place
+        self._link, self._is_checked = Link(url, 0), False
+        self._memories: defaultdict[str, ClockMemory] = defaultdict(ClockMemory)  # by the prefix of the keys
 
     def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
-        if not self._is_met:
-            self._meet(arrival)
+        if not self._is_checked:
+            self._check_server(arrival)
         given = (arrival.fence, "1" if options.is_fenced else "", options.lease_s, options.keep_s)
         kind, value = self._run("begin", arrival, *map(str, given))
         match kind:
@@ -50,22 +50,22 @@ class RedisReceipts:
     def close(self) -> None:
         self._link.close()
 
-    def _meet(self, arrival: Arrival) -> None:
-        """A server that evicts keys when it is full would forget what was handled."""
-        if why := refusal(self._link.call(_place(arrival), "INFO")):
+    def _check_server(self, arrival: Arrival) -> None:
+        """Refuse a server that evicts keys when it is full: it would forget which fires were handled."""
+        if why := refusal(self._link.call(_prefix(arrival), "INFO")):
             raise StoreMismatch(f"{self._link.where} {why}")
-        self._is_met = True
+        self._is_checked = True
 
     def _run(self, verb: str, arrival: Arrival, *given: str) -> tuple[bytes, bytes]:
-        place = _place(arrival)
-        memory, asked_at = self._memories[place].recall()
+        prefix = _prefix(arrival)
+        memory, asked_at = self._memories[prefix].recall()
         words = (verb, arrival.job, arrival.key, arrival.owner, *map(str, memory), *given)
-        epoch, mono, kind, value = self._link.run(_script(), place, words, is_write=True)
-        self._memories[place].learn(Reading(epoch.decode(), float(mono)), asked_at)
+        epoch, mono, kind, value = self._link.run(_script(), prefix, words, is_write=True)
+        self._memories[prefix].learn(Reading(epoch.decode(), float(mono)), asked_at)
         return kind, value
 
 
-def _place(arrival: Arrival) -> str:
+def _prefix(arrival: Arrival) -> str:
     return f"{{detent:{arrival.app}}}:receive"
 
 

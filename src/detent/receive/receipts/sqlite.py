@@ -1,8 +1,8 @@
 """Receipts in a SQLite file, for the processes of one host.
 
-- Two tables of our own; the file may hold others.  A new file is for its owner only.
-- A connection lives for one transaction: no thread, fork or replaced file can spoil it.
-- A lease is measured by the clock of this boot, which nobody sets; with the next boot it is over.
+- There are two tables; the file may contain others.  Only the owner can read a new file.
+- Each transaction has its own connection, so threads, forks and a replaced file do no harm.
+- Leases use the clock of this boot, which cannot be set.  A reboot ends them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ TABLES = (
     " seen_at REAL)",
     "CREATE INDEX IF NOT EXISTS detent_receive_old ON detent_receive_receipts (forget_at)",
 )
-_HAS_TIMES = "SELECT 1 FROM pragma_table_info('detent_receive_fences') WHERE name = 'seen_at'"
-_ADD_TIMES = "ALTER TABLE detent_receive_fences ADD COLUMN seen_at REAL"  # to a file of an earlier version
 _FENCE = (
     "INSERT INTO detent_receive_fences VALUES (?, ?, ?) ON CONFLICT (job) DO UPDATE"
     " SET newest = max(newest, excluded.newest), seen_at = excluded.seen_at"
@@ -92,13 +90,12 @@ class SqliteReceipts:
             db.execute(_RELEASE, _identity(arrival))
 
     def close(self) -> None:
-        """Nothing is open between two calls."""
+        """Do nothing: no connection is open between two calls."""
 
     def _prepare_file(self) -> None:
         if not self._path.parent.is_dir():
-            raise StoreUnavailable(
-                f"there is no folder {quote(str(self._path.parent))} for receipts: make it"
-            )
+            folder = quote(str(self._path.parent))
+            raise StoreUnavailable(f"the folder {folder} for receipts does not exist: create it")
         refuse_network_disk(self._path.parent)
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -110,12 +107,6 @@ class SqliteReceipts:
                 "let the user of this process write to its folder"
             ) from error
 
-    def _make(self, db: sqlite3.Connection) -> None:
-        for statement in TABLES:
-            db.execute(statement)
-        if not db.execute(_HAS_TIMES).fetchone():
-            db.execute(_ADD_TIMES)
-
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
@@ -123,20 +114,16 @@ class SqliteReceipts:
                 self._prepare_file()
             with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as db:
                 db.execute("BEGIN IMMEDIATE")
-                if not self._is_made:
-                    self._make(db)
+                for statement in () if self._is_made else TABLES:
+                    db.execute(statement)
                 yield db
                 db.execute("COMMIT")
                 self._is_made = True
         except sqlite3.OperationalError as error:
             self._is_made = False  # the file may have been replaced by one without our tables
-            raise StoreUnavailable(
-                f"the receipts in {quote(str(self._path))} cannot be used: {error}"
-            ) from error
+            raise StoreUnavailable(f"cannot use the receipts in {quote(str(self._path))}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise StoreMismatch(
-                f"{quote(str(self._path))} is no SQLite file for receipts: {error}"
-            ) from error
+            raise StoreMismatch(f"{quote(str(self._path))} is not a SQLite database: {error}") from error
 
 
 def _job(arrival: Arrival) -> str:

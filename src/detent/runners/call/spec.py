@@ -28,7 +28,7 @@ class PoolSpec(NamedTuple):
     env: Mapping[str, str]
     work_dir: str = ""
     user: str = ""
-    most: int = 1000  # children
+    size_max: int = 1000  # children
     setup: str = ""  # the first line that each of them is sent
 
 

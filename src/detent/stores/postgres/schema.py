@@ -20,16 +20,16 @@ from detent.errors import StoreMismatch, UsageError
 from detent.stores.postgres.link import LATER_S, SOON_S, Link, Refusal
 from detent.text import quote
 
-VERSION = 5
-OLDEST = 1  # the oldest version of the program that may use what this one makes
+VERSION = 6
+OLDEST = 6  # the oldest version of the program that may use what this one makes
 SERVER_OLDEST = 130_000
 TABLES = "tables.sql"
 FUNCTIONS = (
-    "world.sql",
+    "clock.sql",
     "lanes.sql",
     "gates.sql",
     "claim.sql",
-    "aside.sql",
+    "parked.sql",
     "grant.sql",
     "calls.sql",
     "find.sql",

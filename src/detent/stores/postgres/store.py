@@ -209,8 +209,8 @@ class PostgresStore:
         sent = self._boottime()
         text = json.dumps(document | {"memory": self._remembered(sent)}, separators=(",", ":"))
         said = json.loads(self._links.call(verb, text, within_s))
-        if "era" in said:
-            self._remember(said["era"], said["mono"], sent)
+        if "epoch" in said:
+            self._remember(said["epoch"], said["mono"], sent)
         return said
 
     def _remembered(self, now: float) -> Json:
@@ -218,7 +218,7 @@ class PostgresStore:
         if self._memory is None:
             return {}
         epoch, mono, asked, answered = self._memory
-        return {"era": epoch, "mono": mono, "least": now - answered, "most": now - asked}
+        return {"epoch": epoch, "mono": mono, "least": now - answered, "most": now - asked}
 
     def _remember(self, epoch: str, mono: float, asked: float) -> None:
         """The newest answer counts: another thread may have been answered meanwhile."""

@@ -209,15 +209,15 @@ def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool
 
 
 def watermarks_of(said: Mapping[str, Any]) -> Watermarks:
-    by_job = {job: Watermark(instant(at), revision) for job, (at, revision) in said["marks"].items()}
+    by_job = {job: Watermark(instant(at), revision) for job, (at, revision) in said["watermarks"].items()}
     quarantine = _instant(said["quarantined_until"])
-    return Watermarks(instant(said["now"]), said["era"], said["generation"], by_job, quarantine)
+    return Watermarks(instant(said["now"]), said["epoch"], said["generation"], by_job, quarantine)
 
 
 def grants_of(said: Mapping[str, Any], node: str) -> Grants:
     claims = tuple(_claim_of(one, node) for one in said["claims"])
     next_in_s = float("inf") if said["next_in"] is None else said["next_in"]
-    return Grants(claims, instant(said["now"]), next_in_s, said["era"])
+    return Grants(claims, instant(said["now"]), next_in_s, said["epoch"])
 
 
 def _claim_of(said: Mapping[str, Any], node: str) -> Claim:

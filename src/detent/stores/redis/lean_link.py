@@ -69,7 +69,7 @@ class Connection:
         self._socket.close()
 
 
-class BriefLink:
+class LeanLink:
     """As `redis_link.Link`, for one server."""
 
     def __init__(self, address: Address, wait_replicas: int) -> None:

@@ -12,29 +12,27 @@ from functools import cache, cached_property
 from hashlib import sha1
 
 # A script holds only what its verbs need: by EVALSHA the server sets all of it up at each call.
+CLAIM = ("instances", "lanes", "parked", "gates", "grants", "quick_claim", "candidates", "claim")
 PARTS = {
-    ("claim", "bury"): ("lives", "lanes", "aside", "gates", "told", "quick_claim", "sources", "claim"),
+    ("claim", "declare_dead"): CLAIM,
     ("renew", "finish", "cancel"): ("records", "gates", "quick_finish", "settle"),
-    ("finish_and_claim",): (
-        *("lives", "lanes", "aside", "gates", "told", "quick_claim", "sources", "claim"),
-        *("records", "quick_finish", "settle", "finish_and_claim"),
-    ),
+    ("finish_and_claim",): (*CLAIM, "records", "quick_finish", "settle", "finish_and_claim"),
     ("look", "set_jobs", "advance", "put"): ("records", "plan"),
-    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("turns", "book"),
+    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("merge", "queries"),
     ("charge", "reset", "forget", "count"): ("gates", "queues"),
 }
-FIRST, LAST = ("world", "messages", "general", "fires", "steps"), "call"
+FIRST, LAST = ("header", "messages", "general", "fires", "steps"), "call"
 LATE_PARTS = (
     "general",
     "steps",
     "records",
-    "lives",
+    "instances",
     "lanes",
-    "aside",
+    "parked",
     "gates",
 )  # which most calls do without
 # A full server refuses a function as a whole, and of a script only what would take more: pruning gives back.
-SELDOM = (("turns", "book"), ("gates", "queues"))
+SELDOM = (("merge", "queries"), ("gates", "queues"))
 
 # Before 7, what a script does is not replicated in place of the script itself unless it says so.
 _EVAL = "if redis.replicate_commands then redis.replicate_commands() end\n{}\nreturn answer()"

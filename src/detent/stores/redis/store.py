@@ -2,7 +2,7 @@
 
 Every verb is one script, carried out whole, whatever the size of its batch; the server's clock is the
 clock.  The keys of an app lie in one slot of a cluster, below `<key_prefix>{detent:<app>}:`.  The rules
-are those of `stores.base`, the answers those of `stores.memory`; `world.lua` tells how claims
+are those of `stores.base`, the answers those of `stores.memory`; `header.lua` tells how claims
 survive a step of the server's clock, and what a new epoch is.
 
 A call that touches several apps is one script for each of them.
@@ -47,7 +47,6 @@ from detent.stores.redis.script import script_of
 from detent.stores.redis.values import (
     ask_values,
     claims_of,
-    marks_of,
     note_of,
     of_json,
     plan_values,
@@ -57,10 +56,11 @@ from detent.stores.redis.values import (
     row_of,
     to_json,
     verdict_of,
+    watermarks_of,
 )
 
 if TYPE_CHECKING:
-    from detent.stores.redis.lean_link import BriefLink
+    from detent.stores.redis.lean_link import LeanLink
     from detent.stores.redis.link import Link
 
 BLOCK_S = 2.0  # one blocking read; less than the client's patience
@@ -95,7 +95,7 @@ class RedisStore:
         wall: Callable[[], float] | None = None,
         elapsed: Callable[[], float] = clock.boottime,
         *,
-        link: BriefLink | None = None,
+        link: LeanLink | None = None,
     ) -> None:
         """`wall` stands for the server's clock, in tests; `link` for the usual way to the server."""
         if "{}" in key_prefix:
@@ -139,7 +139,7 @@ class RedisStore:
     def claim(self, ask: Ask) -> Grants:
         if ask.dead:  # a life may have claims of other apps
             for app in self._apps() - {ask.app}:
-                self._call(app, "bury", list(ask.dead))
+                self._call(app, "declare_dead", list(ask.dead))
         return self._grants(ask, self._call(ask.app, "claim", ask_values(ask)))
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
@@ -222,7 +222,7 @@ class RedisStore:
 
     def wait(self, app: str, seconds: float) -> bool:
         closing, until, bell = self._closing, clock.monotonic() + seconds, self._key(app, "bell")
-        since = self._heard.setdefault(app, b"") or self._newest_ring(bell)
+        since = self._heard.setdefault(app, b"") or self._newest_wakeup(bell)
         self._heard[app] = since
         while (left := until - clock.monotonic()) > 0 and not closing.is_set():
             block = max(1, round(min(left, BLOCK_S) * 1000))
@@ -251,7 +251,7 @@ class RedisStore:
 
     def _read_watermarks(self, app: str, verb: str, asked: Any, texts: Sequence[bytes] = ()) -> Watermarks:
         answer = self._call(app, verb, asked, texts)
-        by_job = marks_of(answer.value["marks"])
+        by_job = watermarks_of(answer.value["watermarks"])
         until, generation = answer.value.get("quarantined_until"), answer.value["generation"]
         return Watermarks(
             instant(answer.now), answer.epoch, generation, by_job, instant(float(until)) if until else None
@@ -329,7 +329,7 @@ class RedisStore:
             asked |= found
         return gone
 
-    def _newest_ring(self, bell: str) -> bytes:
+    def _newest_wakeup(self, bell: str) -> bytes:
         newest = self._link.call(bell, "XREVRANGE", bell, "+", "-", "COUNT", 1)
         return bytes(newest[0][0]) if newest else b"0-0"
 

@@ -325,7 +325,7 @@ def verdict_of(told: int | bytes, reported: Verdict) -> Verdict | None:
     return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])
 
 
-def marks_of(found: Any) -> dict[str, Watermark]:
+def watermarks_of(found: Any) -> dict[str, Watermark]:
     return {job: Watermark(instant(float(at)), revision) for job, at, revision in found or ()}
 
 

@@ -294,7 +294,7 @@ def forbidden(path: str) -> str:
         directory = os.path.dirname(directory)
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         return ""
-    files = [path + end for end in ("", "-wal", "-shm", "-turn") if os.path.lexists(path + end)]
+    files = [path + end for end in ("", "-wal", "-shm", "-writer") if os.path.lexists(path + end)]
     needed = [*((one, os.R_OK | os.W_OK) for one in files), (directory, os.W_OK | os.X_OK)]
     return next((one for one, mode in needed if not os.access(one, mode, effective_ids=True)), "")
 

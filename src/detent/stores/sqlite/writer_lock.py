@@ -22,7 +22,7 @@ PAUSE_S = 0.002  # between two tries, at most
 
 class WriterLock:
     def __init__(self, store: str) -> None:
-        self._path = store + "-turn"
+        self._path = store + "-writer"
 
     @contextmanager
     def taken(self, deadline: float) -> Iterator[bool]:

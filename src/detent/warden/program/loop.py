@@ -185,8 +185,8 @@ class Warden:
             "stop": self._stop,
             "recall": self._children.recall,
             "more": self._children.more,
-            "start_reaper": self._start_reaper,
-            "ping": lambda _: self._say("hear"),
+            "start-reaper": self._start_reaper,
+            "ping": lambda _: self._say("pong"),
             "bye": lambda _: self._hang_up(),
         }
 

@@ -23,7 +23,7 @@ def sweep(instance: str, patience_s: float, orphans: Callable[[], set[int]] = se
     so long, something still is (in a system call that cannot be interrupted): it must not be replaced."""
     cgroups = directories_of(instance)
     give_up_at = kernel.boottime() + patience_s
-    while not kill_left(instance, cgroups, orphans):
+    while not kill_remaining(instance, cgroups, orphans):
         if kernel.boottime() > give_up_at:
             return False
         time.sleep(ROUND_S)
@@ -32,7 +32,7 @@ def sweep(instance: str, patience_s: float, orphans: Callable[[], set[int]] = se
     return True
 
 
-def kill_left(instance: str, cgroups: list[Cgroup], orphans: Callable[[], set[int]]) -> bool:
+def kill_remaining(instance: str, cgroups: list[Cgroup], orphans: Callable[[], set[int]]) -> bool:
     """One round: kill all that is left of a instance, and these orphans.  True: there was nothing."""
     carriers = _carriers(instance) if kernel.HAS_PROC else set()
     if carriers or orphans():

@@ -72,7 +72,7 @@ class Children:
     def register(self, message: dict[str, Any]) -> None:
         """These are the surroundings of a pool."""
         setup = to_bytes(message["setup"] and message["setup"] + "\n")
-        pool = Pool(Order(**message["order"]), message["most"], setup)
+        pool = Pool(Order(**message["order"]), message["size_max"], setup)
         self._pools[message["pool"]] = pool
 
     def unregister(self, message: dict[str, Any]) -> None:

@@ -104,12 +104,12 @@ BEGIN
     IF given ? 'alike' THEN
         keys := insert_alike(given->'alike', here.wall, due);
         IF keys <> '{}' THEN
-            PERFORM ring(split_part(given->'alike'->'same'->>'job', '.', 1));
+            PERFORM wake_nodes(split_part(given->'alike'->'same'->>'job', '.', 1));
         END IF;
         RETURN answer(here, alike_answer(given, keys));
     END IF;
     done := record(given->'fires', here.wall, due);
-    PERFORM ring(app) FROM unnest(done.apps) AS app;
+    PERFORM wake_nodes(app) FROM unnest(done.apps) AS app;
     RETURN answer(here, jsonb_build_object('fresh', done.places));
 END $$;
 
@@ -142,16 +142,16 @@ BEGIN
 END $$;
 
 -- When it commits, those who wait are woken: also those who look whether it rang.
-CREATE FUNCTION ring_bell() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+CREATE FUNCTION wake_at_commit() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT AS $$
 BEGIN
     DELETE FROM bells WHERE ctid = (SELECT ctid FROM bells WHERE app = NEW.app LIMIT 1);
-    PERFORM ring(NEW.app);
+    PERFORM wake_nodes(NEW.app);
     RETURN NULL;
 END $$;
 
-CREATE CONSTRAINT TRIGGER ring_bell AFTER INSERT ON bells DEFERRABLE INITIALLY DEFERRED
-FOR EACH ROW EXECUTE FUNCTION ring_bell();
+CREATE CONSTRAINT TRIGGER wake_at_commit AFTER INSERT ON bells DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION wake_at_commit();
 
 -- What was attempted is forgotten with its fire.
 CREATE FUNCTION forget_attempts() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
@@ -165,15 +165,15 @@ FOR EACH STATEMENT EXECUTE FUNCTION forget_attempts();
 
 -- Planning.
 
-CREATE FUNCTION chart(here moment, of text, marks jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION watermarks(here moment, of text, marks jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN answer(here, jsonb_build_object(
         'generation', coalesce((SELECT generation FROM apps WHERE app = of), 0),
-        'quarantined_until', CASE WHEN here.calm_until > here.mono THEN here.calm_until + here.steps END,
-        'marks', coalesce(marks, '{}')));
+        'quarantined_until', CASE WHEN here.quarantined_until > here.mono THEN here.quarantined_until + here.steps END,
+        'watermarks', coalesce(marks, '{}')));
 END $$;
 
-CREATE FUNCTION marks_of(of text) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION watermarks_of(of text) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (SELECT jsonb_object_agg(job, jsonb_build_array(at, revision)) FROM marks WHERE app = of);
 END $$;
@@ -181,7 +181,7 @@ END $$;
 -- Changes nothing; `arrive` may put the store's clock right.
 CREATE FUNCTION look(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
-    RETURN chart(arrive(given->'memory'), given->>'app', marks_of(given->>'app'));
+    RETURN watermarks(arrive(given->'memory'), given->>'app', watermarks_of(given->>'app'));
 END $$;
 
 CREATE FUNCTION set_jobs(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -198,10 +198,10 @@ BEGIN
             here.wall := clock();  -- others may have claimed while we waited for our turn
             PERFORM revise(name, given->'revisions', here);
             UPDATE apps SET generation = seen + 1 WHERE app = name;
-            PERFORM ring(name);
+            PERFORM wake_nodes(name);
         END IF;
     END IF;
-    RETURN chart(here, name, marks_of(name));
+    RETURN watermarks(here, name, watermarks_of(name));
 END $$;
 
 -- Which jobs are new, changed or removed (no `revised`), and where the plan of each starts:
@@ -275,7 +275,7 @@ BEGIN
     PERFORM record(coalesce(jsonb_agg(one), '[]'), here.wall, NULL) FROM jsonb_array_elements(given->'fires') AS one
     WHERE coalesce((one->>'first')::float8, (one->>'due')::float8) > (cutoffs->>(one->>'plan'))::float8;
     PERFORM bring_back_planned(names);
-    RETURN chart(here, given->>'app', (
+    RETURN watermarks(here, given->>'app', (
         SELECT jsonb_object_agg(job, jsonb_build_array(at, revision)) FROM marks WHERE job = ANY (names)));
 END $$;
 
@@ -335,7 +335,7 @@ BEGIN
         END IF;
         UPDATE fires SET stop = me.stop, state = me.state, outcome = me.outcome, over_at = me.over_at
         WHERE id = me.id;
-        PERFORM ring(me.app);
+        PERFORM wake_nodes(me.app);
     END IF;
     RETURN answer(here, jsonb_build_object('done', me.id IS NOT NULL));
 END $$;
@@ -400,7 +400,7 @@ BEGIN
             text = excluded.text, written = excluded.written, lasts = excluded.lasts, expires = excluded.expires;
     END IF;
     IF given->>'name' ~ '^(pause|rate|breaker)/' THEN
-        PERFORM ring(given->>'app');
+        PERFORM wake_nodes(given->>'app');
     END IF;
     RETURN answer(here, '{}');
 END $$;

@@ -7,11 +7,11 @@
 -- 3. Fires that only need a place are not even looked at when there is none left; those for which nothing
 --    but a place counts are granted by one statement.
 -- 4. Expired claims come first, then queue by queue in the order of the ask, by (run_at, key).
--- 5. What is put off, told to wait or put aside is not looked at again before its time, and only so much of it is
+-- 5. What is put off, told to wait or parked is not looked at again before its time, and only so much of it is
 --    in one call.
 
 -- How far an ask has got.
-CREATE TYPE turn AS (
+CREATE TYPE progress AS (
     queues    text[],    -- of the ask
     unable    text[],    -- jobs that its node cannot run
     room      integer,   -- fires that may still be granted to run
@@ -22,8 +22,8 @@ CREATE TYPE turn AS (
     held      text[],    -- lanes that are ours
     taken     text[],    -- lanes and widths that were found full
     dropped   text[],    -- keys of late hooks
-    crowded   text[],    -- lanes for which some were put aside
-    held_up   integer,   -- so many were judged, and put aside: there may be thousands alike
+    crowded   text[],    -- lanes for which some were parked
+    held_up   integer,   -- so many were judged, and parked: there may be thousands alike
     gates     gate[],
     breakers  text[],    -- those of which something is known
     pauses    text[],    -- jobs
@@ -35,7 +35,7 @@ CREATE TYPE chunk AS (ids bigint[], are_plain boolean, last_at float8, last_key 
 
 -- Lock the next fires of a queue that are due and not locked by others.  They are plain if all that they need is a
 -- place.  Messages that wait for a lane that is still full, or that this node cannot run, are not looked at.
-CREATE FUNCTION lock_due(called text, here moment, it turn, name text, most integer) RETURNS chunk
+CREATE FUNCTION lock_due(called text, here moment, it progress, name text, most integer) RETURNS chunk
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found chunk;
@@ -59,7 +59,7 @@ BEGIN
 END $$;
 
 -- Is there more that is due, which others have locked?
-CREATE FUNCTION has_more(called text, here moment, it turn, name text, ids bigint[]) RETURNS boolean
+CREATE FUNCTION has_more(called text, here moment, it progress, name text, ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN EXISTS (
@@ -70,7 +70,7 @@ END $$;
 
 -- Of what is due on these queues, in order, the fires about which there may be more to say than that they
 -- could run: each kind by an index of its own, as there may be very many of the others.
-CREATE FUNCTION due_otherwise(called text, here moment, it turn, names text[]) RETURNS bigint[]
+CREATE FUNCTION due_otherwise(called text, here moment, it progress, names text[]) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids bigint[] := special(called, names, it.pauses, here);
@@ -185,12 +185,12 @@ BEGIN
     UPDATE fires SET stop = 'replaced by ' || heir.key WHERE id IN (
         SELECT id FROM fires WHERE id = ANY (holders) AND state = 'claimed' FOR UPDATE SKIP LOCKED);
     GET DIAGNOSTICS told = ROW_COUNT;
-    PERFORM ring(heir.app);
+    PERFORM wake_nodes(heir.app);
     RETURN told < cardinality(holders);
 END $$;
 
 -- The claims of lives that are proven dead are over now; they may be another app's.
-CREATE FUNCTION bury(ask jsonb, here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION declare_dead(ask jsonb, here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     name text;
 BEGIN
@@ -198,15 +198,15 @@ BEGIN
         SELECT lane FROM fires WHERE state = 'claimed' AND asked > 0 AND lane <> ''
             AND node IN (SELECT jsonb_array_elements_text(ask->'dead'))));
     FOR name IN
-        WITH buried AS (
+        WITH expired_now AS (
             UPDATE fires SET expires = here.mono WHERE id IN (
                 SELECT id FROM fires WHERE state = 'claimed' AND asked > 0 AND expires > here.mono
                     AND node IN (SELECT jsonb_array_elements_text(ask->'dead')) FOR UPDATE SKIP LOCKED)
             RETURNING app
         )
-        SELECT DISTINCT app FROM buried
+        SELECT DISTINCT app FROM expired_now
     LOOP
-        PERFORM ring(name);
+        PERFORM wake_nodes(name);
     END LOOP;
 END $$;
 

@@ -79,7 +79,7 @@ BEGIN
     RETURN CASE WHEN seen <= (given->>'most')::bigint THEN few END;
 END $$;
 
--- What is next; what was put aside is read beside the rest, each in its order.
+-- What is next; what was parked is read beside the rest, each in its order.
 CREATE FUNCTION find_upcoming(given jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     query  text := 'SELECT id, run_at, key FROM fires WHERE state = ''pending'' AND run_at > 0 AND '
@@ -97,23 +97,23 @@ DECLARE
     few     text;
     history text;
     query   text;
-    turn    text := 'fires.due DESC, fires.key DESC';
+    sort_key    text := 'fires.due DESC, fires.key DESC';
     said    jsonb;
     place   jsonb;
 BEGIN
     given := jsonb_build_object('most', 20000) || given;
     IF given->>'upcoming' = 'true' THEN
         query := find_upcoming(given);
-        turn := 'fires.run_at, fires.key';
+        sort_key := 'fires.run_at, fires.key';
     ELSE
         few := find_few(given);
         history := 'FROM fires WHERE ' || find_span(given) || CASE
             WHEN few IS NOT NULL THEN ' AND ' || few || ' OFFSET 0'  -- all of these are examined, and sorted
             ELSE ' ORDER BY due DESC, key DESC LIMIT ' || (given->>'most')::bigint END;
         query := 'SELECT id FROM (SELECT * ' || history || ') AS fires WHERE ' || find_filters(given)
-            || ' ORDER BY ' || turn || format(' LIMIT %L', given->>'limit');
+            || ' ORDER BY ' || sort_key || format(' LIMIT %L', given->>'limit');
     END IF;
-    EXECUTE 'SELECT jsonb_agg(row_json(fires, $1) ORDER BY ' || turn || ') FROM fires WHERE id = ANY (ARRAY(' || query
+    EXECUTE 'SELECT jsonb_agg(row_json(fires, $1) ORDER BY ' || sort_key || ') FROM fires WHERE id = ANY (ARRAY(' || query
         || '))' INTO said USING given->>'key' <> '';
     IF few IS NULL AND history IS NOT NULL AND coalesce(jsonb_array_length(said), 0) < (given->>'limit')::bigint THEN
         EXECUTE 'SELECT jsonb_build_array(due, key) FROM (SELECT due, key ' || history || ') AS last OFFSET $1 - 1'

@@ -92,7 +92,7 @@ DECLARE
     reports jsonb := given->'reports';
     done    settled := settle(reports, here);
     follow  jsonb;
-    is_awake boolean := false;  -- those who were put aside for a lane
+    is_awake boolean := false;  -- those who were parked for a lane
 BEGIN
     IF done.endings IS NOT NULL THEN
         PERFORM leave(done.endings, here);
@@ -113,7 +113,7 @@ BEGIN
     END IF;
     PERFORM succeed(done.pushed, done.others, here.wall);
     IF done.has_lane OR follow IS NOT NULL THEN
-        PERFORM ring_after(done.ids, is_awake OR follow IS NOT NULL, here);
+        PERFORM wake_after(done.ids, is_awake OR follow IS NOT NULL, here);
     END IF;
     IF cardinality(done.ids) < jsonb_array_length(reports) THEN
         done.verdicts := verdicts_on(reports);
@@ -143,10 +143,10 @@ BEGIN
 END $$;
 
 -- Does somebody wait for a place that was freed, or for what was put?
-CREATE FUNCTION ring_after(settled bigint[], is_sure boolean, here moment) RETURNS void
+CREATE FUNCTION wake_after(settled bigint[], is_sure boolean, here moment) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM ring(app) FROM (SELECT DISTINCT app FROM fires AS mine WHERE id = ANY (settled) AND (
+    PERFORM wake_nodes(app) FROM (SELECT DISTINCT app FROM fires AS mine WHERE id = ANY (settled) AND (
         is_sure
         OR EXISTS (SELECT FROM fires WHERE lane = mine.lane AND lane <> '' AND state = 'pending' AND NOT aside
                                        AND run_at <= here.wall)

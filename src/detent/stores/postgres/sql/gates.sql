@@ -84,7 +84,7 @@ DECLARE
 BEGIN
     PERFORM lock_names(given->>'app', ARRAY[given->>'name']);
     DELETE FROM charges WHERE app = given->>'app' AND name = given->>'name';
-    PERFORM ring(given->>'app');
+    PERFORM wake_nodes(given->>'app');
     RETURN answer(here, '{}');
 END $$;
 

@@ -30,7 +30,7 @@ LANGUAGE plpgsql VOLATILE AS
 $$ BEGIN RETURN QUERY SELECT one, nextval(fences) FROM unnest(ids) AS one; END $$;
 
 -- Claim fires that are plain, all to run.
-CREATE FUNCTION grant_plain(ask jsonb, here moment, it turn, name text, ids bigint[]) RETURNS turn
+CREATE FUNCTION grant_plain(ask jsonb, here moment, it progress, name text, ids bigint[]) RETURNS progress
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     fences regclass := ask->>'fences';
@@ -55,7 +55,7 @@ BEGIN
 END $$;
 
 -- Grant a fire to run, if its queue's rate and its breaker let it; else it may be put off.
-CREATE FUNCTION let_in(ask jsonb, me fires, here moment, it turn) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION let_in(ask jsonb, me fires, here moment, it progress) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gate   gate := gate_of(it.gates, me.queue);
     under  text := gate.queue;
@@ -93,7 +93,7 @@ BEGIN
 END $$;
 
 -- Judge these fires one by one, and do as judged.
-CREATE FUNCTION judge_all(ask jsonb, here moment, it turn, ids bigint[]) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION judge_all(ask jsonb, here moment, it progress, ids bigint[]) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     unsure  bigint[];
     locked  fires[];
@@ -108,7 +108,7 @@ BEGIN
         CONTINUE WHEN me.state = 'pending' AND me.key = ANY (it.dropped);
         verdict := judge(me, here, unsure);
         IF verdict.step IN ('wait', 'hold') THEN
-            it := put_aside(me, verdict, here, it);
+            it := park(me, verdict, here, it);
         ELSIF verdict.step = 'sentence' AND it.sentences > 0 THEN
             it.sentences := it.sentences - 1;
             PERFORM grant_to(ask, me, verdict.why, here);
@@ -129,7 +129,7 @@ BEGIN
 END $$;
 
 -- What has expired, to be settled.
-CREATE FUNCTION grant_expired(ask jsonb, here moment, it turn) RETURNS turn
+CREATE FUNCTION grant_expired(ask jsonb, here moment, it progress) RETURNS progress
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids bigint[] := ARRAY(
@@ -146,7 +146,7 @@ END $$;
 
 -- What is due on a queue, as long as there is room for it.  Who has no sentence left has settled the oldest: what
 -- else is late is passed over then, and no more than so many are judged, as there may be a hundred thousand.
-CREATE FUNCTION grant_queue(ask jsonb, here moment, it turn, name text) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION grant_queue(ask jsonb, here moment, it progress, name text) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     batch chunk;
     gate gate;
@@ -174,7 +174,7 @@ BEGIN
         it.since_key := batch.last_key;
         EXIT WHEN cardinality(batch.ids) < most;
         IF it.held_up > 8 THEN
-            it := put_aside_alike(ask->>'app', here, it, name);
+            it := park_alike(ask->>'app', here, it, name);
             EXIT WHEN it.delays <= 0;
         END IF;
         IF it.sentences <= 0 AND NOT batch.are_plain THEN
@@ -192,7 +192,7 @@ BEGIN
 END $$;
 
 -- What is due on these queues, and needs no room, or can be told that there is none.
-CREATE FUNCTION grant_otherwise(ask jsonb, here moment, it turn, names text[]) RETURNS turn
+CREATE FUNCTION grant_otherwise(ask jsonb, here moment, it progress, names text[]) RETURNS progress
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids  bigint[] := due_otherwise(ask->>'app', here, it, names);
@@ -207,7 +207,7 @@ BEGIN
         done := done + 200;
         IF it.held_up > 8 THEN
             FOR place IN 1 .. cardinality(names) LOOP
-                it := put_aside_alike(ask->>'app', here, it, names[place]);
+                it := park_alike(ask->>'app', here, it, names[place]);
             END LOOP;
         END IF;
         IF it.sentences <= 0 AND done >= 1000 THEN
@@ -219,9 +219,9 @@ BEGIN
 END $$;
 
 -- An ask before anything is granted to it.
-CREATE FUNCTION first_turn(ask jsonb, here moment) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION first_progress(ask jsonb, here moment) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    it    turn;
+    it    progress;
     names text[];
 BEGIN
     it.queues := ARRAY(SELECT jsonb_array_elements_text(ask->'queues'));
@@ -261,7 +261,7 @@ BEGIN
 END $$;
 
 -- Claim what is due for an ask.
-CREATE FUNCTION grant_due(ask jsonb, here moment, it turn) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION grant_due(ask jsonb, here moment, it progress) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     queues text[];
 BEGIN
@@ -296,8 +296,8 @@ DECLARE
     called text := ask->>'app';
     queues text[] := ARRAY(SELECT jsonb_array_elements_text(ask->'queues'));
 BEGIN
-    IF here.mono < here.calm_until THEN
-        RETURN here.calm_until - here.mono;
+    IF here.mono < here.quarantined_until THEN
+        RETURN here.quarantined_until - here.mono;
     END IF;
     RETURN least(
         (SELECT min(soon.run_at) FROM unnest(queues) AS name CROSS JOIN LATERAL (
@@ -336,12 +336,12 @@ SET enable_mergejoin TO off AS $$
 DECLARE
     here   moment := arrive(ask->'memory');
     number bigint := (ask->>'number')::bigint;
-    it     turn;
+    it     progress;
     is_new boolean := false;
     mine   granted;
     soon   float8;
 BEGIN
-    IF here.mono >= here.calm_until AND number > 0 THEN
+    IF here.mono >= here.quarantined_until AND number > 0 THEN
         INSERT INTO asks VALUES (ask->>'node', number, here.mono)
         ON CONFLICT (node) DO UPDATE SET number = excluded.number, asked_at = excluded.asked_at
         WHERE asks.number < excluded.number;
@@ -349,10 +349,10 @@ BEGIN
     END IF;
     IF is_new THEN
         ask := ask || jsonb_build_object('fences', 'fence_' || app_id(ask->>'app', here.wall));
-        it := first_turn(ask, here);
+        it := first_progress(ask, here);
         here := again(here);
         IF ask->'dead' <> '[]' THEN
-            PERFORM bury(ask, here);
+            PERFORM declare_dead(ask, here);
         END IF;
         it := grant_due(ask, here, it);
         IF it.crowded <> '{}' THEN
@@ -374,6 +374,6 @@ BEGIN
             SELECT greatest(wake - here.mono, 0.25) FROM lanes WHERE wake IS NOT NULL ORDER BY wake LIMIT 1));
     END IF;
     RETURN json_build_object(
-        'now', here.wall, 'mono', here.mono, 'era', here.era, 'claims', coalesce(mine.claims, '[]'),
+        'now', here.wall, 'mono', here.mono, 'epoch', here.epoch, 'claims', coalesce(mine.claims, '[]'),
         'next_in', CASE WHEN it.passed THEN least(soon, 0.05) WHEN it.crowded <> '{}' THEN least(soon, 1) ELSE soon END);
 END $$;

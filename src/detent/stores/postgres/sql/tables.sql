@@ -221,3 +221,7 @@ CREATE INDEX lanes_wake ON lanes (wake) WHERE wake IS NOT NULL;
 
 -- Its functions are others: searches are bounded, a chart is read without changing anything, and pruning spares
 -- the messages whose results are kept for longer.
+
+-- version 6
+
+-- Functions have new names.

@@ -2,9 +2,9 @@
 -- not keep the server from others.  So once it has all that it can run, or all that a queue's rate lets it, it
 -- passes over the fires that are plain, looks at no more than `LOOK_MAX` others, to settle some, and where
 -- these are many not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
--- more than `PUT_OFF_MAX`, and aside (`aside.lua`) no more than `ASIDE_MAX`.  The next ask goes on from there.
+-- more than `PUT_OFF_MAX`, and aside (`parked.lua`) no more than `PARKED_MAX`.  The next ask goes on from there.
 
-local SENTENCES_MAX, LOOK_MAX, LOOKS_MANY, PUT_OFF_MAX, ASIDE_MAX = 200, 200, 20, 300, 1000
+local SENTENCES_MAX, LOOK_MAX, LOOKS_MANY, PUT_OFF_MAX, PARKED_MAX = 200, 200, 20, 300, 1000
 local EXPIRED_MAX = 2000
 local LOOK_AGAIN_S, PUT_OFF_AGAIN_S = 0.5, 0.02 -- where there was more to look at, or to put off
 local HEARD_EVERY = 64 -- asks
@@ -16,7 +16,7 @@ local function round_of(ask, grants)
   local round = {
     ask = ask, rates = rates, bases = bases, closed = {}, granted = {}, scans = {},
     left = { runs = ask.limit - grants.count, hooks = ask.hooks or 0, sentences = SENTENCES_MAX },
-    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, put_aside = 0,
+    budget = SCAN_MAX, looks = LOOK_MAX, put_off = 0, parked = 0,
     first = {}, -- index of claims -> when the first of them expires
     has_fires = {}, has_messages = {}, without = {}, is_cut = nil,
   }
@@ -79,7 +79,7 @@ local function sentence_of(me)
     return me.sentence
   elseif me.state == "claimed" then
     return me.stop or "lost with " .. me.node
-  elseif me.origin == "schedule" and not fires.mark_of(me.job) then
+  elseif me.origin == "schedule" and not fires.watermark_of(me.job) then
     return "cancelled its job was removed"
   elseif me.attempt > 0 then
     return nil
@@ -105,9 +105,9 @@ end
 
 local function grant(fire, round)
   local ask = round.ask
-  world.fence = last_fence() + 1
+  header.fence = last_fence() + 1
   fires.touch(fire)
-  fire.state, fire.node, fire.ask, fire.fence, fire.doubted = "claimed", ask.node, ask.number, world.fence, nil
+  fire.state, fire.node, fire.ask, fire.fence, fire.doubted = "claimed", ask.node, ask.number, header.fence, nil
   fire.ttl = ask.ttl_s or fire.claim_s
   fire.expires = mono + fire.ttl
   look_before(fire.expires)
@@ -116,7 +116,7 @@ local function grant(fire, round)
   if not fire.sentence then
     local rate = fire.origin ~= "hook" and round.rates[round.bases[fire.queue]]
     fire.attempt = fire.attempt + 1
-    fire.ran_node, fire.ran_fence, fire.ran_at = ask.node, world.fence, wall
+    fire.ran_node, fire.ran_fence, fire.ran_at = ask.node, header.fence, wall
     if rate or fire.breaker and fire.origin ~= "hook" then
       the_gates().enter(fire, rate)
     end
@@ -155,7 +155,7 @@ local function carry_out(fire, round)
   if gone then
     for _, holder in ipairs(gone) do
       fires.touch(holder).stop = "replaced by " .. fire.key
-      ring()
+      wake_nodes()
     end
   end
   if step == "wait" and not fire.waits then
@@ -169,22 +169,22 @@ local function carry_out(fire, round)
     grant(fire, round)
   end
   if behind then
-    the_aside().put(fire, behind)
-    round.put_aside = round.put_aside + 1
+    the_parked().put(fire, behind)
+    round.parked = round.parked + 1
   end
 end
 
 -- Go through one queue until there is no more to do in it.
 local function serve(place, round)
-  local sources, is_narrow, looks = sources_of(round, place), false, round.looks
+  local candidates, is_narrow, looks = candidates_of(round, place), false, round.looks
   local base = round.bases[round.ask.queues[place]]
   round.closed[base] = round.closed[base] or closed_s(round, base) > 0
-  while round.put_off < PUT_OFF_MAX and round.put_aside < ASIDE_MAX do
+  while round.put_off < PUT_OFF_MAX and round.parked < PARKED_MAX do
     if not is_narrow and (round.left.runs == 0 or round.closed[base]) then
-      is_narrow, sources = true, turn_to_sentences(sources, round, round.ask.queues[place])
+      is_narrow, candidates = true, switch_to_sentences(candidates, round, round.ask.queues[place])
     end
     local left = is_narrow and "looks" or "budget"
-    local fire = round[left] > 0 and first_of(sources)
+    local fire = round[left] > 0 and first_of(candidates)
     if not fire then
       break
     end
@@ -194,7 +194,7 @@ local function serve(place, round)
     end
   end
   local is_spent = round[is_narrow and "looks" or "budget"] == 0
-  remember(sources, is_narrow and "look" or "run", is_spent)
+  remember(candidates, is_narrow and "look" or "run", is_spent)
   if is_narrow and looks - round.looks >= LOOKS_MANY then
     redis.call("HSET", name("scans"), "looked " .. round.ask.queues[place], mono)
   end
@@ -208,11 +208,11 @@ local function grant_due(round)
   end
   read_scans(round)
   if redis.call("EXISTS", name("wakes"), name("ends")) > 0 then
-    round.is_cut = the_aside().look()
+    round.is_cut = the_parked().look()
     fires.save()
   end
   for place in ipairs(round.ask.queues) do
-    if round.budget == 0 or round.put_off >= PUT_OFF_MAX or round.put_aside >= ASIDE_MAX then
+    if round.budget == 0 or round.put_off >= PUT_OFF_MAX or round.parked >= PARKED_MAX then
       break
     elseif has_fires(round, place) or has_messages(round, place) then
       serve(place, round)
@@ -228,11 +228,11 @@ local function expires_in_s(round, index)
 end
 
 local function next_in_s(round)
-  if mono < world.calm_until then
-    return world.calm_until - mono
+  if mono < header.quarantined_until then
+    return header.quarantined_until - mono
   end
   local soonest = math.min(round.is_cut and LOOK_AGAIN_S or math.huge, least(name("graces"), mono))
-  if round.put_off >= PUT_OFF_MAX or round.put_aside >= ASIDE_MAX then
+  if round.put_off >= PUT_OFF_MAX or round.parked >= PARKED_MAX then
     soonest = math.min(soonest, PUT_OFF_AGAIN_S)
   end
   for place, queue in ipairs(round.ask.queues) do
@@ -268,12 +268,12 @@ end
 
 local function claim(ask)
   local grants, soonest = new_grants(), nil
-  if mono < world.calm_until or not is_new(ask) then
-    add_grants(grants, the_lives().granted_before(ask))
+  if mono < header.quarantined_until or not is_new(ask) then
+    add_grants(grants, the_instances().granted_before(ask))
     soonest = next_in_s(round_of(ask, new_grants()))
   else
     if ask.dead then
-      the_lives().bury(ask.dead)
+      the_instances().declare_dead(ask.dead)
     end
     soonest = is_bare(ask) and grant_quickly(ask, grants)
     if not soonest then
@@ -283,11 +283,11 @@ local function claim(ask)
       add_grants(grants, round.granted)
     end
   end
-  return soonest < math.huge and exact(soonest) or cjson.null, told_of(grants)
+  return soonest < math.huge and exact(soonest) or cjson.null, grant_words(grants)
 end
 
 verbs.claim = claim
-function verbs.bury(lives)
-  the_lives().bury(lives)
+function verbs.declare_dead(instances)
+  the_instances().declare_dead(instances)
   return true
 end

@@ -7,17 +7,17 @@
 -- plain:QUEUE     the same, of those that nothing but room on a node can keep from running
 -- claimed:QUEUE   by when the claim expires (mono); life:NODE by the number of the ask
 -- held:LANE       those that are claimed to run; waits:LANE those that were told to wait; both as they were recorded
--- aside:QUEUE     in place of `pending`, those that were put aside (`aside.lua`)
+-- aside:QUEUE     in place of `pending`, those that were parked (`parked.lua`)
 -- open, open:JOB  not over, by their nominal instant; done, done:JOB over; over: by when that was
 -- tails, results  what an attempt left, by key and number
 
 local fires = {}
-local cache, dirty, changed, marks = {}, {}, {}, {} -- `changed`: messages, in order
+local cache, dirty, changed, watermarks = {}, {}, {}, {} -- `changed`: messages, in order
 local absent, texts = {}, {} -- keys that nobody has, and the texts of those that are recorded now
 local met, succeeded = {}, {} -- set -> names to be added to it; jobs
 
 each_call(function()
-  cache, dirty, changed, marks = emptied(cache), emptied(dirty), emptied(changed), emptied(marks)
+  cache, dirty, changed, watermarks = emptied(cache), emptied(dirty), emptied(changed), emptied(watermarks)
   absent, texts, met, succeeded = emptied(absent), emptied(texts), emptied(met), emptied(succeeded)
 end)
 
@@ -93,13 +93,13 @@ function fires.touch(fire)
       changed[#changed + 1] = fire
     end
   elseif not dirty[fire.key] then
-    local shelf = fire.state == "over" and "done" or "open"
-    dirty[fire.key] = { fire = fire, was = the_general().places(fire), shelf = shelf }
+    local index = fire.state == "over" and "done" or "open"
+    dirty[fire.key] = { fire = fire, was = the_general().places(fire), index = index }
   end
   return fire
 end
 
--- Those of these that were put aside are judged again.
+-- Those of these that were parked are judged again.
 function fires.bring_back(keys)
   for _, fire in ipairs(fires.fetch(keys)) do
     if fire.aside then
@@ -134,12 +134,12 @@ function fires.drop_late_hooks(fire)
 end
 
 -- Up to where the job is planned, and by which revision of it; false: there is no such job.
-function fires.mark_of(job)
-  if marks[job] == nil then
+function fires.watermark_of(job)
+  if watermarks[job] == nil then
     local packed = redis.call("HGET", name("marks"), job)
-    marks[job] = packed and cmsgpack.unpack(packed)
+    watermarks[job] = packed and cmsgpack.unpack(packed)
   end
-  return marks[job]
+  return watermarks[job]
 end
 
 function fires.is_live(fire)

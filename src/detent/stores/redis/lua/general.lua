@@ -49,28 +49,28 @@ end
 
 -- By its nominal instant a fire stands among those that are open, then among those that are over; a message in
 -- its job's book, and then also among those that are over.
-local function shelve(key, change)
+local function file_away(key, change)
   local fire = change.fire
-  local shelf = not fire.is_forgotten and (fire.state == "over" and "done" or "open")
-  if shelf == change.shelf then
+  local index = not fire.is_forgotten and (fire.state == "over" and "done" or "open")
+  if index == change.index then
     return
   elseif fire.is_apart then
-    local names = messages.shelf(fire.job)
-    if not shelf then
+    local names = messages.index(fire.job)
+    if not index then
       write("ZREM", names.book, key)
       write("ZREM", names.done, key)
     else
-      write("ZADD", shelf == "done" and names.done or names.book, fire.due, key)
+      write("ZADD", index == "done" and names.done or names.book, fire.due, key)
     end
     return
   end
-  if change.shelf then
-    write("ZREM", name(change.shelf), key)
-    write("ZREM", name(change.shelf, fire.job), key)
+  if change.index then
+    write("ZREM", name(change.index), key)
+    write("ZREM", name(change.index, fire.job), key)
   end
-  if shelf then
-    write("ZADD", name(shelf), fire.due, key)
-    write("ZADD", name(shelf, fire.job), fire.due, key)
+  if index then
+    write("ZADD", name(index), fire.due, key)
+    write("ZADD", name(index, fire.job), fire.due, key)
   end
 end
 
@@ -78,8 +78,8 @@ local has_wakes -- nil: nobody has looked in this call
 
 each_call(function() has_wakes = nil end)
 
--- A place of the lane may be free: the next ask is to look at those who were put aside for it.
-local function wake(lane)
+-- A place of the lane may be free: the next ask is to look at those who were parked for it.
+local function wake_lane(lane)
   if has_wakes == nil then
     has_wakes = redis.call("EXISTS", name("wakes")) == 1
   end
@@ -100,10 +100,10 @@ function general.write(key, change)
     write("HSET", name("states"), key, cmsgpack.pack(fire))
     fire.key = key
   end
-  shelve(key, change)
+  file_away(key, change)
   local held = fire.lane and name("held", fire.lane)
   if held and change.was[held] and (not now[held] or fire.expires <= mono) then
-    wake(fire.lane)
+    wake_lane(fire.lane)
   end
   for index in pairs(change.was) do
     if not now[index] then

@@ -111,7 +111,7 @@ local function room(me)
   return lanes.room(me.lane, me.width)
 end
 
--- Behind what one is put aside that finds its lane full, among others that are alike to whoever asks.
+-- Behind what one is parked that finds its lane full, among others that are alike to whoever asks.
 local function behind(me)
   return table.concat({ me.width, me.lane, me.queue, me.job }, "\n")
 end
@@ -130,8 +130,8 @@ local function is_late(me)
 end
 
 local function catch_up(me)
-  local mark = fires.mark_of(me.job)
-  if me.catch_up == "latest" and mark and mark.at < wall then
+  local watermark = fires.watermark_of(me.job)
+  if me.catch_up == "latest" and watermark and watermark.at < wall then
     return "hold", nil, nil, "of " .. me.job
   elseif me.lane and room(me) <= 0 then
     return "hold", nil, nil, behind(me)
@@ -222,7 +222,7 @@ local function replace(me)
 end
 
 -- The step (run, wait, hold, sentence) for one that has no sentence yet, the sentence, who must go for it, and behind
--- what it may be put aside meanwhile (`aside.lua`).
+-- what it may be parked meanwhile (`parked.lua`).
 function lanes.judge(me)
   if is_late(me) then
     return catch_up(me)

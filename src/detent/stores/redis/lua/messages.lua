@@ -3,7 +3,7 @@
 --
 -- messages        key -> what became of one that has no lane, packed small; with a lane it is in `states`
 -- ready:QUEUE     by the instant it is due (again), those that only room, a rate or a breaker can keep waiting
--- waiting:QUEUE   the same, of the others; apart:QUEUE those of them that were put aside (`aside.lua`)
+-- waiting:QUEUE   the same, of the others; apart:QUEUE those of them that were parked (`parked.lua`)
 -- taken:QUEUE     by when the claim expires (mono)
 -- book:JOB        all of a job by their nominal instant; dead:QUEUE the dead letters
 -- mailboxes, tasks  the queues and jobs that have some
@@ -14,11 +14,11 @@ local RARE = { -- what most do not have
 }
 
 local CHUNK = 500 -- Lua passes no more than some thousand values at once
-local messages, boxes, shelves, KEPT = {}, {}, {}, nil
+local messages, boxes, indexes, KEPT = {}, {}, {}, nil
 
 each_call(function()
   if is_elsewhere then
-    boxes, shelves, KEPT = {}, {}, name("messages")
+    boxes, indexes, KEPT = {}, {}, name("messages")
   end
 end)
 
@@ -31,13 +31,13 @@ function messages.box(queue)
   return box
 end
 
-function messages.shelf(job)
-  local shelf = shelves[job]
-  if not shelf then
-    shelf = { book = name("book", job), done = name("done", job) }
-    shelves[job] = shelf
+function messages.index(job)
+  local index = indexes[job]
+  if not index then
+    index = { book = name("book", job), done = name("done", job) }
+    indexes[job] = index
   end
-  return shelf
+  return index
 end
 
 function messages.unpack(key, packed)
@@ -166,10 +166,10 @@ end
 each_call(function() batches = nil end)
 
 local function remove(fire)
-  local shelf = messages.shelf(fire.job)
+  local index = messages.index(fire.job)
   write("HDEL", KEPT, fire.key)
-  write("ZREM", shelf.book, fire.key)
-  write("ZREM", shelf.done, fire.key)
+  write("ZREM", index.book, fire.key)
+  write("ZREM", index.done, fire.key)
   write("ZREM", name("dead", fire.queue), fire.key)
   if fire.was then
     write("ZREM", fire.was, fire.key)
@@ -196,10 +196,10 @@ function messages.write(fire)
     write("ZADD", index, score, key)
   end
   if fire.is_new then
-    write("ZADD", messages.shelf(fire.job).book, fire.due, key)
+    write("ZADD", messages.index(fire.job).book, fire.due, key)
   end
   if fire.state == "over" and fire.was_state ~= "over" then
-    write("ZADD", messages.shelf(fire.job).done, fire.due, key)
+    write("ZADD", messages.index(fire.job).done, fire.due, key)
     if is_dead(fire.outcome) then
       write("ZADD", name("dead", fire.queue), fire.due, key)
     end

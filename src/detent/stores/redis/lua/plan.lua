@@ -2,25 +2,25 @@
 
 local RETURN_S = 3600 -- as in `stores.base`
 
-local function chart(marks)
+local function watermarks_of(watermarks)
   local flat = {}
-  for job, mark in pairs(marks) do
-    flat[#flat + 1] = { job, exact(mark.at), mark.revision }
+  for job, watermark in pairs(watermarks) do
+    flat[#flat + 1] = { job, exact(watermark.at), watermark.revision }
   end
-  local left_s = world.calm_until - mono
-  return { generation = world.generation, marks = flat, quarantined_until = left_s > 0 and exact(wall + left_s) or nil }
+  local left_s = header.quarantined_until - mono
+  return { generation = header.generation, watermarks = flat, quarantined_until = left_s > 0 and exact(wall + left_s) or nil }
 end
 
-local function all_marks()
-  local flat, marks = redis.call("HGETALL", name("marks")), {}
+local function all_watermarks()
+  local flat, watermarks = redis.call("HGETALL", name("marks")), {}
   for place = 1, #flat, 2 do
-    marks[flat[place]] = cmsgpack.unpack(flat[place + 1])
+    watermarks[flat[place]] = cmsgpack.unpack(flat[place + 1])
   end
-  return marks
+  return watermarks
 end
 
-local function set_mark(job, mark)
-  redis.call("HSET", name("marks"), job, cmsgpack.pack(mark))
+local function set_watermark(job, watermark)
+  redis.call("HSET", name("marks"), job, cmsgpack.pack(watermark))
 end
 
 -- The fires that plans recorded for this job and that no node has claimed yet.
@@ -50,38 +50,38 @@ local function resume_at(job, ended, planned)
   return math.min(since, ended or since)
 end
 
-local function revise(job, mark, revision)
-  if mark and mark.revision == revision then
+local function revise(job, watermark, revision)
+  if watermark and watermark.revision == revision then
     return
   end
   local gone = "gone/" .. job
   if not revision then
     redis.call("HDEL", name("marks"), job)
-    local note = { text = exact(mark.at), written = wall, expires = mono + RETURN_S }
+    local note = { text = exact(watermark.at), written = wall, expires = mono + RETURN_S }
     redis.call("HSET", name("notes"), gone, cmsgpack.pack(note))
   else
     local planned = unattempted(job)
-    local ended = mark and mark.at or tonumber(note_of(redis.call("HGET", name("notes"), gone)) or nil)
+    local ended = watermark and watermark.at or tonumber(note_of(redis.call("HGET", name("notes"), gone)) or nil)
     local since = resume_at(job, ended, planned)
     for _, fire in ipairs(planned) do
       if not ended or (fire.first or fire.due) > since then
         fires.forget(fire)
       end
     end
-    set_mark(job, { at = since, revision = revision })
+    set_watermark(job, { at = since, revision = revision })
     redis.call("HDEL", name("notes"), gone)
   end
   fires.bring_back(redis.call("ZRANGE", name("open", job), 0, -1))
 end
 
-local function is_in_force(marks, revisions)
-  for job, mark in pairs(marks) do
-    if revisions[job] ~= mark.revision then
+local function is_in_force(watermarks, revisions)
+  for job, watermark in pairs(watermarks) do
+    if revisions[job] ~= watermark.revision then
       return false
     end
   end
   for job in pairs(revisions) do
-    if not marks[job] then
+    if not watermarks[job] then
       return false
     end
   end
@@ -89,34 +89,34 @@ local function is_in_force(marks, revisions)
 end
 
 local function look()
-  return chart(all_marks())
+  return watermarks_of(all_watermarks())
 end
 
 local function set_jobs(asked)
-  local marks = all_marks()
-  if asked.seen == world.generation and not is_in_force(marks, asked.revisions) then
-    for job, mark in pairs(marks) do
-      revise(job, mark, asked.revisions[job])
+  local watermarks = all_watermarks()
+  if asked.seen == header.generation and not is_in_force(watermarks, asked.revisions) then
+    for job, watermark in pairs(watermarks) do
+      revise(job, watermark, asked.revisions[job])
     end
     for job, revision in pairs(asked.revisions) do
-      if not marks[job] then
+      if not watermarks[job] then
         revise(job, nil, revision)
       end
     end
-    world.generation = world.generation + 1
-    ring()
-    marks = all_marks()
+    header.generation = header.generation + 1
+    wake_nodes()
+    watermarks = all_watermarks()
   end
-  return chart(marks)
+  return watermarks_of(watermarks)
 end
 
--- Does the plan start at or before the mark, end after it, and need no span cut in two?
-local function continues(plan, mark)
-  if plan.revision ~= mark.revision or plan.since > mark.at or plan["until"] <= mark.at then
+-- Does the plan start at or before the watermark, end after it, and need no span cut in two?
+local function continues(plan, watermark)
+  if plan.revision ~= watermark.revision or plan.since > watermark.at or plan["until"] <= watermark.at then
     return false
   end
   for _, span in ipairs(plan.spans) do
-    if span <= mark.at then
+    if span <= watermark.at then
       return false
     end
   end
@@ -124,22 +124,22 @@ local function continues(plan, mark)
 end
 
 local function advance(plans)
-  local marks = {}
+  local watermarks = {}
   for _, plan in ipairs(plans) do
-    local mark = marks[plan.job] or fires.mark_of(plan.job)
-    marks[plan.job] = mark or nil
-    if mark and continues(plan, mark) then
+    local watermark = watermarks[plan.job] or fires.watermark_of(plan.job)
+    watermarks[plan.job] = watermark or nil
+    if watermark and continues(plan, watermark) then
       for _, planned in ipairs(plan.fires) do
-        if planned.first > mark.at then
+        if planned.first > watermark.at then
           the_records().put(ARGV[planned.text], planned.due)
         end
       end
-      marks[plan.job] = { at = plan["until"], revision = mark.revision }
-      set_mark(plan.job, marks[plan.job])
+      watermarks[plan.job] = { at = plan["until"], revision = watermark.revision }
+      set_watermark(plan.job, watermarks[plan.job])
       fires.bring_back(redis.call("ZRANGE", name("behind", "of " .. plan.job), 0, -1))
     end
   end
-  return chart(marks)
+  return watermarks_of(watermarks)
 end
 
 -- A fire is four words: its key, its nominal instant, the number of its rules among those given (0: they are
@@ -161,7 +161,7 @@ local function put(asked)
     fresh[place], is_any = is_fresh and 1 or 0, is_any or is_fresh
   end
   if is_any then
-    ring()
+    wake_nodes()
   end
   return true, fresh
 end

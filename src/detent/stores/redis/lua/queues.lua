@@ -4,8 +4,8 @@ local function charge(asked)
   local gates = the_gates()
   local used, free_in_s = gates.usage(asked.name, asked.rate)
   if asked.count > 0 and free_in_s == 0 then
-    world.recorded = world.recorded + 1
-    gates.charge(asked.name, asked.rate, string.format("by hand %.0f", world.recorded))
+    header.recorded = header.recorded + 1
+    gates.charge(asked.name, asked.rate, string.format("by hand %.0f", header.recorded))
     used = used + 1
   end
   return { used = used, free_in_s = exact(free_in_s) }
@@ -14,7 +14,7 @@ end
 local function reset(asked)
   redis.call("DEL", name("charges", asked.name))
   redis.call("ZREM", name("charged"), asked.name)
-  ring()
+  wake_nodes()
   return true
 end
 

@@ -1,17 +1,17 @@
 -- Claims of messages that only room keeps waiting, in queues that are bare of all else: most are such.  The rules are
 -- those of `grant`; here a message goes from what is kept of it to what is kept next, without a table of its own.
 --
--- To find out whether queues are bare takes several reads.  So `world` keeps what a look found, for the asks that follow:
+-- To find out whether queues are bare takes several reads.  So `header` keeps what a look found, for the asks that follow:
 --   bare_of       the queues, as they were asked for
 --   bare_at       `recorded` then; whatever might change what was found counts that up (`look_again`)
 --   bare_comes    when (mono) the first claim expires there, or the next message is due; or later than that
 --   bare_until    when (mono) to look again all the same
 
 local LOOK_S = 1
-local BARE_MAX = 200 -- bytes of names: they are written with every change of `world`
+local BARE_MAX = 200 -- bytes of names: they are written with every change of `header`
 local SCAN_MAX = 10000 -- that one ask goes through
 
--- What is told of each claim: `told_of`.
+-- What is told of each claim: `grant_words`.
 local function new_grants()
   return { -- with places for one
     keys = { nil }, jobs = { nil }, ttls = { nil }, fences = { nil }, attempts = { nil }, sentences = {}, count = 0,
@@ -62,15 +62,15 @@ local function is_bare(ask)
     return false
   end
   local of = #queues == 1 and queues[1] or table.concat(queues, "\n")
-  if world.bare_of == of and world.bare_at == world.recorded and mono < world.bare_until then
+  if header.bare_of == of and header.bare_at == header.recorded and mono < header.bare_until then
     return true
   end
   local comes = not has_others(queues) and comes_in_s(queues) or 0
   if comes <= 0 then
     return false
   end
-  world.bare_of, world.bare_at = #of <= BARE_MAX and of or "", world.recorded
-  world.bare_comes, world.bare_until = mono + comes, mono + math.min(comes, LOOK_S)
+  header.bare_of, header.bare_at = #of <= BARE_MAX and of or "", header.recorded
+  header.bare_comes, header.bare_until = mono + comes, mono + math.min(comes, LOOK_S)
   return true
 end
 
@@ -110,7 +110,7 @@ local function take(ask, grants, keys, box)
     grants.fences[of], grants.attempts[of] = fence, attempt
   end
   if count > 0 then
-    world.fence, grants.count = fence, first + count
+    header.fence, grants.count = fence, first + count
     call_with("HSET", KEPT, packs)
     call_with("ZADD", box.taken, moved)
     redis.call("ZREM", box.ready, unpack(keys, 1, count))
@@ -142,5 +142,5 @@ local function grant_quickly(ask, grants)
       return nil
     end
   end
-  return grants.count == ask.limit and world.bare_comes - mono or comes_in_s(ask.queues)
+  return grants.count == ask.limit and header.bare_comes - mono or comes_in_s(ask.queues)
 end

@@ -21,7 +21,7 @@ local function end_quickly(queues, jobs, over, packs)
   end
   for job, done in pairs(jobs) do
     meet("jobs", job)
-    call_with("ZADD", messages.shelf(job).done, done)
+    call_with("ZADD", messages.index(job).done, done)
   end
   save_names()
 end

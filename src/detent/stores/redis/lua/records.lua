@@ -46,8 +46,8 @@ function records.put(text, run_at)
     return false
   end
   lengthen(fire.claim_s)
-  world.recorded = world.recorded + 1
-  fire.key, fire.id, fire.state, fire.run_at, fire.attempt = key, world.recorded, "pending", run_at, 0
+  header.recorded = header.recorded + 1
+  fire.key, fire.id, fire.state, fire.run_at, fire.attempt = key, header.recorded, "pending", run_at, 0
   fire.due, fire.origin, fire.start_by, fire.first = given.due, given.origin, given.start_by, given.first
   fire.is_apart = fire.origin == "push" or nil
   if fire.is_apart then

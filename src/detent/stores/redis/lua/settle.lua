@@ -23,8 +23,8 @@ end
 
 local function keep_lane(fire)
   if fire.lane and fire.grace_s > 0 and not fire.sentence then
-    world.recorded = world.recorded + 1 -- two graces may end at one moment
-    local member = string.format("%.0f", world.recorded) .. " " .. fire.lane
+    header.recorded = header.recorded + 1 -- two graces may end at one moment
+    local member = string.format("%.0f", header.recorded) .. " " .. fire.lane
     redis.call("ZADD", name("graces"), mono + fire.grace_s, member)
   end
 end
@@ -161,7 +161,7 @@ local function finish(asked)
   end
   fires.save()
   if lets_others_in(reports) then
-    ring()
+    wake_nodes()
   end
   return true, answers
 end
@@ -176,7 +176,7 @@ local function cancel(asked)
     fires.reach(fire)
     fires.finish(fire, fire.stop)
   end
-  ring()
+  wake_nodes()
   return true
 end
 

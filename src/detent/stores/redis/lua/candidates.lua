@@ -39,13 +39,13 @@ local function leap_to(source, rank)
   end
 end
 
--- The first of what the sources have next; it is taken from its source.
-local function first_of(sources)
+-- The first of what the candidates have next; it is taken from its source.
+local function first_of(candidates)
   local first, from
-  for place = 1, #sources do
-    local one = peek(sources[place])
+  for place = 1, #candidates do
+    local one = peek(candidates[place])
     if one and (not first or before(one, first)) then
-      first, from = one, sources[place]
+      first, from = one, candidates[place]
     end
   end
   if from then
@@ -66,7 +66,7 @@ local function scan_of(what, source)
   return what .. " " .. source.kind .. " " .. source.queue
 end
 
-local function add_source(sources, round, kind, queue, hash)
+local function add_source(candidates, round, kind, queue, hash)
   local left = math.min(round.left.runs, CHUNK_MAX)
   local source = {
     kind = kind, queue = queue, index = name(kind, queue), hash = hash, is_plain = kind == "plain" or kind == "ready",
@@ -75,24 +75,24 @@ local function add_source(sources, round, kind, queue, hash)
   }
   source.run, source.look = round.scans[scan_of("run", source)] or 0, round.scans[scan_of("look", source)] or 0
   leap_to(source, source.run)
-  sources[#sources + 1] = source
+  candidates[#candidates + 1] = source
 end
 
-local function sources_of(round, place)
-  local sources, queue = {}, round.ask.queues[place]
+local function candidates_of(round, place)
+  local candidates, queue = {}, round.ask.queues[place]
   if has_fires(round, place) then
-    add_source(sources, round, "pending", queue, "states")
-    add_source(sources, round, "plain", queue, "states")
+    add_source(candidates, round, "pending", queue, "states")
+    add_source(candidates, round, "plain", queue, "states")
   end
   if has_messages(round, place) then
-    add_source(sources, round, "waiting", queue, "messages")
-    add_source(sources, round, "ready", queue, "messages")
+    add_source(candidates, round, "waiting", queue, "messages")
+    add_source(candidates, round, "ready", queue, "messages")
   end
-  return sources
+  return candidates
 end
 
-local function remember(sources, kind, is_cut)
-  for _, source in ipairs(sources) do
+local function remember(candidates, kind, is_cut)
+  for _, source in ipairs(candidates) do
     if is_cut then
       redis.call("HSET", name("scans"), scan_of(kind, source), source.rank)
     elseif source[kind] > 0 then
@@ -102,10 +102,10 @@ local function remember(sources, kind, is_cut)
 end
 
 -- From now on only sentences are wanted of this queue.  Answers what is left to look at.
-local function turn_to_sentences(sources, round, queue)
+local function switch_to_sentences(candidates, round, queue)
   local rest = {}
-  remember(sources, "run", false)
-  for _, source in ipairs(sources) do
+  remember(candidates, "run", false)
+  for _, source in ipairs(candidates) do
     if not source.is_plain then
       rest[#rest + 1] = source
     end

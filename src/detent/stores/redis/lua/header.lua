@@ -1,4 +1,4 @@
--- Every call starts here: what time it is, which era, and whether the clock was set since the last call.
+-- Every call starts here: what time it is, which epoch, and whether the clock was set since the last call.
 --
 -- KEYS[1] is the app's "world"; all its keys begin alike and lie in one slot.  ARGV: the verb, what it is asked
 -- as JSON, six words that tell what the client knows, then words that go in as they are.
@@ -22,8 +22,8 @@ local TOUCH_S = 0.25 -- that the store was called is written down no more often 
 
 local verbs = {} -- of the parts that this script is made of
 local beginnings, prefix, places = {}, nil, nil
-local said, found = {}, {} -- what the client knows, and `world` as this call found it
-local world, wall, mono, is_ringing
+local said, found = {}, {} -- what the client knows, and `header` as this call found it
+local header, wall, mono, wakes_nodes
 local exacts, wholes = {}, {} -- the small whole ones are the same in the next call
 local names, named, is_elsewhere = {}, 0, nil -- of keys: those of one app are used again by the next call
 
@@ -45,8 +45,8 @@ each_call(function()
   if is_elsewhere then
     places, prefix, names, named = KEYS[1], string.sub(KEYS[1], 1, -6), {}, 0
   end
-  said.waits, said.wall, said.era = ARGV[3] ~= "", tonumber(ARGV[4]), ARGV[5] ~= "" and ARGV[5] or nil
-  wall, mono, exacts, is_ringing = 0, 0, emptied(exacts), false
+  said.waits, said.wall, said.epoch = ARGV[3] ~= "", tonumber(ARGV[4]), ARGV[5] ~= "" and ARGV[5] or nil
+  wall, mono, exacts, wakes_nodes = 0, 0, emptied(exacts), false
 end)
 
 -- cjson would round a number, and so would an answer; an argument of a command is exact as it is.  The same few come
@@ -93,24 +93,24 @@ local function note_of(packed)
 end
 
 -- Wake those who wait, when the call is over.
-local function ring()
-  is_ringing = true
+local function wake_nodes()
+  wakes_nodes = true
 end
 
 -- What `quick_claim` has found out of some queues: it does not hold any more, or not after this reading of `mono`.
 local function look_again()
-  world.recorded = world.recorded + 1
+  header.recorded = header.recorded + 1
 end
 
 local function look_before(expires)
-  world.bare_comes, world.bare_until = math.min(world.bare_comes, expires), math.min(world.bare_until, expires)
+  header.bare_comes, header.bare_until = math.min(header.bare_comes, expires), math.min(header.bare_until, expires)
 end
 
--- What `world` holds: numbers, which nearly every call changes, and as a map the rest.  Where the text is the one that
+-- What `header` holds: numbers, which nearly every call changes, and as a map the rest.  Where the text is the one that
 -- the last call left, as far as this process of the server knows, it is not read again.
 local HEAD, FORM, REST_AT = "\217\80", "<dddddddddd", 83 -- to msgpack the numbers are a text of 80 bytes
 local NUMBERS = {
-  last = true, ahead = true, calm_until = true, fence = true, longest = true, generation = true, recorded = true,
+  last = true, ahead = true, quarantined_until = true, fence = true, longest = true, generation = true, recorded = true,
   bare_at = true, bare_comes = true, bare_until = true,
 }
 local kept, kept_rest
@@ -121,16 +121,16 @@ local function unpack_world(packed, known_rest)
   end
   local rest = string.sub(packed, REST_AT)
   if rest ~= known_rest then
-    world = cmsgpack.unpack(rest)
+    header = cmsgpack.unpack(rest)
   end
-  world.last, world.ahead, world.calm_until, world.fence, world.longest, world.generation, world.recorded,
-    world.bare_at, world.bare_comes, world.bare_until = struct.unpack(FORM, packed, #HEAD + 1)
+  header.last, header.ahead, header.quarantined_until, header.fence, header.longest, header.generation, header.recorded,
+    header.bare_at, header.bare_comes, header.bare_until = struct.unpack(FORM, packed, #HEAD + 1)
   return rest
 end
 
 local function pack_rest()
   local rest = {}
-  for field, value in pairs(world) do
+  for field, value in pairs(header) do
     rest[field] = not NUMBERS[field] and value or nil
   end
   return cmsgpack.pack(rest)
@@ -139,40 +139,40 @@ end
 local function read_world()
   local packed, rest = redis.call("GET", name("world")), kept_rest
   if not packed then
-    world = {}
+    header = {}
   elseif packed ~= kept then
     rest = unpack_world(packed, kept_rest)
   end
   kept, kept_rest = nil, nil -- until this call is over
-  found.packed, found.rest, found.era, found.bare_of = packed, rest, world.era, world.bare_of
-  found.last, found.ahead, found.calm_until = world.last, world.ahead, world.calm_until
-  found.fence, found.longest, found.generation = world.fence, world.longest, world.generation
-  found.recorded, found.bare_comes, found.bare_until = world.recorded, world.bare_comes, world.bare_until
+  found.packed, found.rest, found.epoch, found.bare_of = packed, rest, header.era, header.bare_of
+  found.last, found.ahead, found.quarantined_until = header.last, header.ahead, header.quarantined_until
+  found.fence, found.longest, found.generation = header.fence, header.longest, header.generation
+  found.recorded, found.bare_comes, found.bare_until = header.recorded, header.bare_comes, header.bare_until
 end
 
 local function save_world()
-  local moved = world.last - (found.last or 0)
-  local is_named = world.era ~= found.era or world.bare_of ~= found.bare_of
+  local moved = header.last - (found.last or 0)
+  local is_named = header.era ~= found.epoch or header.bare_of ~= found.bare_of
   local is_told = said.waits or moved < 0 or moved > TOUCH_S or is_named
-  local is_timed = world.ahead ~= found.ahead or world.calm_until ~= found.calm_until
-  local is_grown = world.fence ~= found.fence or world.longest ~= found.longest
-  local is_more = world.generation ~= found.generation or world.recorded ~= found.recorded
-  local is_looked = world.bare_comes ~= found.bare_comes or world.bare_until ~= found.bare_until
+  local is_timed = header.ahead ~= found.ahead or header.quarantined_until ~= found.quarantined_until
+  local is_grown = header.fence ~= found.fence or header.longest ~= found.longest
+  local is_more = header.generation ~= found.generation or header.recorded ~= found.recorded
+  local is_looked = header.bare_comes ~= found.bare_comes or header.bare_until ~= found.bare_until
   if is_told or is_timed or is_grown or is_more or is_looked then
     kept_rest = is_named and pack_rest() or found.rest
     kept = HEAD .. struct.pack(
-      FORM, world.last, world.ahead, world.calm_until, world.fence, world.longest, world.generation, world.recorded,
-      world.bare_at, world.bare_comes, world.bare_until
+      FORM, header.last, header.ahead, header.quarantined_until, header.fence, header.longest, header.generation, header.recorded,
+      header.bare_at, header.bare_comes, header.bare_until
     ) .. kept_rest
     redis.call("SET", name("world"), kept)
   else
-    world.last, kept, kept_rest = found.last, found.packed, found.rest
+    header.last, kept, kept_rest = found.last, found.packed, found.rest
   end
 end
 
 -- A claim of so long was, or could have been, granted.
 local function lengthen(ttl_s)
-  world.longest = math.max(world.longest, ttl_s)
+  header.longest = math.max(header.longest, ttl_s)
 end
 
 local function leap(fence)
@@ -181,34 +181,34 @@ end
 
 -- The one that was granted last.
 local function last_fence()
-  return world.fence > 0 and world.fence or leap(0)
+  return header.fence > 0 and header.fence or leap(0)
 end
 
 local function begin_era(replid)
-  world.replid, world.began = replid, mono
-  world.era = string.sub(replid, 1, 12) .. "-" .. string.format("%.0f", wall * 1000000)
+  header.replid, header.began = replid, mono
+  header.era = string.sub(replid, 1, 12) .. "-" .. string.format("%.0f", wall * 1000000)
 end
 
 local function begin_world(replid)
-  world.schema, world.ahead, world.calm_until, world.fence, world.longest = SCHEMA, 0, 0, 0, 0
-  world.generation, world.recorded, world.bare_at, world.bare_comes, world.bare_until = 0, 0, 0, 0, 0
+  header.schema, header.ahead, header.quarantined_until, header.fence, header.longest = SCHEMA, 0, 0, 0, 0
+  header.generation, header.recorded, header.bare_at, header.bare_comes, header.bare_until = 0, 0, 0, 0, 0
   mono = wall
   begin_era(replid)
 end
 
 -- What the store remembers may be old: fences leap, and no claim is granted too soon.
-local function new_era(replid)
+local function new_epoch(replid)
   begin_era(replid)
-  world.fence = world.fence > 0 and leap(world.fence) or 0
-  world.calm_until = mono + (world.fence > 0 and world.longest or math.max(world.longest, ORPHANS_TTL_S))
+  header.fence = header.fence > 0 and leap(header.fence) or 0
+  header.quarantined_until = mono + (header.fence > 0 and header.longest or math.max(header.longest, ORPHANS_TTL_S))
 end
 
 -- How far the clock was set since the last call, and whether it moved in a way that nobody can explain.
 local function step_of(moved)
-  if said.era ~= world.era then
+  if said.epoch ~= header.era then
     return math.min(moved, 0), moved > STEP_S
   end
-  local known = math.max(0, ARGV[6] + ARGV[8] - (world.last - world.ahead))
+  local known = math.max(0, ARGV[6] + ARGV[8] - (header.last - header.ahead))
   if moved < 0 or math.abs(moved - known) > STEP_S then
     return moved - known, false
   end
@@ -224,9 +224,9 @@ end
 
 local function replid_now()
   local info = redis.call("INFO", "replication")
-  local at = world.replid and string.find(info, world.replid, 1, true)
+  local at = header.replid and string.find(info, header.replid, 1, true)
   if at and string.sub(info, at - 14, at - 1) == "master_replid:" then
-    return world.replid
+    return header.replid
   end
   return string.match(info, "master_replid:(%x+)") or "none"
 end
@@ -238,27 +238,27 @@ local function arrive()
   read_world()
   local replid = replid_now()
   local step, moved, is_doubtful = 0, 0, false
-  if world.era then
-    if world.schema > SCHEMA then
-      error("DETENT-SCHEMA " .. world.schema)
+  if header.era then
+    if header.schema > SCHEMA then
+      error("DETENT-SCHEMA " .. header.schema)
     end
-    moved = wall - world.last
+    moved = wall - header.last
     step, is_doubtful = step_of(moved)
-    world.ahead = world.ahead + step
-    mono = wall - world.ahead
-    if world.replid ~= replid then
-      new_era(replid)
+    header.ahead = header.ahead + step
+    mono = wall - header.ahead
+    if header.replid ~= replid then
+      new_epoch(replid)
     end
   else
     begin_world(replid)
   end
-  -- A client that knew an older era may still trust a claim that this one has forgotten.
-  if said.era and said.era ~= world.era then
+  -- A client that knew an older epoch may still trust a claim that this one has forgotten.
+  if said.epoch and said.epoch ~= header.era then
     local longest = tonumber(ARGV[7])
     lengthen(longest)
-    world.calm_until = math.max(world.calm_until, world.began + (longest > 0 and longest or ORPHANS_TTL_S))
+    header.quarantined_until = math.max(header.quarantined_until, header.began + (longest > 0 and longest or ORPHANS_TTL_S))
   end
-  world.last = wall
+  header.last = wall
   local leapt = moved >= 0 and math.max(-step, 0) or 0 -- a clock that was set back by far has not moved ahead
   return math.abs(step) > STEP_S and step or 0, is_doubtful and moved or 0, leapt
 end
@@ -266,10 +266,10 @@ end
 -- Four words about the store, the answer as JSON, then words that go out as they are.
 local function reply(answer, words)
   save_world()
-  if is_ringing then
+  if wakes_nodes then
     redis.call("XADD", name("bell"), "MAXLEN", "~", 1, "*", "rang", 1)
   end
-  local told = { exact(wall), exact(mono), world.era, exact(world.longest), cjson.encode(answer) }
+  local told = { exact(wall), exact(mono), header.era, exact(header.longest), cjson.encode(answer) }
   for place = 1, #words do
     told[5 + place] = words[place]
   end

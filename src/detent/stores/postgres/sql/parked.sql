@@ -1,10 +1,10 @@
--- What cannot run now is put aside: there may be a hundred thousand of it, and none of it may be in the way of what can.
+-- What cannot run now is parked: there may be a hundred thousand of it, and none of it may be in the way of what can.
 -- Asks do not see it until that has changed for which it waits.
 --
--- 1. An instant of an outage, or a message, that finds its lane full is put aside for the lane.  `wake` of the lane says
+-- 1. An instant of an outage, or a message, that finds its lane full is parked for the lane.  `wake` of the lane says
 --    when to look at it again: soon, as a finish that this ask could not see yet found nobody to wake; then, when the
 --    first place is free if nobody gives it back before.  Who gives one back says so, and waits for the lane's lock.
--- 2. An instant of an outage whose job is not planned up to now is put aside for the plan, under a lock on its mark:
+-- 2. An instant of an outage whose job is not planned up to now is parked for the plan, under a lock on its mark:
 --    whoever moves that brings it back, and cannot have overlooked it.
 -- 3. Whatever else could be said about it brings it back: that it is too late to start, a pause, the end of its job, a
 --    step of the clock.
@@ -17,30 +17,30 @@ CREATE FUNCTION taken_in(place text, here moment) RETURNS bigint LANGUAGE sql VO
 $$;
 
 -- One was judged to wait for its lane, or to be held.
-CREATE FUNCTION put_aside(me fires, verdict judgement, here moment, it turn) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION park(me fires, verdict judgement, here moment, it progress) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    is_aside boolean := verdict.step = 'hold' OR me.concurrency = 'Queue' AND (
+    is_parked boolean := verdict.step = 'hold' OR me.concurrency = 'Queue' AND (
         me.waits OR me.attempt > 0 OR me.origin = 'push');
 BEGIN
     IF verdict.why = 'plan' THEN
         PERFORM FROM marks WHERE job = me.job AND at < here.wall FOR SHARE SKIP LOCKED;
-        is_aside := FOUND;
-    ELSIF is_aside THEN
+        is_parked := FOUND;
+    ELSIF is_parked THEN
         it.crowded := it.crowded || me.lane;
     END IF;
     IF verdict.step = 'wait' THEN
         it.taken := it.taken || (me.lane || ' ' || me.width);
     END IF;
-    IF is_aside OR verdict.step = 'wait' AND NOT me.waits THEN
-        UPDATE fires SET aside = is_aside, waits = waits OR verdict.step = 'wait' WHERE id = me.id;
+    IF is_parked OR verdict.step = 'wait' AND NOT me.waits THEN
+        UPDATE fires SET aside = is_parked, waits = waits OR verdict.step = 'wait' WHERE id = me.id;
         it.delays := it.delays - 1;
-        it.held_up := it.held_up + is_aside::integer;
+        it.held_up := it.held_up + is_parked::integer;
     END IF;
     RETURN it;
 END $$;
 
 -- Put aside, unjudged, what comes next in a queue and surely would be: where there was one, there may be thousands.
-CREATE FUNCTION put_aside_alike(called text, here moment, it turn, name text) RETURNS turn
+CREATE FUNCTION park_alike(called text, here moment, it progress, name text) RETURNS progress
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids    bigint[];
@@ -83,14 +83,14 @@ BEGIN
     RETURN it;
 END $$;
 
--- Look soon whether lanes that are ours have a place for those who were put aside for them.
+-- Look soon whether lanes that are ours have a place for those who were parked for them.
 CREATE FUNCTION wake_soon(crowded text[], here moment) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE lanes SET wake = here.mono + 1 WHERE lane = ANY (crowded) AND (wake IS NULL OR wake > here.mono + 1);
 END $$;
 
 -- A place of these lanes may be free: they come before those that are only looked at now and then.  Whether anybody was
--- put aside for one.
+-- parked for one.
 CREATE FUNCTION wake(freed text[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE lanes SET wake = 0 WHERE lane = ANY (ARRAY(
@@ -106,7 +106,7 @@ BEGIN
 END $$;
 
 -- Bring back, for an ask, what may be able to run by now or has to be settled.
-CREATE FUNCTION bring_back(called text, here moment, it turn) RETURNS turn LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION bring_back(called text, here moment, it progress) RETURNS progress LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gone   text[];
     woken  text[];

@@ -1,7 +1,7 @@
 -- What is asked of all claims of a life: an ask repeated, or a life that is proven dead.  Both are rare: this
 -- part is set up when it is needed.
 
-local lives = {}
+local instances = {}
 
 -- The claims of a life, of all its asks.
 local function claimed_by(life)
@@ -16,14 +16,14 @@ local function claimed_by(life)
   return theirs
 end
 
--- These lives are proven dead: their claims are over now.
-function lives.bury(dead)
+-- These instances are proven dead: their claims are over now.
+function instances.declare_dead(dead)
   for _, life in ipairs(dead) do
     for _, fire in ipairs(claimed_by(life)) do
       if fires.is_live(fire) then
         fires.touch(fire).expires = mono
         look_again()
-        ring()
+        wake_nodes()
       end
     end
   end
@@ -31,7 +31,7 @@ function lives.bury(dead)
 end
 
 -- What is claimed under an ask that is repeated, renewed.
-function lives.granted_before(ask)
+function instances.granted_before(ask)
   local granted = {}
   for _, fire in ipairs(claimed_by(ask.node)) do
     if fire.ask == ask.number and fires.is_live(fire) then

@@ -1,4 +1,4 @@
--- What cannot run now is put aside: there may be a hundred thousand of it, and none of it may be in the way of what
+-- What cannot run now is parked: there may be a hundred thousand of it, and none of it may be in the way of what
 -- can.  It is out of the indices that asks go through until that behind which it waits has changed:
 --
 --   WIDTH LANE QUEUE JOB (in lines)  a lane that is full for those that find it so wide: until a place is free
@@ -7,21 +7,21 @@
 -- Whatever else could be said about it brings it back: its instant to start by, a pause, a change of its job, a step
 -- of the clock.
 --
--- aside:QUEUE, apart:QUEUE  fires, and messages, that are put aside, by the instant they are due (again)
+-- aside:QUEUE, apart:QUEUE  fires, and messages, that are parked, by the instant they are due (again)
 -- behind:WHAT     the same, by what they wait for
 -- crowd:LANE      behind what some wait for the lane; wakes: by when (mono) to look whether there is a place
 -- ends            those that must start by an instant, by this
 
 local MORE = 3 -- than there are places
 local WAKES_MAX, ENDS_MAX = 50, 200 -- that are looked at, and that are brought back to be settled
-local aside = {}
+local parked = {}
 
 -- None: it is no lane.
 local function width_and_lane(behind)
   return string.match(behind, "^(%d+)\n(.-)\n")
 end
 
-function aside.put(fire, behind)
+function parked.put(fire, behind)
   fires.touch(fire).aside = behind
   local _, lane = width_and_lane(behind)
   if lane and redis.call("SADD", name("crowd", lane), behind) == 1 then
@@ -49,7 +49,7 @@ local function look_at(behind)
 end
 
 -- Bring back what may be able to run by now, or has to be settled; whether there may be more.
-function aside.look()
+function parked.look()
   local wakes = redis.call("ZRANGEBYSCORE", name("wakes"), "-inf", mono, "LIMIT", 0, WAKES_MAX)
   for _, behind in ipairs(wakes) do
     look_at(behind)

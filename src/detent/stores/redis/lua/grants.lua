@@ -7,8 +7,8 @@ local function least(index, after)
 end
 
 -- For each claim its fire's text, fence and attempt, and the rest as JSON, which is the same for most.
-local function told_of(grants)
-  local told, jobs, ttls, sentences = { nil, nil, nil, nil }, grants.jobs, grants.ttls, grants.sentences
+local function grant_words(grants)
+  local words, jobs, ttls, sentences = { nil, nil, nil, nil }, grants.jobs, grants.ttls, grants.sentences
   local texts, successes = fields("texts", grants.keys), fields("succeeded", jobs)
   local rest, last_job, last_ttl
   for place = 1, grants.count do
@@ -19,10 +19,10 @@ local function told_of(grants)
       last_job, last_ttl = not sentence and job, ttl
     end
     local at = 4 * place
-    told[at - 3], told[at - 2], told[at - 1], told[at] =
+    words[at - 3], words[at - 2], words[at - 1], words[at] =
       texts[place], grants.fences[place], grants.attempts[place], rest
   end
-  return told
+  return words
 end
 
 -- These fires were granted, too.

@@ -1,6 +1,6 @@
--- When a call arrives: what time it is, which era, and whether the clock was set meanwhile.
+-- When a call arrives: what time it is, which epoch, and whether the clock was set meanwhile.
 --
--- A caller brings what it remembers of the store: its era, `mono` at its last answer, and how many
+-- A caller brings what it remembers of the store: its epoch, `mono` at its last answer, and how many
 -- seconds have passed since at `least` (from that answer) and at `most` (from its request), by a clock of
 -- its own that nobody sets.  That tells a step of the server's clock from a pause between calls.  A caller
 -- that remembers nothing goes by the newest call of anybody, and where that is too long ago it gives live
@@ -14,11 +14,11 @@
 -- over what another call has locked.
 
 CREATE TYPE moment AS (
-    wall       float8,
-    mono       float8,
-    steps      float8,
-    era        text,
-    calm_until float8
+    wall              float8,
+    mono              float8,
+    steps             float8,
+    epoch             text,
+    quarantined_until float8
 );
 
 CREATE FUNCTION clock() RETURNS float8 LANGUAGE plpgsql VOLATILE AS
@@ -58,7 +58,7 @@ DECLARE
     most   float8 := (memory->>'most')::float8;
     moved  float8 := mono - it.seen;
 BEGIN
-    IF memory->>'era' IN (it.era, it.previous) THEN
+    IF memory->>'epoch' IN (it.era, it.previous) THEN
         -- Clocks drift.  This call may also have been held up on its way: then others were here meanwhile, as
         -- a rule, and so much has not passed since the newest call of anybody.
         moved := moved - greatest(0, (memory->>'mono')::float8 + fewest - it.seen);
@@ -74,7 +74,7 @@ END $$;
 -- May somebody still run what a store that was here before has granted?
 CREATE FUNCTION has_orphans(it world, memory jsonb, mono float8) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    RETURN memory->>'era' NOT IN (it.era, it.previous) AND mono < it.born + 30 AND it.calm_until < it.born + 30;
+    RETURN memory->>'epoch' NOT IN (it.era, it.previous) AND mono < it.born + 30 AND it.calm_until < it.born + 30;
 END $$;
 
 CREATE FUNCTION arrive(memory jsonb) RETURNS moment LANGUAGE plpgsql VOLATILE AS $$
@@ -101,7 +101,7 @@ BEGIN
         RAISE serialization_failure USING MESSAGE = 'the clock was set while this call waited';  -- it is sent again
     END IF;
     IF wrong OR it.system <> system_now() OR has_orphans(it, memory, mono)
-       OR NOT memory ? 'era' AND mono > it.seen + 1 AND mono > it.seen + longest_ttl() / 2 THEN
+       OR NOT memory ? 'epoch' AND mono > it.seen + 1 AND mono > it.seen + longest_ttl() / 2 THEN
         SELECT * INTO STRICT it FROM world FOR UPDATE;
         it := set_right(it, memory, wall);
     ELSIF mono > it.seen + 0.25 THEN
@@ -134,7 +134,7 @@ BEGIN
             SELECT max(claim_s) FROM fires WHERE state = 'pending' AND run_at > 0));
         PERFORM leap(wall);
         PERFORM give_time(it.seen, mono);
-    ELSIF NOT memory ? 'era' AND mono > it.seen + longest_ttl() / 2 THEN
+    ELSIF NOT memory ? 'epoch' AND mono > it.seen + longest_ttl() / 2 THEN
         PERFORM doubt(it.seen, mono);
     END IF;
     IF has_orphans(it, memory, mono) THEN
@@ -181,7 +181,7 @@ BEGIN
     UPDATE notes SET expires = now + lasts WHERE expires > now + lasts;
 END $$;
 
--- Fences of a new era start above all that an older one can have counted to.
+-- Fences of a new epoch start above all that an older one can have counted to.
 CREATE FUNCTION leap(wall float8) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     one  record;
@@ -223,11 +223,11 @@ END $$;
 -- What every answer holds: what its caller is to remember.
 CREATE FUNCTION answer(here moment, said jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    RETURN jsonb_build_object('now', here.wall, 'mono', here.mono, 'era', here.era) || said;
+    RETURN jsonb_build_object('now', here.wall, 'mono', here.mono, 'epoch', here.epoch) || said;
 END $$;
 
 -- Wakes those of an app who wait.
-CREATE FUNCTION ring(app text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION wake_nodes(app text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM nextval('rings'), pg_notify(current_schema(), app);
 END $$;

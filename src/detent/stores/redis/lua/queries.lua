@@ -3,7 +3,7 @@
 local PAGE_MAX, EXAMINE_MAX = 200, 500 -- rows that one call answers with, and looks at: others wait meanwhile
 local FETCH_MIN, FETCH_MAX = 16, 128 -- rows that are read at a time
 local OPEN_MAX = 1000 -- fires that are open are looked through, rather than all, if they are no more
-local RINGING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
+local WAKING = { ["pause/"] = true, ["rate/"] = true, ["breaker/"] = true } -- notes that change what may run
 local PRUNE_MAX, REMEMBER_ASKS_S, REMEMBER_JOBS_S = 500, 86400, 30 * 86400
 local RESULT_S = 3600 -- the default of `model.Policy`
 
@@ -163,7 +163,7 @@ local function sources_of(query)
 end
 
 -- What waits stands in one of several indices of its queue.
-local function turns_of(query)
+local function upcoming_of(query)
   local sources, origins = {}, set_of(query.origins)
   local kinds = {}
   if not origins or origins.push then
@@ -216,7 +216,7 @@ local function find(query)
     return find_one(query.key)
   end
   local rows, texts, matches, place, looked = {}, {}, matcher_of(query), nil, 0
-  local sources = query.upcoming and turns_of(query) or sources_of(query)
+  local sources = query.upcoming and upcoming_of(query) or sources_of(query)
   local next_place = merged(sources, query.upcoming and is_sooner or is_later)
   local most = math.min(query.limit, PAGE_MAX)
   while looked < EXAMINE_MAX and #rows < most do
@@ -242,8 +242,8 @@ end
 
 -- Is it an instant that a plan could record again?
 local function is_to_come(fire)
-  local mark = fires.mark_of(fire.job)
-  return fire.origin == "schedule" and fire.due > math.min(wall, mark and mark.at or wall)
+  local watermark = fires.watermark_of(fire.job)
+  return fire.origin == "schedule" and fire.due > math.min(wall, watermark and watermark.at or wall)
 end
 
 -- Until when its result is kept, whatever the number of fires.  The policy is a text within the fire's text.
@@ -318,7 +318,7 @@ local function prune_jobs(asked)
   local page = redis.call("HSCAN", name(asked.of), asked.cursor, "COUNT", PRUNE_MAX)
   for place = 1, #page[2], 2 do
     local job = page[2][place]
-    local is_silent = tonumber(page[2][place + 1]) < since and not fires.mark_of(job)
+    local is_silent = tonumber(page[2][place + 1]) < since and not fires.watermark_of(job)
     if is_silent and redis.call("EXISTS", name("open", job), name("done", job), name("book", job)) == 0 then
       gone = gone + redis.call("HDEL", name(asked.of), job)
     end
@@ -326,7 +326,7 @@ local function prune_jobs(asked)
   return { gone = gone, cursor = page[1], is_last = page[1] == "0" }
 end
 
--- What nobody asks for any more: lives that are silent, notes and graces that ended, queues that are empty.
+-- What nobody asks for any more: instances that are silent, notes and graces that ended, queues that are empty.
 local function tidy_up()
   for _, life in ipairs(redis.call("ZRANGE", name("asked"), 0, -1)) do
     local heard = tonumber(redis.call("ZSCORE", name("heard"), life))
@@ -382,9 +382,9 @@ local function note(asked)
   if string.sub(asked.name, 1, #"pause/") == "pause/" then
     fires.bring_back(redis.call("ZRANGE", name("open", string.sub(asked.name, #"pause/" + 1)), 0, -1))
   end
-  if RINGING[string.match(asked.name, "^[^/]*/")] then
+  if WAKING[string.match(asked.name, "^[^/]*/")] then
     look_again()
-    ring()
+    wake_nodes()
   end
   return true
 end

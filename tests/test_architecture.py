@@ -1,0 +1,238 @@
+"""Runs one fire through a node on each store, and compares its path with the tables in ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from tests.equipment.postgres_server import new_name, shared_server
+from tests.equipment.redis_server import RedisServer
+
+from detent import clock
+from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
+from detent.node.node import Node
+from detent.node.ports import Edges, Pace
+from detent.schedules.timetable import parse_schedule
+from detent.stores.base import Store
+from detent.stores.memory.store import MemoryStore
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.redis import script
+from detent.stores.redis.store import RedisStore
+from detent.stores.sqlite.store import SqliteStore
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src/detent"
+PAGE = (ROOT / "ARCHITECTURE.md").read_text()
+APP, TRACE = "shop", "trace"
+FIRE_S = 20.0  # a fire is due every second; a busy machine may take longer
+LANES = "rules/lanes.py"
+STORES = ("memory", "SQLite", "Redis", "PostgreSQL")
+DEFINED = {
+    ".py": r"^ *(?:async )?def {}\(",
+    ".lua": r"^(?:local )?function {}\(",
+    ".sql": r"^CREATE FUNCTION {}\(",
+}
+
+
+class Step(NamedTuple):
+    """A function on the path of a fire, as a table names it."""
+
+    file: str
+    function: str
+
+
+def steps_of(cell: str) -> list[Step]:
+    return [Step(*found) for found in re.findall(r"`([\w/]+\.(?:py|lua|sql))` `([\w.]+)`", cell)]
+
+
+def rows_below(heading: str) -> dict[str, list[str]]:
+    """The rows of the first table below a heading, by their first cell."""
+    table = PAGE.partition(f"\n## {heading}\n")[2].partition("\n\n| ")[2].partition("\n\n")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:]]
+    return {first: rest for first, *rest in rows}
+
+
+HOPS = rows_below("The path of one fire")
+INSIDE = rows_below("Inside the store")
+
+
+def path_on(store: str) -> list[Step]:
+    """What the tables say: the hops, with those inside the store in the place of hops 2, 3 and 6."""
+    inside = dict(zip(("2", "3", "6"), INSIDE[store], strict=True))
+    return [step for hop, cells in HOPS.items() for step in steps_of(inside.get(hop, cells[-1]))]
+
+
+def is_on_the_way(path: Sequence[Step], trace: Sequence[Step]) -> bool:
+    """Were these functions called in this order, whatever was called between them?"""
+    rest = iter(trace)
+    return all(step in rest for step in path)
+
+
+# One fire.
+
+
+class Finished:
+    """Work that succeeds at once."""
+
+    def __init__(self) -> None:
+        self.gone: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self.gone.set_result(End(Outcome("succeeded")))
+
+    def extend(self, trusted_by: float) -> None: ...
+
+    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None: ...
+
+
+class Starter:
+    def start(self, work: Work, claim: Claim, trusted_by: float) -> Finished:
+        return Finished()
+
+
+async def inline(line: str, call: Callable[..., Any], *args: Any) -> Any:
+    """Makes a call of the store in this thread, where it is traced."""
+    return call(*args)
+
+
+async def run_one_fire(store: Store) -> None:
+    tasks, succeeded = list[asyncio.Task[None]](), asyncio.Event()
+
+    def emit(event: str, **_: object) -> None:
+        if event == "success":
+            succeeded.set()
+
+    def spawn(step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        tasks.append(asyncio.ensure_future(step))
+        return tasks[-1]
+
+    edges = Edges(
+        store=store,
+        starter=Starter(),
+        offload=inline,  # type: ignore[arg-type]
+        spawn=spawn,
+        monotonic=clock.boottime,
+        rng=Random(1),
+        emit=emit,
+    )
+    name = f"{APP}.sync"
+    job = Job(name, parse_schedule("@every 1s"), Command(("/bin/true",)), Policy("Forbid"), revision="1")
+    spawn(Node("node-1", APP, {name: job}, edges, Pace()).run())
+    await asyncio.wait_for(succeeded.wait(), FIRE_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def traced(trace: list[Step]) -> Iterator[None]:
+    """Notes each call of a function of detent in this thread."""
+    below = f"{SOURCE}/"
+
+    def note(frame: Any, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(below):
+            trace.append(Step(file.removeprefix(below), frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def trace_of(store: Store) -> list[Step]:
+    trace: list[Step] = []
+    with traced(trace), closing(store):
+        asyncio.run(run_one_fire(store))
+    return trace
+
+
+# What happens inside a server.
+
+
+def lua_files() -> dict[str, str]:
+    """The file of each Lua function that the tables name."""
+    return {step.function: step.file for step in path_on("Redis") if step.file.endswith(".lua")}
+
+
+def announcing(text: str) -> str:
+    """The same Lua, where each of these functions first appends its name to a list."""
+    names = "|".join(map(re.escape, lua_files()))
+    noted = rf'\g<0> redis.call("RPUSH", "{TRACE}", "\1")'
+    return re.sub(rf"^(?:local )?function ({names})\([^)]*\)$", noted, text, flags=re.MULTILINE)
+
+
+@pytest.fixture
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    read = script._text_of
+    monkeypatch.setattr(script, "_text_of", lambda part: announcing(read(part)))
+    script.script_of.cache_clear()
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.end()
+    script.script_of.cache_clear()
+
+
+def test_a_fire_on_redis_takes_this_path(redis: RedisServer) -> None:
+    trace, files = trace_of(RedisStore(redis.url)), lua_files()
+    called = [name.decode() for name in redis.call("LRANGE", TRACE, 0, -1)]
+    check("Redis", trace, [Step(files[name], name) for name in called])
+
+
+def test_a_fire_on_postgresql_takes_this_path() -> None:
+    server, schema = shared_server(), new_name()
+    url = f"{server.url}{'&' if '?' in server.url else '?'}options=-ctrack_functions%3Dall"
+    trace = trace_of(PostgresStore(url, schema))
+    counts = server.sql("SELECT funcname FROM pg_stat_user_functions WHERE schemaname = %s", schema)
+    called = {name for (name,) in counts}
+    # The server counts calls, and does not say in which order they came.
+    in_sql = [
+        step for step in path_on("PostgreSQL") if step.file.endswith(".sql") and step.function in called
+    ]
+    check("PostgreSQL", trace, in_sql)
+
+
+def test_a_fire_on_sqlite_takes_this_path(tmp_path: Path) -> None:
+    check("SQLite", trace_of(SqliteStore(tmp_path / "detent.db")), ())
+
+
+def test_a_fire_in_memory_takes_this_path() -> None:
+    check("memory", trace_of(MemoryStore(clock.wall, clock.boottime)), ())
+
+
+def check(store: str, trace: Sequence[Step], in_server: Sequence[Step]) -> None:
+    path = path_on(store)
+    ours = [step for step in path if step.file.endswith(".py")]
+    theirs = [step for step in path if not step.file.endswith(".py")]
+    assert len(ours) >= 10 and (bool(theirs) == (store in ("Redis", "PostgreSQL")))
+    missing = [step for step in ours if step not in trace]
+    assert missing == []
+    assert is_on_the_way(ours, trace), f"these were called in another order: {ours}"
+    assert is_on_the_way(theirs, in_server), f"the server called {in_server}, not {theirs}"
+    assert (LANES in {step.file for step in trace if step.function == "judge"}) == (store == "memory")
+
+
+# The tables.
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_every_function_that_the_tables_name_is_defined_in_its_file(store: str) -> None:
+    for step in path_on(store):
+        file = SOURCE / step.file
+        pattern = DEFINED[file.suffix].format(re.escape(step.function))
+        assert re.search(pattern, file.read_text(), re.MULTILINE), step
+
+
+def test_a_path_in_another_order_or_with_another_function_is_found() -> None:
+    trace = [Step("a.py", "one"), Step("b.py", "two"), Step("c.py", "three")]
+    assert is_on_the_way(trace[::2], trace)
+    assert not is_on_the_way(trace[::-1], trace)
+    assert not is_on_the_way([Step("a.py", "four")], trace)
