@@ -4,6 +4,7 @@ import pytest
 
 from detent.model import Claim
 from detent.testing.sim.triggers import TriggerSim
+from detent.trigger.claims import TriggerClaims
 
 
 @pytest.mark.parametrize("seed", range(2))
