@@ -174,7 +174,7 @@ def limits() -> str:
         ),
         ("stored output of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
         ("output of a running command that can be followed", f"2 × {output.SEGMENT_MAX // kib} KiB"),
-        ("output in a hook's environment", f"the last {settling.TOLD_TAIL_MAX // kib} KiB"),
+        ("output in a hook's environment", f"the last {settling.TAIL_MAX // kib} KiB"),
         ("output in an event", f"the last {reporting.EXCERPT_MAX} bytes"),
         ("response to a request", f"{request.BODY_MAX // mib} MiB"),
         ("stored return value of a call", f"{function.RESULT_MAX:,} characters of JSON"),
