@@ -28,6 +28,7 @@ from detent.schedules.timetable import (
     Timetable,
     floor,
     parts_of,
+    period_text,
 )
 from detent.schedules.wallclock import WallClock
 from detent.schedules.yeardays import DayRule, days_of_month
@@ -216,17 +217,12 @@ def text_of(part: Instants) -> str:
             shown = fields[1:] if fields.second is AT_SECOND_0 else fields
             return " ".join(field.text for field in shown)
         case Every():
-            return f"@every {_every(part.period_s)}"
+            return f"@every {period_text(part.period_s)}"
         case Once():
             return f"at {_utc(part.at)}"
         case AtBoot():
             return AT_BOOT
     return "its schedule"
-
-
-def _every(period_s: int) -> str:
-    amounts = ((period_s // 3600, "h"), (period_s // 60 % 60, "m"), (period_s % 60, "s"))
-    return "".join(f"{amount}{unit}" for amount, unit in amounts if amount)
 
 
 def _instant(at: int) -> datetime:

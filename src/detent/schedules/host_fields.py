@@ -116,13 +116,9 @@ def wider_days(field: Field) -> int:
     """Return all days of a month that the field can match."""
     mask = field.mask
     for special in field.specials:
-        match special.kind:
-            case "last":
-                mask |= _days(28, 31)
-            case "last-weekday":
-                mask |= _days(26, 31)
-            case "nearest-weekday":
-                mask |= _days(max(1, special.day - 2), min(31, special.day + 2))
+        nearest = (max(1, special.day - 2), min(31, special.day + 2))
+        first, last = {"last": (28, 31), "last-weekday": (26, 31)}.get(special.kind, nearest)
+        mask |= (2 << last) - (1 << first)
     return mask
 
 
@@ -131,10 +127,6 @@ def wider_weekdays(field: Field) -> int:
     for special in field.specials:
         mask |= 1 << special.day
     return mask
-
-
-def _days(first: int, last: int) -> int:
-    return (2 << last) - (1 << first)
 
 
 # Masks as text.
