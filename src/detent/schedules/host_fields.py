@@ -25,7 +25,7 @@ SPAN_FROM_S = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
 SPAN_UNTIL_S = int(datetime(2052, 1, 1, tzinfo=UTC).timestamp())
 MINUTE_S, HOUR_S = 60, 3_600
 MINUTES = (1 << 60) - 1
-LIST_RUN = 3  # so many consecutive values become a range
+LIST_RUN = 3  # this many consecutive values become a range
 
 REBOOT_UNSUPPORTED = "`@reboot` runs on a node, once per boot: leave this job to `detent run`"
 
