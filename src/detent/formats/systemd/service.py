@@ -33,18 +33,10 @@ TRUE = ("1", "yes", "y", "true", "t", "on")
 STOP = ("TimeoutStopSec", "TimeoutSec")
 MISSING = "echo 'write the command here' >&2; exit 1"
 READ_KEYS = {  # converted below, or without effect
-    *(
-        "Description",
-        "Documentation",
-        "SourcePath",
-        "DefaultDependencies",
-        "Type",
-        "Environment",
-        "EnvironmentFile",
-    ),
-    *("PassEnvironment", "User", "WorkingDirectory", "TimeoutStartSec", "TimeoutSec", "TimeoutStopSec"),
-    *("RuntimeMaxSec", "KillMode", "Restart", "RestartSec", "SyslogIdentifier", "RemainAfterElapse"),
-    *("StartLimitBurst", "StartLimitInterval", "StartLimitIntervalSec"),
+    *("Description", "Documentation", "SourcePath", "DefaultDependencies", "Type", "Environment"),
+    *("EnvironmentFile", "PassEnvironment", "User", "WorkingDirectory", "TimeoutStartSec", "TimeoutSec"),
+    *("TimeoutStopSec", "RuntimeMaxSec", "KillMode", "Restart", "RestartSec", "SyslogIdentifier"),
+    *("RemainAfterElapse", "StartLimitBurst", "StartLimitInterval", "StartLimitIntervalSec"),
     *("ExecStart", "ExecStartPre", "ExecStartPost", "ExecCondition", "ExecReload"),
 }
 ORDER = (
