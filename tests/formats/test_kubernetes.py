@@ -99,7 +99,7 @@ def test_a_schedule_is_read_as_the_controller_reads_it(
         ({"jobTemplate": {}}, "spec/jobTemplate/spec/template/spec/containers", "no list of containers"),
     ],
 )
-def test_what_the_cluster_would_refuse_is_refused(spec: dict[str, Any], path: str, words: str) -> None:
+def test_an_object_that_the_cluster_refuses_is_refused(spec: dict[str, Any], path: str, words: str) -> None:
     with pytest.raises(ManifestError) as caught:
         convert_kubernetes([cron_job(spec=spec)], {})
     (problem,) = caught.value.problems
@@ -112,7 +112,7 @@ def test_a_text_where_a_list_must_be_is_refused(field: str) -> None:
         convert_kubernetes([cron_job(container={field: "x"})], {})
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(ManifestError) as caught:
         convert_kubernetes([cron_job(spec={"schedule": "x"}), cron_job(spec={"timeZone": "y"})], {})
     assert [problem.path for problem in caught.value.problems] == ["spec/schedule", "spec/timeZone"]
@@ -241,7 +241,7 @@ def test_a_variable_made_of_a_secret_reaches_the_command() -> None:
         ({"metadata": {"name": "7.Up"}}, "metadata/name", "is called job-7-up here"),
     ],
 )
-def test_what_has_no_equivalent_is_told(parts: dict[str, Any], path: str, words: str) -> None:
+def test_a_setting_without_an_equivalent_is_reported(parts: dict[str, Any], path: str, words: str) -> None:
     (warning,) = convert(cron_job(**parts)).warnings
     assert warning.path.endswith(path) and words in warning.message
 
@@ -255,13 +255,13 @@ def test_what_has_no_equivalent_is_told(parts: dict[str, Any], path: str, words:
         {"pod": {"containers": [CONTAINER, {"name": "proxy"}]}},
     ],
 )
-def test_a_job_that_lacks_a_part_of_its_work_is_there_but_disabled(parts: dict[str, Any]) -> None:
+def test_a_job_without_a_part_of_its_work_is_disabled(parts: dict[str, Any]) -> None:
     converted = convert(cron_job(**parts))
     assert converted.document["jobs"][0]["enabled"] is False
     assert any("disabled" in line for line in told(converted))
 
 
-def test_what_the_cluster_fills_in_is_not_told() -> None:
+def test_defaults_of_the_cluster_are_not_reported() -> None:
     container = {"imagePullPolicy": "Always", "resources": {}, "terminationMessagePolicy": "File"}
     pod = {"dnsPolicy": "ClusterFirst", "securityContext": {}, "schedulerName": "default-scheduler"}
     job = {"completions": 1, "parallelism": 1, "completionMode": "NonIndexed", "suspend": False}
@@ -283,7 +283,7 @@ def test_names_that_are_taken_get_a_number_and_a_warning() -> None:
     assert 'metadata/name: "x" is called x-2 here' in told(converted)[0]
 
 
-def test_lists_are_opened_empty_documents_passed_over_and_other_kinds_told() -> None:
+def test_lists_are_expanded_empty_documents_ignored_and_other_kinds_reported() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     converted = convert({"apiVersion": "v1", "kind": "List", "items": [cron_job(), service]}, None)
     assert len(converted.document["jobs"]) == 1
@@ -317,7 +317,7 @@ def test_the_lines_of_a_file_with_several_documents_are_those_of_the_file(tmp_pa
     assert {problem.line for problem in caught.value.problems} == {5}
 
 
-def test_a_broken_document_is_told_with_the_line_of_the_file(tmp_path: Path) -> None:
+def test_a_broken_document_is_reported_with_the_line_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO + "kind: twice\n")
     with pytest.raises(ManifestError, match=r"two\.yaml:8"):

@@ -70,7 +70,7 @@ SCHEDULES = [  # schedule, code, part of the message, part of the advice
 
 
 @pytest.mark.parametrize(("schedule", "code", "message", "advice"), SCHEDULES)
-def test_a_doubtful_schedule_is_told_with_what_to_do(
+def test_a_doubtful_schedule_has_a_warning_with_advice(
     schedule: str, code: str, message: str, advice: str
 ) -> None:
     [problem] = lint(schedule=schedule)
@@ -88,7 +88,7 @@ def test_a_doubtful_schedule_is_told_with_what_to_do(
         "@monthly", "@reboot",
     ],
 )  # fmt: skip
-def test_a_schedule_that_does_what_it_says_is_left_alone(schedule: str) -> None:
+def test_a_clear_schedule_has_no_warning(schedule: str) -> None:
     assert lint(schedule=schedule) == []
 
 
@@ -120,7 +120,9 @@ POLICY = [
 
 
 @pytest.mark.parametrize(("fields", "code", "path"), POLICY)
-def test_a_doubtful_job_is_told_where_and_what_to_do(fields: dict[str, Any], code: str, path: str) -> None:
+def test_a_doubtful_job_has_a_warning_with_a_path_and_advice(
+    fields: dict[str, Any], code: str, path: str
+) -> None:
     [problem] = lint(**fields)
     assert (problem.code, problem.path) == (code, path)
     assert problem.message
@@ -146,7 +148,7 @@ def test_a_doubtful_job_is_told_where_and_what_to_do(fields: dict[str, Any], cod
         {"at": "2027-01-01T00:00Z"},
     ],
 )
-def test_a_job_that_means_it_is_left_alone(fields: dict[str, Any]) -> None:
+def test_a_job_with_intended_settings_has_no_warning(fields: dict[str, Any]) -> None:
     assert lint(**fields) == []
 
 
@@ -225,7 +227,7 @@ def local_year(zone: ZoneInfo, hour: int, minute: int) -> list[tuple[datetime, s
     minute=st.integers(0, 59),
     rule=st.sampled_from(["vixie", "skip", "twice", "utc"]),
 )
-def test_a_change_of_offset_is_told_exactly_where_the_wall_clock_skips_or_repeats_a_time(
+def test_a_clock_change_is_reported_exactly_if_it_skips_or_repeats_a_fire_time(
     zone: str, hour: int, minute: int, rule: str
 ) -> None:
     found = lint(schedule=f"{minute} {hour} * * *", timezone=zone, policy={"dst": rule})
@@ -244,12 +246,12 @@ def test_a_change_of_offset_is_told_exactly_where_the_wall_clock_skips_or_repeat
         ("30 2 * * *", "twice", "on 2026-10-25 02:30 happens twice, it fires twice"),
     ],
 )
-def test_what_happens_at_a_change_is_what_the_schedule_does(schedule: str, rule: str, told: str) -> None:
+def test_the_lint_of_a_clock_change_agrees_with_the_schedule(schedule: str, rule: str, told: str) -> None:
     [problem] = lint(schedule=schedule, timezone="Europe/Berlin", policy={"dst": rule})
     assert told in problem.message
 
 
-def test_a_change_after_the_end_of_a_schedule_is_not_told() -> None:
+def test_a_clock_change_after_the_end_of_a_schedule_is_not_reported() -> None:
     night = {"schedule": "30 2 * * *", "timezone": "Europe/Berlin"}
     assert codes(**night, ends_at="2026-10-20T00:00Z") == []
     assert codes(**night, starts_at="2030-01-01T00:00Z") == ["dst-change"]
@@ -291,7 +293,7 @@ def test_a_duration_is_written_as_every_takes_it(seconds: int) -> None:
         ("example.org", False), ("172.40.0.1", False), ("8.8.8.8", False), ("[2001:db8::1]", False),
     ],
 )  # fmt: skip
-def test_near_is_what_no_public_network_carries(host: str, near: bool) -> None:
+def test_private_hosts_are_recognised(host: str, near: bool) -> None:
     assert is_private_host(host) is near
 
 

@@ -154,12 +154,12 @@ def _is_crontab(path: Path) -> bool:
 
 def _crontab(path: Path, env: Mapping[str, str]) -> Converted:
     parts = (path if isinstance(path, CrontabPath) else CrontabPath(path)).parts_of()
-    found = [(file, said) for part, said in parts for file in crontabs_in(part)]
+    found = [(file, form) for part, form in parts for file in crontabs_in(part)]
     is_one = len(parts) == 1 and not parts[0][0].is_dir()
     warnings, files = [*_ignored_files(parts)], list[File]()
-    for file, said in found:
+    for file, explicit in found:
         text, name = read_text(file), "" if is_one else str(file)
-        form, doubt = (said, "") if said else form_of(file, text)
+        form, doubt = (explicit, "") if explicit else form_of(file, text)
         files.append(File(text, form, name))
         warnings += [Problem("", doubt, code=FOREIGN, file=name)] if doubt else []
     timezone, zone_warnings = local_timezone(env)
