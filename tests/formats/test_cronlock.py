@@ -74,7 +74,7 @@ def test_an_invalid_duration_is_refused(given: Any) -> None:
 def test_a_number_without_a_unit_is_suspiciously_small() -> None:
     (message,) = told({**JOB, "timeout": 30})
     assert message.startswith("jobs[0].timeout is 30 without a unit") and "suspiciously small" in message
-    assert message.endswith("write 30s if seconds are meant")
+    assert message.endswith("write 30s for seconds")
 
 
 def test_defaults_are_cronlocks() -> None:
@@ -201,7 +201,7 @@ def test_all_problems_are_reported_together_in_the_form_of_cronlock() -> None:
         "jobs[3].env must be a mapping",
         "jobs[3].enabled must be true or false",
         "redis.db must be between 0 and 15, got 16",
-        "redis.address is required",
+        "redis.address is empty",
         "node.grace_period must be non-negative, got -1s",
         "node.name is not a field",
         "extra is not a field",
@@ -232,7 +232,7 @@ def test_a_file_without_jobs_is_refused(jobs: Any) -> None:
 def test_a_Redis_of_this_host_that_does_not_answer_is_replaced_by_the_default_store(address: str) -> None:
     converted = convert(JOB, redis={"address": address})
     assert "store" not in converted.document
-    assert "once on this host" in converted.warnings[0].message
+    assert "a SQLite file of this host" in converted.warnings[0].message
 
 
 @pytest.mark.parametrize("address", ["redis:6379", "10.0.0.7:6379", "redis", "${HOST}:6379"])
@@ -243,7 +243,7 @@ def test_a_Redis_of_another_host_is_named_without_its_password(address: str) -> 
         "url": f"redis://{address.replace('}', ':-}')}/2",
         "key_prefix": "cronlock:",
     }
-    assert "is used in a format of our own" in converted.warnings[0].message
+    assert "is used in detent's own format" in converted.warnings[0].message
     assert "geheim" not in repr(converted)
 
 

@@ -138,19 +138,19 @@ def test_all_problems_are_reported_together_with_their_lines() -> None:
     assert [line.partition(" ")[0] for line in told] == ["1:", "3:", "4:", "5:", "6:"]
     assert told[0] == '1: bad schedule "61 * * * *": minute 61 is not in 0–59'
     assert told[1] == '3: "* * * * *" has no command'
-    assert told[2] == '4: "hello there" is neither 5 fields and a command nor NAME=value'
+    assert told[2] == '4: "hello there" is neither 5 fields and a command, nor NAME=value'
     with pytest.raises(ManifestError) as error:
         convert_crontabs([File(text, "user"), File("x\n", "user", "other")], LocalContext())
-    assert len(error.value.problems) == 6 and error.value.problems[-1].path == "other:1"
+    assert len(error.value.problems) == 6 and error.value.problems[-1].file == "other"
 
 
 def test_a_system_crontab_needs_a_user_before_the_command() -> None:
     (told,) = problems("* * * * * /bin/true\n", "system")
-    assert "is not the name of a user" in told and "--crontab user:FILE" in told
+    assert "is not a user name" in told and "--crontab user:FILE" in told
 
 
 def test_a_crontab_without_entries_is_refused() -> None:
-    with pytest.raises(ManifestError, match="no line that fires"):
+    with pytest.raises(ManifestError, match="has no entry"):
         convert_crontabs([File("# nothing\nA=b\n", "user")], LocalContext())
 
 

@@ -71,9 +71,9 @@ def test_rendered_objects_contain_the_same_jobs(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("kubernetes/minimal.yaml", "is of Kubernetes"),
-        ("kubernetes/several-documents.yaml", "is of Kubernetes"),
-        ("systemd/backup.timer", "is a unit of systemd"),
+        ("kubernetes/minimal.yaml", "is a Kubernetes object"),
+        ("kubernetes/several-documents.yaml", "is a Kubernetes object"),
+        ("systemd/backup.timer", "is a systemd unit"),
     ],
 )
 def test_a_file_that_only_converts_is_not_run_and_says_what_to_do(
@@ -102,4 +102,4 @@ def test_a_folder_of_units_is_converted_with_its_drop_ins() -> None:
 
 def test_further_files_are_for_units_alone(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(CORPUS / "kubernetes" / "minimal.yaml"), "x.service"]) != 0
-    assert "only units of systemd" in capfd.readouterr().err
+    assert "only systemd units" in capfd.readouterr().err

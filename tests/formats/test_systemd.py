@@ -34,7 +34,7 @@ def running(lines: str) -> dict[str, Any]:
 
 
 def told(converted: Converted) -> str:
-    return "\n".join(f"{warning.path}: {warning.message}" for warning in converted.warnings)
+    return "\n".join(f"{warning.file}: {warning.message}" for warning in converted.warnings)
 
 
 # The text of units.
@@ -99,7 +99,7 @@ def test_a_span_of_time_in_seconds(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "5 parsecs", "-3s", "1h x"])
 def test_an_invalid_time_span_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="span of time"):
+    with pytest.raises(UsageError, match="time span"):
         parse_span(text)
 
 
@@ -233,24 +233,24 @@ def test_a_setting_becomes_policy(lines: str, policy: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("Nice=5\nProtectSystem=full", "Nice and ProtectSystem: a job runs with the node's own rights"),
+        ("Nice=5\nProtectSystem=full", "Nice and ProtectSystem: a job has the rights and limits of the node"),
         ("SuccessExitStatus=3", "only exit code 0"),
         ("KillSignal=SIGINT", "SIGTERM"),
         ("StandardOutput=file:/x", "detent logs"),
         ("ExecStopPost=/bin/y", "on_failure"),
         ("Group=www", "groups of its `user`"),
-        ("Type=notify", "not heard"),
+        ("Type=notify", "are ignored"),
         ("RemainAfterExit=yes", "fires each time"),
-        ("Restart=always", "not started again when it has succeeded"),
-        ("Environment=DETENT_X=1", "is not a variable that a job can have"),
+        ("Restart=always", "not started again after a success"),
+        ("Environment=DETENT_X=1", "is not a valid variable"),
         ("WorkingDirectory=-/srv", "the fire fails"),
         ("TimeoutStopSec=soon", "systemd ignores it"),
         (
             "[Unit]\nOnFailure=mail@%n.service",
             "on_failure: systemctl start --no-block mail@x.service.service",
         ),
-        ("[Unit]\nAfter=a\nWants=a", "After and Wants: no other unit"),
-        ("[Unit]\nConditionPathExists=/x", "let the command test it"),
+        ("[Unit]\nAfter=a\nWants=a", "After and Wants: detent does not start"),
+        ("[Unit]\nConditionPathExists=/x", "check it in the command"),
         ("[Unit]\nPropagatesStopTo=x", "PropagatesStopTo"),
     ],
 )
@@ -258,7 +258,7 @@ def test_a_setting_without_an_equivalent_is_reported_with_its_path(lines: str, w
     converted = convert(service=f"[Service]\nExecStart=/bin/x\n{lines}\n")
     (warning,) = converted.warnings
     assert words in warning.message
-    assert warning.path in ("x.service:3", "x.service:4")
+    assert (warning.file, warning.line) in (("x.service", 3), ("x.service", 4))
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_times_that_one_job_cannot_hold_are_jobs_of_their_own() -> None:
     converted = convert("[Timer]\nOnCalendar=daily\nOnCalendar=daily Asia/Tokyo\nOnCalendar=2030-1-1\n")
     jobs = converted.document["jobs"]
     assert [made["name"] for made in jobs] == ["x", "x-2", "x-3"]
-    assert "3 jobs, which may run at the same time" in told(converted)
+    assert "3 jobs, for several zones or years, which may run" in told(converted)
     jobs[0]["command"].append("changed")
     assert jobs[1]["command"] == ["/bin/x"]
 
@@ -318,17 +318,17 @@ def test_an_unsupported_event_disables_only_its_own_job() -> None:
     converted = convert("[Timer]\nOnCalendar=daily\nOnCalendar=Fri *-*-13\n")
     jobs = converted.document["jobs"]
     assert [made.get("enabled", True) for made in jobs] == [True, False]
-    assert "x.timer:3: OnCalendar=Fri *-*-13" in told(converted)
+    assert "x.timer: OnCalendar=Fri *-*-13" in told(converted)
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("OnCalendar=*:60", "60"),
-        ("OnUnitActiveSec=infinity", "never fires"),
-        ("OnUnitActiveSec=9999y", "never fires"),
-        ("OnBootSec=soon", "span of time"),
-        ("Persistent=true", "no time that can be converted"),
+        ("OnUnitActiveSec=infinity", "never elapses"),
+        ("OnUnitActiveSec=9999y", "never elapses"),
+        ("OnBootSec=soon", "time span"),
+        ("Persistent=true", "no time can be converted"),
     ],
 )
 def test_a_timer_without_a_time_becomes_a_disabled_job(line: str, words: str) -> None:
@@ -358,7 +358,7 @@ def test_other_settings_of_a_timer_are_reported(line: str) -> None:
     ("units", "words"),
     [
         ({"a.timer": DAILY}, "a.service is not among these files"),
-        ({"a.timer": f"{DAILY}Unit=b.target\n"}, "only a service can be a job"),
+        ({"a.timer": f"{DAILY}Unit=b.target\n"}, "only a service can become a job"),
         ({"a@.timer": DAILY, "a@.service": "[Service]\nExecStart=/bin/a"}, "is a template"),
         ({"a.timer": DAILY, "a.service": "[Service]\nType=oneshot"}, "no ExecStart"),
     ],
@@ -379,11 +379,11 @@ def test_an_instance_finds_its_template_and_its_name() -> None:
 def test_a_service_that_no_timer_starts_is_reported() -> None:
     units = {"a.timer": f"{DAILY}Unit=b.service\n", "b.service": "[Service]\nExecStart=/b", "c.service": ""}
     converted = convert_systemd(units, "UTC")
-    assert told(converted) == "c.service: no timer among these units starts it; it is not converted"
+    assert told(converted) == "c.service: no timer here starts it; it is not converted"
 
 
 def test_units_without_a_timer_are_refused() -> None:
-    with pytest.raises(ManifestError, match=r"no \.timer among these units; there is a\.service"):
+    with pytest.raises(ManifestError, match=r"these units have no \.timer; there is a\.service"):
         convert_systemd({"a.service": "[Service]\nExecStart=/a"}, "UTC")
 
 

@@ -92,7 +92,7 @@ def write(path: Path, text: str | bytes) -> Path:
 def problems(path: Path, env: dict[str, str]) -> list[tuple[str, int]]:
     with pytest.raises(ManifestError) as caught:
         load_manifest(path, env)
-    assert all(line.startswith(f"{path}:") for line in str(caught.value).splitlines())
+    assert all(f" ({path}:" in line for line in str(caught.value).splitlines())
     return [(problem.path, problem.line) for problem in caught.value.problems]
 
 
@@ -267,7 +267,7 @@ def test_a_line_is_where_the_key_stands(document: dict[str, Any]) -> None:
 def test_a_file_that_cannot_be_read_has_an_error_with_the_reason(tmp_path: Path, env: dict[str, str]) -> None:
     for path, why in (
         (tmp_path / "none.yaml", "no such file"),
-        (tmp_path / "jobs.ini", "its name ends in none of .yaml, .yml, .toml or .json"),
+        (tmp_path / "jobs.ini", "its name must end in .yaml, .yml, .toml or .json"),
         (tmp_path / "folder.json", "is a directory"),
     ):
         (tmp_path / "folder.json").mkdir(exist_ok=True)
@@ -331,9 +331,9 @@ def test_the_store_comes_from_the_flag_the_environment_the_manifest_or_the_machi
 @pytest.mark.parametrize(
     ("flag", "env", "told"),
     [
-        ("", {}, "--store is empty: name a store"),
-        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: name a store"),
-        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: name a store"),
+        ("", {}, "--store is empty: give a URL"),
+        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: give a URL"),
+        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: give a URL"),
     ],
 )
 def test_an_empty_store_is_refused_and_does_not_mean_the_default(

@@ -47,20 +47,20 @@ def test_a_directory_holds_apps_and_the_files_of_one_app_are_one_manifest(tmp_pa
     assert pay.store.url == "sqlite:////x.db"
     assert [job.policy.grace_s for job in pay.jobs] == [5.0, 5.0]
     assert json.loads(canonical_text(pay))["store"] == {"url": "sqlite:////x.db"}
-    with pytest.raises(UsageError, match="holds the apps mail and pay"):
+    with pytest.raises(UsageError, match="has several apps \\(mail and pay\\)"):
         read_manifest(str(tmp_path), {})
 
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
-        (manifest("pay", "a"), manifest("pay", "a"), "pay.a is in .*1.json as well"),
+        (manifest("pay", "a"), manifest("pay", "a"), "the job pay.a is also in .*1.json"),
         (
             manifest("pay", "a", store="sqlite:///y"),
             manifest("pay", "b", store="sqlite:///x"),
-            "says otherwise",
+            "the value differs from",
         ),
-        (manifest("shop", "b"), VERSION_1.decode(), "of version 2"),
+        (manifest("shop", "b"), VERSION_1.decode(), "has version 2, not 1"),
         (manifest("pay", "a"), "{", "2.json"),
     ],
 )
@@ -114,7 +114,7 @@ def refs(job: Job) -> tuple[str, ...]:
 
 
 def test_without_the_secret_no_request_is_sent() -> None:
-    with App(lambda _: (200, VERSION_1)) as app, pytest.raises(UsageError, match="nothing was asked"):
+    with App(lambda _: (200, VERSION_1)) as app, pytest.raises(UsageError, match="no request was sent"):
         read_manifest(app.url, {}, "env:KEY")
     assert app.requests == []
 
@@ -128,7 +128,7 @@ ANSWERS: dict[str, tuple[bytes, str]] = {
     "not UTF-8": (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff", "not UTF-8"),
     "commands": (
         b"HTTP/1.1 200 OK\r\n\r\n" + manifest("pay", "a").encode(),
-        "commands and calls are not taken from the network",
+        "commands and calls are not accepted from the network",
     ),
 }
 
