@@ -96,7 +96,11 @@ def test_a_schedule_is_read_as_the_controller_reads_it(
         ({"timeZone": "Mars/Base"}, "spec/timeZone", "no such IANA name"),
         ({"concurrencyPolicy": "Sometimes"}, "spec/concurrencyPolicy", "Allow, Forbid, Replace"),
         ({"startingDeadlineSeconds": -5}, "spec/startingDeadlineSeconds", "0 or more"),
-        ({"jobTemplate": {}}, "spec/jobTemplate/spec/template/spec/containers", "list of containers is missing"),
+        (
+            {"jobTemplate": {}},
+            "spec/jobTemplate/spec/template/spec/containers",
+            "list of containers is missing",
+        ),
     ],
 )
 def test_an_object_that_the_cluster_refuses_is_refused(spec: dict[str, Any], path: str, words: str) -> None:
