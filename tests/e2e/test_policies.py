@@ -73,7 +73,7 @@ def test_a_bad_file_is_refused_and_the_jobs_go_on(fleet: Fleet, how: str) -> Non
     if how == "by SIGHUP":
         node.send(signal.SIGHUP)
     refused = node.wait("reload-refused")
-    assert "jobs/0/schedule" in refused["error"] and "61" in refused["error"]
+    assert "jobs[0].schedule" in refused["error"] and "61" in refused["error"]
     fleet.witness.wait_start("job", after=len(fleet.witness.starts("job")) + 1)
 
     fleet.write(fleet.job("job", "sleep", "0", schedule=NEVER), fleet.job("other", "sleep", "0"))

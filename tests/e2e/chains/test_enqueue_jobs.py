@@ -202,8 +202,8 @@ def test_a_task_may_be_put_by_a_schedule(detent_app: Detent) -> None:
     [
         ({}, r"enqueue= is for tasks: put @app\.task\(…\) below @app\.job\(…\)"),
         ({"args": [1, 2]}, r'task "send": too many positional arguments; it takes'),
-        ({"enqueue": {"prio": "high"}}, r'jobs/0/enqueue/prio: unknown field "prio"'),
-        ({"isolation": "thread"}, r"jobs/0/isolation: it goes with `call`"),
+        ({"enqueue": {"prio": "high"}}, r'unknown key "prio" at jobs\[0\].enqueue'),
+        ({"isolation": "thread"}, r"`isolation` needs `call`, .* at jobs\[0\].isolation"),
     ],
 )
 def test_what_cannot_be_put_says_why(detent_app: Detent, options: dict[str, Any], says: str) -> None:
