@@ -1,4 +1,4 @@
-"""Searches in the Redis store: how many commands one takes, as nobody else is served meanwhile."""
+"""Searches in the Redis store: how many commands one takes, because it blocks the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lean way to a Redis server: what it takes, what it says, and that the store behind it is the same."""
+"""The lean link: which URLs it supports, its errors, and that it uses the same store."""
 
 from __future__ import annotations
 

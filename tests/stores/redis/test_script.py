@@ -1,4 +1,4 @@
-"""The two forms of a script, a function and a text, and what a server may do to either."""
+"""Scripts as functions and as texts, and servers that lose or refuse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Redis server can do to its store: forget, restart, refuse, lose an answer, set its clock."""
+"""Faults of a Redis server: lost data, restarts, refusals, lost replies, a clock that is set."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_restart_with_its_data_is_a_new_epoch(server: RedisServer, clock: Fake
     old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch
     server.restart()
     node = Asker(opened(server, clock), "n2")
-    assert node.claim() == [], "it is calm, although nobody told it of the older era"
+    assert node.claim() == [], "it is in quarantine, although no client knew the older epoch"
     assert store.look("a").epoch != epoch
     assert renew(store, old) is None
     clock.pass_time(TTL_S + 1)
@@ -204,7 +204,7 @@ def test_a_write_that_too_few_replicas_acknowledged_fails(server: RedisServer, t
 def test_a_repeated_call_waits_for_what_the_first_one_wrote(
     server: RedisServer, clock: FakeClock, tmp_path: Path
 ) -> None:
-    """The first was carried out, but its replica sleeps; the second writes nothing new of its own."""
+    """The first call took effect, but its replica is stopped; the second writes nothing new."""
     replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {server.port}")
     _until(lambda: replica.call("INFO", "replication")["master_link_status"] == "up")
     opened(server, clock, wait_replicas=1).put([fire("a.b@1")])
@@ -286,7 +286,7 @@ def test_more_fires_than_one_call_examines_are_pruned_and_found(
 
 
 def test_an_ask_without_room_reads_a_long_queue_part_by_part(server: RedisServer, clock: FakeClock) -> None:
-    """Behind hundreds of fires that could just run, one is found in the end that is to be skipped."""
+    """A fire that must be skipped is found behind hundreds that can run."""
     store = opened(server, clock)
     store.put([fire("a.z@1", "Forbid")])
     Asker(store, "holder").claim_one()
@@ -309,7 +309,7 @@ def test_an_ask_without_room_reads_a_long_queue_part_by_part(server: RedisServer
 def test_a_new_client_after_a_silence_extends_each_claim_by_one_ttl(
     server: RedisServer, clock: FakeClock
 ) -> None:
-    """It cannot tell a silence from a step of the clock, and must not give away work that goes on."""
+    """It cannot tell a silence from a step of the clock, and must not expire the claims of running work."""
     store = opened(server, clock)
     store.put([fire("a.b@1")])
     Asker(store).claim_one()
@@ -322,7 +322,7 @@ def test_a_new_client_after_a_silence_extends_each_claim_by_one_ttl(
 
 
 def test_a_claim_of_a_delayed_call_has_its_full_ttl(server: RedisServer, clock: FakeClock) -> None:
-    """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
+    """The server may have been frozen.  The next caller knows how much time has passed."""
     held_up_s = 0.0
     slow = RedisStore(server.url, wall=clock.wall, elapsed=lambda: clock.monotonic() - held_up_s)
     node = Asker(opened(server, clock), "n2")
@@ -340,7 +340,7 @@ def test_a_claim_of_a_delayed_call_has_its_full_ttl(server: RedisServer, clock: 
 
 @pytest.fixture
 def skewed(tmp_path: Path) -> Iterator[tuple[RedisServer, Path]]:
-    """A server whose wall clock stands in a file."""
+    """A server that reads its wall clock from a file."""
     compiler, library, file = shutil.which("cc"), tmp_path / "skew.so", tmp_path / "skew"
     if compiler is None:
         pytest.skip("needs a C compiler, for a wall clock that a test can set")

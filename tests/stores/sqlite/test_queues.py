@@ -1,4 +1,4 @@
-"""Queues on the SQLite store are served as on the reference, whatever else lies in the file."""
+"""Queues on the SQLite store behave like those of the in-memory store."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_bulk_delays_equal_single_decisions(pair: Pair) -> None:
 
 
 def steps(store: SqliteStore, call: Callable[[], object]) -> int:
-    """How many hundred instructions of SQLite a call takes: what it reads, and not how fast."""
+    """Hundreds of SQLite virtual machine steps that a call takes; a measure of what it reads."""
     count = 0
 
     def step() -> None:

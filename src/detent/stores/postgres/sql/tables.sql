@@ -11,8 +11,8 @@ CREATE TABLE world (
     version    integer NOT NULL,      -- of the schema
     oldest     integer NOT NULL,      -- the oldest version of the program that may still use it
     era        text NOT NULL,
-    previous   text NOT NULL,         -- the era before
-    system     text NOT NULL,         -- which cluster and timeline: another one is another era
+    previous   text NOT NULL,         -- the epoch before
+    system     text NOT NULL,         -- which cluster and timeline: another one is another epoch
     steps      float8 NOT NULL,       -- wall less mono
     seen       float8 NOT NULL,       -- the newest call, to a second
     born       float8 NOT NULL,

@@ -184,7 +184,7 @@ local function last_fence()
   return header.fence > 0 and header.fence or leap(0)
 end
 
-local function begin_era(replid)
+local function begin_epoch(replid)
   header.replid, header.began = replid, mono
   header.era = string.sub(replid, 1, 12) .. "-" .. string.format("%.0f", wall * 1000000)
 end
@@ -193,12 +193,12 @@ local function begin_world(replid)
   header.schema, header.ahead, header.quarantined_until, header.fence, header.longest = SCHEMA, 0, 0, 0, 0
   header.generation, header.recorded, header.bare_at, header.bare_comes, header.bare_until = 0, 0, 0, 0, 0
   mono = wall
-  begin_era(replid)
+  begin_epoch(replid)
 end
 
 -- What the store remembers may be old: fences leap, and no claim is granted too soon.
 local function new_epoch(replid)
-  begin_era(replid)
+  begin_epoch(replid)
   header.fence = header.fence > 0 and leap(header.fence) or 0
   header.quarantined_until = mono + (header.fence > 0 and header.longest or math.max(header.longest, ORPHANS_TTL_S))
 end
