@@ -173,7 +173,7 @@ def test_a_full_server_is_unavailable_and_leaves_no_partial_write(server: RedisS
 def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
     store = RedisStore(server.url)
     store.look("a")
-    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, epoch = 'x', last = 0}}))"
+    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
     server.call("EVAL", other, 1, "{detent:a}:world")
     with pytest.raises(StoreMismatch, match="otherwise: upgrade the older one"):
         store.look("a")

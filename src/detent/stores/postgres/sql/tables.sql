@@ -1,8 +1,8 @@
--- The tables of the PostgreSQL store: a section for each version, with what it adds to the one before.
+-- The tables of the PostgreSQL store: one section for each version, with its changes to the version before.
 --
--- Instants are seconds since the epoch by the server's clock, `wall`.  The server has no clock that is
--- never set, so the store keeps one: `mono` is `wall` less the steps that were noticed.  `expires`,
--- `until`, `renewed`, `seen`, `born` and `calm_until` are readings of it.
+-- Instants are Unix seconds by the server's clock, `wall`.  The server has no clock that is never set, so the store
+-- keeps one: `mono` is `wall` minus the steps that were noticed.  `expires`, `until`, `renewed`, `seen`, `born` and
+-- `calm_until` are readings of it.
 
 -- version 1
 
