@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.equipment.postgres_server import new_name, shared_server
 from tests.equipment.redis_server import RedisServer
+from tests.test_tidy import LAYERS
 
 from detent import clock
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
@@ -217,10 +218,22 @@ def check(store: str, trace: Sequence[Step], in_server: Sequence[Step]) -> None:
     assert missing == []
     assert is_on_the_way(ours, trace), f"these were called in another order: {ours}"
     assert is_on_the_way(theirs, in_server), f"the server called {in_server}, not {theirs}"
-    assert (LANES in {step.file for step in trace if step.function == "decide"}) == (store == "memory")
+    if store != "memory":
+        assert not {*trace} & {step for step in path_on("memory") if step.file == LANES}
 
 
-# The tables.
+# The picture and the tables.
+
+
+def test_the_picture_shows_every_package_in_the_order_of_the_layers() -> None:
+    picture = PAGE.partition("\n## The packages\n")[2].split("```")[1]
+    layers = reversed(picture.split("---\n"))  # the lowest first
+    first_words = re.compile(r"(?:^ |  )(\w+)", re.MULTILINE)  # of each column
+    shown = [first_words.findall(layer) for layer in layers]
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    drawn = [[name for name in LAYERS if name in part and name in packages] for part in shown]
+    assert sorted(name for part in drawn for name in part) == sorted(packages)
+    assert [name for part in drawn for name in part] == [name for name in LAYERS if name in packages]
 
 
 @pytest.mark.parametrize("store", STORES)

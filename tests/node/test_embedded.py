@@ -20,11 +20,11 @@ def note(name: str) -> None:
     CALLED.append(name)
 
 
-def start(house: InProcessCalls, name: str, lane: str, trusted_s: float) -> GuardedCall:
+def start(calls: InProcessCalls, name: str, lane: str, trusted_s: float) -> GuardedCall:
     fire = Fire(name, "t.f", now(), run_id=name, lane=name)
     claim = Claim(fire, "n.1", 1, attempt=1, ttl_s=TTL_S, expires_at=now())
     call = Call(f"{__name__}:note", f'["{name}"]', "thread", kill_after_s=0.5)
-    return house.start(call, claim, guard_spec(claim, lane), boottime() + trusted_s)
+    return calls.start(call, claim, guard_spec(claim, lane), boottime() + trusted_s)
 
 
 async def ended(one: GuardedCall) -> str:
@@ -40,10 +40,10 @@ def test_a_call_whose_trust_has_passed_is_not_begun_and_frees_its_lane(tmp_path:
     """The process may have been stopped between the claim and the start."""
 
     async def scene() -> tuple[str, str]:
-        house = InProcessCalls(NoWarden("n.1"))
-        trusted = start(house, "trusted", str(tmp_path / "trusted"), TTL_S)
-        trusted.turn = lambda: None  # it is watched before the other comes, and begun after it
-        late = start(house, "late", str(tmp_path / "late"), -1.0)
+        calls = InProcessCalls(NoWarden("n.1"))
+        trusted = start(calls, "trusted", str(tmp_path / "trusted"), TTL_S)
+        trusted.on_guarded = lambda: None  # it is watched before the other comes, and begun after it
+        late = start(calls, "late", str(tmp_path / "late"), -1.0)
         went = await ended(late)
         assert trusted.begin()
         return went, await ended(trusted)

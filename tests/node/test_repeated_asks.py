@@ -35,7 +35,7 @@ class HalfDeaf(Sim):
 
     def call_otherwise(self) -> None:
         """Another call than an ask is the first to be answered, and says that the store is back."""
-        self.loop.create_task(self.nodes["m0"]._call("report", self.store.notes, APP))
+        self.loop.create_task(self.nodes["m0"].call("report", self.store.notes, APP))
 
 
 def test_what_became_due_between_an_ask_and_its_repetition_is_asked_for_at_once() -> None:

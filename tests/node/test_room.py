@@ -102,16 +102,16 @@ def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_ag
     store.set_jobs("a", 0, {"a.b": "old"})
     store.put([Fire("a.b@1", "a.b", instant(clock.wall()), policy=job.policy, revision="old")])
 
-    async def left_out() -> list[tuple[str, ...]]:
+    async def excluded() -> list[tuple[str, ...]]:
         node = _node(store, lambda step: step.close(), jobs={"a.b": job}, plans=True)
         [claim] = store.claim(Ask("a", "n1", 1)).claims
-        holding = HeldClaim(claim, clock.monotonic())
-        node._hold([holding])
-        await node._begin_all([holding])
+        held = HeldClaim(claim, clock.monotonic())
+        node._held.add([held])
+        await node._start_all([held])
         before = node._new_ask().without
-        await node._read_watermarks()
+        await node.planner.read_watermarks()
         still = node._new_ask().without
-        await node._adopt()
+        await node.planner._deploy()
         return [before, still, node._new_ask().without]
 
-    assert asyncio.run(left_out()) == [("a.b",), ("a.b",), ()], "not again and again while it is others'"
+    assert asyncio.run(excluded()) == [("a.b",), ("a.b",), ()], "not again and again while it is others'"

@@ -54,7 +54,7 @@ def test_a_worker_asks_a_store_that_failed_often_only_once_in_a_while() -> None:
 
 def test_one_answer_closes_it_and_work_is_looked_for_at_once() -> None:
     world, rung = World(), list[bool]()
-    world.calls.back = lambda: rung.append(True)
+    world.calls.on_back = lambda: rung.append(True)
     world.is_away = True
     for _ in range(ERRORS_MAX + 1):
         with pytest.raises(StoreUnavailable):

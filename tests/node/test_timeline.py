@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from detent.model import Command, Job, Plan, Watermark, Watermarks
-from detent.node.timeline import FIRES_MAX, PLANS_MAX, Timeline, in_force
+from detent.node.timeline import FIRES_MAX, PLANS_MAX, Timeline, revisions_in_force
 from detent.testing.sim.fleet import Every
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -21,7 +21,7 @@ def at(seconds: float, revision: str = "r") -> Watermark:
 
 def timeline(by_job: dict[str, Watermark], jobs: dict[str, Job]) -> Timeline:
     line = Timeline(AHEAD_S)
-    line.take(Watermarks(NOW, "1", 1, by_job), jobs)
+    line.load(Watermarks(NOW, "1", 1, by_job), jobs)
     return line
 
 
@@ -46,7 +46,7 @@ def test_a_plan_whose_call_was_lost_is_made_again() -> None:
     jobs = {"a.b": job("b")}
     line = timeline({"a.b": at(0)}, jobs)
     assert planned(line, jobs) == planned(line, jobs) == ["a.b"]
-    line.move({"a.b": at(3599)})
+    line.update({"a.b": at(3599)})
     assert planned(line, jobs) == []
     assert line.next_in_s(NOW) == 3599 - AHEAD_S / 4
 
@@ -63,7 +63,7 @@ def test_a_job_of_another_revision_is_left_to_its_nodes_until_it_lapses() -> Non
 def test_a_mark_of_another_revision_does_not_move_ours() -> None:
     jobs = {"a.b": job("b")}
     line = timeline({"a.b": at(0)}, jobs)
-    line.move({"a.b": at(500, "other"), "a.unknown": at(1)})
+    line.update({"a.b": at(500, "other"), "a.unknown": at(1)})
     assert planned(line, jobs) == ["a.b"]
 
 
@@ -71,7 +71,7 @@ def batches(line: Timeline, jobs: dict[str, Job]) -> Iterator[list[Plan]]:
     """All calls until nothing is urgent; the store accepts each plan."""
     while plans := line.plans(jobs, NOW):
         yield plans
-        line.move({plan.job: Watermark(plan.until, plan.revision) for plan in plans})
+        line.update({plan.job: Watermark(plan.until, plan.revision) for plan in plans})
 
 
 def test_many_quiet_jobs_are_planned_in_batches() -> None:
@@ -110,8 +110,8 @@ def test_what_runs_on_every_host_is_left_to_each_host() -> None:
     assert line.foreign == {"a.d/there"}, "a job that we do not have at all stays only while a node holds it"
     assert not line.has_lapsed(NOW), "however long that host is away"
     watermarks, alone = Watermarks(NOW, "1", 1, by_job), {"a.b": "r", "a.c/here": "r", "a.c/there": "older"}
-    assert in_force(watermarks, ours, set()) == alone
-    assert in_force(watermarks, ours, {"a.d/there"}) == alone | {"a.d/there": "r"}
+    assert revisions_in_force(watermarks, ours, set()) == alone
+    assert revisions_in_force(watermarks, ours, {"a.d/there"}) == alone | {"a.d/there": "r"}
 
 
 def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we_hold_it() -> None:
@@ -119,11 +119,11 @@ def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we
     line = timeline({"a.b": at(0, "other"), "a.c": at(0)}, jobs)
     unable = {"a.b", "a.gone"}
     assert line.excluded(unable) == unable
-    line.take(Watermarks(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
+    line.load(Watermarks(NOW, "1", 2, {"a.b": at(0), "a.c": at(0)}), jobs)
     assert line.excluded(unable) == {"a.gone"}
 
 
 def test_a_definition_that_is_kept_for_another_living_node_is_not_replaced_by_ours() -> None:
     jobs = {"a.b": job("b"), "a.c": job("c")}
     watermarks = Watermarks(NOW, "1", 1, {"a.b": at(0, "newer"), "a.c": at(0, "gone")})
-    assert in_force(watermarks, jobs, {"a.b"}) == {"a.b": "newer", "a.c": jobs["a.c"].revision}
+    assert revisions_in_force(watermarks, jobs, {"a.b"}) == {"a.b": "newer", "a.c": jobs["a.c"].revision}

@@ -20,7 +20,7 @@ class Busy(Sim):
         async def dawdle(*_: Any) -> None:
             await asyncio.sleep(BUSY_S)
 
-        self.nodes["m0"]._forgotten_launches.report_forgotten = dawdle  # type: ignore[method-assign]
+        self.nodes["m0"]._forgotten_launches.report = dawdle  # type: ignore[method-assign]
 
     def put(self) -> None:
         fire = Fire(KEY, f"{APP}.skip", self.now(), origin="manual", policy=Policy("Allow"))

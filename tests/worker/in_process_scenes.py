@@ -39,7 +39,7 @@ def note(name: str) -> None:
 
 class World:
     def __init__(self, processes: WardenClient) -> None:
-        self.processes, self.house, self.few = (
+        self.processes, self.calls, self.queue = (
             processes,
             InProcessCalls(processes),
             InProcessQueue(1, BatchSize(1)),
@@ -51,20 +51,22 @@ class World:
         self.fence += 1
         name = f"{function.__name__}-{self.fence}"
         fire = Fire(name, "t.f", now(), run_id=name, origin="push")
-        call = Call(f"inside_scenes:{function.__name__}", f'["{name}"]', "thread", kill_after_s=KILL_AFTER_S)
+        call = Call(
+            f"in_process_scenes:{function.__name__}", f'["{name}"]', "thread", kill_after_s=KILL_AFTER_S
+        )
         claim = Claim(fire, "n.1", self.fence, attempt=1, ttl_s=TTL_S, expires_at=now())
-        return self.house.start(call, claim, guard_spec(claim, ""), boottime() + trusted_s)
+        return self.calls.start(call, claim, guard_spec(claim, ""), boottime() + trusted_s)
 
     def ask(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
         """A message: one at a time."""
         one = self.start(function, trusted_s)
-        self.few.add(one)
+        self.queue.add(one)
         return one
 
     def hold(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
         """A message that begins when the scene says so."""
         one = self.start(function, trusted_s)
-        one.turn = lambda: None
+        one.on_guarded = lambda: None
         return one
 
 
@@ -121,7 +123,7 @@ async def recalled(world: World) -> None:
     first, guarded = world.ask(wait), world.ask(note, SHORT_S)
     await until(lambda: guarded.is_guarded)
     asked = world.ask(note, SHORT_S)
-    world.few.recall()
+    world.queue.recall()
     assert guarded.gone.result() is None and asked.gone.result() is None and not first.gone.done()
     await outlive(asked)
     GO.set()
@@ -155,7 +157,7 @@ async def the_warden_dies(world: World) -> None:
 
 
 async def play(name: str) -> None:
-    processes = WardenClient(f"inside.{os.getpid()}")
+    processes = WardenClient(f"in-process.{os.getpid()}")
     await processes.start()
     await SCENES[name](World(processes))
     await processes.close()
@@ -175,5 +177,5 @@ SCENES = {
 }
 
 if __name__ == "__main__":
-    sys.modules["inside_scenes"] = sys.modules["__main__"]
+    sys.modules["in_process_scenes"] = sys.modules["__main__"]
     asyncio.run(play(sys.argv[1]))

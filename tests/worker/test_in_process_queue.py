@@ -19,7 +19,7 @@ class Run:
     """Work that is guarded, and ends, when the test says so."""
 
     function = "m:f"
-    turn: Callable[[], object] | None = None
+    on_guarded: Callable[[], object] | None = None
     is_guarded = has_begun = False
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class Run:
 
     def guard(self) -> None:
         self.is_guarded = True
-        assert self.turn
-        self.turn()
+        assert self.on_guarded
+        self.on_guarded()
 
     def begin(self) -> bool:
         self.has_begun = not self.gone.done()
@@ -46,12 +46,12 @@ class Run:
 class World:
     def __init__(self) -> None:
         self.batch_size = BatchSize(1)
-        self.few = InProcessQueue(2, self.batch_size)
+        self.queue = InProcessQueue(2, self.batch_size)
 
     def asked(self, count: int) -> list[Run]:
         runs = [Run() for _ in range(count)]
         for run in runs:
-            self.few.add(run)
+            self.queue.add(run)
         return runs
 
     def guarded(self, count: int) -> list[Run]:
@@ -120,7 +120,7 @@ def test_where_they_are_quick_more_may_be_claimed() -> None:
 def test_what_is_not_begun_is_given_back_when_it_is_recalled_guarded_or_not() -> None:
     async def scene(world: World) -> None:
         runs = world.guarded(3) + world.asked(1)
-        world.few.recall()
+        world.queue.recall()
         assert [run.gone.done() for run in runs] == [False, False, True, True]
         assert runs[3].gone.result() is None
         runs[0].gone.set_result(DONE)

@@ -1,33 +1,37 @@
-"""One claim from grant to verdict: start its work, keep it while it is trusted, judge how it ended.
+"""One claim of a node: start its work, keep it running while the claim is trusted, judge its end.
 
-A claim is trusted until a margin before it may expire, counted from the moment at which the request
-that was answered was sent.  Who starts the work compares that instant with the clock, not the node:
-the node may be stopped between a check and a start.
+A claim is trusted until shortly before it can expire.  The time counts from when the node sent the request
+that granted or renewed it.  The process that starts the work checks this deadline, not the node: the node
+may be suspended between the check and the start.
 """
 
 from __future__ import annotations
 
 import json
-from random import Random
+from typing import TYPE_CHECKING
 
 from detent.model import Claim, End, Fire, Job, Outcome, Verdict, Work
 from detent.rules.settling import lane_busy, return_claim, settle
 from detent.rules.trust import renew_s, trusted_by
-from detent.runners.running import AttemptEnd, Running, Starter
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from detent.runners.running import AttemptEnd, Running, Starter
 
 
 class HeldClaim:
-    """A claim that this node holds, until the store has settled it."""
+    """A claim that this node holds until the store has recorded its verdict."""
 
-    __slots__ = ("claim", "lost", "renewed", "running", "settled", "stop_reason")
+    __slots__ = ("claim", "is_lost", "is_settled", "renewed", "running", "stop_reason")
 
     def __init__(self, claim: Claim, sent: float) -> None:
         self.claim = claim
+        self.renewed = sent  # when the last successful claim or renewal was sent
         self.running: Running | None = None
-        self.stop_reason: Outcome | None = None  # to stop, and why
-        self.renewed = sent
-        self.lost = False  # the store says that it is no longer ours
-        self.settled = False  # its verdict is on the way to the store
+        self.stop_reason: Outcome | None = None  # set once the work has to stop
+        self.is_lost = False  # the store says that the claim is no longer ours
+        self.is_settled = False  # the verdict is on its way to the store
 
     @property
     def trusted_by(self) -> float:
@@ -36,6 +40,13 @@ class HeldClaim:
     @property
     def renew_at(self) -> float:
         return self.renewed + renew_s(self.claim.ttl_s)
+
+    def start(self, work: Work, starter: Starter) -> Verdict | None:
+        """Start the work, or return a verdict if the claim was stopped before it started."""
+        if self.stop_reason:
+            return Verdict(self.stop_reason)
+        self.running = starter.start(work, self.claim, self.trusted_by)
+        return None
 
     def renew(self, sent: float) -> None:
         self.renewed = max(self.renewed, sent)
@@ -48,46 +59,32 @@ class HeldClaim:
             self.running.stop(self.stop_reason, kill_after_s)
 
 
-def start(holding: HeldClaim, work: Work, starter: Starter) -> Verdict | None:
-    """Have what the claim is for started.  A verdict: it was told to stop before."""
-    if holding.stop_reason:
-        return Verdict(holding.stop_reason)
-    holding.running = starter.start(work, holding.claim, holding.trusted_by)
-    return None
-
-
 def work_of(job: Job, claim: Claim) -> Work | None:
-    """What this fire of the job carries out; None: a hook that the job no longer has."""
+    """Return what a fire of the job runs, or None for a hook that the job no longer has."""
     if claim.fire.origin != "hook":
         return job.work
     return job.hooks.get(json.loads(claim.fire.payload)["hook"])
 
 
-def judge_end(claim: Claim, went: AttemptEnd, rng: Random) -> tuple[Verdict, End]:
-    """What becomes of the fire."""
-    if isinstance(went, End):
-        return settle(went, claim, rng), went
-    if went is None:
+def judge_end(claim: Claim, end: AttemptEnd, rng: Random) -> tuple[Verdict, End]:
+    """Turn the end of an attempt into a verdict on the fire."""
+    if isinstance(end, End):
+        return settle(end, claim, rng), end
+    if end is None:
         return not_started(return_claim("the grant came too late", "claim-lost"))
-    return not_started(lane_busy(claim, str(went)))
+    return not_started(lane_busy(claim, str(end)))
 
 
 def not_started(verdict: Verdict) -> tuple[Verdict, End]:
-    """Nothing was started."""
     return verdict, End(verdict.outcome)
 
 
 def is_other_revision(fire: Fire, job: Job | None) -> bool:
-    """Was it planned by another definition of the job than this one?"""
+    """Return whether another revision of the job planned this fire."""
     return job is not None and fire.origin != "hook" and fire.revision not in ("", job.revision)
 
 
 def with_policy_of(job: Job | None, claim: Claim) -> Claim:
-    """The claim with the policy of the definition that is in force: work and policy are of one revision.
-    The store still counts it in the lane it was recorded with."""
+    """Give the claim the policy of the job, so that work and policy are from one revision.  The store still
+    counts the fire in the lane that it was recorded with."""
     return claim._replace(fire=claim.fire._replace(policy=job.policy)) if job else claim
-
-
-def is_sentenced(claim: Claim) -> bool:
-    """Is it only to be settled?  Then it takes no place; a hook has its own anyway."""
-    return claim.disposition is not None and claim.fire.origin != "hook"

@@ -1,7 +1,7 @@
 """Claims from blocking code: ask, run, renew in a thread, report the end.
 
-Triggers, locks, messages claimed by hand, `drain` and the dry run claim this way.  A node claims
-asynchronously and many at a time (`node/node.py`).
+Triggers, locks, manual message claims, `drain` and the dry run claim this way.  A node claims asynchronously
+and many at a time (`node/node.py`).
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ from detent.model import Ask, Claim, Grants, Outcome, Report, Verdict
 from detent.rules.trust import renew_s, trusted_by
 from detent.stores.base import Store, app_of
 
-RETRY_S = 0.5  # between two reports of an end, or two renewals, while the store is away
+RETRY_S = 0.5  # between two tries while the store is away
 LISTEN_S = 2.0  # one wait for a wake-up of the store
-LOOK_S = 10.0  # a wake-up can be lost: the longest time between two renewals
+LOOK_S = 10.0  # the longest time between two renewals, because a wake-up can be lost
 
 
 class Answer(NamedTuple):
-    """The answer to an ask."""
-
     grants: Grants
-    sent: float  # when it was sent: its claims are trusted from then on
-    verdicts: list[Verdict | None]  # of the reports that went with it; None: the claim was not ours any more
+    sent: float  # when the ask was sent: trust in its claims counts from here
+    verdicts: list[
+        Verdict | None
+    ]  # of the reports that were sent with it; None: the claim was no longer ours
 
 
 class ClaimSession:
-    """The asks and reports of one instance.  Any thread may use it, one ask at a time."""
+    """The asks and reports of one instance.  Thread-safe: sends one ask at a time."""
 
     def __init__(
         self, store: Store, ask: Ask, clock: StoreClock, wait: Callable[[float], object] | None = None
     ) -> None:
-        """`ask` says who asks, and what is asked for unless `claim` gets another; `wait` sleeps."""
+        """`ask` is the default of `claim`.  `wait` sleeps."""
         self.store, self.ask, self.clock = store, ask, clock
         self._wait = wait or threading.Event().wait
         self._lock, self._asks = threading.Lock(), 0
 
     def claim(self, ask: Ask | None = None, reports: Sequence[Report] = ()) -> Answer:
-        """Send an ask, together with these reports.  The store ignores an ask that a newer one overtook."""
+        """Send an ask together with these reports.  The store ignores an ask that arrives after a newer
+        one."""
         with self._lock:
             self._asks += 1
             numbered, sent = (ask or self.ask)._replace(number=self._asks), self.clock.ticks()
             try:
                 verdicts, grants = self._send(numbered, reports)
-            except StoreUnavailable:  # it may have granted claims: the same ask gets the same answer
+            except StoreUnavailable:  # it may have granted claims: the same number gets the same grants
                 verdicts, grants = self._send(numbered, reports)
             self.clock.learn(grants.now)
         return Answer(grants, sent, verdicts)
@@ -56,8 +57,8 @@ class ClaimSession:
         return self.store.finish_and_claim(reports, ask) if reports else ([], self.store.claim(ask))
 
     def finish(self, report: Report, give_up_at: float = 0.0) -> Verdict | None:
-        """Report an end: twice, or until `give_up_at`, if the store does not answer.  Returns the verdict
-        that stands.  None: the claim was not ours any more."""
+        """Report an end.  Try twice, or until `give_up_at`, while the store does not answer.  Return the
+        verdict that counts, or None if the claim was no longer ours."""
         is_repeated = False
         while True:
             try:
@@ -71,7 +72,7 @@ class ClaimSession:
 
 
 class Stoppable(Protocol):
-    """Work that ends when trust in its claim does."""
+    """Work that stops when trust in its claim ends."""
 
     def extend(self, trusted_by: float) -> None: ...
 
@@ -79,7 +80,7 @@ class Stoppable(Protocol):
 
 
 class RenewalThread:
-    """Renews a claim, and stops its work when the store says so.  `after_s`: when it looks first."""
+    """Renews a claim, first after `after_s`, and stops its work when the store says so."""
 
     def __init__(self, store: Store, claim: Claim, running: Stoppable, after_s: float | None = None) -> None:
         self._store, self._claim, self._running = store, claim, running
@@ -90,7 +91,7 @@ class RenewalThread:
         self._thread.start()
 
     def close(self) -> None:
-        """The work is over.  The thread may still end a wait that is under way."""
+        """Stop renewing.  The thread ends after its current wait."""
         self._over.set()
 
     @property
@@ -107,11 +108,11 @@ class RenewalThread:
             try:
                 self._apply_renewal(self._store.renew([self._claim])[0], sent)
                 self._listen()
-            except DetentError:  # the store is away: work whose claim is not renewed in time is ended
+            except DetentError:  # the store is away: work stops when its claim is not renewed in time
                 self._over.wait(min(self._every_s, RETRY_S))
 
     def _listen(self) -> None:
-        """Wait for a wake-up of the store, or for the next renewal."""
+        """Wait until the next renewal is due, or a wake-up of the store."""
         until = boottime() + self._every_s
         while (left_s := until - boottime()) > 0 and not self._over.is_set():
             if self._store.wait(app_of(self._claim.fire.job), min(left_s, LISTEN_S)):

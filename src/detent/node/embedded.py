@@ -1,13 +1,14 @@
-"""A node as a guest in a process that is not its own: a web server's, say.
+"""A node inside another program's process, such as a web server.
 
-It takes part as any other node does, but it has no warden, and so nobody who could end its work:
+It works like any other node, but it has no warden, so no process can end its work:
 
-1. Its calls, of jobs and of messages, run in threads of the process, as with `isolation: thread`.  One whose
-   claim is lost is asked to end (an async one is cancelled); if it does not, it goes on.
-2. Each holds its lane's lock of this host until it has really ended: no other node of the host starts the
-   next fire of that lane before.
-3. When the process dies, so do its calls: its life's lock is free, and the others take over at once.
-4. It leaves signals, systemd and the children of the process alone.
+1. Its calls run in threads of the process, as with `isolation: thread`.  A call whose claim is lost is asked
+   to end (an async call is cancelled).  If it does not end, it goes on.
+2. A call holds the lock of its lane on this host until it has really ended, so no other node of the host
+   starts the next fire of that lane before.
+3. If the process dies, its calls die with it.  Its instance lock is free then, and other nodes take over at
+   once.
+4. The node does not touch the signals, systemd and the children of the process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from detent.runners.running import LaneHeld
 from detent.warden.client import TaskHandle, WardenClient
 from detent.warden.program import host_locks
 
-STOP_S = 6.0  # after `drain_seconds`, so long may what was asked to end take for it
+STOP_S = 6.0  # the time that interrupted calls have to end, after `drain_seconds`
 
 
 class EmbeddedService(Service):
@@ -45,7 +46,6 @@ class EmbeddedService(Service):
         return self._code
 
     def leave(self) -> None:
-        """Its host ends."""
         self._stop.set()
 
     def _heartbeat(self) -> dict[str, object]:
@@ -53,14 +53,14 @@ class EmbeddedService(Service):
 
 
 class NoWarden(WardenClient):
-    """The warden's place, empty: what runs in this process is begun, and nobody ends it."""
+    """Takes the place of the warden's client: starts calls in this process, and kills none."""
 
     def __init__(self, instance: str) -> None:
         super().__init__(instance)
-        self._lanes: dict[str, int] = {}  # work -> the descriptor of its place in its lane
+        self._lanes: dict[str, int] = {}  # task id -> descriptor of its lane lock
 
     async def start(self) -> None:
-        """There is nobody to start."""
+        """There is no process to start."""
 
     def take(self, work: TaskHandle) -> None:
         spec = work.spec
@@ -77,7 +77,7 @@ class NoWarden(WardenClient):
             asyncio.get_running_loop().call_soon(partial(self._begin, work))
 
     def _begin(self, work: TaskHandle) -> None:
-        """The work itself checks whether its claim is still trusted, as it does under a warden."""
+        """Start the call.  The call itself checks whether its claim is still trusted."""
         if self.is_closing:
             self.release(work)
             work.resolve(None)
@@ -85,14 +85,14 @@ class NoWarden(WardenClient):
             work.begun()
 
     def extend(self, work: TaskHandle) -> None:
-        """Nobody has to know."""
+        """There is no warden that needs the new deadline."""
 
     def release(self, work: TaskHandle) -> None:
         host_locks.release_lane(self._lanes.pop(work.id, host_locks.NO_LANE))
 
 
 def in_threads(manifest: Manifest) -> Manifest:
-    """The manifest as a guest runs it: the same jobs, of the same revisions, in threads."""
+    """Return the manifest with the same jobs and revisions, but all calls in threads."""
     return manifest._replace(
         jobs=tuple(
             job._replace(work=_in_thread(job.work)) if isinstance(job.work, Call) else job
@@ -102,7 +102,6 @@ def in_threads(manifest: Manifest) -> Manifest:
 
 
 def tasks_in_threads(tasks: Mapping[str, Task]) -> dict[str, Task]:
-    """The tasks as a guest runs them, in threads too."""
     return {name: task._replace(call=_in_thread(task.call)) for name, task in tasks.items()}
 
 

@@ -1,47 +1,40 @@
-"""What this node has launched of late, to be compared with a store that may have forgotten some of it.
+"""Remembers what this node launched lately, and reports what the store forgot of it.
 
-After a failover or a restore a store may not know any more what it acknowledged, and what it forgot is
-launched again, by whichever node.  Whoever launched it first is the only one who can tell.
+After a failover or a restore, a store may have lost what it acknowledged, and any node may launch it again.
+Only the node that launched it first can tell.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 
-from detent.events import Emit
-from detent.model import Claim, Query, Report, Row, Verdict
+from detent.model import Claim, Query, Report, Verdict
 from detent.node.reporting import fields_of
+from detent.node.store_calls import StoreCalls
 
-LAUNCHES_MAX = 500  # more can hardly be forgotten, and each is looked up
+LAUNCHES_MAX = 500  # each of them is looked up after a failover
 
 
 class ForgottenLaunches:
-    def __init__(self) -> None:
+    def __init__(self, call: StoreCalls) -> None:
+        self._call = call
         self._launches = deque[Claim](maxlen=LAUNCHES_MAX)
-        self._doubtful: list[Claim] = []  # launches to be looked up, newest last
+        self._suspects: list[Claim] = []  # launches to look up, the newest last
 
-    def remember(self, report: Report, stands: Verdict | None) -> None:
-        """The store has acknowledged the end of an attempt."""
-        if stands and stands.counts and report.claim.disposition is None:
+    def remember(self, report: Report, verdict: Verdict | None) -> None:
+        """Remember an attempt whose end the store acknowledged."""
+        if verdict and verdict.counts and report.claim.disposition is None:
             self._launches.append(report.claim)
 
     def suspect_all(self) -> None:
-        """The store is in another epoch."""
-        self._doubtful = list(self._launches)
+        self._suspects = list(self._launches)
 
-    async def report_forgotten(
-        self, app: str, find: Callable[[Query], Awaitable[list[Row]]], emit: Emit
-    ) -> None:
-        """Say which launches the store of a new epoch does not know."""
-        while self._doubtful:
-            launch = self._doubtful[-1]
-            found = await find(Query(app=app, key=launch.fire.key))
-            self._doubtful.pop()
-            if _is_forgotten(launch, found):
-                emit("forgotten", **fields_of(launch))
-
-
-def _is_forgotten(launch: Claim, found: list[Row]) -> bool:
-    """Is the fire there without this attempt?  One that is not there at all is not launched again."""
-    return any(launch.fence not in (one.fence for one in row.attempts) for row in found)
+    async def report(self) -> None:
+        """Look up the suspected launches.  A fire that the store forgot altogether is not launched again."""
+        while self._suspects:
+            launch = self._suspects[-1]
+            query = Query(app=self._call.app, key=launch.fire.key)
+            rows = await self._call("look", self._call.ports.store.find, query)
+            self._suspects.pop()
+            if any(launch.fence not in (attempt.fence for attempt in row.attempts) for row in rows):
+                self._call.ports.emit("forgotten", **fields_of(launch))

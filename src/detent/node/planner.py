@@ -1,187 +1,193 @@
-"""How a node plans: it puts its jobs in force beside those of other living nodes, and plans them ahead.
+"""The planner of a node: deploys the node's jobs to the store, and records their next fires ahead of time.
 
-An app's jobs are the union of what its living nodes hold.  Where two nodes hold different definitions of a
-job, the one that was deployed last is in force: the node that holds the older one leaves the job alone, until
-no living node holds the newer one.
+The jobs of an app are the union of what its live nodes hold.  If two nodes hold different definitions of a
+job, the one that was deployed last is in force.  The node with the older definition leaves the job alone
+until no live node holds the newer one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 
 from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
-from detent.model import Fire, Job, Note, Plan, Watermarks
-from detent.node.attempt import is_other_revision
-from detent.node.forgotten_launches import ForgottenLaunches
-from detent.node.holders import ANY, HOLDS_TTL_S, LIST_TTL_S, RENEW_S, REWRITE_S, Holders, JobList
-from detent.node.ports import Ports, Tuning
+from detent.model import Fire, Job, Plan, Watermarks
+from detent.node.holders import Holders
 from detent.node.store_calls import StoreCalls
-from detent.node.timeline import Timeline, in_force
-from detent.stores.base import HEARTBEAT_TTL_S, HOLDS, JOBS, NODE
+from detent.node.timeline import Timeline, revisions_in_force
 
-RING_READ_S = 1.0  # at most this often, a wake-up makes a node look for a deploy
+REREAD_S = 1.0  # a wake-up makes the planner look for a deploy at most this often
 NAMES_MAX = 10  # jobs that an event names
 
 
-class Planning:
+class Planner:
     def __init__(
-        self, instance: str, app: str, jobs: Mapping[str, Job], ports: Ports, tuning: Tuning
+        self, jobs: Mapping[str, Job], call: StoreCalls, clock: StoreClock, on_new_epoch: Callable[[], None]
     ) -> None:
-        self.instance, self.app, self.jobs, self.ports, self.tuning = instance, app, jobs, ports, tuning
-        self.timeline = Timeline(tuning.ahead_s)
-        self._adopted = False
-        self._deploys = True  # our definitions replace those of other living nodes
-        self._store_clock = StoreClock(ports.monotonic)
-        self._read_at = 0.0  # when the request for the newest watermarks was sent
-        self._reading = asyncio.Lock()
-        self._without: set[str] = set()  # jobs that we cannot run
-        self._rang = False  # another process changed something in the store
-        self._holders, self._list, self._listed_at = Holders(instance), JobList(jobs), -math.inf
-        self._held_at = -math.inf  # when the note of what we hold was written
-        self._call, self._forgotten_launches = StoreCalls(ports, app, instance, tuning), ForgottenLaunches()
+        self.jobs, self._call, self._clock, self._on_new_epoch = jobs, call, clock, on_new_epoch
+        self._store, self._plans_jobs = call.ports.store, call.tuning.plans
+        self._timeline = Timeline(call.tuning.ahead_s)
+        self._holders = Holders(jobs, call)
+        self.is_deployed = False
+        self._overrides = True  # the next deploy replaces the definitions that other live nodes hold
+        self._may_be_stale = False  # another process changed something in the store
+        self._read_at, self._reading = 0.0, asyncio.Lock()  # when the newest watermarks were requested
+        self._not_here: set[str] = set()  # jobs of which we returned a claim
 
-    async def announce(self, pool: str, load: float = 0.0) -> None:
-        """Write our heartbeat, and keep the list of our jobs."""
-        held = {"list": self._list.digest if self.tuning.plans else "", "load": round(load, 1)}
-        text = json.dumps(self.ports.heartbeat() | held)
-        await self._call(pool, self.ports.store.note, self.app, NODE + self.instance, text, HEARTBEAT_TTL_S)
-        if self.tuning.plans:
-            await self._keep_list(pool)
+    # What the node asks.
 
-    async def _keep_list(self, pool: str) -> None:
-        """Keep the note of the list of jobs that we hold, and the list itself."""
-        now, note = self.ports.monotonic(), self.ports.store.note
-        if self._list.jobs is not self.jobs:
-            self._list, self._listed_at, self._held_at = JobList(self.jobs), -math.inf, -math.inf
-        digest = self._list.digest
-        if now >= self._listed_at + REWRITE_S:
-            await self._call(pool, note, self.app, JOBS + digest, self._list.text, LIST_TTL_S)
-            self._listed_at = now
-        if now >= self._held_at + RENEW_S:
-            await self._call(pool, note, self.app, HOLDS + self.instance, digest, HOLDS_TTL_S)
-            self._held_at = now
+    async def plan(self) -> None:
+        """Deploy the jobs if necessary, then record the fires that are due soonest, in one call."""
+        if not self.is_deployed:
+            await self._deploy()
+        if self._plans_jobs:
+            await self._plan_ahead()
 
-    async def _adopt(self) -> None:
-        """Put our jobs in force, beside those that other living nodes hold; a worker only looks."""
-        store, jobs = self.ports.store, self.jobs
-        if not self.tuning.plans:
-            self._take(await self._call("look", store.look, self.app))
-            self._adopted = True
+    def next_in_s(self) -> float:
+        """Return the time until `plan` has something to do."""
+        if not self._plans_jobs:
+            return math.inf
+        plan_in_s = self._timeline.next_in_s(self._clock.now())
+        return min(plan_in_s, REREAD_S) if self._may_be_stale else plan_in_s
+
+    async def definition_for(self, fire: Fire, granted: float) -> Job | None:
+        """Return our definition for a fire that another revision planned, or None if ours is not in force.
+        Reads watermarks that are newer than the grant: a deploy may have happened just before it."""
+        job = self.jobs.get(fire.job)
+        try:
+            async with self._reading:
+                if self._read_at < granted:
+                    await self.read_watermarks()
+        except StoreUnavailable:
+            return None
+        return job if job and self._timeline.is_in_force(job) else None
+
+    def excluded(self, others: set[str]) -> tuple[str, ...]:
+        """Return the jobs that the node must not claim, together with `others`."""
+        return tuple(sorted(self._timeline.excluded(self._not_here | others)))
+
+    # What the node tells it.
+
+    def reload(self, jobs: Mapping[str, Job]) -> None:
+        self.jobs = jobs
+        self._not_here.clear()
+        self._redeploy()
+
+    def look_for_deploys(self) -> None:
+        """Read the watermarks again soon: another process may have changed the jobs in force."""
+        self._may_be_stale = True
+
+    def note_not_here(self, job: str) -> None:
+        """Exclude a job of which this node got a fire and has no definition."""
+        self._not_here.add(job)
+
+    def note_epoch(self, epoch: str) -> None:
+        """In a new epoch, the store may have forgotten which jobs are in force."""
+        if epoch != self._timeline.epoch:
+            self._redeploy()
+
+    # Heartbeats.
+
+    @property
+    def list_digest(self) -> str:
+        return self._holders.digest if self._plans_jobs else ""
+
+    @property
+    def is_superseded(self) -> bool:
+        return bool(self._timeline.superseded)
+
+    async def announce_jobs(self, pool: str) -> None:
+        if self._plans_jobs:
+            await self._holders.announce(self.jobs, pool)
+
+    # Deploys.
+
+    async def _deploy(self) -> None:
+        """Put our jobs in force beside those of other live nodes.  A worker only reads what is in force."""
+        jobs, app = self.jobs, self._call.app
+        if not self._plans_jobs:
+            self._take(await self._call("look", self._store.look, app))
+            self.is_deployed = True
             return
-        await self._keep_list("look")  # before: what no living node holds is removed
-        watermarks = await self._call("look", store.look, self.app)
-        kept = await self._held_by_others(watermarks)
-        wanted = in_force(watermarks, jobs, kept - jobs.keys() if self._deploys else kept)
-        before = {name: watermark.revision for name, watermark in watermarks.by_job.items()}
+        await self.announce_jobs("look")  # first, because jobs that no live node holds are removed
+        watermarks = await self._call("look", self._store.look, app)
+        before = _revisions(watermarks)
+        kept = await self._holders.held_by_others(jobs, before)
+        wanted = revisions_in_force(watermarks, jobs, kept - jobs.keys() if self._overrides else kept)
         if wanted != before:
-            watermarks = await self._call("look", store.set_jobs, self.app, watermarks.generation, wanted)
-        if wanted != {name: watermark.revision for name, watermark in watermarks.by_job.items()}:
+            watermarks = await self._call("look", self._store.set_jobs, app, watermarks.generation, wanted)
+        if wanted != _revisions(watermarks):
             raise StoreUnavailable("another node changed the app's jobs at the same moment")
         self._report_deploy(before, wanted)
         self._take(watermarks)
-        self._adopted = jobs is self.jobs  # else it was reloaded meanwhile, and has to adopt again
-        self._deploys = not self._adopted
-
-    async def _held_by_others(self, watermarks: Watermarks) -> set[str]:
-        """Of the jobs that we do not hold as they are in force: those that another living node holds.  A job
-        that we hold otherwise counts only where that node holds it as it is in force."""
-        revisions = {name: watermark.revision for name, watermark in watermarks.by_job.items()}
-        foreign = {
-            name for name in revisions if name not in self.jobs or self.jobs[name].revision != revisions[name]
-        }
-        held = await self._holders.held(self._notes) if foreign else {}
-        if held is None:
-            return foreign
-        return {
-            name
-            for name in foreign & held.keys()
-            if name not in self.jobs or held[name] & {revisions[name], ANY}
-        }
-
-    async def _notes(self, prefix: str) -> list[Note]:
-        return await self._call("look", self.ports.store.notes, self.app, prefix)
+        self.is_deployed = jobs is self.jobs  # a reload during the deploy needs another one
+        self._overrides = not self.is_deployed
 
     def _report_deploy(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         changed = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
         removed = sorted(before.keys() - after.keys())
         if changed or removed:
-            about = {"changed": changed[:NAMES_MAX], "removed": removed[:NAMES_MAX]}
-            self.ports.emit("deployed", app=self.app, node=self.instance, **about)
+            self._call.emit("deployed", changed=changed[:NAMES_MAX], removed=removed[:NAMES_MAX])
 
-    async def _read_watermarks(self) -> None:
-        """Other nodes changed the app's jobs: plan what is as we hold it, leave the rest to them."""
-        sent = self.ports.monotonic()
-        watermarks = await self._call("look", self.ports.store.look, self.app)
-        before = self.timeline.superseded
+    async def read_watermarks(self) -> None:
+        """Read which jobs are in force, and deploy again if that differs from what live nodes hold."""
+        sent = self._call.ports.monotonic()
+        watermarks = await self._call("look", self._store.look, self._call.app)
+        before = self._timeline.superseded
         self._take(watermarks)
         self._read_at = sent
-        self._without &= self.timeline.foreign  # the rest may be ours to run by now
-        if not self.tuning.plans:
+        self._not_here &= self._timeline.foreign  # the other ones may be ours to run by now
+        if not self._plans_jobs:
             return
-        if superseded := sorted(self.timeline.superseded - before):
-            self.ports.emit("superseded", app=self.app, node=self.instance, jobs=superseded[:NAMES_MAX])
-        kept = await self._held_by_others(watermarks)
-        if in_force(watermarks, self.jobs, kept) != {
-            name: watermark.revision for name, watermark in watermarks.by_job.items()
-        }:
-            self._adopted = False  # a job of ours is missing, or one is in force as no living node holds it
-
-    async def _plan_ahead(self) -> None:
-        """Plan what is due soonest, as much as one call of the store takes; the rest after the next claim."""
-        pause_s = RING_READ_S if self._rang else self.tuning.idle_s
-        if (self._rang or self.timeline.foreign) and self.ports.monotonic() >= self._read_at + pause_s:
-            self._rang = False
-            await self._read_watermarks()
-            if not self._adopted:
-                return await self._adopt()
-        if self.timeline.has_lapsed(self.store_now()):
-            self._deploys = True
-            return await self._adopt()
-        if not (plans := self._plans()):
-            return None
-        watermarks = await self._call("look", self.ports.store.advance, self.app, plans)
-        self._learn(watermarks.now)
-        self.timeline.move(watermarks.by_job)
-        self.ports.planned(plans)
-        if watermarks.epoch != self.timeline.epoch:
-            self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
-            return await self._adopt()
-        if watermarks.generation != self.timeline.generation:
-            return await self._read_watermarks()
-        return None
+        if superseded := sorted(self._timeline.superseded - before):
+            self._call.emit("superseded", jobs=superseded[:NAMES_MAX])
+        revisions = _revisions(watermarks)
+        kept = await self._holders.held_by_others(self.jobs, revisions)
+        if revisions_in_force(watermarks, self.jobs, kept) != revisions:
+            self.is_deployed = False
 
     def _take(self, watermarks: Watermarks) -> None:
-        self._learn(watermarks.now)
-        if self.timeline.epoch not in ("", watermarks.epoch):
-            self.ports.emit("new-era", app=self.app, node=self.instance)
-            self._forgotten_launches.suspect_all()
-            self._adopted, self._deploys = False, True  # the store may have forgotten whose jobs these are
-        self.timeline.take(watermarks, self.jobs)
+        self._clock.learn(watermarks.now)
+        if self._timeline.epoch not in ("", watermarks.epoch):
+            self._call.emit("new-era")
+            self._on_new_epoch()
+            self._redeploy()
+        self._timeline.load(watermarks, self.jobs)
+
+    def _redeploy(self) -> None:
+        self.is_deployed, self._overrides = False, True
+
+    # Plans.
+
+    async def _plan_ahead(self) -> None:
+        pause_s = REREAD_S if self._may_be_stale else self._call.tuning.idle_s
+        is_time = self._call.ports.monotonic() >= self._read_at + pause_s
+        if is_time and (self._may_be_stale or self._timeline.foreign):
+            self._may_be_stale = False
+            await self.read_watermarks()
+            if not self.is_deployed:
+                return await self._deploy()
+        if self._timeline.has_lapsed(self._clock.now()):
+            self._overrides = True
+            return await self._deploy()
+        if not (plans := self._plans()):
+            return None
+        watermarks = await self._call("look", self._store.advance, self._call.app, plans)
+        self._clock.learn(watermarks.now)
+        self._timeline.update(watermarks.by_job)
+        self._call.ports.on_planned(plans)
+        if watermarks.epoch != self._timeline.epoch:
+            self._redeploy()
+            return await self._deploy()
+        if watermarks.generation != self._timeline.generation:
+            return await self.read_watermarks()
+        return None
 
     def _plans(self) -> list[Plan]:
-        return self.timeline.plans(self.jobs, self.store_now())
+        return self._timeline.plans(self.jobs, self._clock.now())
 
-    def _learn(self, now: datetime) -> None:
-        self._store_clock.learn(now)
 
-    def store_now(self) -> datetime:
-        return self._store_clock.now()
-
-    async def _definition(self, fire: Fire, granted: float) -> Job | None:
-        """The job, if we hold it as the fire was planned, or as it is in force: by watermarks that are newer
-        than the grant, as somebody may have adopted another one just before."""
-        job = self.jobs.get(fire.job)
-        if not is_other_revision(fire, job):
-            return job
-        try:
-            async with self._reading:
-                if self._read_at < granted:
-                    await self._read_watermarks()
-        except StoreUnavailable:
-            return None
-        return job if job and self.timeline.is_in_force(job) else None
+def _revisions(watermarks: Watermarks) -> dict[str, str]:
+    return {name: watermark.revision for name, watermark in watermarks.by_job.items()}

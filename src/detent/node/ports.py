@@ -1,4 +1,4 @@
-"""What a node touches of the world, and how it spends its time."""
+"""What a node uses from outside (ports), and the constants of its behaviour (tuning)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Runs a blocking call away from the loop: in a thread, or in a simulated world."""
+    """Runs a blocking call outside the event loop: in a thread, or in the simulator."""
 
     async def __call__(self, pool: str, call: Callable[..., T], *args: Any) -> T: ...
 
 
 class ThreadPools:
-    """Runs blocking calls in threads, one for each line.  A line is a queue of its own, and the store gives
-    each thread its own connection: a renewal never waits behind a claim."""
+    """Runs blocking calls in named thread pools, of one thread unless `width` says more.  The store gives
+    each thread its own connection, so a renewal never waits behind a claim."""
 
     def __init__(self, width: dict[str, int] | None = None) -> None:
-        self._width = width or {}  # threads of a line, where it has more than one
+        self._width = width or {}
         self._pools: dict[str, ThreadPoolExecutor] = {}
 
     def begin(self, *pools: str) -> None:
-        """Starts the threads of these lines: a Python that shuts down (from 3.12 on) starts no more."""
+        """Start the threads of these pools now: Python 3.12 and later start none during shutdown."""
         for pool in pools:
             self._pool(pool).submit(bool)
 
@@ -52,7 +52,7 @@ class ThreadPools:
 
 
 class Wakeup:
-    """Wakes its sleeper, who sleeps no longer than `most_s`."""
+    """An event to sleep on, with a limit."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -60,15 +60,15 @@ class Wakeup:
     def set(self) -> None:
         self.event.set()
 
-    async def sleep(self, most_s: float) -> None:
-        timer = asyncio.get_running_loop().call_later(max(0.0, most_s), self.event.set)
+    async def sleep(self, limit_s: float) -> None:
+        timer = asyncio.get_running_loop().call_later(max(0.0, limit_s), self.event.set)
         await self.event.wait()
         timer.cancel()
         self.event.clear()
 
 
 class Ports(NamedTuple):
-    """Everything of the world that a node touches."""
+    """Everything outside the node that it uses."""
 
     store: Store
     starter: Starter
@@ -77,29 +77,27 @@ class Ports(NamedTuple):
     monotonic: Callable[[], float]
     rng: Random
     emit: Emit
-    heartbeat: Callable[[], dict[str, object]] = dict  # what this node says of itself to the others
-    rounded: Callable[[], None] = lambda: None  # called after each round of planning and claiming
-    planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # called with plans that were recorded
-    inbox: Inbox | None = None  # where messages are opened; None: it serves no tasks
-    prefetch_factor: Callable[[], int] = lambda: 1  # for how many messages there is use in the place of one
-    recall: Callable[[], None] = lambda: None  # messages that are not begun are not to be any more
+    heartbeat: Callable[[], dict[str, object]] = dict  # what the heartbeat says about this node
+    on_round: Callable[[], None] = lambda: None  # after each round of planning and claiming
+    on_planned: Callable[[Sequence[Plan]], None] = lambda plans: None  # with plans that the store recorded
+    inbox: Inbox | None = None  # opens messages; None: this node serves no tasks
+    prefetch_factor: Callable[[], int] = lambda: 1  # messages to hold per slot
+    return_unstarted: Callable[[], None] = lambda: None  # return messages that have not started
 
 
 class Tuning(NamedTuple):
-    """How a node spends its time and its room."""
-
-    retry_s: float = 1.0  # after a call that failed
-    cooldown_s: float = 1.0  # between two asks, after some that failed
-    least_s: float = 0.01  # the shortest sleep: no loop spins
-    burst_s: float = 1.0  # so long, starts come before ends
-    gather_s: float = 0.05  # so long after the last call, a small one can wait
-    idle_s: float = 60.0  # the longest sleep, should nobody ring
+    retry_s: float = 1.0  # pause after a failed call
+    cooldown_s: float = 1.0  # pause between two asks, after several that failed
+    sleep_min_s: float = 0.01  # the shortest sleep, so that no loop spins
+    burst_s: float = 1.0  # starts come before ends for at most this long
+    gather_s: float = 0.05  # a small call waits this long after the last one, to become larger
+    idle_s: float = 60.0  # the longest sleep without a wake-up
     ahead_s: float = AHEAD_S
     max_running: int = 32
-    max_hooks: int = 8  # on top of it
-    ask_max: int = 500  # in one ask: the first of many are started while the next are claimed
-    report_max: int = 250  # verdicts in one call: the store serves other nodes in between
+    max_hooks: int = 8  # in addition to max_running
+    ask_max: int = 500  # claims in one ask, so that the first attempts start while the next ones are claimed
+    report_max: int = 250  # verdicts in one call, so that other nodes are served in between
     renew_max: int = 500  # claims in one call
-    settle_s: float = 5.0  # at the end, so long is the store given to take the last verdicts
+    settle_s: float = 5.0  # time for the store to record the last verdicts at shutdown
     queues: tuple[str, ...] = ("default",)
-    plans: bool = True  # a worker does not
+    plans: bool = True  # False for a worker

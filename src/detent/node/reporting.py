@@ -1,7 +1,6 @@
-"""What a node says of its fires: one event when an attempt starts, one when it has been settled.
+"""The events of a node's fires: one when an attempt starts, and one when the store has recorded its verdict.
 
-The end is told when the store has confirmed it, by the verdict that stands: so at most one node
-tells it.
+The second one reports the verdict that the store confirmed, so at most one node reports it.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ class Reporter:
             self._emit("caught-up", **fields_of(claim), late_s=late_s)
         self._emit("fire-started", **fields_of(claim), attempt=claim.attempt, **more)
 
-    def end(self, report: Report, stands: Verdict | None) -> None:
+    def end(self, report: Report, verdict: Verdict | None) -> None:
         claim = report.claim
-        if stands is None:
+        if verdict is None:
             self._emit("fenced", **fields_of(claim), outcome_reported=report.verdict.outcome.kind)
             return
-        if claim.fire.origin == "push" and stands.outcome.kind == "succeeded":
-            return  # there may be thousands a second: history has them
-        event = attempt_event(claim, stands, is_contended(stands.outcome))
+        if claim.fire.origin == "push" and verdict.outcome.kind == "succeeded":
+            return  # there may be thousands a second, and `history` shows them
+        event = attempt_event(claim, verdict, is_contended(verdict.outcome))
         if event:
-            self._emit(event, **fields_of(claim), **_details(report, stands))
+            self._emit(event, **fields_of(claim), **_details(report, verdict))
 
 
 def fields_of(claim: Claim) -> dict[str, Any]:
-    """What every event of a fire has."""
+    """Return the fields that every event of a fire has."""
     fire, (app, _, job) = claim.fire, claim.fire.job.partition(".")
     return {
         "app": app,
@@ -57,15 +56,15 @@ def fields_of(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _details(report: Report, stands: Verdict) -> dict[str, Any]:
-    claim, outcome = report.claim, stands.outcome
+def _details(report: Report, verdict: Verdict) -> dict[str, Any]:
+    claim, outcome = report.claim, verdict.outcome
     details: dict[str, Any] = {"reason": outcome.reason} if outcome.reason else {}
     if outcome.kind != "succeeded":
         details["cause"] = outcome.cause
-    if stands.again_in_s is None:
+    if verdict.again_in_s is None:
         details |= {"attempts": claim.attempt, "last_status": report.status, "outcome": outcome.kind}
     else:
-        details |= {"attempt": claim.attempt, "status": report.status, "again_in_s": stands.again_in_s}
+        details |= {"attempt": claim.attempt, "status": report.status, "again_in_s": verdict.again_in_s}
     if outcome.kind in ("failed", "rejected") and report.tail:
         details["body_excerpt"] = report.tail[-EXCERPT_MAX:].decode("utf-8", "replace")
     if claim.fire.instants > 1 and claim.fire.first_at:

@@ -1,5 +1,7 @@
-"""Starts the work of an attempt with the runner for its kind: commands and calls by the warden, requests
-and the calls that ask for it in this process."""
+"""Starts the work of an attempt with the runner for its kind.
+
+The warden runs commands and calls.  The node itself sends requests, and runs calls that ask for it.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +47,19 @@ NOTHING = Command(words=())
 
 
 class RunnerSettings(NamedTuple):
-    """What work gets from its node."""
-
     env: Mapping[str, str]
-    secrets: Mapping[str, str]  # the manifest's and the operator's table
-    hidden: Collection[str]  # variables that hold secrets: no command sees them
-    outputs: str  # the folder for the output of what runs
-    lanes: str  # the folder for the locks of this host's lanes
-    processes: int = 1000  # for the calls of one kind of surroundings, at most
-    at_once: int = 16  # async messages in one of them
-    most: int = 32  # messages at once in the node itself
-    store: NodeStore | None = None  # that calls push to and lock in
+    secrets: Mapping[str, str]  # from the manifest and the machine's configuration
+    hidden: Collection[str]  # variables that hold secrets: commands do not get them
+    outputs: str  # the folder for the output of running work
+    lanes: str  # the folder of this host's lane locks
+    processes: int = 1000  # limit of child processes of one pool
+    at_once: int = 16  # async messages in one child
+    running_max: int = 32  # messages that run at once in the node's own process
+    store: NodeStore | None = None  # the store that calls push to and lock in
 
 
 class RunningRequest:
-    """A request under way in a thread."""
+    """A request that a thread sends."""
 
     def __init__(self, gone: asyncio.Future[AttemptEnd], lifeline: Lifeline) -> None:
         self.gone, self._lifeline = gone, lifeline
@@ -86,7 +86,7 @@ class Runners:
 
     @settings.setter
     def settings(self, settings: RunnerSettings) -> None:
-        """Other ones from now on: what runs goes on, what is kept warm for the old ones ends."""
+        """Replace the settings.  Running work goes on, and idle children of the old pools end."""
         self._settings = settings
         self._pools.clear()
         self._bases.clear()
@@ -105,7 +105,7 @@ class Runners:
         assert_never(work)
 
     def _push(self, work: Push, claim: Claim, trusted_by: float) -> Running:
-        """Nothing runs here: what it puts is put when it is settled."""
+        """Create the messages.  The store records them together with the verdict, so nothing runs."""
         from detent.runners.push import push
 
         found = self._resolve(work.secret_refs, claim)
@@ -162,10 +162,10 @@ class Runners:
     def _in_process_queue(self) -> InProcessQueue:
         from detent.worker.in_process_queue import InProcessQueue
 
-        return InProcessQueue(self.settings.most, self.batches.batch_size)
+        return InProcessQueue(self.settings.running_max, self.batches.batch_size)
 
-    def recall(self) -> None:
-        """Messages that are not begun are not to be any more."""
+    def return_unstarted(self) -> None:
+        """Return the messages that have not started."""
         self.batches.recall_all()
         self._in_process_queue.recall()
 
@@ -203,7 +203,7 @@ class Runners:
 
 
 def _reach(request: Request) -> Reach | None:
-    """Where a request that a message describes may lead; `*` is every public host."""
+    """Return the hosts that the request of a message may reach.  `*` stands for every public host."""
     if request.hosts is None:
         return None
     from detent.messages.addresses import Reach
@@ -212,7 +212,7 @@ def _reach(request: Request) -> Reach | None:
 
 
 def _forget_output(path: str, gone: asyncio.Future[AttemptEnd]) -> None:
-    """There is a file only where something was written; of work that was lost that is not known."""
-    went = gone.result()
-    if isinstance(went, End) and (went.tail or went.outcome.kind == "lost"):
+    """Delete the output file.  It exists only if the work wrote something, which is unknown of lost work."""
+    end = gone.result()
+    if isinstance(end, End) and (end.tail or end.outcome.kind == "lost"):
         forget_output(path)

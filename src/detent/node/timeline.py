@@ -1,15 +1,15 @@
-"""Which job is to be planned next?  A heap of watermarks, so that a quiet job costs nothing.
+"""Decides which jobs to plan next, with a heap of watermarks, so that a quiet job costs nothing.
 
-Planning begins when the first watermark comes within a quarter of the planning horizon of the store's now,
-and takes all jobs whose watermark is within half of it: so a hundred thousand jobs share few calls.  A call
-carries a few hundred fires at most, the oldest watermarks first, and each of many jobs gets only its next few
-instants: what is due soonest is planned first, and can be claimed while the rest is planned.
+Planning starts when the first watermark comes within a quarter of the planning horizon of the store's time.
+It takes all jobs whose watermark is within half of the horizon, so that a hundred thousand jobs share few
+calls.  A call holds a few hundred fires at most, the oldest watermarks first.  If many jobs share a call,
+each of them gets only its next few instants.  So what is due soonest is planned first, and claimed while the
+rest is planned.
 
-A job whose revision in force is not ours is foreign: its own nodes plan it.  If nobody does, so that its
-watermark falls behind by the whole horizon, that revision has lapsed.  What `run_on: every` has another host
-do is that host's alone: nobody else plans it, takes it over or calls it lapsed, however long the host is
-away.
-"""
+A job that is in force in another revision than ours is foreign: the nodes with that revision plan it.  If no
+node does, and its watermark falls behind by the whole horizon, the revision has lapsed.  A job of `run_on:
+every` on another host belongs to that host alone.  No other host plans it or lets it lapse, however long that
+host is away."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from heapq import heapify, heappop, heappush
 from detent.model import Job, Plan, Watermark, Watermarks
 from detent.rules.planning import plan
 
-EXCLUDED_MAX = 1000  # named in an ask; beyond it, fires of other nodes' jobs are claimed and given back
+EXCLUDED_MAX = 1000  # jobs that one ask names; beyond it, foreign fires are claimed and returned
 PLANS_MAX = 500  # in one call of the store
-FIRES_MAX = 250  # in one call, more or less: it must not keep the other nodes waiting
-INSTANTS_MIN = 5  # of a job in one plan, however many jobs share the call
+FIRES_MAX = 250  # about this many in one call, so that other nodes need not wait
+INSTANTS_MIN = 5  # of each job in a call, however many jobs share it
 
 
 class Timeline:
     def __init__(self, ahead_s: float) -> None:
         self.epoch, self.generation = "", -1
-        self.foreign: set[str] = set()  # jobs that we do not hold as they are in force
-        self.superseded: set[str] = set()  # among them: we hold another revision
-        self.elsewhere: set[str] = set()  # jobs of `run_on: every`, on other hosts
+        self.foreign: set[str] = set()  # jobs in force that we do not hold in that revision
+        self.superseded: set[str] = set()  # those of them that we hold in another revision
+        self.elsewhere: set[str] = set()  # jobs of `run_on: every` on other hosts
         self._ahead_s, self._near = ahead_s, timedelta(seconds=ahead_s / 2)
         self._urgent = timedelta(seconds=ahead_s / 4)
         self._watermarks: dict[str, Watermark] = {}  # of our jobs, in our revision
-        self._heap: list[tuple[datetime, str]] = []  # some are out of date: `_watermarks` decides
+        self._heap: list[tuple[datetime, str]] = []  # may hold outdated entries: `_watermarks` decides
         self._foreign_since: datetime | None = None  # the oldest watermark of a superseded job
 
-    def take(self, watermarks: Watermarks, jobs: Mapping[str, Job]) -> None:
-        """Start from what the store has in force."""
+    def load(self, watermarks: Watermarks, jobs: Mapping[str, Job]) -> None:
+        """Replace everything by what the store has in force."""
         self.epoch, self.generation = watermarks.epoch, watermarks.generation
         self._watermarks = {
             name: watermark
@@ -54,15 +54,15 @@ class Timeline:
         self._heap = [(watermark.at, name) for name, watermark in self._watermarks.items()]
         heapify(self._heap)
 
-    def move(self, by_job: Mapping[str, Watermark]) -> None:
-        """These are the watermarks now."""
+    def update(self, by_job: Mapping[str, Watermark]) -> None:
+        """Take the new watermarks of some jobs."""
         for name, watermark in by_job.items():
             if name in self._watermarks and self._watermarks[name].revision == watermark.revision:
                 self._watermarks[name] = watermark
                 heappush(self._heap, (watermark.at, name))
 
     def plans(self, jobs: Mapping[str, Job], now: datetime) -> list[Plan]:
-        """The plans of the next call, to be followed by `move`; none: there is nothing to plan yet."""
+        """Return the plans for the next call of the store.  Its answer goes to `update`."""
         if self.next_in_s(now) > 0:
             return []
         near, plans, fires = self._near_names(now), list[Plan](), 0
@@ -74,7 +74,7 @@ class Timeline:
         return plans
 
     def next_in_s(self, now: datetime) -> float:
-        """When there will be something to plan."""
+        """Return the time until there is something to plan."""
         self._drop_outdated()
         if not self._heap:
             return float("inf")
@@ -85,8 +85,8 @@ class Timeline:
         return since is not None and since < now - timedelta(seconds=self._ahead_s)
 
     def excluded(self, unable: set[str]) -> set[str]:
-        """The jobs that we do not ask for: those of other nodes, and what we could not run, unless it is ours
-        by now."""
+        """Return the jobs that this node must not claim: those of other nodes, and the `unable` ones that are
+        not ours by now."""
         foreign = self.foreign if len(self.foreign) <= EXCLUDED_MAX else set()
         return self.elsewhere | foreign | (unable - self._watermarks.keys())
 
@@ -95,8 +95,8 @@ class Timeline:
         return watermark is not None and watermark.revision == job.revision
 
     def _near_names(self, now: datetime) -> deque[str]:
-        """The oldest watermarks first, as many as one call takes.  They stay in the heap: only `move` puts a
-        job later, so that a lost call is made again."""
+        """Return the jobs with the oldest watermarks, as many as one call takes.  They stay in the heap until
+        `update`, so that a lost call is repeated."""
         near: dict[str, datetime] = {}
         while self._heap and self._heap[0][0] <= now + self._near and len(near) < PLANS_MAX:
             at, name = heappop(self._heap)
@@ -115,16 +115,16 @@ class Timeline:
 
 
 def jobs_elsewhere(names: Iterable[str], jobs: Mapping[str, Job]) -> set[str]:
-    """Those of `run_on: every` that are other hosts', as long as our jobs have them on this host."""
+    """Return the jobs of `run_on: every` that belong to other hosts, if our jobs have them for this host."""
     everywhere = {base for base, slash, _ in (name.partition("/") for name in jobs) if slash}
     return {
         name for name in names if name not in jobs and "/" in name and name.partition("/")[0] in everywhere
     }
 
 
-def in_force(watermarks: Watermarks, jobs: Mapping[str, Job], kept: set[str]) -> dict[str, str]:
-    """The revisions that an app has when these are our jobs: ours, what other hosts have, and what is kept as
-    it is because other living nodes hold it."""
+def revisions_in_force(watermarks: Watermarks, jobs: Mapping[str, Job], kept: set[str]) -> dict[str, str]:
+    """Return the revisions that should be in force: those of our jobs and of other hosts, and those in
+    `kept`, because other live nodes hold them."""
     names = jobs_elsewhere(watermarks.by_job, jobs) | kept
     theirs = {name: watermarks.by_job[name].revision for name in names}
     return {name: job.revision for name, job in jobs.items()} | theirs

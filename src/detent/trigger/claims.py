@@ -1,42 +1,41 @@
-"""The claims of one trigger: asked for, carried out, settled and told, one at a time."""
+"""The claims of one trigger: it claims a fire, runs it, settles it and reports it, one at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from random import Random
+from typing import NamedTuple
 
 from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
 from detent.events import Emit
-from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict, Work
+from detent.model import Ask, Claim, End, Fire, Job, Outcome, Report, Verdict
+from detent.node.attempt import judge_end, not_started, work_of
 from detent.node.claim_session import ClaimSession
 from detent.node.reporting import Reporter, fields_of
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.planning import HOOK_POLICY
-from detent.rules.settling import admit, lane_busy, report, return_claim, settle
+from detent.rules.settling import admit, report
 from detent.rules.trust import trigger_ttl_s
-from detent.runners.running import LaneHeld, TooLate
+from detent.runners.running import AttemptEnd, LaneHeld, TooLate
 from detent.stores.base import Store, app_of, is_hook
 from detent.trigger.exit_codes import is_contention
 from detent.trigger.locks import TriggerLocks
 from detent.trigger.work import WorkRunner, stopped_by
 from detent.warden.signals import Signals
 
-if TYPE_CHECKING:
-    from random import Random
-
 PRUNE_EVERY = 50  # claims of an app
-UNSTARTED_MAX = 5  # claims in a row that came too late to start anything
-QUEUE = "trigger/"  # and the fire's key
+UNSTARTED_MAX = 5  # claims in a row that came too late to start the work
+QUEUE = "trigger/"  # the prefix of a fire's own queue
 
 
 def own_queue(key: str) -> str:
-    """The queue on which triggers, and no nodes, find the fire of this key and its hooks."""
+    """Return the queue of this fire and its hooks.  Triggers claim from it, nodes never do."""
     return QUEUE + key
 
 
 class Ports(NamedTuple):
-    """Everything of the world that a trigger touches."""
+    """Everything outside the process that a trigger uses."""
 
     store: Store
     locks: TriggerLocks
@@ -48,62 +47,62 @@ class Ports(NamedTuple):
 
 class TriggerClaims:
     def __init__(self, job: Job, scope: str, ports: Ports) -> None:
-        self._job, self._scope, self._ports = job, scope, ports
+        self._job, self._scope = job, scope
         self._store, self._runner = ports.store, ports.runner
         self.locks, self.signals, self.emit = ports.locks, ports.signals, ports.emit
-        self._reporter, self._chance = Reporter(ports.emit), cast("Random", Chance())
+        self._reporter, self._rng = Reporter(ports.emit), Random()
         self.clock = StoreClock(ports.boottime)
         ask = Ask(app_of(job.name), ports.locks.name, number=0)
         self._session = ClaimSession(ports.store, ask, self.clock, ports.signals.wait)
-        self._sent, self._fence = 0.0, 0
-        self.replaces = ""  # the key of the fire that has to end for ours
-
-    def why_ended(self) -> str:
-        return stopped_by(self.signals).reason
+        self._sent = 0.0  # when the newest ask was sent
+        self._fence = 0  # of the newest claim
+        self.replaces = ""  # the key of the fire that ours replaces
 
     def run_fire(self, fire: Fire, is_abandoned: bool = False) -> Outcome | None:
-        """Carry a fire out, attempt after attempt, and call its hooks; how it ended, None: it is not ours.
-        An abandoned one is only run again if its job wants that."""
+        """Make all attempts of a fire and call its hooks.  Return its outcome, or None if it is not ours.  An
+        abandoned fire runs again only if its job wants that."""
         outcome: Outcome | None = None
         unstarted = 0
         queue = own_queue(fire.key)
         while claim := self._claim_fire(queue):
-            told = self._report_of(claim, is_abandoned and outcome is None)
-            stands = self._finish(told)
-            if stands is None:
+            settled, verdict = self._attempt_and_finish(claim, is_abandoned and outcome is None)
+            if verdict is None:
                 return outcome
-            outcome = stands.outcome
-            if stands.again_in_s is None:
-                if told.follow:
+            outcome = verdict.outcome
+            if verdict.again_in_s is None:
+                if settled.follow:
                     self.call_hooks(queue)
                 return outcome
-            unstarted = 0 if stands.counts else unstarted + 1
+            unstarted = 0 if verdict.counts else unstarted + 1
             if unstarted > UNSTARTED_MAX:
-                raise StoreUnavailable(f"{fire.key} could not be started: {stands.outcome.reason}")
-            if not self.signals.sleep(stands.again_in_s):
+                raise StoreUnavailable(f"{fire.key} could not be started: {outcome.reason}")
+            if not self.signals.sleep(verdict.again_in_s):
                 self._give_up(claim)
                 return outcome
         return outcome
 
     def call_hooks(self, queue: str) -> None:
-        """One after the other, each for as long as it may."""
+        """Call the hooks of this queue one after the other, until a second signal."""
         while self.signals.count < 2 and (claims := self._ask(queue, for_hook=True)):
             for claim in claims:
-                self._finish(self._report_of(claim))
+                self._attempt_and_finish(claim)
 
     def prune(self, keep_days: int, keep_fires: int) -> None:
-        """Forget old fires, once in a while: where there is no node, nobody else does."""
+        """Delete old fires once in a while: an app without nodes has no other process that does."""
         if self._fence and self._fence % PRUNE_EVERY == 0:
             self._store.prune(app_of(self._job.name), keep_days * 86_400.0, keep_fires)
+
+    def stop_reason(self) -> str:
+        return stopped_by(self.signals).reason
 
     # One claim.
 
     def _claim_fire(self, queue: str) -> Claim | None:
-        """The fire of this queue.  Hooks that are only to be settled may come along."""
+        """Claim the fire of this queue.  Settle hooks that come along and must not run."""
         own: Claim | None = None
         for claim in self._ask(queue):
             if is_hook(claim.fire):
-                self._finish(self._report_of(claim))
+                self._attempt_and_finish(claim)
             else:
                 own = claim
         return own
@@ -122,77 +121,49 @@ class TriggerClaims:
         self._fence = max((claim.fence for claim in grants.claims), default=self._fence)
         return grants.claims
 
-    def _report_of(self, claim: Claim, is_abandoned: bool = False) -> Report:
-        """What to tell the store of a claim, once it is carried out."""
-        verdict, end = self._attempt(claim, is_abandoned)
-        return report(claim, verdict, end, self.clock.now())
+    def _attempt_and_finish(self, claim: Claim, is_abandoned: bool = False) -> tuple[Report, Verdict | None]:
+        """Make one attempt and record its verdict.  Return what was reported, and the verdict that counts."""
+        settled = report(claim, *self._attempt(claim, is_abandoned), self.clock.now())
+        return settled, self._finish(settled)
 
     def _attempt(self, claim: Claim, is_abandoned: bool) -> tuple[Verdict, End]:
-        if verdict := admit(claim, self._chance):
-            return _unstarted(verdict)
+        if verdict := admit(claim, self._rng):
+            return not_started(verdict)
         if is_abandoned and claim.fire.policy.on_lost == "skip":
-            return _unstarted(Verdict(Outcome("lost", "its trigger is gone", "node-lost"), counts=False))
-        work = self._work(claim)
+            return not_started(Verdict(Outcome("lost", "its trigger is gone", "node-lost"), counts=False))
+        work = work_of(self._job, claim)
         if work is None:
-            return _unstarted(Verdict(HOOK_REMOVED))
+            return not_started(Verdict(HOOK_REMOVED))
         self._reporter.start(claim, self.clock.now(), replaces=self.replaces)
+        end: AttemptEnd = None
         try:
-            end = self._runner.carry_out(work, claim, self._sent)
+            end = self._runner.run(work, claim, self._sent)
         except LaneHeld as held:
-            return _unstarted(lane_busy(claim, str(held)))
+            end = held
         except TooLate:
-            return _unstarted(return_claim("the grant came too late", "claim-lost"))
-        if end.outcome.cause == "no-secret":
-            return Verdict(end.outcome), end  # another attempt would find none either
-        return settle(end, claim, self._chance), end
+            pass
+        if isinstance(end, End) and end.outcome.cause == "no-secret":
+            return Verdict(end.outcome), end  # another attempt would not find the secret either
+        return judge_end(claim, end, self._rng)
 
-    def _work(self, claim: Claim) -> Work | None:
-        if claim.fire.origin != "hook":
-            return self._job.work
-        from json import loads
-
-        return self._job.hooks.get(loads(claim.fire.payload)["hook"])
-
-    # The end of one.
-
-    def _finish(self, told: Report) -> Verdict | None:
-        """Report it for as long as the claim may live, then emit the event."""
-        stands = self._session.finish(told, give_up_at=self._sent + told.claim.ttl_s)
-        self._say(told, stands)
-        return stands
-
-    def _say(self, told: Report, stands: Verdict | None) -> None:
-        is_over = stands is not None and stands.again_in_s is None
-        if stands and is_over and is_contention(stands.outcome) and told.claim.fire.origin != "hook":
-            about = {"holder": stands.outcome.by, "outcome": stands.outcome.kind}
-            self.emit(
-                "lock-contended",
-                **fields_of(told.claim),
-                **about,
-                scope=self._scope,
-                reason=stands.outcome.reason,
-                cause=stands.outcome.cause,
-            )
+    def _finish(self, settled: Report) -> Verdict | None:
+        """Report the verdict for as long as the claim can live, then emit the event."""
+        verdict = self._session.finish(settled, give_up_at=self._sent + settled.claim.ttl_s)
+        is_over = verdict is not None and verdict.again_in_s is None
+        if verdict and is_over and is_contention(verdict.outcome) and not is_hook(settled.claim.fire):
+            outcome = verdict.outcome
+            about = {"holder": outcome.by, "outcome": outcome.kind, "reason": outcome.reason}
+            about |= {"cause": outcome.cause, "scope": self._scope}
+            self.emit("lock-contended", **fields_of(settled.claim), **about)
         else:
-            self._reporter.end(told, stands)
+            self._reporter.end(settled, verdict)
+        return verdict
 
     def _give_up(self, claim: Claim) -> None:
-        """A signal came while the next attempt was waited for: another trigger makes it, or nobody."""
+        """A signal arrived before the next attempt.  Cancel the fire, unless another trigger may rerun it."""
         if claim.fire.policy.on_lost == "rerun":
             return
-        why = {"reason": self.why_ended(), "cause": "shutdown"}
-        self._store.cancel(claim.fire.key, self.why_ended(), "shutdown")
-        self.emit("cancelled", **fields_of(claim), outcome="cancelled", **why)
-
-
-class Chance:
-    """Chance for the jitter of retries: few jobs have one, and the module takes long to load."""
-
-    def uniform(self, low: float, high: float) -> float:
-        from random import uniform
-
-        return uniform(low, high)
-
-
-def _unstarted(verdict: Verdict) -> tuple[Verdict, End]:
-    return verdict, End(verdict.outcome)
+        reason = self.stop_reason()
+        self._store.cancel(claim.fire.key, reason, "shutdown")
+        about = {"outcome": "cancelled", "reason": reason, "cause": "shutdown"}
+        self.emit("cancelled", **fields_of(claim), **about)

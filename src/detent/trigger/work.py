@@ -1,7 +1,7 @@
-"""Carries out the work of one attempt, whatever kind it is, and waits for its end.
+"""Runs the work of one attempt of a trigger, and waits for its end.
 
-Commands and calls are the warden's; a call has a process of its own here whatever isolation it asks for, as
-there is no node to run it in.  A request is sent by this process, which holds the lane's lock for it.
+The warden runs commands and calls.  A call always has its own process here, whatever its isolation, because
+there is no node to run it in.  The trigger sends requests itself, and holds the lane lock meanwhile.
 """
 
 from __future__ import annotations
@@ -28,30 +28,28 @@ if TYPE_CHECKING:
     from detent.runners.command import Spec
     from detent.warden.blocking_client import BlockingTask, BlockingWardenClient
 
-BRIEF_S = 1.0  # an attempt that is over by then is not listened for
-LOOK_S = 3600.0
+BRIEF_S = 1.0  # an attempt that is over by then needs no renewal
+WAIT_S = 3600.0  # one wait for the warden
 NOTHING = Command(words=())
 
 
 class WorkSettings(NamedTuple):
-    """What work gets from the trigger's surroundings."""
-
     env: Mapping[str, str]
-    secrets: Mapping[str, str]  # the spec's and the machine's table
-    hidden: Collection[str]  # variables that hold secrets: no command sees them
-    trace: Callable[[], Mapping[str, str]]  # the W3C trace context of the attempt under way, as variables
-    store: Callable[[], NodeStore]  # that calls push to and lock in
+    secrets: Mapping[str, str]  # from the spec and the machine's configuration
+    hidden: Collection[str]  # variables that hold secrets: commands do not get them
+    trace: Callable[[], Mapping[str, str]]  # the W3C trace context of the running attempt, as variables
+    store: Callable[[], NodeStore]  # the store that calls push to and lock in
 
 
 class SignalLifeline(Lifeline):
-    """The lifeline of a request: it knows of signals, too."""
+    """A lifeline of a request that a signal ends, too."""
 
-    def __init__(self, trusted_by: float, signals: Signals, heard: int) -> None:
+    def __init__(self, trusted_by: float, signals: Signals, ignored: int) -> None:
         super().__init__(trusted_by)
-        self._signals, self._heard = signals, heard
+        self._signals, self._ignored = signals, ignored
 
     def ended(self, now: float) -> Outcome | None:
-        if self._signals.count > self._heard:
+        if self._signals.count > self._ignored:
             self.stop(stopped_by(self._signals))
         return super().ended(now)
 
@@ -61,8 +59,6 @@ def stopped_by(signals: Signals) -> Outcome:
 
 
 class WorkRunner:
-    """Carries out work for the claims of one trigger."""
-
     def __init__(
         self, store: Store, locks: TriggerLocks, signals: Signals, settings: WorkSettings, emit: Emit
     ) -> None:
@@ -71,8 +67,8 @@ class WorkRunner:
         self._warden: BlockingWardenClient | None = None
         self._renewal: RenewalThread | None = None
 
-    def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
-        """Make the attempt; `sent` is when the ask was that was answered with the claim."""
+    def run(self, work: Work, claim: Claim, sent: float) -> End:
+        """Run the work of a claim.  `sent` is when the ask that granted it was sent."""
         until = trusted_by(sent, claim.ttl_s)
         try:
             if isinstance(work, Request):
@@ -81,7 +77,7 @@ class WorkRunner:
                 from detent.runners.push import push
 
                 return push(work, claim, self._secrets(work.secret_refs, claim))
-            return self._run(work, claim, until)
+            return self._run_process(work, claim, until)
         finally:
             if self._renewal:
                 self._renewal.close()
@@ -92,40 +88,40 @@ class WorkRunner:
 
     # Processes.
 
-    def _run(self, work: Command | Call, claim: Claim, trusted_by: float) -> End:
-        heard = self._heard(claim)
+    def _run_process(self, work: Command | Call, claim: Claim, trusted_by: float) -> End:
+        seen = self._ignored_signals(claim)
         spec = self._command(work, claim) if isinstance(work, Command) else self._call(work, claim)
         running = self._warden_up().start(spec, trusted_by)
-        end = running.wait(BRIEF_S, heard)
+        end = running.wait(BRIEF_S, seen)
         while end is None:
-            if self._signals.count > heard:
+            if self._signals.count > seen:
                 running.stop(stopped_by(self._signals), 0.0 if self._signals.count > 1 else None)
-                heard = self._signals.count
+                seen = self._signals.count
             elif self._renewal is None or self._renewal.is_over:
                 self._warden_up().start_reaper()
-                self._keep(claim, running)
-            end = running.wait(LOOK_S, heard)
+                self._renew(claim, running)
+            end = running.wait(WAIT_S, seen)
         return end
 
-    def _heard(self, claim: Claim) -> int:
-        """How many signals do not concern this claim: a hook is called although one came."""
+    def _ignored_signals(self, claim: Claim) -> int:
+        """Return how many signals this claim ignores: hooks are called after a signal, too."""
         return self._signals.count if claim.fire.origin == "hook" else 0
 
-    def _keep(self, claim: Claim, running: BlockingTask | SignalLifeline, after_s: float = 0.0) -> None:
+    def _renew(self, claim: Claim, running: BlockingTask | SignalLifeline, after_s: float = 0.0) -> None:
         import gc
 
-        gc.enable()  # it was not worth it for a moment
+        gc.enable()  # disabled at the start, because a short process does not need it
         self._renewal = RenewalThread(self._store, claim, running, after_s)
 
     def _warden_up(self) -> BlockingWardenClient:
-        """It is forked when it is first needed, by a process that has no other thread."""
+        """Fork the warden when it is first needed, while this process has no other thread."""
         if self._warden is None:
             from detent.warden.blocking_client import BlockingWardenClient
 
             if self._renewal:
                 self._renewal.join()
             self._warden = BlockingWardenClient(self._locks.name, self._locks.lock_fd, self._signals)
-            self._locks.tell(self._warden.pid)
+            self._locks.record_warden(self._warden.pid)
         return self._warden
 
     def _command(self, command: Command, claim: Claim) -> Spec:
@@ -159,14 +155,11 @@ class WorkRunner:
             from detent.manifest.webhooks import hook_request
 
             request = hook_request(request, claim.fire)
-        secrets = self._secrets(request.secret_refs, claim)
-        request, lifeline = (
-            self._traced(request),
-            SignalLifeline(trusted_by, self._signals, self._heard(claim)),
-        )
+        secrets, request = self._secrets(request.secret_refs, claim), self._traced(request)
+        lifeline = SignalLifeline(trusted_by, self._signals, self._ignored_signals(claim))
         timeout_s = claim.fire.policy.timeout_s
         with self._lane_taken(claim):
-            self._keep(claim, lifeline, BRIEF_S)
+            self._renew(claim, lifeline, BRIEF_S)
             return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline)
 
     def _secrets(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
@@ -186,7 +179,7 @@ class WorkRunner:
 
     @contextmanager
     def _lane_taken(self, claim: Claim) -> Iterator[None]:
-        """The lock that a command would inherit; with our end it is free."""
+        """Hold the lane lock that a command would inherit."""
         from detent.warden.program.host_locks import NO_LANE, holders, release_lane, take_lane
 
         path, places = self._locks.lane(claim.fire.lane), claim.fire.policy.max_running

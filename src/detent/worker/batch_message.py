@@ -1,4 +1,4 @@
-"""A message among those that are given to a child together: what the child is told, and what it says."""
+"""One message of a batch: its state, and its encoding for the child process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from detent.runners.running import AttemptEnd
 if TYPE_CHECKING:
     from detent.worker.batches import Batch
 
-BATCH_CHARS_MAX = 100_000  # characters of arguments: what is larger goes with few
-ERROR_MAX = 2000  # characters
+BATCH_CHARS_MAX = 100_000  # characters of arguments in one batch
+ERROR_MAX = 2000  # characters of an error that are kept
 
 
 class SyncFuture:
-    """A future as far as its owner needs one, for thousands a second: who waits is told at once, and not in a
-    turn of the loop of its own."""
+    """A future that calls its callbacks at once, without a turn of the event loop for each: a worker resolves
+    thousands of them a second."""
 
-    __slots__ = ("_is_done", "_waiting", "_went")
+    __slots__ = ("_callbacks", "_end", "_is_done")
 
     def __init__(self) -> None:
         self._is_done = False
-        self._waiting: tuple[Callable[[Any], object], ...] = ()
-        self._went: AttemptEnd = None
+        self._callbacks: tuple[Callable[[Any], object], ...] = ()
+        self._end: AttemptEnd = None
 
     @classmethod
     def new(cls) -> asyncio.Future[AttemptEnd]:
@@ -45,38 +45,36 @@ class SyncFuture:
 
     def result(self) -> AttemptEnd:
         if not self._is_done:
-            raise asyncio.InvalidStateError("it is under way")
-        return self._went
+            raise asyncio.InvalidStateError("still running")
+        return self._end
 
-    def set_result(self, went: AttemptEnd) -> None:
-        self._is_done, self._went = True, went
-        waiting, self._waiting = self._waiting, ()
-        for tell in waiting:
-            tell(self)
+    def set_result(self, end: AttemptEnd) -> None:
+        self._is_done, self._end = True, end
+        callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            callback(self)
 
-    def add_done_callback(self, tell: Callable[[Any], object], *, context: object = None) -> None:
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: object = None) -> None:
         if self._is_done:
-            tell(self)
+            callback(self)
         else:
-            self._waiting += (tell,)
+            self._callbacks += (callback,)
 
-    def remove_done_callback(self, tell: Callable[[Any], object]) -> int:
-        before = len(self._waiting)
-        self._waiting = tuple(one for one in self._waiting if one != tell)
-        return before - len(self._waiting)
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        before = len(self._callbacks)
+        self._callbacks = tuple(one for one in self._callbacks if one != callback)
+        return before - len(self._callbacks)
 
 
 class BatchMessage:
-    """One message of a batch."""
-
     __slots__ = ("batch", "call", "claim", "end", "gone", "stop_order", "timer", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
         self.gone = SyncFuture.new()
         self.call, self.claim, self.trusted_by = call, claim, trusted_by
-        self.batch: Batch | None = None  # until it is begun
-        self.end: End | None = None  # what its child said
-        self.stop_order: tuple[Outcome, float | None] | None = None  # to stop
+        self.batch: Batch | None = None  # None until it is sent to a child
+        self.end: End | None = None  # as the child reported it
+        self.stop_order: tuple[Outcome, float | None] | None = None  # why to stop, and when to kill
         self.timer: asyncio.TimerHandle | None = None
 
     def extend(self, trusted_by: float) -> None:
@@ -87,53 +85,52 @@ class BatchMessage:
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         self.stop_order = why, kill_after_s
         if self.batch:
-            self.batch.stop_soon(self)
+            self.batch.stop(self)
         else:
             self.resolve(None)
 
-    def is_wanted(self, now: float) -> bool:
-        """May it still be begun?  If not, it is over."""
+    def may_start(self, now: float) -> bool:
+        """Return whether the claim is still trusted and wanted.  If it is not, resolve the message."""
         if now >= self.trusted_by:
             self.resolve(None)
         return not self.gone.done()
 
-    def resolve(self, went: AttemptEnd) -> None:
+    def resolve(self, end: AttemptEnd) -> None:
         if not self.gone.done():
-            self.gone.set_result(went)
+            self.gone.set_result(end)
 
 
 class BatchKind(NamedTuple):
-    """Only messages of one kind go together."""
+    """What messages of one batch have in common."""
 
     pool: str
     ttl_s: float
-    timeout_s: float  # of async ones each has its own
+    timeout_s: float  # 0 for async messages: each has its own
     kill_after_s: float
     is_async: bool
 
 
-def count_fitting(members: Sequence[BatchMessage]) -> int:
-    """How many of them are not too much together."""
+def count_fitting(messages: Sequence[BatchMessage]) -> int:
+    """Return how many of these messages fit into one batch by the length of their arguments: at least one."""
     length = 0
-    for number, member in enumerate(members):
-        length += len(member.call.args)
+    for number, message in enumerate(messages):
+        length += len(message.call.args)
         if length > BATCH_CHARS_MAX:
             return max(1, number)
-    return len(members)
+    return len(messages)
 
 
-def encode_requests(members: Iterable[BatchMessage]) -> str:
-    """Each as `call_batch.Message` has it, its arguments last: they are JSON already.  What it has in common
-    with the one before is not said again."""
+def encode_requests(messages: Iterable[BatchMessage]) -> str:
+    """Encode messages as `child_batch` reads them.  The arguments are JSON already.  Fields that equal those
+    of the message before are left out."""
     texts: list[str] = []
-    alike, due_at, due = None, None, ""
-    for member in members:
-        claim, call = member.claim, member.call
+    last, due_at, due = None, None, ""
+    for message in messages:
+        claim, call = message.claim, message.call
         fire, common = claim.fire, "null"
-        if alike != (
-            alike := (call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at)
-        ):
-            common = _common(member)
+        same = (call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at)
+        if same != last:
+            last, common = same, _encode_common(message)
         if fire.due_at is not due_at:
             due_at, due = fire.due_at, repr(fire.due_at.timestamp())
         own = f"{_quoted(fire.key)},{_quoted(fire.run_id)},{due},{claim.attempt},{claim.fence}"
@@ -141,24 +138,18 @@ def encode_requests(members: Iterable[BatchMessage]) -> str:
     return ",".join(texts)
 
 
-def _common(member: BatchMessage) -> str:
-    """As `call_batch.Common` has it."""
-    claim, fire = member.claim, member.claim.fire
-    keeps, timeout_s = not fire.policy.drop_result, fire.policy.timeout_s
-    return json.dumps([member.call.function, keeps, timeout_s, fire.job, claim.node, previous_success(claim)])
+def _encode_common(message: BatchMessage) -> str:
+    claim, policy, job = message.claim, message.claim.fire.policy, message.claim.fire.job
+    keeps, timeout_s = not policy.drop_result, policy.timeout_s
+    return json.dumps([message.call.function, keeps, timeout_s, job, claim.node, previous_success(claim)])
 
 
-def decode_end(said: Sequence[Any], timeout_s: float) -> End:
-    """What a child said of one; it may have said anything."""
-    if len(said) == 2:
-        return End(SUCCEEDED, 0, float(said[1]))
-    _, status, error, result, tail, took_s = said
-    outcome = _outcome(int(status), str(error)[:ERROR_MAX], timeout_s)
+def decode_end(answer: Sequence[Any], timeout_s: float) -> End:
+    """Decode a child's answer for one message.  The child runs user code, so any value is possible."""
+    if len(answer) == 2:
+        return End(SUCCEEDED, 0, float(answer[1]))
+    _, status, error, result, tail, took_s = answer
+    is_timeout = int(status) == TIMED_OUT
+    outcome = timed_out(timeout_s) if is_timeout else outcome_of(int(status), str(error)[:ERROR_MAX])
     text = str(tail)[-TAIL_MAX:].encode("utf-8", "backslashreplace")
     return End(outcome, int(status), float(took_s), text, result=str(result))
-
-
-def _outcome(status: int, error: str, timeout_s: float) -> Outcome:
-    if status == TIMED_OUT:
-        return timed_out(timeout_s)
-    return outcome_of(status, error)

@@ -1,22 +1,20 @@
-"""How many messages go to a child together, by what their functions took before."""
+"""Chooses how many messages a worker sends to one child process, from how long each task usually takes."""
 
 from __future__ import annotations
 
 from detent.model import Call
 
-TARGET_BATCH_S = 0.02
+TARGET_BATCH_S = 0.02  # a batch should keep a child busy for about this long
 BATCH_MAX = 100
-STALLED_S = 1.0  # nothing was heard of those at work for so long: who waits for them waits in vain
-SMOOTHING = 8  # how many calls it takes to believe another duration
+STALLED_S = 1.0  # no message finished for this long: return the ones that have not started
+SMOOTHING = 8  # weight of the running mean
 
 
 class BatchSize:
-    """How many messages go together."""
-
     def __init__(self, at_once: int) -> None:
-        self._at_once = at_once  # async ones, in one child
-        self._means: dict[str, float] = {}  # what a function takes
-        self._mean_s = TARGET_BATCH_S  # what any of them takes
+        self._at_once = at_once  # async messages in one child
+        self._means: dict[str, float] = {}  # mean duration by function
+        self._mean_s = TARGET_BATCH_S  # mean duration of all functions
 
     def learn(self, function: str, took_s: float) -> None:
         mean_s = self._means.get(function, took_s)
@@ -29,9 +27,9 @@ class BatchSize:
         return _fit(self._means.get(call.function, TARGET_BATCH_S))
 
     def prefetch_factor(self) -> int:
-        """For how many messages at once there is use, in the place of one."""
-        together = _fit(self._mean_s)
-        return 2 * together if together > 1 else 1  # the next are at hand when the first have ended
+        """Messages to hold per slot: two batches, so that the next one is ready when the first ends."""
+        batch = _fit(self._mean_s)
+        return 2 * batch if batch > 1 else 1
 
 
 def _fit(mean_s: float) -> int:

@@ -1,12 +1,12 @@
-"""Calls that run in this process, by choice: guarded by the warden, then begun, kept until they have ended.
+"""Calls that run in the node's own process: the warden guards them, then they run until they really end.
 
-1. Such work keeps its claim until it has really ended; a timeout or a stop settles it only then.
-2. Nobody can kill it but with the whole process.  So the warden is asked to do that when the claim is not
-   trusted any more; and when it is lost, or the node shuts down, and the work does not end in time.
-3. It asks before the work begins, and for messages that wait for their turn long before.  What is not begun
-   when trust is about to end is given back, so that nobody is killed for it.
-4. Where the warden dies, its successor is asked; where that is too late, we end ourselves.
-5. They may come in thousands at one instant: what is begun in one turn of the loop is handed over together.
+1. Such a call keeps its claim until it has ended.  A timeout or a stop settles it only then.
+2. It can be killed only together with the whole process.  The warden does that if trust in the claim ends, or
+   if the call does not end in time after the claim was lost or the node was stopped.
+3. The warden must confirm the guard before the call starts.  A call that has not started when trust is about
+   to end is returned, so that the process is not killed for it.
+4. If the warden dies, the node asks its successor.  If there is none in time, the node kills itself.
+5. Thousands of calls may start at one instant: those of one turn of the event loop start together.
 """
 
 from __future__ import annotations
@@ -32,114 +32,109 @@ from detent.warden.handle import TaskHandle
 from detent.worker.batch_message import SyncFuture
 
 NOTHING = Command(words=())
-LOOK_S = 0.25  # between two looks at who is still trusted
+WATCH_S = 0.25  # between two checks of which calls are still trusted
 
 
 class InProcessCalls:
-    """All calls in this process."""
-
-    def __init__(self, processes: WardenClient) -> None:
-        self.processes = processes
+    def __init__(self, warden: WardenClient) -> None:
+        self.warden = warden
         self._loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(self._loop)
-        self._trusted: set[GuardedCall] = set()  # those that the warden guards
-        self._looking: asyncio.TimerHandle | None = None
-        self._distrust_at = math.inf  # not later than the first of them is not trusted any more
-        self._begun: list[GuardedCall] = []  # and not yet handed over
+        self._guarded: set[GuardedCall] = set()
+        self._watching: asyncio.TimerHandle | None = None
+        self._stop_at = math.inf  # no call must stop before this time
+        self._to_start: list[GuardedCall] = []
 
     def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> GuardedCall:
         guarded = GuardedCall(self, call, claim, spec, trusted_by)
-        self.processes.take(guarded)
+        self.warden.take(guarded)
         return guarded
 
-    def watch(self, one: GuardedCall) -> None:
-        """The warden guards it."""
-        self._trusted.add(one)
-        self._distrust_at = min(self._distrust_at, one.distrust_at)
-        if self._looking is None:
-            self._look()
+    def watch(self, call: GuardedCall) -> None:
+        self._guarded.add(call)
+        self._stop_at = min(self._stop_at, call.stop_at)
+        if self._watching is None:
+            self._watch()
 
-    def enter(self, one: GuardedCall) -> None:
-        """It begins: with all others of this turn of the loop."""
-        if not self._begun:
-            self._loop.call_soon(self._hand_over)
-        self._begun.append(one)
+    def forget(self, call: GuardedCall) -> None:
+        self._guarded.discard(call)
 
-    def leave(self, one: GuardedCall) -> None:
-        """It has ended, or will not begin."""
-        self._trusted.discard(one)
+    def start_soon(self, call: GuardedCall) -> None:
+        """Start the call together with the others of this turn of the event loop."""
+        if not self._to_start:
+            self._loop.call_soon(self._start_all)
+        self._to_start.append(call)
 
-    def _hand_over(self) -> None:
-        begun, self._begun = self._begun, []
-        start_all([(one.inside, one.tell) for one in begun])
+    def _start_all(self) -> None:
+        calls, self._to_start = self._to_start, []
+        start_all([(call.in_process, partial(self._on_end, call)) for call in calls])
 
-    def tell(self, one: GuardedCall, ended: Ended) -> None:
-        """One has ended.  Called in another thread."""
-        self._mailbox.put(partial(one.end_inside, ended, clock.monotonic()))
+    def _on_end(self, call: GuardedCall, ended: Ended) -> None:
+        """Called in the thread of the call."""
+        self._mailbox.put(partial(call.on_end, ended, clock.monotonic()))
 
-    def _look(self) -> None:
-        """One timer for all: there may be thousands, and most end long before it matters."""
+    def _watch(self) -> None:
+        """One timer serves all calls: most of thousands end long before they must stop."""
         now = clock.boottime()
-        if now >= self._distrust_at:
-            late = [one for one in self._trusted if now >= one.distrust_at]
-            self._trusted.difference_update(late)
-            for one in late:
-                one.distrust()
-            self._distrust_at = min((one.distrust_at for one in self._trusted), default=math.inf)
-        self._looking = self._loop.call_later(LOOK_S, self._look) if self._trusted else None
+        if now >= self._stop_at:
+            late = [call for call in self._guarded if now >= call.stop_at]
+            self._guarded.difference_update(late)
+            for call in late:
+                call.distrust()
+            self._stop_at = min((call.stop_at for call in self._guarded), default=math.inf)
+        self._watching = self._loop.call_later(WATCH_S, self._watch) if self._guarded else None
 
 
 class GuardedCall(TaskHandle):
-    """One call in this process, from the moment when the warden is asked to guard it."""
+    """One call in this process, from the request to the warden to guard it until its end."""
 
     is_guarded = False
-    turn: Callable[[], object] | None = None  # who is told that it may begin, where others come first
-    _why: Outcome | None = None
+    on_guarded: Callable[[], object] | None = None  # called instead of `begin`, if the call has to wait
+    _stop_reason: Outcome | None = None
     _timer: asyncio.TimerHandle | None = None
-    _began = 0.0  # not yet
+    _began = 0.0  # 0: not started
 
     def __init__(
-        self, house: InProcessCalls, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float
+        self, calls: InProcessCalls, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float
     ) -> None:
-        super().__init__(house.processes, spec, trusted_by)
-        self.function, self._in_process_calls, self._claim, self._call = call.function, house, claim, call
-        self.inside = InProcessCall(call, partial(_fire_of, claim), keeps=keeps_result(claim))
+        super().__init__(calls.warden, spec, trusted_by)
+        self.function, self._calls, self._claim, self._call = call.function, calls, claim, call
+        self.in_process = InProcessCall(call, partial(_fire_of, claim), keeps=keeps_result(claim))
 
     def new_future(self) -> asyncio.Future[AttemptEnd]:
         return SyncFuture.new()
 
     def begun(self) -> None:
-        """The warden guards it."""
+        """The warden guards the call."""
         self.is_guarded = True
-        if self.gone.done():  # meanwhile
+        if self.gone.done():
             self.release()
         elif not self._began:
-            self._in_process_calls.watch(self)
-            (self.turn or self.begin)()
+            self._calls.watch(self)
+            (self.on_guarded or self.begin)()
 
     def begin(self) -> bool:
-        """False: it is too late for that, or nobody wants it any more."""
-        if clock.boottime() >= self.distrust_at:
+        """Start the call.  False: it is too late, or it was stopped."""
+        if clock.boottime() >= self.stop_at:
             self.give_back()
         if self.gone.done():
             return False
         self._began = clock.monotonic()
         if timeout_s := self._claim.fire.policy.timeout_s:
-            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_out)
-        self._in_process_calls.enter(self)
+            interrupt = partial(self._interrupt, timed_out(timeout_s))
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, interrupt)
+        self._calls.start_soon(self)
         return True
 
     def give_back(self) -> None:
-        """Nothing of it was begun, and it will not be."""
+        """Return a call that has not started."""
         if self.is_guarded:
             self.release()
         self.resolve(None)
 
-    def tell(self, ended: Ended) -> None:
-        self._in_process_calls.tell(self, ended)
-
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        """Ask it to end.  Where the claim is not ours any more, or the node ends, it must."""
+        """Interrupt the call.  If the claim is lost or the node stops, the warden kills a call that goes
+        on."""
         if not self._began:
             self.give_back()
             return
@@ -154,43 +149,40 @@ class GuardedCall(TaskHandle):
         else:
             self.resolve(None)
 
-    def resolve(self, went: AttemptEnd) -> None:
-        """The warden would not have it; or it died, and its successor is asked."""
+    def resolve(self, end: AttemptEnd) -> None:
+        """The warden refused the call or died.  A running call needs a new guard, or the process must die."""
         if not self._began:
-            self._in_process_calls.leave(self)
-            super().resolve(went)
-        elif not self.gone.done() and not self._in_process_calls.processes.is_closing:
-            if not self.is_guarded:  # nor will anybody
+            self._calls.forget(self)
+            super().resolve(end)
+        elif not self.gone.done() and not self._calls.warden.is_closing:
+            if not self.is_guarded:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.is_guarded = False
-            self._in_process_calls.processes.take(self)
+            self._calls.warden.take(self)
 
     def _interrupt(self, why: Outcome) -> None:
-        self._why = self._why or why
-        self.inside.cancel()
-
-    def _time_out(self) -> None:
-        self._interrupt(timed_out(self._claim.fire.policy.timeout_s))
+        self._stop_reason = self._stop_reason or why
+        self.in_process.cancel()
 
     @property
-    def distrust_at(self) -> float:
-        """When a process would get SIGTERM."""
+    def stop_at(self) -> float:
+        """When a process in its place would get SIGTERM."""
         return term_by(self.trusted_by, self._claim.ttl_s, self._call.kill_after_s)
 
     def distrust(self) -> None:
-        """What can be cancelled, or is not begun, spares the node."""
+        """Trust is about to end: interrupt or return the call before the warden kills the process."""
         if self._began:
             self._interrupt(CLAIM_EXPIRED)
         else:
             self.give_back()
 
-    def end_inside(self, ended: Ended, at: float) -> None:
+    def on_end(self, ended: Ended, at: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._in_process_calls.leave(self)
+        self._calls.forget(self)
         if self.is_guarded:
             self.release()
-        outcome = self._why or outcome_of(ended.status, ended.error)
+        outcome = self._stop_reason or outcome_of(ended.status, ended.error)
         self.gone.set_result(End(outcome, ended.status, at - self._began, ended.tail, result=ended.result))
 
 

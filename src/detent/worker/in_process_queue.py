@@ -1,8 +1,8 @@
-"""Messages that run in the node's own process: few at once, the next at hand.
+"""Limits how many messages run at once in the node's own process, and keeps the next ones ready.
 
-To claim one costs more than many take to run, here as in a child, and so does to have it guarded.  So a
-worker holds more of them than run at once, and all are guarded before their turn comes; where nothing has
-ended for `SLOW_S`, or the node ends, those that are not begun are given back.
+Claiming a message, and having the warden guard it, costs more than many messages take to run.  So a worker
+holds more messages than it runs, and has them guarded before they start.  If none ends for `STALLED_S`, or
+the node drains, the messages that have not started are returned.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from detent.worker.batch_size import STALLED_S, BatchSize
 
 
 class QueuedCall(Running, Protocol):
-    """One message, begun or not."""
-
-    turn: Callable[[], object] | None  # called when it is guarded
+    on_guarded: Callable[[], object] | None
 
     @property
     def function(self) -> str: ...
@@ -30,58 +28,58 @@ class QueuedCall(Running, Protocol):
     def is_guarded(self) -> bool: ...
 
     def begin(self) -> bool:
-        """False: it is too late for that, or nobody wants it any more."""
+        """Start the call.  False: it is too late, or it was stopped."""
 
     def give_back(self) -> None: ...
 
 
 class InProcessQueue:
-    def __init__(self, most: int, batch_size: BatchSize) -> None:
-        self._most, self._batch_size = most, batch_size
+    def __init__(self, running_max: int, batch_size: BatchSize) -> None:
+        self._running_max, self._batch_size = running_max, batch_size
         self._waiting: deque[QueuedCall] = deque()
-        self._begun: set[QueuedCall] = set()
-        self._ended_at = 0.0  # the last of them
-        self._is_looking = False
+        self._running: set[QueuedCall] = set()
+        self._last_end_at = 0.0
+        self._is_watching = False
 
-    def add(self, one: QueuedCall) -> None:
-        one.turn = self._begin
-        one.gone.add_done_callback(partial(self._end, one))
-        self._waiting.append(one)
-        if not self._is_looking:
-            self._ended_at = asyncio.get_running_loop().time()
-            self._look()
+    def add(self, call: QueuedCall) -> None:
+        call.on_guarded = self._start
+        call.gone.add_done_callback(partial(self._on_end, call))
+        self._waiting.append(call)
+        if not self._is_watching:
+            self._last_end_at = asyncio.get_running_loop().time()
+            self._watch()
 
     def recall(self) -> None:
-        """Whatever is not begun is given back."""
+        """Return all messages that have not started."""
         waiting, self._waiting = self._waiting, deque()
-        for one in waiting:
-            one.give_back()
+        for call in waiting:
+            call.give_back()
 
-    def _begin(self) -> None:
-        while self._waiting and len(self._begun) < self._most:
-            one = self._waiting[0]
-            if not one.is_guarded and not one.gone.done():
-                return  # guards are granted in the order in which they were asked for
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._running_max:
+            call = self._waiting[0]
+            if not call.is_guarded and not call.gone.done():
+                return  # the warden confirms guards in the order of the requests
             self._waiting.popleft()
-            if one.begin():
-                self._begun.add(one)
+            if call.begin():
+                self._running.add(call)
 
-    def _end(self, one: QueuedCall, gone: asyncio.Future[AttemptEnd]) -> None:
-        if one not in self._begun:
+    def _on_end(self, call: QueuedCall, gone: asyncio.Future[AttemptEnd]) -> None:
+        if call not in self._running:
             return
-        self._begun.discard(one)
-        self._ended_at, went = asyncio.get_running_loop().time(), gone.result()
-        if isinstance(went, End):
-            self._batch_size.learn(one.function, went.took_s)
-        self._begin()
+        self._running.discard(call)
+        self._last_end_at, end = asyncio.get_running_loop().time(), gone.result()
+        if isinstance(end, End):
+            self._batch_size.learn(call.function, end.took_s)
+        self._start()
 
-    def _look(self) -> None:
-        """Are those that run slow?"""
+    def _watch(self) -> None:
+        """Return the waiting messages if those that run are stalled."""
         loop = asyncio.get_running_loop()
-        if len(self._begun) >= self._most and loop.time() - self._ended_at > STALLED_S:
-            for one in self._begun:
-                self._batch_size.learn(one.function, STALLED_S)
+        if len(self._running) >= self._running_max and loop.time() - self._last_end_at > STALLED_S:
+            for call in self._running:
+                self._batch_size.learn(call.function, STALLED_S)
             self.recall()
-        self._is_looking = bool(self._waiting)
-        if self._is_looking:
-            loop.call_later(STALLED_S / 4, self._look)
+        self._is_watching = bool(self._waiting)
+        if self._is_watching:
+            loop.call_later(STALLED_S / 4, self._watch)

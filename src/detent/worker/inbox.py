@@ -1,4 +1,4 @@
-"""Where messages are opened: what one asks for, whether it may have it, and what follows from its end."""
+"""Opens messages: checks what a message may run, and creates the messages that follow from its end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ NOTHING: Mapping[str, Allowed] = {}
 
 
 class Inbox:
-    """The tasks that a worker serves, and what else its queues allow."""
-
     def __init__(
         self,
         tasks: Mapping[str, Task],
@@ -39,7 +37,7 @@ class Inbox:
         self._max_age_s = min(max_age_s, MAX_AGE_S)
 
     def open(self, fire: Fire, now: datetime) -> Work | Refusal:
-        """What this message is to carry out; `now` by the store's clock."""
+        """Return the work of a message, or why it is refused.  `now` is the store's time."""
         body = self._read(fire, self._rules._replace(max_age_s=self._max_age_s, now=now.timestamp()))
         if isinstance(body, Refusal):
             return body
@@ -48,29 +46,28 @@ class Inbox:
         return self._tasks[body.task].call._replace(args=body.args)
 
     def follow(self, fire: Fire, outcome: Outcome, now: datetime, result: str = "") -> tuple[Fire, ...]:
-        """The messages that the end of this one brings about; `result` is what it returned, in JSON."""
+        """Return the messages that follow from the end of this one.  `result` is its return value in JSON."""
         if '"links"' not in fire.payload:
             return ()
-        body = self._read(fire, self._rules)  # it has run: its age does not matter any more
+        body = self._read(fire, self._rules)  # after it has run, its age does not matter
         return () if isinstance(body, Refusal) else follow(fire, body, (outcome, now, result), self._make)
 
     @property
     def tasks(self) -> list[str]:
-        """The names of the tasks it knows, as heartbeats list them."""
+        """The names of the known tasks, for the heartbeat."""
         return sorted(self._rules.tasks)
 
     @property
     def secrets(self) -> Sequence[Secret]:
-        """That open messages."""
+        """The secrets that verify and decrypt messages."""
         return self._secrets
 
     def _read(self, fire: Fire, rules: MessageRules) -> MessageBody | Refusal:
         body = open_envelope(fire, rules)
         fault = links_fault(body.links) if isinstance(body, MessageBody) and body.links else ""
-        said = f"what should follow from the message cannot be read: {fault}"
-        return Refusal("malformed", said) if fault else body
+        return Refusal("malformed", f"the links of the message cannot be read: {fault}") if fault else body
 
     def _make(self, name: str, args: str, options: MessageOptions, context: PushContext) -> Fire:
-        """A task that is not known here may be another node's: who gets the message says so."""
+        """Create a message.  Another node may know a task that this one does not."""
         task = self._tasks.get(name) or Task(name, Call(""))
         return message(task, args, options, context, self._secrets)

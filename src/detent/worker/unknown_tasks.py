@@ -1,6 +1,6 @@
-"""Tasks that messages ask for and this node does not have, as during a rolling deploy.
+"""Handles messages whose task this node does not have, for example during a rolling deploy.
 
-The messages wait for a node that has the task: this one gives them back without counting an attempt, and
+The messages wait for a node that has the task.  This node returns them without counting an attempt, and
 claims no more of them.  If no live node has the task for `REJECT_AFTER_S`, this node claims the messages
 again and rejects them.
 """
@@ -15,7 +15,7 @@ from detent.model import Note, Verdict
 from detent.rules.settling import RETURN_DELAY_S, refuse, return_claim
 
 REJECT_AFTER_S = 900.0
-AGAIN_MAX_S = 60.0  # the longest delay of a message that is given back
+AGAIN_MAX_S = 60.0  # the longest delay of a returned message
 
 
 class UnknownTasks:
@@ -23,16 +23,16 @@ class UnknownTasks:
         self._since: dict[str, float] = {}  # by app.task: since when no live node is known to have it
 
     def verdict(self, job: str, why: Refusal, now: float) -> Verdict:
-        """Decide about a message of such a task.  It is due again after a delay that grows with the wait."""
+        """Return or reject a message.  A returned one is due again after a delay that grows with the wait."""
         waited_s = now - self._since.setdefault(job, now)
         if waited_s < REJECT_AFTER_S:
             again_in_s = min(max(RETURN_DELAY_S, waited_s), AGAIN_MAX_S)
             return return_claim(why.detail, "not-here")._replace(again_in_s=again_in_s)
-        told = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
-        return refuse(why.fault, told)
+        detail = f"{why.detail}, and no live node has had it for {REJECT_AFTER_S / 60:.0f} minutes"
+        return refuse(why.fault, detail)
 
     def excluded(self, now: float) -> set[str]:
-        """The tasks whose messages are not to be claimed for now."""
+        """Return the tasks whose messages this node must not claim now."""
         return {job for job, since in self._since.items() if now - since < REJECT_AFTER_S}
 
     def learn(self, heartbeats: Sequence[Note], now: float) -> None:
@@ -49,7 +49,7 @@ class UnknownTasks:
 
 
 def _tasks_of(heartbeat: Note) -> list[str] | None:
-    """None: a node of an older version, which does not list its tasks and may have any."""
+    """Return the tasks of a node.  None: an older version that does not list them, and may have any."""
     try:
         tasks = json.loads(heartbeat.text)["tasks"]
     except (ValueError, TypeError, KeyError):

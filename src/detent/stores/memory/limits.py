@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from detent.model import Fire, Outcome, Rate, Usage
-from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
+from detent.rules.breakers import Circuit, after_attempt, after_grant, circuit_of, circuit_text, wait_s
 from detent.rules.rates import charged_as, rate_of, span_s, usage, without_priority
 from detent.stores.base import BREAKER, RATE, app_of
 from detent.stores.memory.notes import Notes
@@ -64,13 +64,13 @@ class Gates:
         if rate:
             self.charge(app, charged_as(fire.queue, rate, fire.policy.rate_key), rate, 1)
         if fire.policy.breaker:
-            self._keep(fire, passed(self._circuit(fire), fire.key, fence))
+            self._keep(fire, after_grant(self._circuit(fire), fire.key, fence))
 
     def leave(self, fire: Fire, fence: int, outcome: Outcome) -> None:
         """The attempt of this claim ended."""
         if fire.policy.breaker:
             threshold = fire.policy.breaker_threshold
-            self._keep(fire, ended(self._circuit(fire), fence, outcome, threshold, self._wall()))
+            self._keep(fire, after_attempt(self._circuit(fire), fence, outcome, threshold, self._wall()))
 
     def _circuit(self, fire: Fire) -> Circuit:
         return circuit_of(self._notes.read(app_of(fire.job), BREAKER + fire.policy.breaker) or "")

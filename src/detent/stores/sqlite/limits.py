@@ -6,7 +6,7 @@ The charges of a name are numbered without a gap, so the first and the last one 
 from __future__ import annotations
 
 from detent.model import Fire, Outcome, Rate, Usage
-from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
+from detent.rules.breakers import Circuit, after_attempt, after_grant, circuit_of, circuit_text, wait_s
 from detent.rules.rates import charged_as, rate_of, span_s, without_priority
 from detent.stores.base import BREAKER, RATE
 from detent.stores.sqlite.transaction import Transaction
@@ -116,14 +116,16 @@ class Gates:
         elif rate:
             self.count(fire.queue, 1)
         if policy.breaker:
-            self._keep(policy.breaker, passed(self._circuit(policy.breaker), fire.key, fence))
+            self._keep(policy.breaker, after_grant(self._circuit(policy.breaker), fire.key, fence))
 
     def leave(self, fire: Fire, fence: int, outcome: Outcome) -> None:
         """The attempt of this claim ended."""
         policy = fire.policy
         if policy.breaker:
             circuit, threshold = self._circuit(policy.breaker), policy.breaker_threshold
-            self._keep(policy.breaker, ended(circuit, fence, outcome, threshold, self._transaction.wall))
+            self._keep(
+                policy.breaker, after_attempt(circuit, fence, outcome, threshold, self._transaction.wall)
+            )
 
     def _is_live(self, circuit: Circuit) -> bool:
         entry = self._transaction.fires.open_entry(circuit.probe) if circuit.fence else None

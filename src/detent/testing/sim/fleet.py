@@ -229,16 +229,16 @@ class Sim:
             warden = self.warden_type(self.loop, self.rng, self.checker)
             self.nodes[machine] = node = self.start_node(instance, process, warden)
             process.spawn(node.run())
-            process.spawn(self.beat(node))
+            process.spawn(self.send_heartbeat(node))
             await self.trouble(instance, process)
             await self.end_instance(instance, node, process, warden)
             await asyncio.sleep(self.rng.choice([0.0, 1.0, self.rng.uniform(0, 200)]))
 
-    async def beat(self, node: Node) -> None:
+    async def send_heartbeat(self, node: Node) -> None:
         """Its heartbeat, as a service sends it."""
         while True:
             with suppress(StoreUnavailable):
-                await node.beat()
+                await node.send_heartbeat()
             await asyncio.sleep(BEAT_S)
 
     def start_node(self, instance: str, process: Process, warden: SimWarden) -> Node:
@@ -437,7 +437,7 @@ class Sim:
 
     def check_trust(self) -> None:
         """No node trusts a claim for longer than the store keeps it.  (After a failover both may differ.)"""
-        for holding in [one for node in self.nodes.values() for one in node._held.values()]:
+        for holding in [one for node in self.nodes.values() for one in node._held]:
             entry = self.store._open.get(holding.claim.fire.key)
             is_its = entry is not None and (entry.state, entry.fence) == ("claimed", holding.claim.fence)
             if entry and is_its and holding.trusted_by > entry.expires and not self.checker.failovers:

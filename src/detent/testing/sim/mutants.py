@@ -14,6 +14,7 @@ from detent.clock import instant
 from detent.model import Ask, Claim, End, Grants, Job, Outcome, Plan, Verdict, Watermarks, Work
 from detent.node.attempt import HeldClaim
 from detent.node.node import Node
+from detent.node.planner import Planner
 from detent.rules.lanes import Decision
 from detent.rules.planning import key_of
 from detent.rules.settling import settle
@@ -101,9 +102,9 @@ class LaneIsFreedBeforeWorkEnds(Node):
         return verdict
 
     async def _settle_when_told(self, holding: HeldClaim) -> None:
-        while not holding.settled:
+        while not holding.is_settled:
             await asyncio.sleep(1.0)
-            if holding.stop_reason and not holding.settled:
+            if holding.stop_reason and not holding.is_settled:
                 self._settle(holding, Verdict(holding.stop_reason), End(holding.stop_reason))
 
 
@@ -143,8 +144,8 @@ class HookRunsBeforeFireIsSettled(Node):
     scenario = "crash"
 
     def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
-        if holding.running and not holding.settled:
-            holding.settled = True
+        if holding.running and not holding.is_settled:
+            holding.is_settled = True
             self.ports.spawn(self._settle_later(holding, verdict, end))
         else:
             super()._settle(holding, verdict, end)
@@ -187,11 +188,10 @@ class PrunedFireIsPlannedAgain(CheckedStore):
         return super().advance(app, plans)
 
 
-class KeyUsesNodeClock(Node):
-    """A fire is named after the node's own time, which is a little off."""
-
+class _SkewedPlanner(Planner):
     def _plans(self) -> list[Plan]:
-        skew = timedelta(seconds=len(self.instance) + ord(self.instance[1]) % 3)
+        instance = self._call.instance
+        skew = timedelta(seconds=len(instance) + ord(instance[1]) % 3)
         return [self._renamed(plan, skew) for plan in super()._plans()]
 
     def _renamed(self, plan: Plan, skew: timedelta) -> Plan:
@@ -199,11 +199,19 @@ class KeyUsesNodeClock(Node):
         return plan._replace(fires=fires)
 
 
+class KeyUsesNodeClock(Node):
+    """A fire is named after the node's own time, which is a little off."""
+
+    planner_type = _SkewedPlanner
+
+
 class LatenessUsesNodeClock(Node):
     """It plans by its own clock, an hour ahead of the store's."""
 
-    def _learn(self, now: datetime) -> None:
-        super()._learn(now + timedelta(hours=1) if self.instance.startswith("m0") else now)
+    def __init__(self, instance: str, *given: Any) -> None:
+        super().__init__(instance, *given)
+        learn, ahead = self.clock.learn, timedelta(hours=1 if instance.startswith("m0") else 0)
+        self.clock.learn = lambda now: learn(now + ahead)  # type: ignore[method-assign]
 
 
 class OldScheduleIsNotWithdrawn(CheckedStore):
@@ -252,20 +260,29 @@ class StaleJobsAreAccepted(CheckedStore):
         return super().set_jobs(app, self._generations.get(app, 0), revisions)
 
 
+class _DeploysOnce(Planner):
+    before = False
+
+    async def _deploy(self) -> None:
+        if self.before:
+            await self.read_watermarks()
+            self.is_deployed = True
+        else:
+            await super()._deploy()
+            self.before = True
+
+
 class JobsAreNotSetAgainAfterFailover(Node):
     """After a failover, a node takes whatever jobs it finds in force."""
 
     scenario = "deploy"
 
-    before = False
+    planner_type = _DeploysOnce
 
-    async def _adopt(self) -> None:
-        if self.before:
-            await self._read_watermarks()
-            self._adopted = True
-        else:
-            await super()._adopt()
-            self.before = True
+
+class _ExcludesForEver(Planner):
+    def excluded(self, others: set[str]) -> tuple[str, ...]:
+        return tuple(sorted(self._not_here | self._timeline.elsewhere))
 
 
 class UnrunnableJobIsNeverAskedForAgain(Node):
@@ -273,8 +290,7 @@ class UnrunnableJobIsNeverAskedForAgain(Node):
 
     scenario = "failover"
 
-    def _new_ask(self) -> Ask:
-        return super()._new_ask()._replace(without=tuple(sorted(self._without | self.timeline.elsewhere)))
+    planner_type = _ExcludesForEver
 
 
 # Eras and trust.
@@ -346,7 +362,7 @@ class UnreportedWorkIsNotRenewed(Node):
 
     def _settle(self, holding: HeldClaim, verdict: Verdict, end: End) -> None:
         super()._settle(holding, verdict, end)
-        holding.lost = True  # only what is not lost is renewed
+        holding.is_lost = True  # only what is not lost is renewed
 
 
 class NodeOversleeps(Node):
@@ -365,11 +381,11 @@ class RetryDoesNotWakeNode(Node):
     scenario = "calm"
 
     async def _report(self) -> float:
-        set_, self._look.set = self._look.set, lambda: None  # type: ignore[method-assign]
+        set_, self._wake_look.set = self._wake_look.set, lambda: None  # type: ignore[method-assign]
         try:
             return await super()._report()
         finally:
-            self._look.set = set_  # type: ignore[method-assign]
+            self._wake_look.set = set_  # type: ignore[method-assign]
 
 
 class StoppedOnlyByNode(SimRunning):

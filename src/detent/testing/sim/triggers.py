@@ -114,7 +114,7 @@ class NoLocks:
 
     def remove_dead(self) -> None: ...
 
-    def end_holder(self, instance: str) -> None: ...
+    def kill_holder(self, instance: str) -> None: ...
 
 
 class NoSignals:
@@ -139,7 +139,7 @@ class SimWorkRunner:
     def __init__(self, sim: Sim, job: Job, warden: SimWarden, store: RemoteStore, handover: Handover) -> None:
         self._sim, self._job, self._warden, self._store, self._handover = sim, job, warden, store, handover
 
-    def carry_out(self, work: Work, claim: Claim, sent: float) -> End:
+    def run(self, work: Work, claim: Claim, sent: float) -> End:
         if claim.fire.job != self._job.name:
             self._sim.checker.fail(f"the command of {self._job.name} was run as {claim.fire.key}")
         running = self._warden.start(work, claim, trusted_by(sent, claim.ttl_s))
