@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from detent.errors import DetentError
+from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.base import Diagnosis
 from detent.text import plural
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 OLDEST = (6, 2)
 NO_EVICTION = "noeviction"
+READ_ONLY = "is a read-only replica: name its master"
+AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 AGAIN = "a fire may be launched again, with the same key and a higher fence"
 UNREAD = "could not be read"
 
@@ -29,8 +31,6 @@ def refusal(info: Mapping[Any, Any] | bytes) -> str:
     if _version(version) < OLDEST:
         return f"is version {version}: a store needs {OLDEST[0]}.{OLDEST[1]} or newer"
     if told.get("role") == "slave":
-        from detent.stores.redis.link import READ_ONLY  # late: the trigger does not need it
-
         return READ_ONLY
     policy = told.get("maxmemory_policy", NO_EVICTION)
     if policy != NO_EVICTION:
@@ -39,6 +39,22 @@ def refusal(info: Mapping[Any, Any] | bytes) -> str:
             f"set it to {NO_EVICTION}"
         )
     return ""
+
+
+def explain(where: str, said: str) -> DetentError:
+    """The error for an error reply of the server."""
+    if said.startswith(("WRONGPASS", "NOAUTH", "ERR AUTH", "ERR invalid password")):
+        return StoreMismatch(f"{where} refuses the user or the password: put it right in its URL")
+    if said.startswith("READONLY"):
+        return StoreMismatch(f"{where} {READ_ONLY}")
+    if said.startswith("OOM"):
+        return StoreUnavailable(f"{where} is full: raise its maxmemory, or `detent prune`")
+    if said.startswith(AWAY):
+        return StoreUnavailable(f"{where} does not answer: {said}")
+    if "DETENT-SCHEMA" in said:
+        version = "was used by another version of detent, which keeps things otherwise"
+        return StoreMismatch(f"{where} {version}: upgrade the older one")
+    return StoreMismatch(f"{where} refuses: {said}")
 
 
 def promise(url: str, wait_replicas: int) -> tuple[Diagnosis, ...]:
