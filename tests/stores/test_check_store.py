@@ -231,7 +231,7 @@ class LetsAllProbe(MemoryStore):
 
 
 class BuriesNobody(MemoryStore):
-    def _declare_dead(self, lives: Sequence[str]) -> None:
+    def _declare_dead(self, instances: Sequence[str]) -> None:
         pass
 
 

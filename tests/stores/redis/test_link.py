@@ -78,8 +78,8 @@ def test_sentinels_may_have_a_password_of_their_own() -> None:
     [
         ("redis+sentinel://me:secret@a", "names its service"),
         ("redis://me:secret@h?socket_timeout=long", "socket_timeout"),
-        ("redis+cluster://:secret@h:port", "is no host with a port"),
-        ("redis+nothing://:secret@h", "no such kind of store"),
+        ("redis+cluster://:secret@h:port", "is not a host with a port"),
+        ("redis+nothing://:secret@h", "unknown kind of store"),
         ("redis:secret", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
         ("redis://:sec/secret@h", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
     ],

@@ -44,7 +44,7 @@ def refusal(info: Mapping[Any, Any] | bytes) -> str:
 def explain(where: str, said: str) -> DetentError:
     """The error for an error reply of the server."""
     if said.startswith(("WRONGPASS", "NOAUTH", "ERR AUTH", "ERR invalid password")):
-        return StoreMismatch(f"{where} refuses the user or the password: put it right in its URL")
+        return StoreMismatch(f"{where} refuses the user or the password: correct them in its URL")
     if said.startswith("READONLY"):
         return StoreMismatch(f"{where} {READ_ONLY}")
     if said.startswith("OOM"):
@@ -52,7 +52,7 @@ def explain(where: str, said: str) -> DetentError:
     if said.startswith(AWAY):
         return StoreUnavailable(f"{where} does not answer: {said}")
     if "DETENT-SCHEMA" in said:
-        version = "was used by another version of detent, which keeps things otherwise"
+        version = "holds data of an incompatible version of detent"
         return StoreMismatch(f"{where} {version}: upgrade the older one")
     return StoreMismatch(f"{where} refuses: {said}")
 

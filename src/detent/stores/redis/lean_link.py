@@ -78,8 +78,8 @@ class LeanLink:
             commands.append(("WAIT", self._wait_replicas, ACKNOWLEDGE_MS))
         answer, *replicas = self._call_all(*commands)
         if replicas and replicas[0] < self._wait_replicas:
-            have = f"{replicas[0]} of {self._wait_replicas} replicas have it"
-            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
+            have = f"{replicas[0]} of {self._wait_replicas} replicas acknowledged the write"
+            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); a failover may lose it")
         texts: list[bytes] = answer
         return texts
 

@@ -120,8 +120,8 @@ class Link:
             raise error
         answer, replicas = answers
         if replicas < acknowledged:
-            have = f"{replicas} of {acknowledged} replicas have it"
-            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
+            have = f"{replicas} of {acknowledged} replicas acknowledged the write"
+            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); a failover may lose it")
         return answer
 
     def call(self, key: str, *command: Any) -> Any:
@@ -194,7 +194,7 @@ class Link:
         if _UNTRUSTED in said:
             return StoreMismatch(f"{self.where}: its certificate is refused: {_doubt(said)}")
         if isinstance(error, errors.NoPermissionError) or "NOPERM" in said:
-            return StoreMismatch(f"{self.where} forbids what a store needs: {said}; {_RIGHTS}")
+            return StoreMismatch(f"{self.where} denies a command that a store needs: {said}; {_RIGHTS}")
         if isinstance(error, errors.ReadOnlyError) or "READONLY" in said:
             return self.refused(READ_ONLY)
         # redis-py removes the first word of some errors.
@@ -319,7 +319,7 @@ def _sentinel_options(query: str) -> tuple[dict[str, str], str]:
 def _host(text: str, port: int) -> tuple[str, int]:
     host, colon, given = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if colon and not given.isdecimal():
-        raise UsageError(f"bad store: {quote(text)} is no host with a port")
+        raise UsageError(f"bad store: {quote(text)} is not a host with a port")
     return (host if colon else text).strip("[]") or "localhost", int(given) if colon else port
 
 
@@ -329,7 +329,7 @@ def _host(text: str, port: int) -> tuple[str, int]:
 def _check_files(options: Mapping[str, Any]) -> None:
     for name in _FILES:
         if name in options and not Path(options[name]).is_file():
-            raise UsageError(f"bad store: the {name} of its URL is no file: {quote(options[name])}")
+            raise UsageError(f"bad store: the {name} of its URL is not a file: {quote(options[name])}")
 
 
 def _no_retries() -> Any:
