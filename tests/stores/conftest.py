@@ -1,4 +1,4 @@
-"""What the tests of the PostgreSQL store share: a server, a store on it, and one whose clock they move."""
+"""Fixtures of the PostgreSQL store: a server, a store on it, and a store with a clock that tests move."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def server() -> Server:
 
 @pytest.fixture
 def store(server: Server) -> Iterator[PostgresStore]:
-    """One in a schema of its own, by the server's clock."""
+    """A store in its own schema, with the server's clock."""
     with closing(PostgresStore(server.url, new_name())) as one:
         yield one

@@ -1,4 +1,4 @@
-"""What each process of a race on a queue does; apart from the tests, so that it starts with few imports."""
+"""The processes of a race on a queue.  A module of its own, so that they start with few imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_EVERY = 10  # turns: is anything left?
 
 
 def claim_on(store: Store, number: int) -> list[Any]:
-    """Ask without a pause until nothing is left; when each attempt began, by the store's clock."""
+    """Ask until nothing is left; returns when each attempt began, by the store's clock."""
     began, turn = list[float](), 0
     while turn % LOOK_EVERY or store.find(Query(state="pending", limit=1)):
         turn += 1
@@ -27,7 +27,7 @@ def claim_on(store: Store, number: int) -> list[Any]:
 
 
 def probe(store: Store, number: int) -> list[Any]:
-    """Ask without a pause, and keep what is granted."""
+    """Ask without a pause, and finish nothing."""
     probes, turn, until = list[str](), 0, monotonic() + PROBED_S
     while turn < TURNS_MIN or monotonic() < until:
         turn += 1

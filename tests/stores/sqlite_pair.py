@@ -1,4 +1,4 @@
-"""The reference and the SQLite store side by side: what is granted and remembered must be the same."""
+"""Makes the same calls on the in-memory and the SQLite store, and compares the results."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from detent.testing.stores.fixtures import FakeClock
 
 
 class Pair(NamedTuple):
-    """The reference and the store, which see the same calls under the same clock."""
+    """Both stores, with the same clock."""
 
     clock: FakeClock
     stores: tuple[MemoryStore, SqliteStore]
 
     def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
-        """What both grant; it must be the same, in the same order, and so must all rows then."""
+        """The claims of both stores, which must be equal, as must all rows afterwards."""
         ours, theirs = ([(one.fire.key, one.disposition) for one in call(store)] for store in self.stores)
         assert theirs == ours
         assert rows(self.stores[1]) == rows(self.stores[0])
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
         return ours
 
     def waiting(self) -> set[str]:
-        """No call tells who waits for a lane, though it decides how a fire is judged later."""
+        """The fires that wait for a lane.  No call returns them, but later decisions depend on them."""
         with closing(sqlite3.connect(self.stores[1]._file.path)) as db:
             return {key for (key,) in db.execute("SELECT key FROM fires WHERE waits")}
 

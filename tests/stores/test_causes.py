@@ -1,4 +1,4 @@
-"""Outcomes as texts: what Python writes, and what Lua and SQL write without a cause."""
+"""Outcomes as texts: those of Python, and those of Lua and SQL, which have no cause."""
 
 import ast
 import re

@@ -60,7 +60,7 @@ def _sqlite(directory: Path) -> World:
         return open_at(opened[id(store)])
 
     def restore(store: Store) -> Store:
-        """The file is another one now, with the same content."""
+        """Replace the file by a copy with the same content."""
         store.close()
         path = opened[id(store)]
         shutil.copy(path, path.with_suffix(".copy"))
@@ -231,7 +231,7 @@ class LetsAllProbe(MemoryStore):
 
 
 class BuriesNobody(MemoryStore):
-    def _declare_dead(self, lives: Sequence[str]) -> None:
+    def _declare_dead(self, instances: Sequence[str]) -> None:
         pass
 
 

@@ -1,4 +1,4 @@
-"""Nothing in a fleet's store grows for ever: neither lanes, nor jobs that went, nor lives that ended."""
+"""Lanes, removed jobs and ended instances leave nothing in a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def _live(store: Store, name: str) -> None:
-    """A host that comes and goes: jobs of its own, a life, a heartbeat."""
+    """A host that comes and goes, with its own jobs, instance and heartbeat."""
     jobs = [f"a.b/{name}-{number}" for number in range(20)]
     watermarks = store.look("a")
     store.set_jobs("a", watermarks.generation, dict.fromkeys(jobs, "1"))

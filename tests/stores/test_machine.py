@@ -1,4 +1,4 @@
-"""Random sequences of calls give the same answers on every store as on the reference."""
+"""Random sequences of calls give the same results on every store as on the in-memory store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power of the store's machine is cut: what it acknowledged is there when it is back."""
+"""Acknowledged writes survive a power cut of the store's machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACKNOWLEDGED = 300  # lines, after which the power is cut, in the middle of what
 
 
 class Machine(Protocol):
-    """What a store needs beside its disk."""
+    """The server of a store, if it has one."""
 
     @property
     def url(self) -> str: ...
@@ -33,7 +33,7 @@ class Machine(Protocol):
 
 
 class NoServer(NamedTuple):
-    """SQLite: there is none."""
+    """SQLite has no server."""
 
     url: str
 
@@ -69,7 +69,7 @@ MACHINES = {
 
 
 class Told(NamedTuple):
-    """One line of the writer's."""
+    """One line that the writer printed."""
 
     what: str
     key: str

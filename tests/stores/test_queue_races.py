@@ -1,4 +1,4 @@
-"""Sixteen processes on one store, none of which gets more than a queue's rate and breaker let through."""
+"""Sixteen processes on one store together get no more than a queue's rate and breaker allow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORLDS: dict[str, Callable[[], Opener]] = {
 
 @cache
 def _redis() -> tuple[TemporaryDirectory[str], Opener]:
-    """One server for all; it ends with the tests."""
+    """One server for all tests."""
     folder = TemporaryDirectory(prefix="detent-races-", ignore_cleanup_errors=True)
     return folder, partial(open_for, RedisServer(Path(folder.name), "--appendfsync", "no").url)
 

@@ -1,4 +1,4 @@
-"""Eight processes on one store, and judges that find what goes wrong in a race."""
+"""Races of eight processes on one store, and the checks that detect a violation."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_lea
         case "":
             raise UsageError(f"bad store {quote(url)}: a store is named by a URL; {ALLOWED}")
     # The rest of a URL may hold a password, so the message leaves it out.
-    raise UsageError(f"bad store {quote(scheme + ':')}: there is no such kind of store; {ALLOWED}")
+    raise UsageError(f"bad store {quote(scheme + ':')}: unknown kind of store; {ALLOWED}")
 
 
 def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) -> Store:

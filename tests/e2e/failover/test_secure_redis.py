@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_certificate_is_said(secured: Secured, tmp_path: Pa
     ):
         with pytest.raises(StoreMismatch, match=said):
             open_store(f"rediss://:secret@{host}:{secured.port}?{options}").look("a")
-    with pytest.raises(UsageError, match="the ssl_ca_certs of its URL is no file"):
+    with pytest.raises(UsageError, match="the ssl_ca_certs of its URL is not a file"):
         open_store(f"rediss://127.0.0.1:{secured.port}?ssl_ca_certs=/nowhere.pem").look("a")
 
 

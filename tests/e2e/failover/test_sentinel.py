@@ -64,7 +64,7 @@ def test_a_claim_that_both_servers_know_is_kept(group: Guarded) -> None:
         store.put([fire("a.b@1"), fire("a.c@1")])
         claim = Asker(store).claim_one(limit=1, ttl_s=3.0)
         group.fronts[0].shut_out(REPLICAS)
-        with pytest.raises(StoreUnavailable, match="0 of 1 replicas have it"):
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas acknowledged"):
             renew(store, claim)
         group.fronts[0].shut_out(SENTINELS)
         until("a replica is promoted", group.is_promoted)

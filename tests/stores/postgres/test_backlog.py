@@ -1,4 +1,4 @@
-"""A PostgreSQL store that was given too much that cannot run: it is put aside, and in nobody's way there."""
+"""A PostgreSQL store with many fires that cannot run: they are parked, and do not slow down asks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Asker:
         return self.store.claim(Ask("a", node, self.asks, limit)).claims
 
     def rows_of_an_ask(self, limit: int) -> int:
-        """How many rows the server reads for one that gets nothing."""
+        """How many rows the server reads for an ask that gets nothing."""
         self.asks += 1
         ask = json.dumps({**ask_json(Ask("a", "n1", self.asks, limit)), "memory": {}})
         with psycopg.connect(shared_server().url) as db:
@@ -72,7 +72,7 @@ WHERE schemaname = current_schema() AND relname = 'fires'
 
 
 class Backlog(Asker):
-    """So many wait for a few lanes that are all taken or, if not planned, for their plan."""
+    """A store with many fires that wait for a few taken lanes or, if not planned, for their plan."""
 
     def __init__(self, store: ClockedStore, kind: str, count: int) -> None:
         super().__init__(store)
@@ -138,7 +138,7 @@ def test_the_cost_of_an_ask_does_not_grow_with_the_fires_that_cannot_run(stores:
 
 
 def test_an_ask_without_room_reads_few_fires_that_only_need_room(stores: Stores) -> None:
-    """Instants of an outage that can all run, and the node is full."""
+    """The late instants of an outage can all run, but the node is full."""
     costs = []
     for count in (100, 1500):
         one = Asker(stores())

@@ -1,4 +1,4 @@
-"""What happens around the PostgreSQL store: a clock that is set, a server that goes, another one."""
+"""The PostgreSQL store when the clock is set, and when the server restarts or is replaced."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_new_client_after_a_step_of_the_servers_clock_expires_no_claim(
 
 
 def test_new_clients_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, clock: FakeClock) -> None:
-    """Triggers, of which each comes after more than half a ttl and remembers nothing."""
+    """Each trigger is a new client, and comes more than half a ttl after the last one."""
     clocked.put([fire("a.b@1")])
     Asker(clocked).claim_one()
     found = []
@@ -65,7 +65,7 @@ def test_new_clients_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, clock
 
 
 def test_a_small_step_of_the_servers_clock_expires_no_claim(clocked: ClockedStore, clock: FakeClock) -> None:
-    """Its node may be slow to renew it: it may have no more than the margin left."""
+    """The node may renew late, so the claim may have only its margin left."""
     clocked.put([fire("a.b@1")])
     claim = Asker(clocked).claim_one()
     with closing(another(clocked, clock)) as other:
@@ -95,7 +95,7 @@ def test_a_new_client_after_a_step_back_keeps_the_stores_time(
 
 
 def test_a_client_whose_clock_stood_still_shortens_no_claim(clocked: ClockedStore, clock: FakeClock) -> None:
-    """A machine that was frozen as a whole takes the time it missed for a step of the server's clock."""
+    """A client that was frozen takes the time that it missed for a step of the server's clock."""
     frozen = FakeClock()
     with closing(another(clocked, frozen)) as sleeper:
         for store in (clocked, sleeper):
@@ -161,7 +161,7 @@ def test_a_slow_call_is_not_taken_for_a_step_of_the_clock(clocked: ClockedStore,
 
 
 def test_a_claim_of_a_delayed_call_has_its_full_ttl(clocked: ClockedStore, clock: FakeClock) -> None:
-    """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
+    """The server may have been frozen.  The next caller knows how much time has passed."""
     clocked.put([fire("a.b@1")])
     with closing(another(clocked, clock)) as other:
         node = Asker(other, "n2")
@@ -179,7 +179,7 @@ def test_a_claim_of_a_delayed_call_has_its_full_ttl(clocked: ClockedStore, clock
 def test_the_clock_is_not_corrected_while_a_call_uses_it(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
-    """What that call writes is not seen yet, and could not be moved along."""
+    """The writes of that call are not visible yet, so the correction could not move them."""
     clocked.put([fire("a.b@1")])
     claim = Asker(clocked).claim_one()
     with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
@@ -261,7 +261,7 @@ def _answers(store: PostgresStore) -> bool:
 
 
 def test_an_epoch_belongs_to_a_cluster_and_its_timeline(server: Server, store: PostgresStore) -> None:
-    """Its number is read once in a session; a session that may not read it goes by the timeline alone."""
+    """A session reads the id of the cluster once; without that right, it uses the timeline alone."""
     store.notes("a")
     schema = schema_of(store)
     ((number,),) = server.sql("SELECT system_identifier FROM pg_control_system()")

@@ -1,4 +1,4 @@
-"""Searches in the PostgreSQL store: how many fires the server reads for one, however long history is."""
+"""Searches in the PostgreSQL store: how many fires the server reads, with a long history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY = 3 * LOOK_MAX
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[PostgresStore]:
-    """A long history of successes that the server has not analyzed, then one that runs and one that waits."""
+    """A long history of successes without statistics, then a running and a waiting fire."""
     with closing(PostgresStore(shared_server().url, new_name())) as one:
         one.put([fire("a.old@0"), fire("a.runs@1", due_at=later(-1)), fire("a.waits@1", due_at=later(-2))])
         Asker(one).claim_one(limit=1)

@@ -1,4 +1,4 @@
-"""Queues in the PostgreSQL store: messages by a user's own transaction, and what many messages cost."""
+"""Queues in the PostgreSQL store: messages in a user's transaction, and the cost of many messages."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_fires_that_wait_for_a_lane_do_not_block_the_queue(store: PostgresStore)
 
 @pytest.fixture(scope="module")
 def full() -> Iterator[PostgresStore]:
-    """A store with many messages that are over, and many on a queue that nobody serves."""
+    """A store with many finished messages, and many on an unserved queue."""
     with closing(PostgresStore(shared_server().url, new_name())) as one:
         one.put([message(f"a.b@{n:05}", "other") for n in range(MANY)])
         name = schema_of(one)
@@ -234,7 +234,7 @@ def test_an_unserved_queue_does_not_slow_down_others(full: PostgresStore) -> Non
 
 
 def rows_read(store: PostgresStore, verb: str, document: dict[str, Any]) -> int:
-    """How many fires the server looks at for a call, which is not carried out."""
+    """How many fires the server reads for a call, which is rolled back."""
     look = f"""SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
                WHERE schemaname = '{schema_of(store)}' AND relname = 'fires'"""
     with closing(Session(shared_server(), store)) as session:

@@ -1,7 +1,7 @@
-"""An ask and its repetition beside each other, after a while in which nothing got through to PostgreSQL.
+"""An ask and its repetition run concurrently, after a time in which no call reached PostgreSQL.
 
-What was held up arrives at last, beside what was sent since.  It tells of too little time, and may be taken
-for a sign that the server's clock was set.
+The delayed call arrives together with later ones.  It reports too little elapsed time, which looks like a
+step of the server's clock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_the_clock_is_not_corrected_beside_a_call_that_uses_it(
 
 
 def _send(session: Session, ask: Any, wall: float) -> Any:
-    """As a link does it: what has changed nothing is sent again."""
+    """Like `Links.call`: repeats a call that changed nothing."""
     while True:
         try:
             return session.call("claim", ask, wall)
@@ -72,7 +72,7 @@ def _send(session: Session, ask: Any, wall: float) -> Any:
 
 
 class Caller(PostgresStore):
-    """One whose own clock stands still: what it sends may arrive later."""
+    """A client whose clock stands still, so that its calls seem delayed."""
 
     def __init__(self, server: Server, schema: str) -> None:
         self.at_s = 0.0
@@ -124,13 +124,13 @@ def test_a_repeated_ask_gets_all_claims_of_the_first_even_if_that_arrives_late(s
 
 
 def _forget_some_time(server: Server, schema: str, keys: list[str]) -> None:
-    """As if nobody had called for a while, in which these claims expired."""
+    """Simulates a time without calls, in which these claims expired."""
     server.sql(f"UPDATE {schema}.fires SET expires = 1 WHERE key = ANY (%s)", keys)
     server.sql(f"UPDATE {schema}.world SET seen = seen - {HOLE_S}")
 
 
 def _memory(server: Server, schema: str) -> tuple[str, float]:
-    """What one knows who called before that."""
+    """The memory of a client that called before that time."""
     look = "SELECT era, extract(epoch FROM clock_timestamp())::float8 - steps"
     [(epoch, mono)] = server.sql(f"{look} FROM {schema}.world")
     return epoch, mono - HOLE_S

@@ -1,4 +1,4 @@
-"""The schema of the PostgreSQL store, and the words for what goes wrong with its server."""
+"""The schema of the PostgreSQL store, and the errors of its server."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_schema_of_the_version_before_is_upgraded(server: Server, store: Postg
     server.sql(f"""
         CREATE SCHEMA {name}; SET search_path TO {name}; {tables};
         CREATE FUNCTION claim(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
-        INSERT INTO world VALUES (1, {VERSION - 1}, 1, 'an era', '', 'another', 0, 0, 0, 0);
+        INSERT INTO world VALUES (1, {VERSION - 1}, 1, 'an epoch', '', 'another', 0, 0, 0, 0);
         INSERT INTO fires SELECT * FROM jsonb_populate_recordset(NULL::fires, '{json.dumps(rows)}');
         UPDATE fires SET state = 'over', outcome = 'failed exit 1' WHERE id = 1;
         INSERT INTO attempts VALUES (1, 1, 'n0', 7, 0, 1, 'failed exit 1', 1, 1, '', '');
@@ -115,7 +115,7 @@ _NEW_ROW: Json = {
 
 
 def _old_fires() -> list[Json]:
-    """Two fires, as a program of the version before tells them."""
+    """Two fires as a program of the version before writes them."""
     whole: Json = {
         "job": "a.b",
         "due": 0,

@@ -1,4 +1,4 @@
-"""Sessions of the PostgreSQL store beside each other: their locks, and how they wake each other."""
+"""Concurrent sessions of the PostgreSQL store: locks and wake-ups."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_finish_that_waited_while_another_claimed_its_fire_is_refused(
 def test_a_renewal_reads_the_clock_after_it_has_its_row(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
-    """Its claim ran out meanwhile, and others may have seen that.  Here time is quick within a call."""
+    """The claim expired meanwhile, and others may have seen that.  The fake clock runs fast during a call."""
     clocked.put([fire("a.b@1")])
     holder = Asker(clocked).claim_one()
     clock.pass_time(TTL_S - 10)
@@ -173,7 +173,7 @@ def test_puts_of_the_same_keys_in_another_order_do_not_deadlock(server: Server, 
 
 
 def deadlocks(server: Server, store: PostgresStore) -> int:
-    """How many the server has seen; a session tells its own when it ends."""
+    """The server's count of deadlocks; a session reports its own when it ends."""
     store.close()
     ours = f"query LIKE '%{schema_of(store)}%' AND pid <> pg_backend_pid()"
     wait_until(lambda: server.sql(f"SELECT pid FROM pg_stat_activity WHERE {ours}") == [])
@@ -212,7 +212,7 @@ def test_a_lost_late_hook_is_settled_even_if_its_fire_starts_in_the_same_ask(
 
 
 def waits(store: PostgresStore, act: Callable[[], object]) -> bool:
-    """Does what is done while one waits, and is done once, wake it?"""
+    """Whether an action wakes a waiter."""
     assert not store.wait("a", 0.01)  # it listens from now on
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(store.wait, "a", PATIENCE_S)

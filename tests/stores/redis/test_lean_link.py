@@ -1,4 +1,4 @@
-"""The lean way to a Redis server: what it takes, what it says, and that the store behind it is the same."""
+"""The lean link: which URLs it supports, its errors, and that it uses the same store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_missing_replicas_are_an_error(server: RedisServer) -> None:
     address = parse(f"redis://:secret@127.0.0.1:{server.port}")
     assert address is not None
     link = LeanLink(address, 1)
-    with pytest.raises(StoreUnavailable, match="0 of 1 replicas have it"):
+    with pytest.raises(StoreUnavailable, match="0 of 1 replicas acknowledged"):
         link.run(ONE, "k", (), True)
     assert link.run(ONE, "k", (), False) == [b"1"]
     link.close()

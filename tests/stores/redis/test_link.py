@@ -1,4 +1,4 @@
-"""How a Redis store finds its server, and what it tells of it."""
+"""How a Redis store finds its server, and what `doctor` reports about it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_url_is_parsed(
 
 
 def test_a_cluster_with_tls_needs_a_client_that_checks_the_names_of_its_servers() -> None:
-    """`make redis-versions` and the test of the oldest version run this on older ones, too."""
+    """`make redis-versions` and the test of the oldest version run this with older versions of redis-py."""
     if redis.VERSION >= (6, 2):
         assert parse("rediss+cluster://h").options["ssl_check_hostname"] is True
     else:
@@ -78,8 +78,8 @@ def test_sentinels_may_have_a_password_of_their_own() -> None:
     [
         ("redis+sentinel://me:secret@a", "names its service"),
         ("redis://me:secret@h?socket_timeout=long", "socket_timeout"),
-        ("redis+cluster://:secret@h:port", "is no host with a port"),
-        ("redis+nothing://:secret@h", "no such kind of store"),
+        ("redis+cluster://:secret@h:port", "is not a host with a port"),
+        ("redis+nothing://:secret@h", "unknown kind of store"),
         ("redis:secret", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
         ("redis://:sec/secret@h", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
     ],

@@ -1,4 +1,4 @@
-"""Messages in a Redis store: what they cost others, what they leave behind, who may see them."""
+"""Messages in a Redis store: what they cost other asks, and which keys they leave."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _calls(server: RedisServer, command: str) -> int:
 
 
 def _kinds(server: RedisServer) -> set[str]:
-    """What the keys of the store are of."""
+    """The kinds of the store's keys."""
     return {key.decode().rpartition("}:")[2].partition(":")[0] for key in server.call("KEYS", "*")}
 
 
@@ -168,7 +168,7 @@ def test_many_dead_letters_do_not_prevent_the_pruning_of_surplus(store: RedisSto
 
 
 def test_versions_without_rates_do_not_find_messages(server: RedisServer, store: RedisStore) -> None:
-    """They read these indices, and would take what is in them without charging it."""
+    """They would read these indexes, and start the fires without charging the rate."""
     store.put([*_messages(3), *_messages(3, job="a.c", lane="a.c")])
     claims = Asker(store).claim(limit=2, queues=["mail"])
     assert len(claims) == 2

@@ -1,4 +1,4 @@
-"""The quick ways of plain messages in a Redis store: they answer as the memory store and its rules do."""
+"""The fast paths for plain messages in a Redis store: they behave like the in-memory store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _message(key: str, policy: Policy = ALLOW, **fields: Any) -> Fire:
 
 
 def _told(grants: Grants) -> tuple[Any, ...]:
-    """Fences begin elsewhere in each store, but grow alike."""
+    """Fences start at different numbers in each store, but grow alike."""
     claims = sorted(grants.claims, key=lambda claim: claim.fence)
     told = [(one.fire, one.fence - claims[0].fence, *one[3:]) for one in claims]
     return told, round(grants.next_in_s, 6)
@@ -151,7 +151,7 @@ def _many(store: Store, clock: FakeClock) -> Iterator[Any]:
 
 
 def _news_after_a_look(store: Store, clock: FakeClock) -> Iterator[Any]:
-    """What a look found is kept for the asks that follow, but not beyond what changes it."""
+    """Later asks use what a look found, until something changes it."""
     node, other = Asker(store), Asker(store, "n2")
     later = START + timedelta(hours=1)
 
@@ -201,7 +201,7 @@ def _news_after_a_look(store: Store, clock: FakeClock) -> Iterator[Any]:
 
 
 def _many_queues(store: Store, clock: FakeClock) -> Iterator[Any]:
-    """So many that what a look finds of them is not kept."""
+    """Too many queues for their state to be kept."""
     node, queues = Asker(store), tuple(f"a-queue-with-a-long-name-{n:02}" for n in range(12))
     for n, queue in enumerate(queues):
         store.put([_message(f"a.b@{n}", queue=queue), _message(f"a.c@{n}", queue=queue)])
@@ -212,7 +212,7 @@ def _many_queues(store: Store, clock: FakeClock) -> Iterator[Any]:
 
 
 def _lane_again(store: Store, node: Asker, queue: str) -> None:
-    """One that is in a lane, and is put back while others were looked at."""
+    """A fire in a lane that is returned while others were looked at."""
     store.put([fire("a.a@lane", "Forbid", origin="push", queue=queue)])
     (claim,) = (one for one in node.claim(limit=2, queues=(queue,)) if one.fire.lane)
     node.ask(limit=1, queues=(queue,))

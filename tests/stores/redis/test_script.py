@@ -1,4 +1,4 @@
-"""The two forms of a script, a function and a text, and what a server may do to either."""
+"""Scripts as functions and as texts, and servers that lose or refuse them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_without_the_right_to_functions_scripts_are_used(
 
 def test_a_user_without_the_right_to_scripts_is_refused(server: RedisServer) -> None:
     server.call("ACL", "SETUSER", "me", "on", ">secret", "allkeys", "+@all", "-@scripting")
-    with pytest.raises(StoreMismatch, match="forbids what a store needs"):
+    with pytest.raises(StoreMismatch, match="denies a command that a store needs"):
         RedisStore(server.url.replace("//", "//me:secret@")).put([fire("a.b@1")])
 
 

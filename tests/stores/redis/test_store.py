@@ -1,4 +1,4 @@
-"""The Redis store passes the shared suite, answers as the reference does, and holds in races."""
+"""The Redis store passes the shared suite, behaves like the in-memory store, and keeps the rules in races."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ prefixes = (f"{number}:" for number in itertools.count())
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One for all: each store has a prefix of its own."""
+    """One server for all tests; each store has its own prefix."""
     server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no")
     yield server
     server.end()
 
 
 def _opened(url: str, clock: FakeClock) -> RedisStore:
-    """An empty store that lives by this clock."""
+    """An empty store with this clock."""
     return RedisStore(url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
 
 

@@ -1,4 +1,4 @@
-"""What a Redis server can do to its store: forget, restart, refuse, lose an answer, set its clock."""
+"""Faults of a Redis server: lost data, restarts, refusals, lost replies, a clock that is set."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_restart_with_its_data_is_a_new_epoch(server: RedisServer, clock: Fake
     old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch
     server.restart()
     node = Asker(opened(server, clock), "n2")
-    assert node.claim() == [], "it is calm, although nobody told it of the older era"
+    assert node.claim() == [], "it is in quarantine, although no client knew the older epoch"
     assert store.look("a").epoch != epoch
     assert renew(store, old) is None
     clock.pass_time(TTL_S + 1)
@@ -140,7 +140,7 @@ def test_a_user_with_minimal_rights_is_enough(server: RedisServer) -> None:
     store.put([fire("a.b@1")])
     assert keys(Asker(store).claim()) == ["a.b@1"]
     assert not store.wait("a", 0.05)
-    with pytest.raises(StoreMismatch, match="forbids what a store needs"):
+    with pytest.raises(StoreMismatch, match="denies a command that a store needs"):
         RedisStore(url).put([fire("a.b@1")])
 
 
@@ -173,9 +173,9 @@ def test_a_full_server_is_unavailable_and_leaves_no_partial_write(server: RedisS
 def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
     store = RedisStore(server.url)
     store.look("a")
-    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, epoch = 'x', last = 0}}))"
+    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
     server.call("EVAL", other, 1, "{detent:a}:world")
-    with pytest.raises(StoreMismatch, match="otherwise: upgrade the older one"):
+    with pytest.raises(StoreMismatch, match="incompatible version of detent: upgrade the older one"):
         store.look("a")
 
 
@@ -196,7 +196,7 @@ def test_a_write_that_too_few_replicas_acknowledged_fails(server: RedisServer, t
     assert store.put([fire("a.b@1")]) == [True]
     assert replica.call("HEXISTS", "{detent:a}:texts", "a.b@1")
     replica.end()
-    with pytest.raises(StoreUnavailable, match="0 of 1 replicas have it"):
+    with pytest.raises(StoreUnavailable, match="0 of 1 replicas acknowledged"):
         store.put([fire("a.c@1")])
     assert found(store) == ["a.c@1", "a.b@1"], "unknown is not undone"
 
@@ -204,13 +204,13 @@ def test_a_write_that_too_few_replicas_acknowledged_fails(server: RedisServer, t
 def test_a_repeated_call_waits_for_what_the_first_one_wrote(
     server: RedisServer, clock: FakeClock, tmp_path: Path
 ) -> None:
-    """The first was carried out, but its replica sleeps; the second writes nothing new of its own."""
+    """The first call took effect, but its replica is stopped; the second writes nothing new."""
     replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {server.port}")
     _until(lambda: replica.call("INFO", "replication")["master_link_status"] == "up")
     opened(server, clock, wait_replicas=1).put([fire("a.b@1")])
     os.kill(replica.process.pid, signal.SIGSTOP)
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match="0 of 1 replicas have it"):
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas acknowledged"):
             opened(server, clock, wait_replicas=1).put([fire("a.c@1")])
     os.kill(replica.process.pid, signal.SIGCONT)
     assert opened(server, clock, wait_replicas=1).put([fire("a.c@1")]) == [False]
@@ -286,7 +286,7 @@ def test_more_fires_than_one_call_examines_are_pruned_and_found(
 
 
 def test_an_ask_without_room_reads_a_long_queue_part_by_part(server: RedisServer, clock: FakeClock) -> None:
-    """Behind hundreds of fires that could just run, one is found in the end that is to be skipped."""
+    """A fire that must be skipped is found behind hundreds that can run."""
     store = opened(server, clock)
     store.put([fire("a.z@1", "Forbid")])
     Asker(store, "holder").claim_one()
@@ -309,7 +309,7 @@ def test_an_ask_without_room_reads_a_long_queue_part_by_part(server: RedisServer
 def test_a_new_client_after_a_silence_extends_each_claim_by_one_ttl(
     server: RedisServer, clock: FakeClock
 ) -> None:
-    """It cannot tell a silence from a step of the clock, and must not give away work that goes on."""
+    """It cannot tell a silence from a step of the clock, and must not expire the claims of running work."""
     store = opened(server, clock)
     store.put([fire("a.b@1")])
     Asker(store).claim_one()
@@ -322,7 +322,7 @@ def test_a_new_client_after_a_silence_extends_each_claim_by_one_ttl(
 
 
 def test_a_claim_of_a_delayed_call_has_its_full_ttl(server: RedisServer, clock: FakeClock) -> None:
-    """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
+    """The server may have been frozen.  The next caller knows how much time has passed."""
     held_up_s = 0.0
     slow = RedisStore(server.url, wall=clock.wall, elapsed=lambda: clock.monotonic() - held_up_s)
     node = Asker(opened(server, clock), "n2")
@@ -340,7 +340,7 @@ def test_a_claim_of_a_delayed_call_has_its_full_ttl(server: RedisServer, clock: 
 
 @pytest.fixture
 def skewed(tmp_path: Path) -> Iterator[tuple[RedisServer, Path]]:
-    """A server whose wall clock stands in a file."""
+    """A server that reads its wall clock from a file."""
     compiler, library, file = shutil.which("cc"), tmp_path / "skew.so", tmp_path / "skew"
     if compiler is None:
         pytest.skip("needs a C compiler, for a wall clock that a test can set")

@@ -1,4 +1,4 @@
-"""What travels to and from the Redis scripts: texts of many fires are read as each by itself is."""
+"""The arguments and replies of the Redis scripts."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,7 +32,7 @@ FIRES = st.builds(
 
 @given(st.lists(FIRES, max_size=8))
 def test_many_texts_are_parsed_like_single_ones(fires: list[Fire]) -> None:
-    """Those of messages as they are put, and those of other fires."""
+    """The texts of messages and of other fires."""
     put = [bytes(text) for text in put_values(fires)[1][3::4]]
     assert fires_of(put) == [fire_of(text) for text in put] == fires
     assert fires_of([fire_text(fire) for fire in fires]) == fires

@@ -1,6 +1,6 @@
-"""The Redis store's tests on other versions of redis-py: `make redis-versions`.
+"""Runs the tests of the Redis store with other versions of redis-py: `make redis-versions`.
 
-Each version is installed once, into a folder of its own in the virtual environment.
+Each version is installed once, in its own folder of the virtual environment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def install(version: str) -> Path:
 
 
 def run(version: str, tests: list[str], *words: str) -> subprocess.CompletedProcess[str]:
-    """These tests, by this version of redis-py.  Processes that they start have the usual one."""
+    """Run these tests with this version of redis-py.  Processes that they start have the installed one."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     line = [sys.executable, "-c", RUN, version, "-q", "-p", "no:cacheprovider", *words, *tests]
     env["PYTHONPATH"] = str(install(version))

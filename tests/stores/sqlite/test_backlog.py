@@ -1,4 +1,4 @@
-"""A SQLite store that was given too much: what an ask costs does not grow with what is due."""
+"""A SQLite store with a backlog: the cost of an ask does not grow with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LATE_S = 60
 
 
 class Backlog:
-    """A store in which each job has an instant a second: some of an outage, the last of them young."""
+    """A store whose jobs have an instant every second; most are late, the last ones are not."""
 
     def __init__(self, path: Path, policy: Policy, late: int) -> None:
         self.clock = FakeClock()
@@ -124,7 +124,7 @@ def test_the_cost_of_an_ask_does_not_grow_with_late_fires(
 def test_a_fire_behind_thousands_of_late_ones_starts_soon(
     backlog: Open, catch_up: CatchUp, concurrency: Concurrency
 ) -> None:
-    """Not after they are all settled: each ask is served."""
+    """It does not wait until they are all settled."""
     one = backlog(Policy(concurrency, catch_up=catch_up), 6 * LOOKS_MAX)
     for _ in range(5):
         claims = one.ask().claims
@@ -135,7 +135,7 @@ def test_a_fire_behind_thousands_of_late_ones_starts_soon(
 
 @pytest.mark.parametrize("number", range(4))
 def test_an_old_message_among_thousands_of_late_fires_starts_soon(backlog: Open, number: int) -> None:
-    """It is neither among the oldest nor young."""
+    """It is neither among the oldest fires nor among those that are not late."""
     one = backlog(Policy("Forbid", catch_up="skip"), 8 * LOOKS_MAX)
     (first,) = one.ask(1).claims[:1]
     at = first.fire.due_at + timedelta(seconds=(number + 3) * LOOKS_MAX // JOBS)
@@ -163,7 +163,7 @@ def test_a_backlog_is_settled_to_its_last_fire(
 
 
 def test_held_fires_do_not_block_the_queue_and_are_not_read_by_every_ask(backlog: Open) -> None:
-    """Instants of an outage wait for their lanes, by the thousand: a message behind them is found."""
+    """Thousands of late instants wait for their lanes, and a message behind them is found."""
     one = backlog(Policy("Forbid", catch_up="all"), 4 * LOOKS_MAX)
     running = one.ask(JOBS).claims
     assert len(running) == JOBS

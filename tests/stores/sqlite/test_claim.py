@@ -1,4 +1,4 @@
-"""An ask on the SQLite store reads no more than it needs, and answers as the reference does."""
+"""An ask on the SQLite store reads only what it needs, and behaves like the in-memory store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens around the SQLite store: another boot, a new epoch, a clock that is set."""
+"""The SQLite store after a reboot, in a new epoch, and when the clock is set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from detent.testing.stores.fixtures import AGAIN, TTL_S, Asker, FakeClock, Plann
 
 
 class Host:
-    """A machine with a store on its disk, that can be booted."""
+    """A machine with a store, which tests can reboot."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.clock, self.boot = path, FakeClock(), "first boot"
@@ -38,7 +38,7 @@ class Host:
         return self.open()
 
     def restore(self) -> None:
-        """A copy of the file takes its place, under whoever has it open."""
+        """Replace the file by a copy while it is open."""
         copy = self.path.with_name("copy")
         shutil.copy(self.path, copy)
         copy.replace(self.path)
@@ -133,7 +133,7 @@ def test_a_reboot_does_not_change_when_a_retry_is_due(host: Host) -> None:
 
 @pytest.mark.parametrize(("away_s", "free_in_s"), [(20.0, 40.0), (-3600.0, 60.0), (100.0, 0.0)])
 def test_a_rate_counts_charges_before_a_reboot(away_s: float, free_in_s: float, host: Host) -> None:
-    """How long the machine was off only its wall clock knows; set back, it frees nothing."""
+    """Only the wall clock tells how long the machine was off; if it was set back, it frees nothing."""
     store, rate = host.open(), Rate(2, 60.0 - MARGIN_S)
     assert [store.charge("a", "mail", rate).used for _ in range(3)] == [1, 2, 2]
     store = host.reboot(away_s)

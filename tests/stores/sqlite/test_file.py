@@ -1,4 +1,4 @@
-"""The file under the SQLite store: opened safely, shared fairly, and its errors are for people."""
+"""The file of the SQLite store: permissions, locks, fairness and errors."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_network_disk_is_recognized_by_the_innermost_mount(directory: str, kin
 
 @contextmanager
 def held(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has begun to write."""
+    """Another process that holds a write transaction."""
     words = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
@@ -376,7 +376,7 @@ def test_a_read_only_disk_is_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["store.db", "private/store.db", "private/deeper/store.db"])
 def test_missing_permissions_are_a_clear_error(path: str) -> None:
-    """Permissions do not bind root, who therefore tries as nobody, where nobody may look."""
+    """Permissions do not apply to root, so the test runs as the user nobody."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Searches in the SQLite store: no lock is waited for, and no more is read than has to be."""
+"""Searches in the SQLite store wait for no lock, and read a bounded number of fires."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 100  # of SQLite's virtual machine, at a time
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
-    """A long history of successes, then one that runs and one that waits."""
+    """A long history of successes, then a running and a waiting fire."""
     path = tmp_path_factory.mktemp("store") / "store.db"
     with closing(SqliteStore(path)) as one:
         one.put([fire("a.old@0"), fire("a.runs@1", due_at=later(-1)), fire("a.waits@1", due_at=later(-2))])
@@ -76,7 +76,7 @@ def test_apps_are_listed_without_reading_the_history(old: SqliteStore) -> None:
 
 
 def steps_of(store: SqliteStore, act: Callable[[], object]) -> int:
-    """How much of SQLite's virtual machine's work this takes."""
+    """The number of SQLite virtual machine steps that a call takes."""
     counted = 0
 
     def count() -> int:

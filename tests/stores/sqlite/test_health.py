@@ -1,4 +1,4 @@
-"""What is told of the disk under a SQLite store, by the kind of its file system."""
+"""What `doctor` reports about the file system of a SQLite store."""
 
 from __future__ import annotations
 

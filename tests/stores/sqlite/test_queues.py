@@ -1,4 +1,4 @@
-"""Queues on the SQLite store are served as on the reference, whatever else lies in the file."""
+"""Queues on the SQLite store behave like those of the in-memory store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.stores.sqlite_pair import Pair, open_pair, rows
 from detent.model import Ask, Fire, Outcome, Policy, Query, Rate, Report
 from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
-from detent.stores.sqlite.claim import PUT_OFFS_MAX
+from detent.stores.sqlite.claim import DELAYS_MAX
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import DONE, GIVEN_BACK, Asker, finish, fire, later
 
@@ -80,7 +80,7 @@ def test_fires_after_a_bulk_grant_are_found_whenever_they_were_put(pair: Pair) -
 def test_an_open_breaker_delays_some_hundred_fires_and_blocks_no_other_queue(pair: Pair) -> None:
     open_breaker(pair)
     _, store = pair.stores
-    store.put([message(number, policy=SMTP) for number in range(2 * PUT_OFFS_MAX + 9)])
+    store.put([message(number, policy=SMTP) for number in range(2 * DELAYS_MAX + 9)])
     store.put([message(9000, "other")])
     node, now = Asker(store), store.look("a").now
     for asked in (1, 2, 3):
@@ -89,7 +89,7 @@ def test_an_open_breaker_delays_some_hundred_fires_and_blocks_no_other_queue(pai
         later_ones = [
             one for one in rows(store) if one.run_at and one.run_at > now and one.state == "pending"
         ]
-        assert len(later_ones) == min(asked * PUT_OFFS_MAX, 2 * PUT_OFFS_MAX + 9)
+        assert len(later_ones) == min(asked * DELAYS_MAX, 2 * DELAYS_MAX + 9)
         assert (grants.next_in_s < 1) == (asked < 3)
 
 
@@ -114,7 +114,7 @@ def test_bulk_delays_equal_single_decisions(pair: Pair) -> None:
 
 
 def steps(store: SqliteStore, call: Callable[[], object]) -> int:
-    """How many hundred instructions of SQLite a call takes: what it reads, and not how fast."""
+    """Hundreds of SQLite virtual machine steps that a call takes; a measure of what it reads."""
     count = 0
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Rows of the SQLite store give back the values that went in; URLs lead to the store they name."""
+"""Values survive the round trip through rows; URLs lead to their store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SQLite store of another version: brought up to date, and still good for the program that made it."""
+"""A SQLite store of an older version is upgraded, and the older program can still use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detent.testing.stores.fixtures import DONE, fire, found
 
 
 def older(path: Path, version: int) -> None:
-    """A store as that version of the program made it, with a fire that is due and one that failed."""
+    """A store of that version, with a due fire and a failed one."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for number, statements in schema._sections():
             for statement in statements if number <= version else ():
@@ -42,7 +42,7 @@ def test_a_store_of_an_older_version_is_upgraded_and_keeps_its_data(version: int
 
 
 def test_a_program_of_the_version_before_works_beside_this_one(tmp_path: Path) -> None:
-    """It refuses a file by `user_version`, and writes rows by the columns that it knows."""
+    """It checks `user_version`, and writes the columns that it knows."""
     older(tmp_path / "store.db", schema.OLDEST)
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         assert store.put([fire("a.c@1")]) == [True]

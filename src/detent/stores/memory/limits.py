@@ -54,8 +54,8 @@ class Gates:
             waits = self.charge(app, charged_as(fire.queue, rate, fire.policy.rate_key), rate, 0).free_in_s
         if fire.policy.breaker:
             circuit = self._circuit(fire)
-            lives = is_live(circuit.probe, circuit.fence)
-            waits = max(waits, wait_s(circuit, fire.policy.breaker_cooldown_s, self._wall(), lives))
+            is_probing = is_live(circuit.probe, circuit.fence)
+            waits = max(waits, wait_s(circuit, fire.policy.breaker_cooldown_s, self._wall(), is_probing))
         return waits
 
     def enter(self, fire: Fire, fence: int) -> None:

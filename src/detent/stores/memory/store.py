@@ -186,7 +186,7 @@ class MemoryStore:
             ours = [entry for entry in self._entries.values() if app_of(entry.fire.job) == app]
             gone = prunable(ours, self._watermarks, self._now(), (older_than_s, keep))
             since = self._monotonic() - REMEMBER_ASKS_S
-            self._asks = {life: ask for life, ask in self._asks.items() if ask[1] > since}
+            self._asks = {node: ask for node, ask in self._asks.items() if ask[1] > since}
             return self._drop(gone)
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
@@ -264,9 +264,9 @@ class MemoryStore:
 
     # Granting.
 
-    def _declare_dead(self, lives: Sequence[str]) -> None:
+    def _declare_dead(self, instances: Sequence[str]) -> None:
         for entry in self._open.values():
-            if entry.node in lives and self._live(entry):
+            if entry.node in instances and self._live(entry):
                 entry.expires = self._monotonic()
                 self._wake()
 

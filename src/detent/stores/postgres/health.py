@@ -33,7 +33,7 @@ def promise(url: str) -> tuple[Diagnosis, ...]:
     try:
         settings = _look(url)
     except DetentError as error:
-        return (Diagnosis("durability", "weak", str(error), "what it keeps is not known"),)
+        return (Diagnosis("durability", "weak", str(error), "its durability is unknown"),)
     return _durability(settings), _failover(settings)
 
 
@@ -50,7 +50,7 @@ def _durability(settings: Mapping[str, Any]) -> Diagnosis:
     off = [name for name in ("fsync", "full_page_writes") if settings[name] != "on"]
     if off:
         found = f"PostgreSQL {settings['version']} with {' and '.join(f'{name} = off' for name in off)}"
-        consequence = f"after a power cut it may have forgotten or mixed up what it acknowledged: {AGAIN}"
+        consequence = f"a power cut may lose or corrupt acknowledged writes: {AGAIN}"
         return Diagnosis("durability", "weak", found, consequence, f"set {' and '.join(off)} to on")
     return Diagnosis("durability", "ok", f"PostgreSQL {settings['version']}, every commit is synced")
 
@@ -58,12 +58,12 @@ def _durability(settings: Mapping[str, Any]) -> Diagnosis:
 def _failover(settings: Mapping[str, Any]) -> Diagnosis:
     standbys, names = settings["standbys"], settings["standby_names"].strip()
     if not standbys and not names:
-        return Diagnosis("failover", "ok", "no standby: a server that is away is waited for")
+        return Diagnosis("failover", "ok", "no standby: nodes wait for a server that is down")
     count = plural(standbys, "standby")
     if names:
         found = f"{count}, and a commit waits for a synchronous one"
         return Diagnosis("failover", "ok", found)
-    consequence = f"one that takes over may have forgotten what the other acknowledged last: {AGAIN}"
+    consequence = f"a standby that takes over may lack the last acknowledged writes: {AGAIN}"
     found = f"{count}, none synchronous"
     return Diagnosis("failover", "weak", found, consequence, "set synchronous_standby_names")
 
@@ -82,7 +82,7 @@ def _connections(settings: Mapping[str, Any]) -> Diagnosis:
     found = plural(settings["free"], "free connection")
     if settings["free"] >= 2 * CONNECTIONS_A_NODE:
         return Diagnosis("connections", "ok", found)
-    consequence = f"a node needs up to {CONNECTIONS_A_NODE}; one that gets none cannot claim"
+    consequence = f"a node needs up to {CONNECTIONS_A_NODE}; a node without a connection cannot claim"
     return Diagnosis("connections", "weak", found, consequence, "raise max_connections, or use a pooler")
 
 

@@ -276,7 +276,7 @@ class Links:
             raise self._failure or closed from error
         except PoolTimeout as error:
             raise self._failure or StoreUnavailable(
-                f"the store {self.name} was not asked: all {self._size} connections of this process were "
+                f"the store {self.name} was not called: all {self._size} connections of this process were "
                 "busy for too long; raise pool_size in the store's URL, or use fewer threads"
             ) from error
 

@@ -77,8 +77,9 @@ def _version(link: Link, schema: str) -> int:
     version, oldest = json.loads(found)
     if oldest > VERSION:
         raise StoreMismatch(
-            f'the schema "{schema}" of the store has version {version}, and this detent knows {VERSION} at '
-            "most: upgrade detent on this host, or name another schema with `key_prefix`"
+            f'the schema "{schema}" of the store has version {version}, and this version of detent '
+            f"supports at most {VERSION}: upgrade detent on this host, or name another schema with "
+            "`key_prefix`"
         )
     return int(version)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.stores.redis.health import explain
 from detent.stores.redis.resp import Refused, Wire
 
 if TYPE_CHECKING:
@@ -44,28 +45,16 @@ def parse(url: str) -> Address | None:
     return Address(found["host"], int(found["port"] or PORT), int(found["db"] or 0), user, password)
 
 
-class Connection:
-    """One connection.  After an error it cannot be used again."""
-
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection((address.host, address.port), CONNECT_S)
-        self._socket.settimeout(TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._wire = Wire(self._socket)
-        if address.password:
-            self.call("AUTH", *([address.user] if address.user else []), address.password)
-        if address.db:
-            self.call("SELECT", address.db)
-
-    def call(self, *command: Any) -> Any:
-        """The reply.  Raises `Refused` for an error."""
-        return self.call_all(command)[0]
-
-    def call_all(self, *commands: Sequence[Any]) -> list[Any]:
-        return self._wire.call_all(commands)
-
-    def close(self) -> None:
-        self._socket.close()
+def _connect(address: Address) -> Wire:
+    connected = socket.create_connection((address.host, address.port), CONNECT_S)
+    connected.settimeout(TIMEOUT_S)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    wire = Wire(connected)
+    if address.password:
+        wire.call_all([("AUTH", *([address.user] if address.user else []), address.password)])
+    if address.db:
+        wire.call_all([("SELECT", address.db)])
+    return wire
 
 
 class LeanLink:
@@ -74,8 +63,8 @@ class LeanLink:
     def __init__(self, address: Address, wait_replicas: int) -> None:
         self._address, self._wait_replicas = address, wait_replicas
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
-        self._busy: set[Connection] = set()
+        self._idle: list[Wire] = []  # a connection that failed is not used again
+        self._busy: set[Wire] = set()
 
     @property
     def where(self) -> str:
@@ -89,8 +78,8 @@ class LeanLink:
             commands.append(("WAIT", self._wait_replicas, ACKNOWLEDGE_MS))
         answer, *replicas = self._call_all(*commands)
         if replicas and replicas[0] < self._wait_replicas:
-            have = f"{replicas[0]} of {self._wait_replicas} replicas have it"
-            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
+            have = f"{replicas[0]} of {self._wait_replicas} replicas acknowledged the write"
+            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); a failover may lose it")
         texts: list[bytes] = answer
         return texts
 
@@ -110,9 +99,9 @@ class LeanLink:
     def _call_all(self, *commands: Sequence[Any]) -> list[Any]:
         try:
             connection = self._take()
-            answers = connection.call_all(*commands)
+            answers = connection.call_all(commands)
         except Refused as refused:
-            raise self._explain(str(refused)) from None
+            raise explain(self.where, str(refused)) from None
         except (OSError, ValueError) as error:
             raise StoreUnavailable(f"{self.where} does not answer: {error}") from error
         with self._lock:
@@ -120,25 +109,10 @@ class LeanLink:
             self._idle.append(connection)
         return answers
 
-    def _take(self) -> Connection:
+    def _take(self) -> Wire:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
-        connection = connection or Connection(self._address)
+        connection = connection or _connect(self._address)
         with self._lock:
             self._busy.add(connection)
         return connection
-
-    def _explain(self, said: str) -> DetentError:
-        from detent.stores.redis.link import AWAY, OTHER_VERSION, READ_ONLY
-
-        if said.startswith(("WRONGPASS", "NOAUTH", "ERR AUTH", "ERR invalid password")):
-            return StoreMismatch(f"{self.where} refuses the user or the password: put it right in its URL")
-        if said.startswith("READONLY"):
-            return self.refused(READ_ONLY)
-        if said.startswith("OOM"):
-            return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
-        if said.startswith(AWAY):
-            return StoreUnavailable(f"{self.where} does not answer: {said}")
-        if "DETENT-SCHEMA" in said:
-            return StoreMismatch(f"{self.where} {OTHER_VERSION}")
-        return StoreMismatch(f"{self.where} refuses: {said}")

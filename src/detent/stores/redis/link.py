@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
+from detent.stores.redis.health import READ_ONLY, explain
 from detent.stores.redis.script import Script
 from detent.stores.redis.sentinel import Host, Sentinels, sentinel_options
 from detent.text import quote
@@ -27,9 +28,6 @@ CONNECT_S = 3.0
 ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of a reply
 PORT, SENTINEL_PORT = 6379, 26379
 REDIRECTS_MAX = 5  # slots move rarely
-OTHER_VERSION = "was used by another version of detent, which keeps things otherwise: upgrade the older one"
-READ_ONLY = "is a read-only replica: name its master"
-AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 
 
 class Address(NamedTuple):
@@ -122,8 +120,8 @@ class Link:
             raise error
         answer, replicas = answers
         if replicas < acknowledged:
-            have = f"{replicas} of {acknowledged} replicas have it"
-            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); whether it stands is unknown")
+            have = f"{replicas} of {acknowledged} replicas acknowledged the write"
+            raise StoreUnavailable(f"{self.where}: {have} (`wait_replicas`); a failover may lose it")
         return answer
 
     def call(self, key: str, *command: Any) -> Any:
@@ -193,23 +191,21 @@ class Link:
     def explain(self, error: Exception) -> DetentError:
         self._forget()
         errors, said = _redis().exceptions, str(error)
-        if isinstance(error, errors.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
-            return StoreMismatch(f"{self.where} refuses the user or the password: put it right in its URL")
         if _UNTRUSTED in said:
             return StoreMismatch(f"{self.where}: its certificate is refused: {_doubt(said)}")
         if isinstance(error, errors.NoPermissionError) or "NOPERM" in said:
-            return StoreMismatch(f"{self.where} forbids what a store needs: {said}; {_RIGHTS}")
+            return StoreMismatch(f"{self.where} denies a command that a store needs: {said}; {_RIGHTS}")
         if isinstance(error, errors.ReadOnlyError) or "READONLY" in said:
             return self.refused(READ_ONLY)
-        if isinstance(error, errors.OutOfMemoryError) or said.startswith("OOM") or "OOM command" in said:
-            return StoreUnavailable(f"{self.where} is full: raise its maxmemory, or `detent prune`")
+        # redis-py removes the first word of some errors.
+        if isinstance(error, errors.AuthenticationError):
+            return explain(self.where, "NOAUTH")
+        if isinstance(error, errors.OutOfMemoryError) or "OOM command" in said:
+            return explain(self.where, "OOM")
         away = errors.ConnectionError | errors.TimeoutError | errors.TryAgainError | OSError | ValueError
-        is_away = isinstance(error, away | errors.ClusterError | errors.RedisClusterException)
-        if is_away or said.startswith(AWAY):
+        if isinstance(error, away | errors.ClusterError | errors.RedisClusterException):
             return StoreUnavailable(f"{self.where} does not answer: {said}")
-        if "DETENT-SCHEMA" in said:
-            return StoreMismatch(f"{self.where} {OTHER_VERSION}")
-        return StoreMismatch(f"{self.where} refuses: {said}")
+        return explain(self.where, said)
 
     def refused(self, why: str) -> DetentError:
         """The error for a server that cannot be a store.  After a failover that may be temporary."""
@@ -323,7 +319,7 @@ def _sentinel_options(query: str) -> tuple[dict[str, str], str]:
 def _host(text: str, port: int) -> tuple[str, int]:
     host, colon, given = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if colon and not given.isdecimal():
-        raise UsageError(f"bad store: {quote(text)} is no host with a port")
+        raise UsageError(f"bad store: {quote(text)} is not a host with a port")
     return (host if colon else text).strip("[]") or "localhost", int(given) if colon else port
 
 
@@ -333,7 +329,7 @@ def _host(text: str, port: int) -> tuple[str, int]:
 def _check_files(options: Mapping[str, Any]) -> None:
     for name in _FILES:
         if name in options and not Path(options[name]).is_file():
-            raise UsageError(f"bad store: the {name} of its URL is no file: {quote(options[name])}")
+            raise UsageError(f"bad store: the {name} of its URL is not a file: {quote(options[name])}")
 
 
 def _no_retries() -> Any:

@@ -30,6 +30,9 @@ class Wire:
                 raise answer
         return answers
 
+    def close(self) -> None:
+        self._socket.close()
+
     def _receive(self) -> bytes:
         data = self._socket.recv(RECEIVE)
         if not data:

@@ -45,8 +45,8 @@ class Round:
 
     def grant_due(self) -> tuple[Claim, ...]:
         """Claim due fires: first those with an expired claim, then queue by queue."""
-        for life in self._ask.dead:
-            _declare_dead(self._transaction, life)
+        for instance in self._ask.dead:
+            _declare_dead(self._transaction, instance)
         queues = json.dumps(self._ask.queues)
         expired = (self._ask.app, queues, self._transaction.monotonic, LOOKS_MAX, self._dispositions)
         for entry in list(self._transaction.fires.select(_EXPIRED, expired)):
@@ -212,9 +212,9 @@ def next_in_s(transaction: Transaction, ask: Ask, gates: Gates) -> float:
     return min((wait for wait in waits if wait is not None), default=float("inf"))
 
 
-def _declare_dead(transaction: Transaction, life: str) -> None:
+def _declare_dead(transaction: Transaction, instance: str) -> None:
     expire = "UPDATE fires SET expires = ? WHERE state = 'claimed' AND node = ? AND expires > ?"
-    if transaction.db.execute(expire, (transaction.monotonic, life, transaction.monotonic)).rowcount:
+    if transaction.db.execute(expire, (transaction.monotonic, instance, transaction.monotonic)).rowcount:
         transaction.wake()  # the claims may belong to another app
 
 

@@ -199,8 +199,8 @@ class File:
             )
         if oldest > VERSION:
             raise StoreMismatch(
-                f"the store {self._name()} has schema {version}, and this detent knows {VERSION} at most: "
-                "upgrade detent on this host, or name another store"
+                f"the store {self._name()} has schema {version}, and this version of detent "
+                f"supports at most {VERSION}: upgrade detent on this host, or name another store"
             )
         if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise StoreMismatch(

@@ -100,8 +100,8 @@ class Gates:
             waits = self.usage(charged_as(fire.queue, rate, policy.rate_key), rate).free_in_s
         if policy.breaker:
             circuit = self._circuit(policy.breaker)
-            lives = self._is_live(circuit)
-            waits = max(waits, wait_s(circuit, policy.breaker_cooldown_s, self._transaction.wall, lives))
+            is_probing, now = self._is_live(circuit), self._transaction.wall
+            waits = max(waits, wait_s(circuit, policy.breaker_cooldown_s, now, is_probing))
         return waits
 
     def is_passable(self, breaker: str) -> bool:

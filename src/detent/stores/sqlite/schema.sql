@@ -10,7 +10,7 @@
 CREATE TABLE world (
     one         INTEGER PRIMARY KEY CHECK (one = 1),
     era         TEXT NOT NULL,
-    file        TEXT NOT NULL,     -- the inode: another one is another era
+    file        TEXT NOT NULL,     -- the inode: another one is another epoch
     device      TEXT NOT NULL,
     boot        TEXT NOT NULL,
     clock       REAL NOT NULL,     -- wall minus monotonic: another value is a step of the wall clock

@@ -1,4 +1,4 @@
--- The other verbs of the store; each takes one JSON document and answers with one.
+-- The other calls of the store; each takes a JSON document and returns one.
 
 CREATE FUNCTION fire_json(me fires) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(

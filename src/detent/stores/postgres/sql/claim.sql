@@ -1,14 +1,13 @@
--- Who gets what is due, and the locks under which that is true.
+-- Finds and locks due fires.
 --
--- 1. Lanes are locked before their fires, so that two calls never judge one lane at a time; a lane or a
---    fire that another call has locked is passed over, and the answer says to ask again soon.
--- 2. An expired claim counts as gone only if its row could be locked: a renewal may be under way.  A
---    renewal reads the clock once it has the row, and so comes before or after, never beside.
--- 3. Fires that only need a place are not even looked at when there is none left; those for which nothing
---    but a place counts are granted by one statement.
+-- 1. Lanes are locked before their fires, so that two calls never decide on one lane at a time.  A call skips a lane
+--    or a fire that another call has locked, and its result says to ask again soon.
+-- 2. An expired claim counts as expired only if its row could be locked, because a renewal may be running.  A renewal
+--    reads the clock after it has the row.
+-- 3. Without room, fires that need only room are not read; with room, they are granted by one statement.
 -- 4. Expired claims come first, then queue by queue in the order of the ask, by (run_at, key).
--- 5. What is put off, told to wait or parked is not looked at again before its time, and only so much of it is
---    in one call.
+-- 5. A fire that was delayed, marked as waiting or parked is not read again before its time; one call does so with a
+--    bounded number of fires.
 
 -- How far an ask has got.
 CREATE TYPE progress AS (

@@ -1,17 +1,16 @@
--- When a call arrives: what time it is, which epoch, and whether the clock was set meanwhile.
+-- The start of every call: the time, the epoch, and whether the clock was set.
 --
--- A caller brings what it remembers of the store: its epoch, `mono` at its last answer, and how many
--- seconds have passed since at `least` (from that answer) and at `most` (from its request), by a clock of
--- its own that nobody sets.  That tells a step of the server's clock from a pause between calls.  A caller
--- that remembers nothing goes by the newest call of anybody, and where that is too long ago it gives live
--- claims the benefit of the doubt.
+-- A caller sends what it remembers of the store: the epoch, `mono` at the last reply, and how many seconds have passed
+-- since, at `least` (since the reply) and at `most` (since the request), by a clock that is never set.  That tells a
+-- step of the server's clock from a pause between calls.  Without a memory, the newest call of any client counts; if
+-- that is too long ago, live claims are extended.
 --
--- Functions with queries are in PL/pgSQL, as a session keeps their plans.
+-- Functions with queries are in PL/pgSQL, because a session keeps their plans.
 --
--- Locks are taken in this order, and whoever holds one never waits for one before it:
+-- Locks are taken in this order, and a call never waits for a lock that comes before one that it holds:
 -- the clock (advisory), world, asks, apps, names of rates (advisory), marks, fires by key, breakers (advisory),
--- new lanes and keys in order, jobs in order, ttls.  A call that claims waits for no lane, fire or breaker: it passes
--- over what another call has locked.
+-- new lanes and keys in order, jobs in order, ttls.  A claim call waits for no lane, fire or breaker: it skips what
+-- another call has locked.
 
 CREATE TYPE moment AS (
     wall              float8,

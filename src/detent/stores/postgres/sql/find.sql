@@ -1,7 +1,6 @@
--- Searches.  Each examines a bounded number of fires (`most`), and says where to continue.
+-- Searches.  Each examines a bounded number of fires (`most`), and returns where to continue.
 --
--- The statements are put together, so that the server sees which of its indexes are enough.  A statement names the
--- whole condition of the index that it is meant to use.
+-- Statements are built as texts that repeat the whole condition of the partial index that they should use.
 
 CREATE FUNCTION is_one_of(name text, given jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

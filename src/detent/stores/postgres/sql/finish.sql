@@ -1,5 +1,4 @@
--- What becomes of claims that are reported to have ended: all of a call by one statement, and what follows from it
--- only where there is something to follow.
+-- Settles reports: one statement for all of a call, and others only for what follows from them.
 
 CREATE TYPE settled AS (
     ids      bigint[],

@@ -1,9 +1,9 @@
--- Rates and circuit breakers: `rules/rates.py` and `rules/breakers.py` in SQL, which say why.
+-- Rates and circuit breakers: `rules/rates.py` and `rules/breakers.py` in SQL.
 --
--- 1. Who charges a name has its lock (advisory: names come and go), which is waited for before any lock on
---    a fire; by key, it is that of the queue.  What it finds and writes is as of the time when it had it.
--- 2. A breaker that is closed lets fires through without a lock: they went before it opened.  Who finds it
---    open takes its lock; a claim passes over what another call is judging, a finish waits.
+-- 1. A call that charges a name holds its advisory lock, and waits for it before any lock on a fire; a rate per key
+--    uses the lock of the queue.  It reads the clock after it has the lock.
+-- 2. A closed breaker lets fires start without a lock: they started before it opened.  A call that finds it open takes
+--    its lock; a claim skips a breaker that another call has locked, a finish waits.
 
 CREATE TYPE rate AS (most integer, window_s float8, smooth boolean, by_key boolean);
 CREATE TYPE usage AS (used integer, free_in float8);

@@ -1,4 +1,4 @@
--- How an ask is granted what is due: in order, under the rules of `claim.sql`.
+-- Grants due fires to an ask, in order, with the locks of `claim.sql`.
 
 -- Claim a fire, to run or to settle; the fence.
 CREATE FUNCTION grant_to(ask jsonb, me fires, why text, here moment) RETURNS bigint

@@ -1,4 +1,4 @@
--- May a fire that is due run now?  `rules/lanes.py` in SQL, which says why; whoever asks has locked the lane.
+-- Whether a due fire may run now: `rules/lanes.py` in SQL.  The caller has locked the lane.
 
 CREATE FUNCTION is_late(me fires, now float8) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT me.origin = 'schedule' AND me.attempt = 0 AND NOT me.waits AND me.due + 60 < now $$;

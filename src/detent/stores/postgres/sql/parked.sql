@@ -1,13 +1,11 @@
--- What cannot run now is parked: there may be a hundred thousand of it, and none of it may be in the way of what can.
--- Asks do not see it until that has changed for which it waits.
+-- Fires that cannot run now are parked, so that asks do not read them: there may be a hundred thousand.
 --
--- 1. An instant of an outage, or a message, that finds its lane full is parked for the lane.  `wake` of the lane says
---    when to look at it again: soon, as a finish that this ask could not see yet found nobody to wake; then, when the
---    first place is free if nobody gives it back before.  Who gives one back says so, and waits for the lane's lock.
--- 2. An instant of an outage whose job is not planned up to now is parked for the plan, under a lock on its mark:
---    whoever moves that brings it back, and cannot have overlooked it.
--- 3. Whatever else could be said about it brings it back: that it is too late to start, a pause, the end of its job, a
---    step of the clock.
+-- 1. A late instant or a message whose lane is full is parked for the lane.  `wake` of the lane says when to check it
+--    again: first soon, because a concurrent finish may not have seen it; then when the first place is free at the
+--    latest.  A call that frees a place sets `wake`, and waits for the lane's lock.
+-- 2. A late instant of a job that is not planned up to now is parked for the plan, under a lock on its watermark: the
+--    call that moves the watermark brings it back.
+-- 3. Other events bring it back too: its deadline to start, a pause, the removal of its job, a step of the clock.
 
 -- How many places of a lane are taken for sure.
 CREATE FUNCTION taken_in(place text, here moment) RETURNS bigint LANGUAGE sql VOLATILE AS $$

@@ -1,4 +1,4 @@
--- What may be forgotten: old and surplus fires, and what nobody needs any more, so that nothing grows for ever.
+-- Deletes old and surplus fires, and other rows that are no longer needed.
 
 -- Forget some of what may be forgotten, and what nobody needs any more; how many fires.
 CREATE FUNCTION prune(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$

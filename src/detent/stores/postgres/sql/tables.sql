@@ -1,8 +1,8 @@
--- The tables of the PostgreSQL store: a section for each version, with what it adds to the one before.
+-- The tables of the PostgreSQL store: one section for each version, with its changes to the version before.
 --
--- Instants are seconds since the epoch by the server's clock, `wall`.  The server has no clock that is
--- never set, so the store keeps one: `mono` is `wall` less the steps that were noticed.  `expires`,
--- `until`, `renewed`, `seen`, `born` and `calm_until` are readings of it.
+-- Instants are Unix seconds by the server's clock, `wall`.  The server has no clock that is never set, so the store
+-- keeps one: `mono` is `wall` minus the steps that were noticed.  `expires`, `until`, `renewed`, `seen`, `born` and
+-- `calm_until` are readings of it.
 
 -- version 1
 
@@ -11,8 +11,8 @@ CREATE TABLE world (
     version    integer NOT NULL,      -- of the schema
     oldest     integer NOT NULL,      -- the oldest version of the program that may still use it
     era        text NOT NULL,
-    previous   text NOT NULL,         -- the era before
-    system     text NOT NULL,         -- which cluster and timeline: another one is another era
+    previous   text NOT NULL,         -- the epoch before
+    system     text NOT NULL,         -- which cluster and timeline: another one is another epoch
     steps      float8 NOT NULL,       -- wall less mono
     seen       float8 NOT NULL,       -- the newest call, to a second
     born       float8 NOT NULL,

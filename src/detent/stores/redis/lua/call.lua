@@ -1,4 +1,4 @@
--- The end of every script: the verb that the call names, and its answer.
+-- The end of every script: runs the verb that the call names, and returns its reply.
 
 local function find(asked) -- it changes nothing, and needs no clock
   local answer, words = verbs.find(asked)

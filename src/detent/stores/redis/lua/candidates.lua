@@ -1,5 +1,4 @@
--- What is due in a queue, in order: its indices are read side by side, in chunks that grow, from where the last ask
--- had to stop.
+-- Reads the due fires of a queue in order.  Merges its indexes, in chunks that grow, from where the last ask stopped.
 
 local CHUNK_MIN, CHUNK_MAX = 2, 128
 local LOOK_EVERY_S = 0.1 -- at many

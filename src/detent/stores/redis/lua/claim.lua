@@ -1,8 +1,8 @@
--- Who gets what is due.  The answer is that of `stores/memory/store.py`, with some limits: an ask without end must
--- not keep the server from others.  So once it has all that it can run, or all that a queue's rate lets it, it
--- passes over the fires that are plain, looks at no more than `LOOK_MAX` others, to settle some, and where
--- these are many not at every ask; and before that at `SCAN_MAX` that have to wait.  It puts off no
--- more than `PUT_OFF_MAX`, and aside (`parked.lua`) no more than `PARKED_MAX`.  The next ask goes on from there.
+-- Answers an ask.  The result is that of `stores/memory/store.py`, with limits, because a script blocks the server:
+-- once an ask has all that it can run, or all that a queue's rate allows, it skips plain fires and examines at most
+-- `LOOK_MAX` others; if there are many of these, not at every ask.  Before that, it examines at most `SCAN_MAX` fires
+-- that must wait.  It delays at most `PUT_OFF_MAX` fires and parks (`parked.lua`) at most `PARKED_MAX`.  The next ask
+-- continues there.
 
 local SENTENCES_MAX, LOOK_MAX, LOOKS_MANY, PUT_OFF_MAX, PARKED_MAX = 200, 200, 20, 300, 1000
 local EXPIRED_MAX = 2000

@@ -1,4 +1,4 @@
--- Reports and an ask in one: what is over is settled first, and what that lets in may be granted.
+-- Settles reports, then answers an ask, which may get the places that the reports freed.
 
 function verbs.finish_and_claim(asked)
   local _, answers = verbs.finish(asked)

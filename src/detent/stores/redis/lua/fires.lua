@@ -1,15 +1,15 @@
--- Fires and their indices.  A fire is one table for the length of a call, however it was found; what
--- changed is written at the end, with every index that it stands in.
+-- Fires and their indexes.  A fire is one table during a call.  Changed fires are written at the end, with all their
+-- indexes.
 --
--- texts:          key -> the fire as it was recorded, which nobody here changes
--- states:         key -> what became of it, and what the rules of lanes need
--- pending:QUEUE   by the instant it is due (again); lane:LANE the same, of one lane
--- plain:QUEUE     the same, of those that nothing but room on a node can keep from running
+-- texts:          key -> the fire as it was recorded; never changed
+-- states:         key -> its state, and the fields that the lane rules read
+-- pending:QUEUE   by when it is due (again); lane:LANE the same, of one lane
+-- plain:QUEUE     the same, of fires that need only room on a node
 -- claimed:QUEUE   by when the claim expires (mono); life:NODE by the number of the ask
--- held:LANE       those that are claimed to run; waits:LANE those that were told to wait; both as they were recorded
--- aside:QUEUE     in place of `pending`, those that were parked (`parked.lua`)
--- open, open:JOB  not over, by their nominal instant; done, done:JOB over; over: by when that was
--- tails, results  what an attempt left, by key and number
+-- held:LANE       fires that are claimed to run; waits:LANE fires that wait; both in the order of recording
+-- aside:QUEUE     parked fires (`parked.lua`), instead of `pending`
+-- open, open:JOB  unfinished fires by nominal instant; done, done:JOB finished ones; over: by when they ended
+-- tails, results  output and result of an attempt, by key and number
 
 local fires = {}
 local cache, dirty, changed, watermarks = {}, {}, {}, {} -- `changed`: messages, in order

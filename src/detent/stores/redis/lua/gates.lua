@@ -1,7 +1,7 @@
--- May one more begin?  `rules/rates.py` and `rules/breakers.py`, which say why, in Lua.  Of most queues nobody
--- has to ask that: this part is set up at its first use in a call.
+-- Whether one more fire may start: `rules/rates.py` and `rules/breakers.py` in Lua.  Most queues have neither, so
+-- this part is set up at its first use in a call.
 --
--- charges:NAME    what was charged under a name, by when (mono)
+-- charges:NAME    charges of a name, by instant (mono)
 -- charged         these names, by when they may be forgotten
 
 local START_S, MARGIN_S, PROBING_S, BACKEND = 0.25, 0.75, 1, "failed backend: "

@@ -1,5 +1,4 @@
--- The indices of a fire that is no plain message: it stands in several.  This part is set up at its first use
--- in a call.
+-- The indexes of a fire that is not a plain message.  This part is set up at its first use in a call.
 
 local general = {}
 

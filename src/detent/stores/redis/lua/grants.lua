@@ -1,4 +1,4 @@
--- What a node is told of its claims, and of when to ask again.
+-- The reply to an ask: its claims, and when to ask again.
 
 -- How long until the first of an index that comes after this.
 local function least(index, after)

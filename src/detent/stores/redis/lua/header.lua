@@ -1,13 +1,13 @@
--- Every call starts here: what time it is, which epoch, and whether the clock was set since the last call.
+-- The start of every script: the time, the epoch, and whether the clock was set since the last call.
 --
--- KEYS[1] is the app's "world"; all its keys begin alike and lie in one slot.  ARGV: the verb, what it is asked
--- as JSON, six words that tell what the client knows, then words that go in as they are.
+-- KEYS[1] is the app's header ("world").  All keys of the app have the same prefix, and so are in one slot.  ARGV: the
+-- verb, its argument as JSON, six words of what the client knows, then words that are passed on.
 --
--- `wall` is the server's clock and says what is due.  `mono` says what has expired: it is the wall clock
--- less all steps of it that were noticed.  A client says how long ago, by a clock that nobody sets, it got
--- which reading of `mono` as an answer: at least so long has really passed.  What the wall clock moved more,
--- or less, is a step.  A client that never called before cannot tell a step from a time in which nobody
--- called: then each claim gets a fresh ttl, once, so that work which goes on is not given away.
+-- `wall` is the server's clock and decides what is due.  `mono` decides what has expired: it is the wall clock minus
+-- all steps that were noticed.  A client sends the last `mono` that it got, and how long ago that was by a clock that
+-- is never set: at least so much time has passed.  A larger or smaller difference of the wall clock is a step.  A
+-- client without such a reading cannot tell a step from a time without calls.  Then each claim gets a new ttl, once,
+-- so that no running work is granted again.
 
 -- The parts of a script are read once where the server keeps them as a function, and at each call where it does
 -- not (`redis_script.py`).  So nothing here may outlive a call: whatever changes is set anew by `each_call`.
@@ -184,7 +184,7 @@ local function last_fence()
   return header.fence > 0 and header.fence or leap(0)
 end
 
-local function begin_era(replid)
+local function begin_epoch(replid)
   header.replid, header.began = replid, mono
   header.era = string.sub(replid, 1, 12) .. "-" .. string.format("%.0f", wall * 1000000)
 end
@@ -193,12 +193,12 @@ local function begin_world(replid)
   header.schema, header.ahead, header.quarantined_until, header.fence, header.longest = SCHEMA, 0, 0, 0, 0
   header.generation, header.recorded, header.bare_at, header.bare_comes, header.bare_until = 0, 0, 0, 0, 0
   mono = wall
-  begin_era(replid)
+  begin_epoch(replid)
 end
 
 -- What the store remembers may be old: fences leap, and no claim is granted too soon.
 local function new_epoch(replid)
-  begin_era(replid)
+  begin_epoch(replid)
   header.fence = header.fence > 0 and leap(header.fence) or 0
   header.quarantined_until = mono + (header.fence > 0 and header.longest or math.max(header.longest, ORPHANS_TTL_S))
 end

@@ -1,5 +1,4 @@
--- What is asked of all claims of a life: an ask repeated, or a life that is proven dead.  Both are rare: this
--- part is set up when it is needed.
+-- All claims of a node instance, for a repeated ask or a dead instance.  Both are rare, so this part is set up late.
 
 local instances = {}
 

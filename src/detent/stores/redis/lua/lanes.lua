@@ -1,5 +1,5 @@
--- May a fire that is due run now?  `rules/lanes.py`, which says why, in Lua: the same order, the same words.
--- Of most messages nobody has to ask that: this part is set up at its first use in a call.
+-- Whether a due fire may run now: `rules/lanes.py` in Lua, with the same order and the same texts.  Most messages have
+-- no lane, so this part is set up at its first use in a call.
 
 local LATE_S = 60
 local lanes = {}

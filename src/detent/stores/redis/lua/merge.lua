@@ -1,7 +1,7 @@
--- Fires of several indices in one order: the latest due first, or the next one.
+-- Merges the fires of several indexes into one order: the latest due first, or the next one first.
 --
--- A source gives the fires of one index from a place on.  A place is an instant and a key: thousands may be due
--- at one instant.
+-- A source reads one index from a place on.  A place is an instant and a key, because thousands may be due at one
+-- instant.
 
 local CHUNK_FOUND = 16 -- read of an index at a time
 

@@ -1,12 +1,12 @@
--- Messages: fires that were pushed.  They are many and soon over, so they stand in few indices, and in others
--- than the rest: versions that know neither rates nor breakers must not find them.
+-- Messages: fires that were pushed.  They are many and end soon, so they are in few indexes.  Versions without rates
+-- and breakers must not find them, so these indexes have other names.
 --
--- messages        key -> what became of one that has no lane, packed small; with a lane it is in `states`
--- ready:QUEUE     by the instant it is due (again), those that only room, a rate or a breaker can keep waiting
--- waiting:QUEUE   the same, of the others; apart:QUEUE those of them that were parked (`parked.lua`)
+-- messages        key -> the packed state of a message without a lane; one with a lane is in `states`
+-- ready:QUEUE     by when it is due (again), of messages that wait only for room, a rate or a breaker
+-- waiting:QUEUE   the same, of the others; apart:QUEUE the parked ones (`parked.lua`)
 -- taken:QUEUE     by when the claim expires (mono)
--- book:JOB        all of a job by their nominal instant; dead:QUEUE the dead letters
--- mailboxes, tasks  the queues and jobs that have some
+-- book:JOB        all messages of a job by nominal instant; dead:QUEUE the dead letters
+-- mailboxes, tasks  the queues and jobs that have messages
 
 local RARE = { -- what most do not have
   "start_by", "start_text", "rate_key", "breaker", "threshold", "cooldown", "sentence", "stop", "verdict",

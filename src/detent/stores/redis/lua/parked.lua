@@ -1,16 +1,15 @@
--- What cannot run now is parked: there may be a hundred thousand of it, and none of it may be in the way of what
--- can.  It is out of the indices that asks go through until that behind which it waits has changed:
+-- Fires that cannot run now are parked, so that asks do not read them: there may be a hundred thousand.  A parked fire
+-- is in no index that asks read, until the reason is gone:
 --
---   WIDTH LANE QUEUE JOB (in lines)  a lane that is full for those that find it so wide: until a place is free
---   "of JOB"                         an instant of an outage, of a job that is not planned up to now: until it is
+--   WIDTH LANE QUEUE JOB (in lines)  the lane is full for fires of this width: until a place is free
+--   "of JOB"                         a late instant of a job that is not planned up to now: until it is
 --
--- Whatever else could be said about it brings it back: its instant to start by, a pause, a change of its job, a step
--- of the clock.
+-- Other events bring it back too: its deadline to start, a pause, a change of its job, a step of the clock.
 --
--- aside:QUEUE, apart:QUEUE  fires, and messages, that are parked, by the instant they are due (again)
--- behind:WHAT     the same, by what they wait for
--- crowd:LANE      behind what some wait for the lane; wakes: by when (mono) to look whether there is a place
--- ends            those that must start by an instant, by this
+-- aside:QUEUE, apart:QUEUE  parked fires and messages, by when they are due (again)
+-- behind:WHAT     the same, by the reason
+-- crowd:LANE      the reasons that wait for the lane; wakes: by when (mono) to check for a free place
+-- ends            fires with a deadline to start, by deadline
 
 local MORE = 3 -- than there are places
 local WAKES_MAX, ENDS_MAX = 50, 200 -- that are looked at, and that are brought back to be settled

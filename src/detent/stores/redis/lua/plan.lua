@@ -1,4 +1,4 @@
--- How an app's jobs and their fires come to be recorded: one unbroken chain of plans for each job.
+-- Records an app's jobs and their planned fires: one chain of plans without a gap for each job.
 
 local RETURN_S = 3600 -- as in `stores.base`
 

@@ -1,4 +1,4 @@
--- Book-keeping: finding, pruning, notes.
+-- Finds and prunes fires; reads and writes notes.
 
 local PAGE_MAX, EXAMINE_MAX = 200, 500 -- rows that one call answers with, and looks at: others wait meanwhile
 local FETCH_MIN, FETCH_MAX = 16, 128 -- rows that are read at a time

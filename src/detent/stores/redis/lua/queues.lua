@@ -1,4 +1,4 @@
--- What queues need besides: charges by hand, messages that are forgotten by name, and how many there are.
+-- Charges by hand, deletes messages by key, and counts the messages of queues.
 
 local function charge(asked)
   local gates = the_gates()

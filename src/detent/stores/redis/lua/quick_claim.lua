@@ -1,11 +1,11 @@
--- Claims of messages that only room keeps waiting, in queues that are bare of all else: most are such.  The rules are
--- those of `grant`; here a message goes from what is kept of it to what is kept next, without a table of its own.
+-- The fast path for claims of messages that wait only for room, in bare queues, which have no other fires.  The rules
+-- are those of `grant`, but the packed state is changed without a table for each message.
 --
--- To find out whether queues are bare takes several reads.  So `header` keeps what a look found, for the asks that follow:
---   bare_of       the queues, as they were asked for
---   bare_at       `recorded` then; whatever might change what was found counts that up (`look_again`)
---   bare_comes    when (mono) the first claim expires there, or the next message is due; or later than that
---   bare_until    when (mono) to look again all the same
+-- To check whether queues are bare takes several reads, so `header` keeps the result for later asks:
+--   bare_of       the queues, as the ask named them
+--   bare_at       `recorded` at that time; every change that could matter increments it (`look_again`)
+--   bare_comes    when (mono) the first claim expires or the next message is due there, or later
+--   bare_until    when (mono) to check again in any case
 
 local LOOK_S = 1
 local BARE_MAX = 200 -- bytes of names: they are written with every change of `header`

@@ -1,5 +1,5 @@
--- Reports that only say how it ended, of messages that nothing else is known of: most are such.  The rules are those
--- of `settle`; here a message goes from what is kept of it to what is kept next, without a table of its own.
+-- The fast path for plain reports of messages.  The rules are those of `settle`, but the packed state is changed
+-- without a table for each message.
 
 local function grown(lists, of)
   local list = lists[of]

@@ -1,4 +1,4 @@
--- How fires come to be recorded, once a key.
+-- Records fires, each key once.
 
 local records = {}
 

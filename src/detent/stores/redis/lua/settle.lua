@@ -1,4 +1,4 @@
--- What becomes of a claim: it is renewed, its fire is settled, or its node is told to stop.
+-- Renews claims, settles their fires, and cancels fires.
 
 local function renew(claims)
   local answers, keys = {}, {}

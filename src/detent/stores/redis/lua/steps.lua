@@ -1,4 +1,4 @@
--- What a step of the server's clock moves along.  It is rare: this part is set up when it is needed.
+-- Moves retries and delays after a step of the server's clock.  That is rare, so this part is set up late.
 
 local steps = {}
 
