@@ -65,7 +65,7 @@ def awaitable() -> Any:
     return asyncio.sleep(0.001, "awaited")
 
 
-class Carrier:
+class Host:
     """In a child's place: `turns` messages may be begun; `more` come once the loop runs."""
 
     def __init__(self, turns: int = 1000, more: list[Any] | None = None) -> None:
@@ -74,15 +74,15 @@ class Carrier:
         if more:
             os.write(self.far, b"x")
 
-    def may_begin(self) -> bool:
+    def take_permit(self) -> bool:
         self._turns -= 1
         return self._turns >= 0
 
     def interrupted_by(self, interrupt: Callable[[], object]) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()
 
-    def hear_more(self, *, is_said: bool) -> list[Any] | None:
-        if not is_said:
+    def receive_more(self, *, is_readable: bool) -> list[Any] | None:
+        if not is_readable:
             return []
         os.read(self.wire, 1)
         more, self._more = self._more, []
@@ -100,9 +100,9 @@ def call(function: str, *args: Any, keeps: bool = True, timeout_s: float = 0.0) 
 
 def carry_out(*calls: list[Any], turns: int = 1000, more: list[Any] | None = None) -> list[Any]:
     """By place: status, error, result and tail of each that was answered, in the order of the answers."""
-    streams, carrier = (sys.stdout, sys.stderr), Carrier(turns, more)
+    streams, carrier = (sys.stdout, sys.stderr), Host(turns, more)
     try:
-        return [(part[0], *part[1:4], part[5]) for part in Batch(carrier, [*calls]).carry_out()]
+        return [(part[0], *part[1:4], part[5]) for part in Batch(carrier, [*calls]).run()]
     finally:
         sys.stdout, sys.stderr = streams
         carrier.close()
@@ -127,9 +127,9 @@ def test_each_is_answered_in_turn_with_what_it_returned() -> None:
 
 
 def test_an_answer_comes_before_the_next_begins() -> None:
-    streams, carrier = (sys.stdout, sys.stderr), Carrier()
+    streams, carrier = (sys.stdout, sys.stderr), Host()
     try:
-        parts = Batch(carrier, [call("note", 1), call("note", 2)]).carry_out()
+        parts = Batch(carrier, [call("note", 1), call("note", 2)]).run()
         next(parts)
         assert DONE == [(1,)]
         next(parts)

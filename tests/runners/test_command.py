@@ -12,7 +12,7 @@ from detent.model import Claim, Command, End, Fire, Outcome, Policy
 from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.runners.command import (
     NO_BASE_ENV,
-    TAIL_TOLD_MAX,
+    VARIABLE_MAX,
     Paths,
     ProcessExit,
     command_env,
@@ -114,12 +114,12 @@ def test_a_hook_of_a_fire_without_a_status_has_an_empty_exit_code() -> None:
 
 @given(st.text())
 def test_whatever_the_output_was_its_last_part_fits_into_a_variable(text: str) -> None:
-    tail = text * 3 + "ü" * TAIL_TOLD_MAX + text
+    tail = text * 3 + "ü" * VARIABLE_MAX + text
     told = command_env({}, hook(**{**TOLD, "output_tail": tail}), Command(()))["DETENT_OUTPUT_TAIL"]
-    assert len(told.encode()) <= TAIL_TOLD_MAX
+    assert len(told.encode()) <= VARIABLE_MAX
     assert "\0" not in told
     assert tail.replace("\0", "").endswith(told)
-    assert len(told.encode()) > TAIL_TOLD_MAX - 4
+    assert len(told.encode()) > VARIABLE_MAX - 4
 
 
 # What is started.
