@@ -95,7 +95,7 @@ def test_a_lane_that_cannot_be_locked_is_an_attempt_that_failed(world: World) ->
     end = world.run("true", lane=str(world.directory / "no" / "such"))
     assert (end.outcome.kind, end.outcome.reason) == (
         "failed",
-        "could not be started: No such file or directory",
+        "cannot take its lane: No such file or directory",
     )
 
 
