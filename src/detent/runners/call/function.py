@@ -203,14 +203,14 @@ def reason_of(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception:  # an exception whose own __str__ fails
         text = ""
-    reason = f"{type(error).__qualname__}: {text}".removesuffix(": ")
+    line = f"{type(error).__qualname__}: {text}".removesuffix(": ")
     from detent.messages.masking import Mask  # late: most calls succeed
 
-    return Mask().text(reason[:REASON_MAX])[:REASON_MAX]
+    return Mask().text(line[:REASON_MAX])[:REASON_MAX]
 
 
 def failure_of(error: BaseException) -> tuple[int, str]:
-    """Return the exit status and the reason of a call that raised this."""
+    """Return the exit status and the line of a call that raised this."""
     is_of_backend = ERRORS in sys.modules and isinstance(error, sys.modules[ERRORS].BackendError)
     return BACKEND_DOWN if is_of_backend else 1, reason_of(error)
 
