@@ -210,7 +210,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def failure_of(error: BaseException) -> tuple[int, str]:
-    """Return the exit status and the line of a call that raised this."""
+    """Return the exit status and the reason of a call that raised this."""
     is_of_backend = ERRORS in sys.modules and isinstance(error, sys.modules[ERRORS].BackendError)
     return BACKEND_DOWN if is_of_backend else 1, reason_of(error)
 
