@@ -36,7 +36,7 @@ async def ended(one: GuardedCall) -> str:
     return went.outcome.kind if isinstance(went, End) else ""
 
 
-def test_a_call_whose_trust_has_passed_is_not_begun_and_frees_its_lane(tmp_path: Path) -> None:
+def test_a_call_with_an_untrusted_claim_does_not_start_and_frees_its_lane(tmp_path: Path) -> None:
     """The process may have been stopped between the claim and the start."""
 
     async def scene() -> tuple[str, str]:

@@ -38,7 +38,7 @@ class HalfDeaf(Sim):
         self.loop.create_task(self.nodes["m0"].call("report", self.store.notes, APP))
 
 
-def test_what_became_due_between_an_ask_and_its_repetition_is_asked_for_at_once() -> None:
+def test_a_fire_that_became_due_during_a_repeated_ask_is_claimed_at_once() -> None:
     sim = HalfDeaf(1, "calm", hours=0.2, fleet=Fleet((1, 1), jobs=0, room=8))
     sim.define("skip", 86_400)
     sim.checker.is_punctual = False

@@ -84,7 +84,7 @@ def full_node(fleet: SharedFleet) -> NodeProcess:
     return node
 
 
-def test_a_trigger_takes_no_fire_of_a_node_that_is_full(fleet: SharedFleet) -> None:
+def test_a_trigger_does_not_run_the_fire_of_a_full_node(fleet: SharedFleet) -> None:
     full_node(fleet)
     [waiting] = due_and_pending(fleet, "backup")
     said = fleet.ring("backup", "--due", f"{waiting.fire.due_at:%Y-%m-%dT%H:%M:%SZ}").over()
@@ -95,7 +95,7 @@ def test_a_trigger_takes_no_fire_of_a_node_that_is_full(fleet: SharedFleet) -> N
     assert len(fleet.find(state="claimed")) == 1, "a claim has no work"
 
 
-def test_the_lane_that_a_trigger_holds_is_taken_for_nodes(fleet: SharedFleet) -> None:
+def test_a_lane_that_a_trigger_holds_is_busy_for_nodes(fleet: SharedFleet) -> None:
     fleet.write(fleet.job("backup", "sleep", "300", policy=FORBID), node={"drain_seconds": 0})
     due = f"{datetime.now(UTC).replace(microsecond=0, year=2025):%Y-%m-%dT%H:%M:%SZ}"
     rung = fleet.ring("backup", "--due", due)

@@ -68,7 +68,7 @@ def test_kill_9_of_a_trigger_and_its_warden_at_once_ends_the_tree(host: Host) ->
     wait_for(lambda: kernel.is_over(reaper), what="the end of the reaper")
 
 
-def test_kill_9_of_all_three_leaves_the_work_to_the_next_ring(host: Host) -> None:
+def test_after_kill_9_of_all_three_the_next_trigger_ends_the_work(host: Host) -> None:
     """Which ends it before it claims anything; until then the work keeps its lane on this host."""
     host.write("job", command=A_TREE, policy={"timeout_seconds": 600})
     rung = host.start("job", "--due", minute(3))
@@ -96,7 +96,7 @@ def test_nothing_is_left_of_a_trigger_that_ends_in_order(host: Host) -> None:
     wait_for(lambda: all(map(kernel.is_over, both)), what="their end")
 
 
-def test_what_a_dead_trigger_held_is_lost_and_free_at_once(host: Host) -> None:
+def test_the_claim_of_a_dead_trigger_is_lost_and_its_lane_free_at_once(host: Host) -> None:
     """Long before its claim expires, as its locks prove that it is dead."""
     host.write("job", schedules=EVERY_SECOND, command="sleep 300", policy={"timeout_seconds": 600})
     rung = host.start("job")
@@ -110,7 +110,7 @@ def test_what_a_dead_trigger_held_is_lost_and_free_at_once(host: Host) -> None:
     assert outcome(row)[0] == "lost"
 
 
-def test_a_lost_fire_is_run_again_where_its_job_wants_that(host: Host, witness: Witness) -> None:
+def test_a_lost_fire_runs_again_if_its_job_wants_that(host: Host, witness: Witness) -> None:
     policy = {"on_lost": "rerun", "concurrency": "Allow"}
     host.write("job", command=witness.words("job", "sleep", "300"), policy=policy)
     rung = host.start("job", "--due", minute(3))
@@ -159,7 +159,7 @@ def test_a_signal_ends_the_attempt_settles_it_and_is_128_plus_n(host: Host, numb
     assert host.ring("job", "--due", minute(3)).names == ["nothing-due"]
 
 
-def test_a_signal_is_heard_at_whatever_moment_it_comes(host: Host) -> None:
+def test_a_signal_is_handled_at_any_moment(host: Host) -> None:
     """Here while the thread is started that keeps the claim, which takes so long that it surely does."""
     if not shutil.which("strace"):
         pytest.skip("needs strace, to hold a trigger up in a system call")
@@ -186,7 +186,7 @@ def test_a_signal_ends_a_request_and_a_wait_for_the_next_attempt(host: Host) -> 
     assert host.find()[0].state == "over"
 
 
-def test_replace_ends_the_fire_before_with_all_that_it_started(host: Host, witness: Witness) -> None:
+def test_replace_ends_the_previous_fire_with_all_its_processes(host: Host, witness: Witness) -> None:
     policy = {"concurrency": "Replace"}
     host.write("job", schedules=EVERY_SECOND, command=A_TREE, policy=policy)
     before = host.start("job")
@@ -198,7 +198,7 @@ def test_replace_ends_the_fire_before_with_all_that_it_started(host: Host, witne
     assert not alive(DETENT_NODE=life)
 
 
-def test_replace_ends_one_that_does_not_hear(host: Host) -> None:
+def test_replace_kills_a_trigger_that_does_not_react(host: Host) -> None:
     """A trigger that is stopped cannot end its work: it is ended with it, by the lock that it holds."""
     policy = {"concurrency": "Replace", "timeout_seconds": 600}
     host.write("job", schedules=EVERY_SECOND, command=A_TREE, policy=policy)
@@ -218,7 +218,7 @@ def test_replace_ends_one_that_does_not_hear(host: Host) -> None:
     )
 
 
-def test_replace_gives_up_on_a_holder_that_is_elsewhere_and_does_not_hear(host: Host) -> None:
+def test_replace_gives_up_on_a_holder_of_another_host_that_does_not_react(host: Host) -> None:
     policy = {"concurrency": "Replace", "timeout_seconds": 600}
     host.write("job", schedules=EVERY_SECOND, command=A_TREE, policy=policy)
     before = host.start("job", "--lock-dir", str(host.directory / "elsewhere"))
@@ -230,7 +230,7 @@ def test_replace_gives_up_on_a_holder_that_is_elsewhere_and_does_not_hear(host: 
     assert (said.code, said.one("lock-contended")["holder"]) == (4, key)
 
 
-def test_a_trigger_that_was_stopped_for_too_long_reports_in_vain(host: Host) -> None:
+def test_the_report_of_a_trigger_that_was_suspended_too_long_is_fenced(host: Host) -> None:
     """Its warden ended the work in time; another ring settled the fire meanwhile, and what it says stands."""
     policy = {"claim_seconds": 3}
     host.write("job", schedules=EVERY_SECOND, command=A_TREE, policy=policy)

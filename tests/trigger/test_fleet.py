@@ -21,7 +21,7 @@ CLAIM_S = 2  # shorter than a trigger waits for an answer
 AFTER_IT = ("nothing-due", "already-launched", "lock-contended")
 
 
-def test_three_hosts_that_ring_at_one_moment_call_the_app_once(tmp_path: Path, redis: RedisServer) -> None:
+def test_triggers_of_three_hosts_at_one_moment_call_the_app_once(tmp_path: Path, redis: RedisServer) -> None:
     hosts = [Host(tmp_path / name, redis.url) for name in ("a", "b", "c")]
     with serving(200) as app:
         for host in hosts:
@@ -39,7 +39,7 @@ def test_three_hosts_that_ring_at_one_moment_call_the_app_once(tmp_path: Path, r
     assert set(codes) <= {0, 4}
 
 
-def test_three_crontabs_that_ring_seconds_apart_call_the_app_once_for_each_minute(
+def test_three_crontabs_that_fire_seconds_apart_call_the_app_once_a_minute(
     tmp_path: Path, wall_clock: WallClock
 ) -> None:
     """By a clock that jumps from ring to ring; of the last minute the first crontab is down."""
@@ -84,7 +84,7 @@ def test_hosts_whose_clocks_differ_name_the_same_instant(
     assert set(calls.values()) == {1} and len(calls) <= 2
 
 
-def test_a_clock_that_is_early_makes_its_ring_wait(
+def test_a_trigger_of_a_host_with_an_early_clock_waits(
     host: Host, redis: RedisServer, wall_clock: WallClock
 ) -> None:
     """The host says that the instant has come, and the store that it is seconds away: it is waited for."""
@@ -102,7 +102,7 @@ def test_a_clock_that_is_early_makes_its_ring_wait(
     assert row.attempts[0].started_at >= row.fire.due_at
 
 
-def test_a_ring_that_is_not_early_does_not_wait_for_the_next_instant(host: Host) -> None:
+def test_a_trigger_that_is_not_early_does_not_wait_for_the_next_instant(host: Host) -> None:
     now = datetime.now(UTC)
     first, due = now - timedelta(seconds=3), now + timedelta(seconds=45)
     schedules = [f"{at.second} {at.minute} {at.hour} * * *" for at in (first, due)]
@@ -111,7 +111,7 @@ def test_a_ring_that_is_not_early_does_not_wait_for_the_next_instant(host: Host)
     assert host.ring("job").names == ["nothing-due"]
 
 
-def test_a_shim_that_is_late_names_the_fire_it_was_rung_for(host: Host) -> None:
+def test_a_late_trigger_runs_the_fire_that_it_was_started_for(host: Host) -> None:
     due = minute(10)
     at = datetime.fromisoformat(due)
     host.write("job", schedules=[f"{at.minute} {at.hour} * * *"], command="true")
@@ -121,7 +121,7 @@ def test_a_shim_that_is_late_names_the_fire_it_was_rung_for(host: Host) -> None:
     assert host.ring("job", "--rang-at", due).names == ["nothing-due"]
 
 
-def test_rings_that_were_swallowed_become_one_span(host: Host, witness: Witness) -> None:
+def test_missed_triggers_become_one_span(host: Host, witness: Witness) -> None:
     """The job is known since a while, nobody rang, and the newest instant alone is fired."""
     host.write("job", schedules=["@every 1s"], command=witness.words("job", "sleep", "0"))
     assert host.ring("job").code == 0
@@ -139,7 +139,7 @@ def test_rings_that_were_swallowed_become_one_span(host: Host, witness: Witness)
     assert len([row for row in host.find() if row.outcome and row.outcome.kind == "missed"]) == 1
 
 
-def test_a_trigger_with_due_runs_that_instant_and_no_other(host: Host, witness: Witness) -> None:
+def test_a_trigger_with_due_runs_only_that_instant(host: Host, witness: Witness) -> None:
     """Instants that nobody rang for are left to the next trigger, which settles them as the policy says."""
     host.write("job", schedules=["@every 1s"], command=witness.words("job", "sleep", "0"))
     assert host.ring("job").code == 0

@@ -19,7 +19,7 @@ def at(text: str) -> datetime:
 @pytest.mark.parametrize(
     ("now", "due"), [("02:00:00", "02:00:00"), ("02:00:03", "02:00:00"), ("01:59:59.9", "01:00:00")]
 )
-def test_the_newest_instant_is_named(now: str, due: str) -> None:
+def test_the_newest_instant_is_chosen(now: str, due: str) -> None:
     assert newest_instant(HOURLY, at(now)) == at(due)
 
 
@@ -37,7 +37,7 @@ AWAITED = [  # the store's clock, the host's, and what the ring waits for
 
 
 @pytest.mark.parametrize(("what", "schedule", "now", "rang", "due"), AWAITED, ids=[row[0] for row in AWAITED])
-def test_only_a_ring_for_the_next_instant_waits_for_it(
+def test_only_a_trigger_for_the_next_instant_waits_for_it(
     what: str, schedule: object, now: str, rang: str, due: str
 ) -> None:
     found = upcoming_instant(schedule, at(now), at(rang))  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def hosts(tmp_path: Path) -> Iterator[list[Host]]:
             host.clear_up()
 
 
-def test_three_hosts_that_ring_at_one_moment_launch_it_once(hosts: list[Host]) -> None:
+def test_triggers_of_three_hosts_at_one_moment_launch_it_once(hosts: list[Host]) -> None:
     with serving(200) as app:
         for host in hosts:
             host.write("job", version=1, request={"url": app.url}, policy=GLOBAL)
@@ -66,7 +66,7 @@ def test_a_claim_of_a_dead_host_is_settled_as_lost_when_it_has_expired(hosts: li
     assert not alive(DETENT_NODE=told["node"])
 
 
-def test_its_exit_codes_are_those_of_every_store(hosts: list[Host]) -> None:
+def test_the_exit_codes_are_the_same_as_on_every_store(hosts: list[Host]) -> None:
     host, other, _ = hosts
     host.write("good", command="true", policy=GLOBAL)
     due = minute(3)

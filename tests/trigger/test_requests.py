@@ -28,7 +28,7 @@ BIG = b"x" * 2**20
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
-def test_every_attempt_is_signed_afresh_also_after_the_window_has_passed(
+def test_every_attempt_is_signed_again_also_after_the_signature_window(
     host: Host, wall_clock: WallClock
 ) -> None:
     """More than 300 s pass between the attempts, by the trigger's clock."""
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Callable[[], object], int, str]] = {
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_whatever_the_other_side_does_it_ends_as_it_should(host: Host, what: str) -> None:
+def test_each_behaviour_of_the_server_has_its_outcome(host: Host, what: str) -> None:
     opens, code, told = CASES[what]
     with opens() as served:  # type: ignore[attr-defined]
         host.write(
@@ -118,7 +118,7 @@ def test_whatever_the_other_side_does_it_ends_as_it_should(host: Host, what: str
     assert_secret_is_safe(host, said.events)
 
 
-def test_a_server_that_nobody_vouches_for_gets_nothing(host: Host, tmp_path: Path) -> None:
+def test_a_server_with_an_untrusted_certificate_gets_no_request(host: Host, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
     with answering_tls(certificate, HEAD + b"Content-Length: 0\r\n\r\n") as served:
         request = {"url": f"https://{served.place}/"}
@@ -131,13 +131,13 @@ def test_a_server_that_nobody_vouches_for_gets_nothing(host: Host, tmp_path: Pat
     assert_secret_is_safe(host, said.events)
 
 
-def test_a_name_that_leads_nowhere_is_a_failed_attempt(host: Host) -> None:
+def test_an_unresolvable_host_name_fails_the_attempt(host: Host) -> None:
     host.write("job", version=1, request={"url": "http://no-such-host.invalid/"}, policy=ONCE)
     said = host.ring("job", "--due", minute(3))
     assert (said.code, "no address found" in str(said.events[-1]["reason"])) == (2, True)
 
 
-def test_a_header_cannot_be_smuggled_in(host: Host) -> None:
+def test_a_header_cannot_be_injected(host: Host) -> None:
     with serving(200) as app:
         headers = {"X-A": "1\r\nX-Cron-Fence: 9"}
         host.write("job", version=1, request={"url": app.url, "headers": headers})
@@ -210,7 +210,7 @@ def test_a_collector_that_is_away_is_one_warning_and_changes_no_exit_code(
     assert row.state == "over"
 
 
-def test_the_shim_needs_no_yaml_and_no_driver(host: Host, tmp_path: Path) -> None:
+def test_a_trigger_needs_no_yaml_and_no_store_driver(host: Host, tmp_path: Path) -> None:
     """By taking them away: a spec in JSON is all that it reads."""
     for name in ("yaml", "redis", "rich", "asyncio"):
         (tmp_path / "none").mkdir(exist_ok=True)

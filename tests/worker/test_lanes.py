@@ -11,7 +11,7 @@ from tests.worker.worker_world import Works, assert_once, is_alive, outcomes, wa
 MESSAGES = 80
 
 
-def test_messages_of_one_name_never_run_at_once(any_works: Works) -> None:
+def test_messages_of_one_lane_never_run_at_once(any_works: Works) -> None:
     """The task itself takes a flock, and fails where somebody else has it: it must not come to that."""
     works = any_works
     handles = works.tasks.lone.push_many([["sleep", 0.002]] * MESSAGES)
@@ -26,7 +26,7 @@ def test_messages_of_one_name_never_run_at_once(any_works: Works) -> None:
     assert_once(works.starts())
 
 
-def test_a_holder_that_crashed_frees_its_place(any_works: Works) -> None:
+def test_a_crashed_message_frees_its_lane(any_works: Works) -> None:
     works = any_works
     first = works.start()
     stuck = works.tasks.lone.push("sleep", 1000)

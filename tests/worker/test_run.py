@@ -54,7 +54,7 @@ def test_an_embedded_node_that_names_no_queues_serves_none(works: Works) -> None
     assert row.attempts[0].node == worker.life
 
 
-def test_the_values_of_secrets_are_kept_nowhere(works: Works) -> None:
+def test_values_of_secrets_are_stored_nowhere(works: Works) -> None:
     """The app's own: what signs its messages."""
     secret = "the secret of the tests"
     worker = works.start()

@@ -16,7 +16,7 @@ def kinds(row: object) -> list[str]:
     return [one.outcome.kind for one in row.attempts]  # type: ignore[attr-defined]
 
 
-def test_a_sync_message_is_ended_with_its_processes(works: Works) -> None:
+def test_a_timeout_ends_a_sync_message_with_its_processes(works: Works) -> None:
     works.start_warm()
     limited = works.tasks.limited
     works.wait_over(limited.push_many([()] * 100))  # it is known to be short
@@ -57,7 +57,7 @@ def test_an_async_message_is_cancelled_and_the_others_go_on(works: Works) -> Non
     assert_once(works.starts())
 
 
-def test_an_async_message_that_blocks_its_loop_is_ended_all_the_same(works: Works) -> None:
+def test_an_async_message_that_blocks_its_loop_times_out(works: Works) -> None:
     works.start(concurrency=2, processes=1)
     stuck = works.tasks.limited_nap.push(1000, blocks=True)
     (row,) = works.wait_over([stuck])
@@ -77,7 +77,7 @@ def test_the_import_of_a_task_is_not_counted_against_its_time(works: Works) -> N
     assert row.outcome == Outcome("timed-out", "after 1 s")
 
 
-def test_an_import_has_a_bound_of_its_own() -> None:
+def test_an_import_has_its_own_timeout() -> None:
     order = CallOrder("a", "h", "", [], math.inf, math.inf, 2.0, 1.0, "", "", 0)
     call = CallTask(order, ProcessGroupTree(os.getpid()))
     began = call.started_at

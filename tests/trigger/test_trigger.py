@@ -19,7 +19,7 @@ ONCE = {"retries": {"max_attempts": 1}}
 QUICK = {"retries": {"max_attempts": 3, "min_seconds": 0}}
 
 
-def test_a_command_that_succeeds_is_0_and_its_ring_again_finds_nothing_due(host: Host) -> None:
+def test_success_is_0_and_a_second_trigger_finds_nothing_due(host: Host) -> None:
     host.write("job", command=["sh", "-c", 'echo "$DETENT_FIRE"'])
     due = minute(3)
     first, again = host.ring("job", "--due", due), host.ring("job", "--due", due)
@@ -31,7 +31,7 @@ def test_a_command_that_succeeds_is_0_and_its_ring_again_finds_nothing_due(host:
     assert host.find(key=row.fire.key)[0].attempts[0].tail == f"t.job@{due}\n".encode()
 
 
-def test_without_words_the_newest_instant_is_fired_also_by_a_job_that_is_new(host: Host) -> None:
+def test_without_options_the_newest_instant_fires_also_for_a_new_job(host: Host) -> None:
     host.write("job", schedules=["@every 1m"], command="true")
     began = minute(0)
     said = host.ring("job")
@@ -40,7 +40,7 @@ def test_without_words_the_newest_instant_is_fired_also_by_a_job_that_is_new(hos
     assert began <= said.one("success")["due"] <= minute(0)
 
 
-def test_a_rejection_is_1_and_is_not_repeated(host: Host) -> None:
+def test_a_rejection_is_1_and_is_not_retried(host: Host) -> None:
     with serving(422) as app:
         host.write("job", request={"url": app.url}, policy=QUICK)
         said = host.ring("job", "--due", minute(3))
@@ -49,7 +49,7 @@ def test_a_rejection_is_1_and_is_not_repeated(host: Host) -> None:
     assert (told["last_status"], told["outcome"], told["body_excerpt"]) == (422, "rejected", "said")
 
 
-def test_retries_that_are_exhausted_are_2_with_a_line_for_each_attempt(host: Host) -> None:
+def test_exhausted_retries_are_2_with_a_line_for_each_attempt(host: Host) -> None:
     with serving(500) as app:
         host.write("job", request={"url": app.url}, policy=QUICK)
         said = host.ring("job", "--due", minute(3))
@@ -84,7 +84,7 @@ def test_a_bad_spec_is_3_and_is_explained(host: Host, spec: str, told: str) -> N
     assert told in " ".join(said.plain)
 
 
-def test_a_missing_spec_and_wrong_words_are_3(host: Host) -> None:
+def test_a_missing_spec_and_usage_errors_are_3(host: Host) -> None:
     assert "no spec" in host.ring("job").plain[0]
     said = host.ring("job", "--nonsense")
     assert (said.code, said.plain[-1]) == (3, "detent trigger: error: unexpected argument: --nonsense")
@@ -115,7 +115,7 @@ def test_scope_global_without_a_store_is_3(host: Host) -> None:
     assert said.code == 3 and "no store is named" in said.plain[0]
 
 
-def test_scope_host_keeps_a_history_of_its_own(host: Host) -> None:
+def test_scope_host_has_its_own_history(host: Host) -> None:
     host.write("job", command="true", store="redis://127.0.0.1:1")
     assert host.ring("job", store=False).code == 0
     host.url = f"sqlite:///{host.directory}/xdg/detent/detent.db"
@@ -123,7 +123,7 @@ def test_scope_host_keeps_a_history_of_its_own(host: Host) -> None:
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 4), (("--tempfail",), 75), (("--contended-ok",), 0)])
-def test_a_lane_that_is_full_is_4_or_what_was_asked_for(
+def test_a_full_lane_is_4_or_the_code_that_an_option_chooses(
     host: Host, words: tuple[str, ...], code: int
 ) -> None:
     host.write("job", schedules=["@every 1s"], command="sleep 60")
@@ -136,7 +136,7 @@ def test_a_lane_that_is_full_is_4_or_what_was_asked_for(
     assert (told["holder"], told["scope"], told["level"]) == (key, "host", "INFO")
 
 
-def test_a_fire_that_another_has_is_4_and_its_holder_is_named(host: Host) -> None:
+def test_a_fire_that_another_trigger_runs_is_4_and_names_the_holder(host: Host) -> None:
     host.write("job", command="sleep 60")
     holder, due = host.start("job", "--due", minute(3)), minute(3)
     node = holder.wait("fire-started")["node"]
@@ -197,7 +197,7 @@ def test_the_trace_context_is_passed_on(host: Host) -> None:
     assert host.find(key=said.one("success")["fire"])[0].attempts[0].tail == f"{parent}\n".encode()
 
 
-def test_instants_of_an_outage_are_made_good_where_the_job_wants_that(host: Host) -> None:
+def test_missed_instants_are_caught_up_if_the_job_wants_that(host: Host) -> None:
     """The job is known since a while, and nobody rang."""
     host.write("job", command="true", policy={"catch_up": "all"})
     first = host.ring("job").one("success")["fire"]
@@ -208,7 +208,7 @@ def test_instants_of_an_outage_are_made_good_where_the_job_wants_that(host: Host
     assert len(late) >= 2 and late == sorted(late)
 
 
-def test_a_hook_that_fails_is_told_and_changes_no_exit_code(host: Host) -> None:
+def test_a_failed_hook_is_reported_and_changes_no_exit_code(host: Host) -> None:
     host.write("job", command="true", on_success="exit 9")
     said = host.ring("job", "--due", minute(3))
     assert (said.code, said.names[-1]) == (0, "hook-failed")
