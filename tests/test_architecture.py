@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 from tests.equipment.postgres_server import new_name, shared_server
 from tests.equipment.redis_server import RedisServer
+from tests.test_tidy import LAYERS
 
 from detent import clock
 from detent.model import Claim, Command, End, Job, Outcome, Policy, Work
 from detent.node.node import Node
-from detent.node.ports import Edges, Pace
+from detent.node.ports import Ports, Tuning
 from detent.schedules.timetable import parse_schedule
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
@@ -111,7 +112,7 @@ async def run_one_fire(store: Store) -> None:
         tasks.append(asyncio.ensure_future(step))
         return tasks[-1]
 
-    edges = Edges(
+    ports = Ports(
         store=store,
         starter=Starter(),
         offload=inline,  # type: ignore[arg-type]
@@ -122,7 +123,7 @@ async def run_one_fire(store: Store) -> None:
     )
     name = f"{APP}.sync"
     job = Job(name, parse_schedule("@every 1s"), Command(("/bin/true",)), Policy("Forbid"), revision="1")
-    spawn(Node("node-1", APP, {name: job}, edges, Pace()).run())
+    spawn(Node("node-1", APP, {name: job}, ports, Tuning()).run())
     await asyncio.wait_for(succeeded.wait(), FIRE_S)
     for task in tasks:
         task.cancel()
@@ -217,10 +218,22 @@ def check(store: str, trace: Sequence[Step], in_server: Sequence[Step]) -> None:
     assert missing == []
     assert is_on_the_way(ours, trace), f"these were called in another order: {ours}"
     assert is_on_the_way(theirs, in_server), f"the server called {in_server}, not {theirs}"
-    assert (LANES in {step.file for step in trace if step.function == "judge"}) == (store == "memory")
+    if store != "memory":
+        assert not {*trace} & {step for step in path_on("memory") if step.file == LANES}
 
 
-# The tables.
+# The picture and the tables.
+
+
+def test_the_picture_shows_every_package_in_the_order_of_the_layers() -> None:
+    picture = PAGE.partition("\n## The packages\n")[2].split("```")[1]
+    layers = reversed(picture.split("---\n"))  # the lowest first
+    first_words = re.compile(r"(?:^ |  )(\w+)", re.MULTILINE)  # of each column
+    shown = [first_words.findall(layer) for layer in layers]
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    drawn = [[name for name in LAYERS if name in part and name in packages] for part in shown]
+    assert sorted(name for part in drawn for name in part) == sorted(packages)
+    assert [name for part in drawn for name in part] == [name for name in LAYERS if name in packages]
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -22,6 +22,10 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _PATH = re.compile(r"`((?:bench|docs|examples|model|src|tests|tools)/[\w./-]+)`")
 _SOURCE_PATH = re.compile(r"`([\w/]+/|[\w/]+\.(?:py|lua|sql))`")  # on the page of the architecture
 _NAME = re.compile(r"`(detent(?:\.[A-Za-z_]\w*)+)`")
+_GENERATED = re.compile(r"<!-- generated: (\S+) -->.*?<!-- end of \1 -->", re.DOTALL)
+_ODD = re.compile(
+    r"\b(?:anew|as it were|household|mourner|of late|rung|sentenced|somebody|whoever|wardenry)\b"
+)
 _FILES = (".db", ".json", ".service", ".toml", ".yaml", ".yml")  # what looks like a name and is a file
 
 
@@ -99,6 +103,12 @@ def test_a_python_name_on_a_page_exists(name: str) -> None:
             rest.insert(0, last)
     for attribute in rest:
         found = getattr(found, attribute)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_uses_plain_words(page: Path) -> None:
+    text = _GENERATED.sub("", without_blocks(page))
+    assert _ODD.findall(text) == []
 
 
 def test_there_is_something_to_check() -> None:

@@ -23,7 +23,7 @@ FAMILIES = {  # folders whose members do not import each other, but for what the
     "formats": {"base", "cloud_schedules"},
     "stores": {"base", "record", "encoding", "causes", "registry"},
     "runners": {"lifeline", "running", "command", "secrets"},
-    "hosts": {"base", "shared_store", "spec_folder", "reconcile", "adoption", "registry"},
+    "hosts": {"base", "remote", "spec_folder", "reconcile", "adoption", "registry"},
 }
 ENTRIES_MAX = 25  # of a folder
 PURE = {

@@ -1,10 +1,10 @@
 """Writes the generated parts of docs/reference from the code: fields, limits, verbs, events.
 
-- `python tools/reference.py` brings the pages up to date; with `--check` it writes nothing, names the pages
-  that are out of date and exits 1.
-- A part lies between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.  What is around it is written
-  by hand, and is left alone.
-- What a page says depends on the code alone: not on the version of Python, the terminal or the time.
+- `python tools/reference.py` updates the pages.  With `--check` it writes nothing, prints the pages that are
+  out of date, and exits with 1.
+- A part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.  The text around it is written
+  by hand, and stays.
+- The result depends only on the code, not on the version of Python, the terminal or the time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from detent.cli import main, options
 from detent.events import EVENTS
-from detent.loading import documents, files
+from detent.loading import files
 from detent.manifest import canonical, fields, problems
 from detent.manifest.shapes import (
     Arguments,
@@ -43,7 +43,7 @@ from detent.rules import lanes, planning, settling
 from detent.runners import secrets
 from detent.runners.call import function
 from detent.runners.http import request
-from detent.text import plural
+from detent.text import NESTING_MAX, plural
 from detent.warden.program import output, warm_children
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end of \2 -->)
 
 
 def refreshed(page: str) -> str:
-    """The page with each generated part as the code has it now."""
+    """Return the page with up-to-date generated parts."""
     return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", page)
 
 
@@ -73,7 +73,7 @@ def _code(value: Any) -> str:
 
 
 def field_tables(version: int) -> str:
-    """A table for the document, one for a job, and one for each mapping that has fields of its own."""
+    """Return one table for the document, one for a job, and one for each mapping with fields."""
     records = {"the document": fields.MANIFEST[version], "a job": fields.JOB[version]}
     records |= {f"`{name}`": record for name, record in _inner(fields.JOB[version])}
     if version > 1:
@@ -100,7 +100,7 @@ def field_table(record: Record, version: int) -> str:
 
 
 def allowed(shape: Shape) -> str:
-    """What a shape takes, in a few words."""
+    """Describe the values that a shape accepts."""
     match shape:
         case Integer(low, high):
             return _code(low) if low == high else f"a whole number, {_span(low, high)}"
@@ -142,7 +142,7 @@ def _plural(noun: str) -> str:
 
 
 def _each(item: Shape) -> str:
-    """What the items of a list are, where their noun does not say it."""
+    """Describe the items of a list if their noun does not."""
     return f": {allowed(item)}" if isinstance(item, Integer) else ""
 
 
@@ -160,28 +160,31 @@ def _default(field: Field, record: Record, version: int) -> str:
 
 
 def limits() -> str:
-    """Every figure that a user may run into, from the file that enforces it."""
+    """Return the limits that a user may meet, from the modules that enforce them."""
     kib, mib = 1024, 2**20
     rows = (
-        ("a manifest's file", f"{files.FILE_MAX // mib} MiB"),
-        ("mappings and lists within each other", f"{documents.DEPTH_MAX}"),
-        ("problems told at once", f"{problems.PROBLEMS_MAX}"),
+        ("size of a manifest file", f"{files.FILE_MAX // mib} MiB"),
+        ("nesting of mappings and lists", f"{NESTING_MAX}"),
+        ("problems reported at once", f"{problems.PROBLEMS_MAX}"),
         ("how far ahead fires are planned", f"{planning.AHEAD_S:g} s"),
-        ("how late a fire is on time", f"{lanes.LATE_S:g} s"),
-        ("instants of an outage made good under `all`", f"the newest {planning.CATCH_UP_MAX['all']}"),
-        ("output kept of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
+        ("how late a fire may start and still be on time", f"{lanes.LATE_S:g} s"),
+        (
+            "instants of an outage that run under `catch_up: all`",
+            f"the newest {planning.CATCH_UP_MAX['all']}",
+        ),
+        ("stored output of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
         ("output of a running command that can be followed", f"2 × {output.SEGMENT_MAX // kib} KiB"),
-        ("output that a hook is told", f"the last {settling.TOLD_TAIL_MAX // kib} KiB"),
+        ("output in a hook's environment", f"the last {settling.TAIL_MAX // kib} KiB"),
         ("output in an event", f"the last {reporting.EXCERPT_MAX} bytes"),
-        ("the answer to a request, read", f"{request.BODY_MAX // mib} MiB"),
-        ("what a call returns, kept", f"{function.RESULT_MAX:,} characters of JSON"),
-        ("calls of one process, before a fresh one takes its place", f"{warm_children.CALLS_MAX:,}"),
-        ("how long a process for calls is kept without one", f"{warm_children.IDLE_S:g} s"),
-        ("a file with a secret", f"{secrets.FILE_MAX // kib} KiB"),
-        ("one attempt of a hook", f"{planning.HOOK_POLICY.timeout_s:g} s"),
+        ("response to a request", f"{request.BODY_MAX // mib} MiB"),
+        ("stored return value of a call", f"{function.RESULT_MAX:,} characters of JSON"),
+        ("calls in one warm process", f"{warm_children.CALLS_MAX:,}"),
+        ("idle time of a warm process", f"{warm_children.IDLE_S:g} s"),
+        ("size of a secret file", f"{secrets.FILE_MAX // kib} KiB"),
+        ("time of a hook", f"{planning.HOOK_POLICY.timeout_s:g} s"),
         ("how long a hook, or a fire by hand, waits to start", f"{planning.UNPLANNED_START_S:,.0f} s"),
         ("how often history is pruned", f"every {service.PRUNE_S:g} s"),
-        ("rows that `-n` asks for", f"{options.COUNT_MAX:,}"),
+        ("rows with `-n`", f"{options.COUNT_MAX:,}"),
     )
     return table(("what", "limit"), iter(rows))
 
@@ -263,13 +266,15 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def stale() -> list[Path]:
-    """The pages that do not say what the code says."""
+    """Return the pages whose generated parts are out of date."""
     return [page for page in PAGES if refreshed(page.read_text()) != page.read_text()]
 
 
 def run(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Bring the generated parts of docs/reference up to date.")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 where a page is out of date")
+    parser = argparse.ArgumentParser(description="Update the generated parts of docs/reference.")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if a page is out of date"
+    )
     checks, pages = parser.parse_args(words).check, stale()
     told = "is out of date: run python tools/reference.py" if checks else "is written"
     for page in pages:

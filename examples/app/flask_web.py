@@ -4,7 +4,7 @@ from flask import Flask
 from shop import app
 
 web = Flask(__name__)
-app.start()  # each worker takes part; every instant fires once
+app.start()  # every worker process is a node; each instant fires once
 
 
 @web.get("/")

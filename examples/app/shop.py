@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 @app.job("*/2 * * * * *")
 def poll_bank(fire: detent.Fire) -> dict[str, object]:
-    """Every other second, in a process that the warden can end."""
+    """Runs every other second, in a process that the warden can kill."""
     log.info("attempt %s of %s", fire.attempt, fire.key)
     return {"due": fire.due_at.isoformat()}
 

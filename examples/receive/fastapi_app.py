@@ -31,4 +31,4 @@ def poll_bank(fire: ReceivedFire) -> None:
         raise Reject("the account is closed")
 
 
-app.mount("/", cron.asgi())  # last: it takes what no other route does
+app.mount("/", cron.asgi())  # last: it handles what no other route does

@@ -1,4 +1,4 @@
-"""What a web request would do: push, and look what became of it."""
+"""What a web request would do: push a message, and read its result."""
 
 from shop import audit, send
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
     breaker="smtp",
 )
 def send(to: str, subject: str = "hi", fire: detent.Fire | None = None) -> int:
-    """It asks for its fire by its name: whoever calls it can leave it out."""
+    """Gets its fire by the name of the parameter; callers leave it out."""
     if to.endswith("@down.example.org"):
         raise detent.BackendError("the mail server does not answer")  # the breaker counts it
     log.info("attempt %s: %s to %s", fire.attempt if fire else 1, subject, to)
@@ -28,11 +28,11 @@ def send(to: str, subject: str = "hi", fire: detent.Fire | None = None) -> int:
 
 @app.task(queue="mail", single=True)
 async def audit(what: str) -> None:
-    """Never two at once, in the whole fleet."""
+    """Never runs twice at the same time in the whole fleet."""
     log.info("audited: %s", what)
 
 
 @app.job("30 7 * * MON", timezone="Europe/Berlin")
 def newsletter() -> int:
-    """Jobs push messages, too; `detent run -f shop:app` fires it."""
+    """A job that pushes messages; `detent run -f shop:app` runs it."""
     return len(send.push_many([(f"{i}@example.org", "news") for i in range(1000)]))

@@ -1,14 +1,14 @@
-"""The only file that reads time.
+"""The only module that reads clocks.
 
-`wall` is for what people call time; `monotonic` for measuring; `boottime` also counts while the
-machine is asleep, and is the same for all processes of a host: claims are trusted by it.
+`wall` is civil time.  `monotonic` measures durations.  `boottime` also counts while the machine is suspended,
+and all processes of a host read the same value: the trust in a claim is measured with it.
 """
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-monotonic = time.monotonic  # without a function around it: it is read several times for each of thousands
+monotonic = time.monotonic
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -21,18 +21,18 @@ def boottime() -> float:
 
 
 def now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)
+    return instant(time.time())
 
 
 def instant(seconds: float) -> datetime:
-    """The instant so many seconds after the Unix epoch."""
+    """Convert seconds since the Unix epoch."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 class StoreClock:
-    """The store's clock, reckoned from its last answer by a clock of this process.
+    """Estimates the store's clock from its last answer and a local clock.
 
-    It is never ahead of the store's clock.  It is behind by the time that the answer took to arrive.
+    The estimate is never ahead of the store.  It is behind by the time the answer took to arrive.
     """
 
     def __init__(self, ticks: Callable[[], float] = boottime) -> None:
@@ -48,5 +48,5 @@ class StoreClock:
 
     @property
     def age_s(self) -> float:
-        """The time since the last answer; infinite before the first."""
+        """Time since the last answer; infinite before the first one."""
         return self.ticks() - self._learned_at

@@ -1,29 +1,31 @@
-"""What can go wrong, as types.  A message names the thing, the bad text and the fix."""
+"""The exceptions that detent raises.  A message names the thing, the wrong value and the fix."""
 
 
 class DetentError(Exception):
-    """Everything that detent raises on purpose."""
+    """Base class of the others."""
 
 
 class UsageError(DetentError, ValueError):
-    """Something that was given to us is wrong, and can be put right by whoever gave it."""
+    """An argument, a manifest or a command is wrong; the caller can fix it."""
 
 
 class StoreUnavailable(DetentError, OSError):
-    """The store did not answer.  Whether the call was carried out is unknown."""
+    """The store did not answer.  The call may or may not have taken effect."""
 
 
 class StoreMismatch(DetentError):
-    """The store is there, but not one that we may use: a newer schema, a network disk, not ours."""
+    """The store must not be used: it has a newer schema, is on a network disk, or is not ours."""
 
 
 class HostError(DetentError):
-    """An outside scheduler refused, or is not there."""
+    """An outside scheduler is missing or refused a request."""
 
 
 class SignatureError(DetentError):
-    """A signed request that is not what it says."""
+    """The signature of a request is missing, malformed, stale or wrong."""
+
+    status = 401  # of the HTTP response
 
 
 class BackendError(DetentError):
-    """For tasks to raise, or to derive from: what they depend on is down.  Circuit breakers count it."""
+    """Raised by tasks when a service they depend on is down.  Circuit breakers count it."""

@@ -1,6 +1,6 @@
-"""The nouns: plain values without behaviour.  Imports nothing but types.
+"""The values that every other module passes around: jobs, fires, claims, outcomes.  They have no behaviour.
 
-Instants are aware UTC and end in `_at` or `_by`; durations are seconds and end in `_s`.
+Instants are aware UTC datetimes and end in `_at` or `_by`.  Durations are seconds and end in `_s`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ Cause = Literal[
 CAUSES: Mapping[Cause, str] = {
     "work": "the work itself: its exit code, HTTP status, exception, timeout or success",
     "backend": "the work raised BackendError; counts for its circuit breaker",
-    "lane": "another fire has the lane, waits for it, or took the place of this one",
+    "lane": "another fire holds the lane, already waits for it, or replaced this one",
     "paused": "the job was paused",
     "deadline": "the fire did not start by its deadline",
     "newer-instant": "a newer instant of the job was due (`catch_up: latest`)",
@@ -32,69 +32,67 @@ CAUSES: Mapping[Cause, str] = {
     "shutdown": "the node or trigger that ran the fire was stopped",
     "node-lost": "the node or trigger that ran the fire, or its warden, died",
     "claim-lost": "the node could not renew its claim in time, or started too late",
-    "no-secret": "no secret reference resolves: there is nothing to sign with",
-    "refused": "a message that may not run: forged, stale, malformed or of an unknown task",
+    "no-secret": "none of the secret references resolves, so the request cannot be signed",
+    "refused": "the message was rejected: forged, stale, malformed or for an unknown task",
     "not-here": "this node cannot run the fire; another node can",
     "internal": "a bug in detent",
 }
-DEAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")  # a message that ended so
+DEAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")  # of dead letters
 
 
-# What a job is.
+# Jobs: what to run, when, and under which policy.
 
 
 class Retries(NamedTuple):
-    """How often and how soon a failed fire is attempted again."""
-
-    max_attempts: int = 1  # the first one included
-    min_s: float = 1.0
+    max_attempts: int = 1  # includes the first attempt
+    min_s: float = 1.0  # delay before the second attempt; it doubles up to max_s
     max_s: float = 60.0
-    jitter: float = 0.0  # a fraction of the wait, 0 to 1
-    on_status: tuple[int, ...] = ()  # further HTTP statuses that are worth another attempt
-    on_exit_codes: tuple[int, ...] = ()  # only these exit codes are; none named: all but 0
+    jitter: float = 0.0  # fraction of the delay, 0 to 1
+    on_status: tuple[int, ...] = ()  # HTTP statuses to retry besides the usual ones
+    on_exit_codes: tuple[int, ...] = ()  # retry only these exit codes; empty: every code but 0
 
 
 class Policy(NamedTuple):
-    """Everything that governs a job's fires besides when and what.  It travels with each fire."""
+    """How the fires of a job run.  Each fire keeps a copy of the policy it was recorded with."""
 
     concurrency: Concurrency = "Forbid"
-    max_running: int = 1  # the width of the lane; `Allow` has no lane
-    timeout_s: float = 0.0  # for one attempt; 0: none
+    max_running: int = 1  # fires that may hold the lane at once; `Allow` has no lane
+    timeout_s: float = 0.0  # per attempt; 0: no timeout
     retries: Retries = Retries()
     catch_up: CatchUp = "latest"
-    start_deadline_s: float = 0.0  # later than this a fire is missed; 0: no such limit
+    start_deadline_s: float = 0.0  # a fire that has not started by then is missed; 0: no limit
     on_lost: OnLost = "skip"
-    claim_s: float = 30.0  # how long a claim lives unless it is renewed
-    grace_s: float = 0.0  # how long the lane stays taken after the fire is over
-    late_after_s: float = 0.0  # not started by then: the hook `on_late`; 0: no such hook
-    hooks: tuple[str, ...] = ()  # names of the hooks there are: on_failure, on_failure.1, …
-    rate_key: str = ""  # what its queue's rate counts by, where that is by key
-    breaker: str = ""  # the name of the circuit breaker that it goes through; "": none
-    breaker_threshold: int = 5  # so many backend errors in a row open it
-    breaker_cooldown_s: float = 60.0  # before one fire may probe whether the backend is back
-    unique_s: float = 0.0  # once over with success, its key is not taken again for this long; 0: never
-    drop_result: bool = False  # what the call returned is not kept
-    result_s: float = 3600.0  # for this long, no limit on the number of fires removes a message's kept result
+    claim_s: float = 30.0  # lifetime of a claim that is not renewed
+    grace_s: float = 0.0  # the lane stays taken for this long after the fire ended
+    late_after_s: float = 0.0  # calls the hook `on_late` if the fire has not started by then; 0: never
+    hooks: tuple[str, ...] = ()  # names of the hooks: on_failure, on_failure.1, …
+    rate_key: str = ""  # groups messages for a rate that counts by key
+    breaker: str = ""  # name of its circuit breaker; "": none
+    breaker_threshold: int = 5  # consecutive backend errors that open the breaker
+    breaker_cooldown_s: float = 60.0  # time before one fire probes the backend again
+    unique_s: float = 0.0  # after success, the key stays taken for this long; 0: it does not
+    drop_result: bool = False  # do not store what the call returned
+    result_s: float = 3600.0  # a kept result is not pruned before this age
 
 
 class Rate(NamedTuple):
-    """A queue's limit: in any window, no more attempts begin than this."""
+    """A queue's rate limit: at most `most` attempts start in any window."""
 
     most: int
     window_s: float = 60.0
-    smooth: bool = False  # evenly spaced
-    by_key: bool = False  # counted for each `rate_key` by itself
+    smooth: bool = False  # starts are spaced evenly
+    by_key: bool = False  # each `rate_key` has its own limit
 
 
 class Usage(NamedTuple):
-    """How far a rate is used up."""
+    """How much of a rate is used."""
 
-    used: int  # in the window that ends now
-    free_in_s: float  # when one more may begin; 0: now
+    used: int  # attempts in the window that ends now
+    free_in_s: float  # time until another attempt may start; 0: now
 
 
 class Size(NamedTuple):
-    """How many messages a queue has."""
+    """Numbers of messages on a queue."""
 
     pending: int = 0  # due
     delayed: int = 0
@@ -103,7 +101,7 @@ class Size(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Work: a program with its words; a shell only where the manifest asked for one."""
+    """Work: a program and its arguments.  It runs in a shell only if the manifest asks for one."""
 
     words: tuple[str, ...]
     work_dir: str = ""
@@ -114,109 +112,109 @@ class Command(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Work: an HTTP request, signed afresh for each attempt."""
+    """Work: an HTTP request.  Each attempt is signed anew."""
 
     url: str
     method: str = "POST"
     headers: tuple[tuple[str, str], ...] = ()
     body: str = ""
     secret_refs: tuple[str, ...] = ()
-    scheme: Literal["cron", "standard-webhooks"] = "cron"  # of its signature
-    hosts: tuple[str, ...] | None = None  # where one that a message describes may lead; None: anywhere
+    scheme: Literal["cron", "standard-webhooks"] = "cron"  # signature scheme
+    hosts: tuple[str, ...] | None = None  # hosts that the request of a message may go to; None: any
 
 
 class Call(NamedTuple):
-    """Work: a Python function, in a process of its own unless the manifest chose otherwise."""
+    """Work: a call of a Python function."""
 
     function: str  # package.module:function
-    args: str = "[]"  # JSON: a list for its positions, or an object for its names
+    args: str = "[]"  # JSON: a list of positional or an object of keyword arguments
     isolation: Isolation = "process"
     work_dir: str = ""
     env: tuple[tuple[str, str], ...] = ()
     user: str = ""
     kill_after_s: float = 10.0
-    is_async: bool = False  # messages of it may share a process while they run
+    is_async: bool = False  # several calls may run in one process at the same time
 
 
 class Push(NamedTuple):
-    """Work: a message for a queue, put when its fire is settled, in the same step."""
+    """Work: put a message on a queue, in the same transaction that settles the fire."""
 
     task: str
     args: str = "[]"  # JSON, as for a call
     queue: str = "default"
     priority: str = "normal"
-    expires_s: float = 0.0  # not begun so long after it was put, it is missed; 0: no such limit
-    secret_refs: tuple[str, ...] = ()  # that sign it, and open it
+    expires_s: float = 0.0  # a message that has not started after this time is missed; 0: no limit
+    secret_refs: tuple[str, ...] = ()  # sign and verify the message
 
 
 Work = Command | Request | Call | Push
 
 
 class Schedule(Protocol):
-    """When: strictly growing instants, the same for every node that asks."""
+    """The instants at which a job is due.  Every node computes the same ones, in strictly growing order."""
 
     def after(self, instant: datetime) -> datetime | None:
-        """The first instant later than this one; None: there is none any more."""
+        """Return the first instant later than this one, or None."""
 
     def before(self, instant: datetime) -> datetime | None:
-        """The last instant earlier than this one."""
+        """Return the last instant earlier than this one, or None."""
 
     def between(self, since: datetime, until: datetime) -> Iterator[datetime]:
-        """Every instant in (since, until]."""
+        """Yield every instant in (since, until]."""
 
 
 class Job(NamedTuple):
-    """A named definition: when, what, and the policy for its fires."""
+    """A named schedule and work, with the policy for its fires."""
 
-    name: str  # app.job; with `run_on: every` app.job/host
+    name: str  # app.job, or app.job/host with `run_on: every`
     schedule: Schedule
     work: Work
     policy: Policy = Policy()
     queue: str = "default"
-    revision: str = ""  # a hash of the canonical job
-    hooks: Mapping[str, Work] = {}  # read only: on_failure, on_failure.1, …
+    revision: str = ""  # hash of the canonical job
+    hooks: Mapping[str, Work] = {}  # on_failure, on_failure.1, …; never changed
     description: str = ""
     tags: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()  # jobs of its app, as app.job: the success of each puts a fire of this one
+    after: tuple[str, ...] = ()  # app.job names: each success of one of them creates a fire of this job
 
 
-# What happens to it.
+# Fires: what happens to a job.
 
 
 class Outcome(NamedTuple):
-    """How an attempt or a fire ended.  Programs read the cause, people the reason."""
+    """How an attempt or a fire ended.  The reason is for people; code reads the cause."""
 
     kind: Kind
     reason: str = ""
     cause: Cause = "work"
-    by: str = ""  # cause "lane": the key of the other fire; "node-lost": the node
+    by: str = ""  # for cause "lane" the key of the other fire, for "node-lost" the node
 
 
 class Fire(NamedTuple):
-    """One occurrence of a job, with its policy as it was when the fire was recorded."""
+    """One occurrence of a job, with the policy of the job when the fire was recorded."""
 
-    key: str  # the identity that every node computes alike
+    key: str  # identity; every node computes the same key
     job: str
     due_at: datetime
     run_id: str = ""
     queue: str = "default"
-    lane: str = ""  # "": it has no lane
-    start_by: datetime | None = None  # a first attempt later than this is missed
+    lane: str = ""  # "": no lane
+    start_by: datetime | None = None  # the fire is missed if the first attempt has not started by then
     policy: Policy = Policy()
     origin: Origin = "schedule"
-    revision: str = ""  # of the job that planned it
-    payload: str = ""  # JSON, for a hook: what it is told; for a message: its task; else what put it
-    first_at: datetime | None = None  # a span of missed instants: the first; due_at is the last
-    instants: int = 1  # how many this row stands for
+    revision: str = ""  # of the job when the fire was planned
+    payload: str = ""  # JSON: input of a hook, envelope of a message, predecessor of a chained fire
+    first_at: datetime | None = None  # for a span of missed instants the first one; due_at is the last
+    instants: int = 1  # number of instants in the span
 
 
 class Claim(NamedTuple):
-    """The right of one node to attempt one fire or, with a sentence, only to settle it so."""
+    """The right of one node to attempt one fire or, with a disposition, to settle it without running it."""
 
     fire: Fire
-    node: str  # one life of a node
+    node: str  # instance of a node
     fence: int
-    attempt: int  # the attempt that this claim is for; with a sentence, the last one made
+    attempt: int  # number of this attempt; with a disposition, of the last one
     ttl_s: float
     expires_at: datetime  # by the store's clock
     disposition: Outcome | None = None
@@ -224,21 +222,21 @@ class Claim(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What a node asks of `Store.claim`.  Asked again with its number, it is the same ask."""
+    """A request to `Store.claim`.  A repeated request has the same number and gets the same claims."""
 
     app: str
-    node: str  # one life of a node: a restarted one has another name
-    number: int  # grows with every new ask
-    limit: int = 1  # claims to run; hooks and sentences come on top
-    queues: tuple[str, ...] = ("default",)  # what is due on one named earlier goes first
-    ttl_s: float = 0.0  # 0: each fire's own claim_s
-    dead: tuple[str, ...] = ()  # lives proven dead: their claims are over now
-    without: tuple[str, ...] = ()  # jobs that this node cannot run; it settles their sentences
-    hooks: int = 8  # hooks to run: a node that is full of work must still be able to say so
+    node: str  # instance of a node: a restarted node has another name
+    number: int  # grows with each new request
+    limit: int = 1  # claims to run; hooks and dispositions are extra
+    queues: tuple[str, ...] = ("default",)  # earlier queues go first
+    ttl_s: float = 0.0  # 0: the claim_s of each fire
+    dead: tuple[str, ...] = ()  # instances known to be dead: their claims end now
+    without: tuple[str, ...] = ()  # jobs that this node cannot run; it may still settle their fires
+    hooks: int = 8  # extra claims for hooks, so that a busy node can still report failures
 
 
 class Grants(NamedTuple):
-    """The answer to an ask: what is claimed under it, and when asking again may pay."""
+    """The answer to an `Ask`: its claims, and how long to wait before the next request."""
 
     claims: tuple[Claim, ...]
     now: datetime
@@ -247,44 +245,44 @@ class Grants(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a fire after an attempt: over, or due again."""
+    """What happens to a fire after an attempt: it is over, or due again."""
 
     outcome: Outcome
-    again_in_s: float | None = None
-    counts: bool = True  # False: the attempt was never started, and is given back
+    again_in_s: float | None = None  # None: the fire is over
+    counts: bool = True  # False: the claim is returned unused and no attempt is counted
 
 
 class End(NamedTuple):
-    """How a runner saw an attempt end."""
+    """The result of an attempt, as the runner reports it."""
 
     outcome: Outcome
-    status: int | None = None  # the exit code (negative: a signal) or the HTTP status
+    status: int | None = None  # exit code (negative: signal) or HTTP status
     took_s: float = 0.0
-    tail: bytes = b""  # the last of its output
-    again_after_s: float | None = None  # what Retry-After asked for
-    result: str = ""  # what a call returned, as JSON; "": nothing, or nothing that is kept
-    follow: tuple[Fire, ...] = ()  # what it put, if that was its work
+    tail: bytes = b""  # end of the output
+    again_after_s: float | None = None  # from the header Retry-After
+    result: str = ""  # JSON of what a call returned; "": nothing to keep
+    follow: tuple[Fire, ...] = ()  # messages to record with the outcome
 
 
 class Report(NamedTuple):
-    """What a node tells `Store.finish` of a claim."""
+    """What a node passes to `Store.finish` for a claim."""
 
     claim: Claim
     verdict: Verdict
     status: int | None = None
     took_s: float = 0.0
     tail: bytes = b""
-    follow: tuple[Fire, ...] = ()  # recorded with it, if this verdict ends the fire
+    follow: tuple[Fire, ...] = ()  # recorded in the same transaction if the fire is over
     result: str = ""
 
 
 class Attempt(NamedTuple):
-    """One try of a fire, as history keeps it."""
+    """One finished attempt of a fire, as history keeps it."""
 
     number: int
     node: str
     fence: int
-    started_at: datetime  # when it was claimed, by the store's clock
+    started_at: datetime  # time of the claim, by the store's clock
     ended_at: datetime
     outcome: Outcome
     status: int | None = None
@@ -293,18 +291,18 @@ class Attempt(NamedTuple):
     result: str = ""
 
 
-# What the store knows.
+# Contents of a store.
 
 
 class Watermark(NamedTuple):
-    """Up to where a job's instants are accounted for, and by which revision of the job."""
+    """The instant up to which a job is planned, and the revision of the job that was planned."""
 
     at: datetime
     revision: str
 
 
 class Plan(NamedTuple):
-    """All that is to be recorded of a job's instants in (since, until], with no gap before."""
+    """The fires of a job in (since, until].  `since` must be the current watermark or earlier."""
 
     job: str
     revision: str
@@ -314,57 +312,56 @@ class Plan(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """The watermarks of an app's jobs as the store has them now: all of them, or those of the jobs that a
-    call named."""
+    """Watermarks of an app's jobs: of all jobs, or of those that a plan changed."""
 
     now: datetime
-    epoch: str  # another epoch: the store may have forgotten something
-    generation: int  # grows whenever the app's jobs change
+    epoch: str  # changes when the store may have lost data
+    generation: int  # grows when the jobs of the app change
     by_job: Mapping[str, Watermark]
-    quarantined_until: datetime | None = None  # after a new epoch nothing is granted before; None: it is over
+    quarantined_until: datetime | None = None  # no claims are granted before; None: no quarantine
 
 
-Place = tuple[datetime, str]  # of a fire in history: when it was due, and its key
+Place = tuple[datetime, str]  # position of a fire in history: due instant and key
 
 
 class Query(NamedTuple):
-    """Which fires to find.  Empty fields do not restrict."""
+    """A search for fires.  Empty fields match everything."""
 
     app: str = ""
     job: str = ""
-    key: str = ""  # exact; with it, the rows have their attempts' output
+    key: str = ""  # an exact key; rows then include the output of attempts
     state: str = ""
     origins: tuple[Origin, ...] = ()
     queues: tuple[str, ...] = ()
-    kinds: tuple[Kind, ...] = ()  # of the last outcome
-    since: datetime | None = None  # due at or after
-    until: datetime | None = None  # due at or before; a span counts by its last instant
+    kinds: tuple[Kind, ...] = ()  # of the outcome
+    since: datetime | None = None  # due then or later
+    until: datetime | None = None  # due then or earlier; a span counts by its last instant
     limit: int = 50
-    upcoming: bool = False  # only those that wait, the next one first; else the latest due
-    keys: tuple[str, ...] = ()  # any of these
-    jobs: tuple[str, ...] = ()  # any of these
-    before: Place | None = None  # only what comes after this place, the latest due first; not with `upcoming`
+    upcoming: bool = False  # pending fires only, next one first; otherwise latest due first
+    keys: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    before: Place | None = None  # continue after this place; not with `upcoming`
 
 
 class Row(NamedTuple):
-    """A fire as the store remembers it."""
+    """A fire as stored."""
 
     fire: Fire
     state: State
     attempt: int = 0
     node: str = ""
     fence: int = 0
-    run_at: datetime | None = None  # when it is due (again)
+    run_at: datetime | None = None  # when it is due, or due again
     claimed_at: datetime | None = None
     over_at: datetime | None = None
     outcome: Outcome | None = None
-    stop: Outcome | None = None  # its node was told to stop, and why
+    stop: Outcome | None = None  # the node was asked to stop it, for this reason
     attempts: tuple[Attempt, ...] = ()
 
 
 class Found(list[Row]):
-    """The rows of one search.  A search stops after a bounded number of fires; `before` is then the place to
-    continue from, as in `Query.before`.  None: there is nothing more."""
+    """The rows of one search.  A search reads a bounded number of fires; pass `before` as `Query.before` to
+    continue.  None: there are no more."""
 
     def __init__(self, rows: Iterable[Row] = (), before: Place | None = None) -> None:
         super().__init__(rows)
@@ -372,7 +369,7 @@ class Found(list[Row]):
 
 
 class Note(NamedTuple):
-    """A small text that nodes and people leave for each other: heartbeats, pauses."""
+    """A small text that nodes and people share through the store: heartbeats, pauses, rates."""
 
     name: str
     text: str

@@ -1,22 +1,23 @@
-"""Words for people: quoting, listing, counting, and the name that was probably meant."""
+"""Formats values for messages to people, suggests names, and limits the nesting of JSON text."""
 
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-QUOTED_MAX = 60  # characters of a bad text that a message repeats
-NESTING_MAX = 100
+QUOTED_MAX = 60  # characters of a wrong value that a message repeats
+NESTING_MAX = 100  # levels of lists and mappings in JSON, YAML and TOML from outside
 TOO_DEEP = f"lists and mappings are nested too deep: at most {NESTING_MAX} levels"
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", '"': '\\"'}
 
 
 def percent_encoded(text: str) -> str:
-    """As a name of a file: `urllib.parse.quote` with nothing safe, without what that would load."""
+    """Do what `urllib.parse.quote(text, safe="")` does, without its slow import."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
 
 
 def is_unicode(text: str) -> bool:
-    """False: it has halves of a surrogate pair in it, what is left of bytes that were not UTF-8."""
+    """False for text with lone surrogates, which stand for bytes that were not UTF-8."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
@@ -24,18 +25,17 @@ def is_unicode(text: str) -> bool:
 
 
 def quote(text: str) -> str:
-    """The text in double quotes, on one line, shortened, with nothing that could upset a terminal."""
+    """Put the text in double quotes: on one line, shortened, without control characters."""
     short = text if len(text) <= QUOTED_MAX else text[: QUOTED_MAX - 1] + "…"
-    escaped = short.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else _escape(c) for c in escaped) + '"'
+    return '"' + "".join(map(_escape, short)) + '"'
 
 
 def _escape(character: str) -> str:
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, f"\\u{ord(character):04x}")
+    return _ESCAPES.get(character, character if character.isprintable() else f"\\u{ord(character):04x}")
 
 
 def show(value: Any) -> str:
-    """A value of a document, as its author would recognise it in a message."""
+    """Describe a value of a document in the way its author wrote it."""
     match value:
         case None:
             return "nothing"
@@ -53,15 +53,15 @@ def show(value: Any) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """The one of these names that was probably meant; "" where none is close."""
-    from difflib import get_close_matches  # late: only who made a mistake pays for it
+    """Return the most similar of these names, or "" if none is similar."""
+    from difflib import get_close_matches  # slow to import, and needed only after a mistake
 
     close = get_close_matches(name.lower(), [known.lower() for known in names], n=1, cutoff=0.6)
     return next((known for known in names if close and known.lower() == close[0]), "")
 
 
 def did_you_mean(name: str, names: Collection[str]) -> str:
-    """The end of a message about an unknown name: `; did you mean "x"?`, or nothing."""
+    """Return `; did you mean "x"?` for the end of a message, or "" if no name is similar."""
     close = nearest(name, names)
     return f"; did you mean {quote(close)}?" if close else ""
 
@@ -79,11 +79,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether the lists and objects in a JSON text are nested more than `DEPTH_MAX` levels deep."""
+    """Check a JSON text before it is decoded: Python 3.14 decodes any depth without a `RecursionError`."""
     if text.count("[") + text.count("{") <= NESTING_MAX:
         return False
     depth = 0
-    for token in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', text, re.DOTALL):  # a text, or a bracket
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', text, re.DOTALL):  # a string or a bracket
         if token[0] in "[{":
             depth += 1
             if depth > NESTING_MAX:

@@ -101,8 +101,8 @@ def test_what_is_wrong_is_told_all_at_once_with_the_file_and_line_of_each_decora
     lines = str(raised.value).splitlines()
     file = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
     assert len(lines) == 3
-    assert lines[0].startswith(f"{file}:{first}: jobs/0/schedule: ") and "61" in lines[0]
-    assert all(line.startswith(f"{file}:{first + 1}: jobs/1/") for line in lines[1:])
+    assert f"at jobs[0].schedule ({file}:{first})" in lines[0] and "61" in lines[0]
+    assert all("at jobs[1]." in line and f"({file}:{first + 1})" in line for line in lines[1:])
 
 
 def test_decorators_of_several_files_are_told_apart(world: World) -> None:
@@ -117,7 +117,7 @@ def test_decorators_of_several_files_are_told_apart(world: World) -> None:
         "app.manifest()",
     )
     said = world.run("python", "main.py").stderr
-    assert "more.py:2: jobs/0/schedule: " in said and "main.py:3: jobs/1/schedule: " in said
+    assert "jobs[0].schedule (more.py:2)" in said and "jobs[1].schedule (main.py:3)" in said
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_two_jobs_of_one_name_are_refused() -> None:
 def test_a_bad_name_of_an_app_is_told_where_the_app_is_made() -> None:
     app, line = detent.Detent("No Name"), line_here()
     app.job("@hourly")(send)
-    with pytest.raises(UsageError, match=f"test_jobs.py:{line}: app: "):
+    with pytest.raises(UsageError, match=rf"at app \(.*test_jobs.py:{line}\)"):
         app.manifest({})
 
 
@@ -200,5 +200,5 @@ def test_importing_detent_loads_nothing_of_an_app() -> None:
 
 
 def test_an_empty_store_is_refused_where_the_app_is_made() -> None:
-    with pytest.raises(UsageError, match=r"test_jobs\.py:\d+: store is empty: name a store"):
+    with pytest.raises(UsageError, match=r"test_jobs\.py:\d+: store is empty: give a URL"):
         detent.Detent("shop", store="")

@@ -48,7 +48,7 @@ def test_a_node_runs_an_app_in_processes_of_its_own(shop: World) -> None:
         assert {tick.pid for tick in ticks} != {node.pid}
         node.send_signal(signal.SIGHUP)
         wait_for(lambda: "reload-refused" in shop.log(), what="the refusal")
-        assert "the jobs of shop:app are code, which is read once: restart the node" in shop.log()
+        assert "the jobs of shop:app come from code, which is read once: restart the node" in shop.log()
         said = shop.run("detent", "fire", "report", "--wait", "--file", "shop:app")
         assert 'returned "done"' in said.stderr + said.stdout, said
     assert node.returncode == 0
@@ -72,7 +72,7 @@ def test_a_program_whose_app_is_wrong_ends_without_a_traceback(world: World) -> 
     world.write("main.py", APP, wrong)
     said = world.run("python", "main.py")
     assert said.returncode == 1
-    assert said.stderr.startswith("detent: main.py:16: jobs/0/schedule: ")
+    assert said.stderr.endswith("at jobs[0].schedule (main.py:16)\n")
     assert "Traceback" not in said.stderr
 
 
@@ -80,10 +80,10 @@ def test_a_program_whose_app_is_wrong_ends_without_a_traceback(world: World) -> 
     ("place", "told"),
     [
         ("nowhere:app", "cannot import \"nowhere\": ModuleNotFoundError: No module named 'nowhere'"),
-        ("shop.py:app", "name the module, without .py"),
+        ("shop.py:app", "name the module without .py"),
         ("shop:nothing", 'there is no "nothing" in '),
         ("shop:note", '"shop:note", called without arguments, fails: TypeError'),
-        ("shop:os", "name an app, as in `app = Detent(…)`"),
+        ("shop:os", "not an app such as `app = Detent(…)`"),
         ("broken:app", "ZeroDivisionError: division by zero"),
         ("broken:app", "broken.py:2)"),
     ],

@@ -30,7 +30,7 @@ def test_a_warning_is_told_and_is_no_problem(detent: Detent, manifest: Path) -> 
     manifest.write_text(MANIFEST.replace("30 2 * * *", "0 0 */2 * MON"))
     said = detent("validate", "-f", "detent.yaml")
     assert said.code == 0
-    assert said.out.startswith("warning: detent.yaml:6: jobs/0/schedule: ")
+    assert "(jobs[0].schedule, detent.yaml:6)" in said.out
     warning = detent("validate", "-o", "json").json[0]
     assert (warning["level"], warning["line"], warning["path"]) == ("warning", 6, "jobs/0/schedule")
 
@@ -40,9 +40,9 @@ def test_all_problems_are_told_at_once_with_their_lines(detent: Detent, manifest
     said = detent("validate")
     lines = said.err.splitlines()
     assert (said.code, said.out) == (1, "")
-    assert [line.split(": ")[:2] for line in lines[:2]] == [
-        ["detent.yaml:6", "jobs/0/schedule"],
-        ["detent.yaml:9", "jobs/1/schedules/1"],
+    assert [line.rpartition(" at ")[2] for line in lines[:2]] == [
+        "jobs[0].schedule (detent.yaml:6)",
+        "jobs[1].schedules[1] (detent.yaml:9)",
     ]
     assert lines[2] == "2 problems"
     problems = detent("validate", "-o", "json")

@@ -50,8 +50,8 @@ def test_a_warning_has_its_place_its_code_and_its_advice(detent: Detent, folder:
     write(folder, 'command: "true", schedule: "*/7 * * * *"')
     said = detent("validate")
     first, second, last = said.out.splitlines()
-    assert first.startswith('warning: detent.yaml:4: jobs/0/schedule: "*/7 * * * *" fires at minutes')
-    assert first.endswith("[uneven-step]")
+    assert first.startswith('warning: "*/7 * * * *" fires at minutes 0, 7,')
+    assert first.endswith("(jobs[0].schedule, detent.yaml:4) [uneven-step]")
     assert second.startswith("  → */6 and */10")
     assert (said.code, last) == (0, "ok: detent.yaml: app demo, 1 job, 1 warning")
     [record] = detent("validate", "-o", "json").json
@@ -308,7 +308,7 @@ def test_a_node_logs_each_warning_of_its_manifest_once(folder: Path) -> None:
     write(folder, "schedule: '@daily', command: 'no-such-program-x $$', policy: {claim_seconds: 5}")
     told = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
     assert len(told) == 3
-    assert all(one.startswith("detent.yaml:4: jobs/0/") for one in told)
+    assert all("(jobs[0]." in one and ", detent.yaml:4)" in one for one in told)
     for word in ("no-such-program-x", "dollar", "claim"):
         assert [word in one for one in told].count(True) == 1
 

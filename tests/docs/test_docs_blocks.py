@@ -119,6 +119,20 @@ def test_a_command_that_is_not_run_has_a_verb_and_options_that_exist(place: str,
     build_parser(words[0]).parse_args(words[1:])
 
 
+IMPORTS = [
+    (block.place, line)
+    for block in BLOCKS
+    if block.language == "python" and "not run" in block.said
+    for line in block.text.splitlines()
+    if line.startswith(("import detent", "from detent"))
+]
+
+
+@pytest.mark.parametrize(("place", "line"), IMPORTS, ids=[f"{place}: {line}" for place, line in IMPORTS])
+def test_an_import_of_a_block_that_is_not_run_works(place: str, line: str) -> None:
+    exec(line, {})
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     reader = Reader(tmp_path)

@@ -61,7 +61,7 @@ def fires(text: str) -> bool:
 def test_what_it_refuses_changes_nothing_and_is_told(private: Path) -> None:
     table = UserTable()
     table.write(FOREIGN)
-    with pytest.raises(HostError, match=r"is as it was.*bad minute"):
+    with pytest.raises(HostError, match=r"is unchanged.*bad minute"):
         table.write("61 * * * * true\n")
     assert table.read() == FOREIGN
 

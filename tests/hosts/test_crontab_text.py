@@ -133,7 +133,7 @@ def test_whatever_the_paths_contain_exactly_our_entry_comes_back(specs: str, pro
     try:
         entry = open_host(told).render(specs_of(manifest))[-1]
     except UsageError as error:
-        assert "cannot stand in a crontab" in str(error) or "bytes" in str(error)
+        assert "a crontab allows no backslash" in str(error) or "bytes" in str(error)
         return
     read = parse_crontab(entry.content + "\n", form)
     assert not read.problems

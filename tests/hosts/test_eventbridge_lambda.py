@@ -83,7 +83,7 @@ def test_a_ring_fires_its_instant_once(tmp_path: Path, redis: RedisServer) -> No
 
 
 def test_what_fails_is_raised(redis: RedisServer) -> None:
-    with pytest.raises(HostError, match=r"shop\.note: no attempt is left"):
+    with pytest.raises(HostError, match=r"shop\.note: all attempts failed"):
         handler(event(spec_of("exit 7", redis.url), last_minute()), Context())
     redis.call("FLUSHALL")
     with pytest.raises(HostError, match="could not be tried"):

@@ -169,7 +169,7 @@ def test_a_job_that_is_gone_goes_and_a_changed_one_is_outdated(
 @pytest.mark.parametrize(
     ("store", "told"),
     [
-        ("", "no store is named"),
+        ("", "no shared store"),
         ("store: sqlite:///fires.db", "a file of one machine"),
         ("store: 'postgresql://me:hunter2@db/shop'", "the password of its store"),
     ],

@@ -112,7 +112,7 @@ def test_a_plugin_is_asked_as_the_clouds_have_it(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("[1", "cannot read"),
-        ("- a", "is no kubeconfig"),
+        ("- a", "is not a kubeconfig"),
         ("{}", "has no context"),
         ("contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x", "cannot read .*clusters"),
     ],
@@ -187,9 +187,9 @@ def test_where_no_cluster_is_known_it_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(DetentError, match="--kubeconfig, or --render"):
+    with pytest.raises(DetentError, match="--kubeconfig, or use --render"):
         find_access("", "", {})
-    with pytest.raises(DetentError, match="there is no kubeconfig"):
+    with pytest.raises(DetentError, match="there is not a kubeconfig"):
         find_access(str(tmp_path / "none"), "", {})
 
 

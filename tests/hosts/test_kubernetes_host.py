@@ -108,7 +108,7 @@ def test_two_who_apply_from_two_machines_do_not_overwrite_each_other(tmp_path: P
     changes = [pending(suite.standing(host, changed)) for host in (one, other)]
     one.change(changes[0])
     after = dict(world.look())
-    with pytest.raises(HostError, match="somebody else changed it"):
+    with pytest.raises(HostError, match="it was changed at the same time"):
         other.change(changes[1])
     assert world.look() == after
 

@@ -237,7 +237,7 @@ WARNED = [
         "width with Allow",
         {"policy": {"concurrency": "Allow", "max_running": 2}},
         "jobs/0/policy/max_running",
-        "nothing",
+        "no effect",
     ),
     ("late without hook", {"late_after_seconds": 5}, "jobs/0/late_after_seconds", "without `on_late`"),
 ]

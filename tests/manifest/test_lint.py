@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from detent.loading.files import read_document
 from detent.manifest.check import check_manifest
-from detent.manifest.lint.cron_fields import every_text
 from detent.manifest.lint.job import LintedJob, lint_job, shared_instant, total_wait_s
 from detent.manifest.lint.work import is_private_host, lint_secrets
 from detent.manifest.problems import Problem
-from detent.schedules.timetable import parse_schedule
+from detent.schedules.timetable import parse_schedule, period_text
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "detent.yaml"
@@ -279,7 +278,7 @@ def test_waits_between_attempts_are_added_up_as_settling_makes_them() -> None:
 
 @given(st.integers(1, 10**6))
 def test_a_duration_is_written_as_every_takes_it(seconds: int) -> None:
-    timetable = parse_schedule(f"@every {every_text(seconds)}")
+    timetable = parse_schedule(f"@every {period_text(seconds)}")
     first = timetable.after(NOW)
     assert first and (timetable.after(first) or NOW) - first == timedelta(seconds=seconds)
 

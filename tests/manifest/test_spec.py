@@ -56,7 +56,7 @@ def test_references_go_along_and_secrets_do_not() -> None:
     assert json.loads(spec.text)["secrets"] == {"new": "file:/run/key", "old": "env:OLD"}
     assert spec.variables == ("OLD", "elsewhere")
     for literal in ("s3cret", "raw:s3cret"):
-        with pytest.raises(UsageError, match="holds no secret") as refused:
+        with pytest.raises(UsageError, match="a spec file must not") as refused:
             specs_of(check_manifest(signed({"new": literal}, "new")))
         assert "s3cret" not in str(refused.value)
 

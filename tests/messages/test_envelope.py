@@ -42,11 +42,11 @@ FIRE = Fire(
     policy=Policy("Queue", timeout_s=30, retries=Retries(max_attempts=4, on_status=(429,))),
     origin="push",
 )
-LETTER = MessageBody(
+BODY_OF_MESSAGE = MessageBody(
     "send", '{"to":"a@example.com","n":1}', NOW, {"then": [{"task": "log", "args": [1.5]}]}, 3
 )
 RULES = MessageRules((KEY,), {"send": frozenset({"mail"}), "log": None}, max_age_s=60, now=NOW + 1)
-SIGNED = FIRE._replace(payload=seal(FIRE, LETTER, (KEY,)))
+SIGNED = FIRE._replace(payload=seal(FIRE, BODY_OF_MESSAGE, (KEY,)))
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBERS = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
@@ -70,7 +70,7 @@ def sent(text: str) -> Fire:
 
 def unsigned(**changes: Any) -> Fire:
     """A message without a signature, in which some fields are not as they should be."""
-    fields = json.loads(seal(FIRE, LETTER, ())) | changes
+    fields = json.loads(seal(FIRE, BODY_OF_MESSAGE, ())) | changes
     return sent(json.dumps({name: value for name, value in fields.items() if value is not ...}))
 
 
@@ -81,24 +81,26 @@ TRUSTING = RULES._replace(secrets=())
 
 
 def test_what_was_sealed_is_opened() -> None:
-    assert open_envelope(SIGNED, RULES) == LETTER._replace(pushed_at=round(NOW, 3))
+    assert open_envelope(SIGNED, RULES) == BODY_OF_MESSAGE._replace(pushed_at=round(NOW, 3))
 
 
 def test_the_text_is_json_with_the_documented_fields_and_the_signature_last() -> None:
     fields = json.loads(SIGNED.payload)
     assert list(fields) == ["v", "id", "app", "task", "queue", "pushed_at", "args", "links", "depth", "sig"]
     assert fields["id"] == FIRE.key and fields["app"] == "billing" and fields["queue"] == "mail"
-    assert "sig" not in json.loads(seal(FIRE, LETTER, ()))
+    assert "sig" not in json.loads(seal(FIRE, BODY_OF_MESSAGE, ()))
 
 
 @given(task=TEXTS, args=ARGS, links=st.dictionaries(TEXTS, JSON, max_size=3), depth=st.integers(0, 99))
-def test_any_letter_comes_back_as_it_was(task: str, args: Any, links: dict[str, Any], depth: int) -> None:
+def test_any_message_is_opened_as_it_was_sealed(
+    task: str, args: Any, links: dict[str, Any], depth: int
+) -> None:
     body = MessageBody(task, json.dumps(args), NOW, links, depth)
     for secrets in ((), (KEY,)):
         fire = FIRE._replace(payload=seal(FIRE, body, secrets))
         opened = open_envelope(fire, MessageRules(secrets, {task: None}))
         assert isinstance(opened, MessageBody)
-        assert json.loads(opened.args) == args
+        assert json.loads(opened.args) == args and "\n" not in opened.args  # a child reads them as one line
         assert opened[2:] == (round(NOW, 3), links, depth) and opened.task == task
 
 
@@ -107,7 +109,7 @@ def test_a_signature_survives_a_store(timeout_s: float, seconds: int, lane: str)
     policy = Policy(timeout_s=timeout_s, hooks=("on_failure",), max_running=2)
     due_at = AT + timedelta(microseconds=seconds)
     fire = FIRE._replace(due_at=due_at, start_by=due_at, lane=lane, policy=policy)
-    fire = fire._replace(payload=seal(fire, LETTER, (KEY,)))
+    fire = fire._replace(payload=seal(fire, BODY_OF_MESSAGE, (KEY,)))
     kept_at = instant(json.loads(json.dumps(due_at.timestamp())))
     kept = fire._replace(policy=policy_of(policy_text(policy)), due_at=kept_at, start_by=kept_at)
     assert refused(kept) == ""
@@ -122,7 +124,7 @@ def test_a_signed_message_comes_out_of_a_store_as_it_went_in(tmp_path: Path) -> 
 
 def test_a_policy_in_whole_numbers_is_the_same_as_one_in_fractions() -> None:
     whole = FIRE._replace(policy=FIRE.policy._replace(timeout_s=31))
-    payload = seal(whole, LETTER, (KEY,))
+    payload = seal(whole, BODY_OF_MESSAGE, (KEY,))
     _steady_text.cache_clear()  # another process
     assert refused(whole._replace(payload=payload, policy=FIRE.policy._replace(timeout_s=31.0))) == ""
 
@@ -142,8 +144,8 @@ KNOWN = "226c4d0df3d2a6a1005236cf93a542a7b967f78d62e7c8e546d8b278dec998f0"
 
 
 def test_a_new_secret_signs_while_the_old_one_still_opens() -> None:
-    by_old = FIRE._replace(payload=seal(FIRE, LETTER, (OLD,)))
-    by_both = FIRE._replace(payload=seal(FIRE, LETTER, (KEY, OLD)))
+    by_old = FIRE._replace(payload=seal(FIRE, BODY_OF_MESSAGE, (OLD,)))
+    by_both = FIRE._replace(payload=seal(FIRE, BODY_OF_MESSAGE, (KEY, OLD)))
     assert refused(by_old, RULES._replace(secrets=(KEY, OLD))) == ""
     assert refused(by_old, RULES._replace(secrets=(KEY,))) == "forged"
     assert refused(by_both, RULES._replace(secrets=(KEY,))) == ""
@@ -152,7 +154,7 @@ def test_a_new_secret_signs_while_the_old_one_still_opens() -> None:
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, unique=True), st.sampled_from("abcd"))
 def test_any_of_the_secrets_opens_and_no_other(known: list[str], signer: str) -> None:
-    fire = FIRE._replace(payload=seal(FIRE, LETTER, (Secret(signer),)))
+    fire = FIRE._replace(payload=seal(FIRE, BODY_OF_MESSAGE, (Secret(signer),)))
     rules = RULES._replace(secrets=tuple(Secret(text) for text in known))
     assert refused(fire, rules) == ("" if signer in known else "forged")
 
@@ -246,7 +248,7 @@ def test_a_copy_under_another_key_is_misdirected() -> None:
 def test_a_signature_of_something_else_is_no_signature_of_a_message() -> None:
     """Text and fire cannot flow into each other."""
     moved = FIRE._replace(run_id="")
-    text = seal(moved._replace(run_id="x"), LETTER, (KEY,))
+    text = seal(moved._replace(run_id="x"), BODY_OF_MESSAGE, (KEY,))
     assert refused(moved._replace(payload=text, lane=moved.lane + "x")) == "forged"
 
 
@@ -257,7 +259,7 @@ def nested(open_: str, close: str, times: int = 100_000) -> str:
     return open_ * times + close * times
 
 
-BODY = seal(FIRE, LETTER, ())[:-1]
+BODY = seal(FIRE, BODY_OF_MESSAGE, ())[:-1]
 BOMB = pickle.dumps(["os.system", "true"], protocol=0).decode("latin-1")
 HOSTILE = {
     "nothing": ("", "malformed"),
@@ -271,7 +273,7 @@ HOSTILE = {
     "two documents": (BODY + "}{}", "malformed"),
     "a byte order mark": ("\ufeff" + BODY + "}", "malformed"),
     "a pickle": (BOMB, "malformed"),
-    "a binary pickle": (pickle.dumps([LETTER]).decode("latin-1"), "malformed"),
+    "a binary pickle": (pickle.dumps([BODY_OF_MESSAGE]).decode("latin-1"), "malformed"),
     "a pickle in base 64": ("gASVIAAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAR0cnVllIWUUpQu", "malformed"),
     "NUL": ("\0" + BODY + "}", "malformed"),
     "deep lists": (BODY.replace("1.5", nested("[", "]", 50_000)) + "}", "malformed"),
@@ -367,7 +369,7 @@ def test_a_message_is_stale_by_its_age_since_it_was_due() -> None:
     assert refused(SIGNED, RULES._replace(now=NOW + 61)) == "stale"
     assert refused(SIGNED, RULES._replace(now=NOW + 10**9, max_age_s=0)) == ""
     later = FIRE._replace(due_at=AT + timedelta(days=2))  # delayed: nobody could have run it before
-    later = later._replace(payload=seal(later, LETTER, (KEY,)))
+    later = later._replace(payload=seal(later, BODY_OF_MESSAGE, (KEY,)))
     assert refused(later, RULES._replace(now=NOW + 172_800 + 59)) == ""
     assert refused(later, RULES._replace(now=NOW + 172_800 + 61)) == "stale"
 
@@ -416,17 +418,17 @@ def test_a_refusal_tells_what_to_do_and_neither_the_secret_nor_the_message() -> 
 )
 def test_arguments_that_would_be_refused_are_not_sealed(args: str) -> None:
     with pytest.raises(UsageError, match="bad arguments"):
-        seal(FIRE, LETTER._replace(args=args), (KEY,))
+        seal(FIRE, BODY_OF_MESSAGE._replace(args=args), (KEY,))
 
 
 def test_links_that_are_no_json_are_not_sealed() -> None:
     for bad in ({"then": {1, 2}}, {"then": float("nan")}, {"then": "\ud800"}):
         with pytest.raises(UsageError, match="bad links"):
-            seal(FIRE, LETTER._replace(links=bad), (KEY,))
+            seal(FIRE, BODY_OF_MESSAGE._replace(links=bad), (KEY,))
 
 
 def test_a_message_that_would_be_oversized_is_not_sealed() -> None:
-    body = LETTER._replace(args=json.dumps(["é" * 200], ensure_ascii=False))
+    body = BODY_OF_MESSAGE._replace(args=json.dumps(["é" * 200], ensure_ascii=False))
     size = len(seal(FIRE, body, (KEY,)).encode())
     sealed = seal(FIRE, body, (KEY,), size)
     assert refused(FIRE._replace(payload=sealed), RULES._replace(payload_max=size)) == ""

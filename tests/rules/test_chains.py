@@ -14,7 +14,7 @@ from detent.manifest.check import Manifest, ManifestError, canonical_text, check
 from detent.manifest.json_schema import schema
 from detent.manifest.spec import specs_of
 from detent.model import Fire, Job, Outcome
-from detent.rules.chains import DEPTH_MAX, Followers, put_after
+from detent.rules.chains import DEPTH_MAX, Followers, predecessor_of
 from detent.rules.planning import fire_at, hook_fire, manual_fire
 
 NOW = datetime(2026, 3, 1, 2, 0, 7, 500_000, tzinfo=UTC)
@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "jobs/1/at",
         "exactly one of",
     ),
-    "for all": (document(job("a"), defaults={"after": "a"}), "defaults/after", "unknown field"),
+    "for all": (document(job("a"), defaults={"after": "a"}), "defaults/after", "unknown key"),
     "everywhere": (document(job("a"), job("b", after="a", run_on="every")), "jobs/1/after", "run_on: every"),
     "version 1": (
         {
@@ -72,7 +72,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             "version": 1,
         },
         "jobs/0/after",
-        "unknown field",
+        "unknown key",
     ),
 }
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
     with pytest.raises(ManifestError) as caught:
         check_manifest(wrong)
     (problem,) = caught.value.problems
-    assert problem.path == path and words in problem.message
+    assert problem.path == path and words in problem.text
 
 
 def test_a_very_long_chain_is_refused_and_not_a_traceback() -> None:
@@ -126,7 +126,7 @@ def test_the_canonical_form_read_again_is_the_same_and_fits_the_schema() -> None
 
 
 def test_no_hosts_scheduler_takes_them() -> None:
-    with pytest.raises(UsageError, match=r"demo\.b comes after demo\.a, and a host's scheduler"):
+    with pytest.raises(UsageError, match=r"demo\.b runs after demo\.a, and a host scheduler"):
         specs_of(read(job("a"), job("b", after="a")))
 
 
@@ -144,7 +144,7 @@ def test_every_success_puts_each_follower_once_however_often_it_is_settled() -> 
     assert (b.job, b.due_at, b.start_by) == ("demo.b", NOW.replace(microsecond=0), None)
     assert b.key.startswith("demo.b@2026-03-01T02:00:00Z+after.") and b.lane == "demo.b"
     assert c.start_by == c.due_at + timedelta(seconds=60)
-    assert put_after(b) == put_after(c) == fire.key and put_after(fire) == ""
+    assert predecessor_of(b) == predecessor_of(c) == fire.key and predecessor_of(fire) == ""
     later = follow(manifest, fire, now=NOW + timedelta(hours=1))
     assert [(one.key, one.run_id) for one in later] == [(one.key, one.run_id) for one in (b, c)]
 

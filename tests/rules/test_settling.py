@@ -15,7 +15,7 @@ from detent.model import Claim, Concurrency, End, Fire, Kind, Outcome, Policy, R
 from detent.rules.outcomes import contended, node_lost
 from detent.rules.settling import (
     RETURN_DELAY_S,
-    TOLD_TAIL_MAX,
+    TAIL_MAX,
     admit,
     backoff_s,
     lane_busy,
@@ -205,7 +205,7 @@ def test_a_hook_is_told_how_its_fire_ended() -> None:
         "instants": 4,
     }
     assert tail.endswith("x\ufffd end")
-    assert len(tail) == TOLD_TAIL_MAX
+    assert len(tail) == TAIL_MAX
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_refused_request_is_refused_before_a_byte_is_sent() -> None:
     with answering(OK) as served:
         end = reached(served.url, Reach())
         assert visits(served) == 0
-    reason = 'host "127.0.0.1" is no public address (loopback); list the host in `hosts` to allow it'
+    reason = 'host "127.0.0.1" is not a public address (loopback); list the host in `hosts` to allow it'
     assert end.outcome == Outcome("failed", reason)
 
 
@@ -141,7 +141,7 @@ def test_a_host_that_is_listed_is_reached_and_no_other() -> None:
         assert reached(served.url, Reach(hosts=(HERE,))).outcome == Outcome("succeeded")
         for hosts in (("example.com",), (f"{HERE}:1",), ("*.example.com",)):
             end = reached(served.url, Reach(hosts=hosts))
-            assert "is not among those that messages may name" in end.outcome.reason
+            assert "is not on the list for messages" in end.outcome.reason
         assert visits(served) == 2
 
 
@@ -154,8 +154,8 @@ def connected(served: Served, names: Names, *hosts: str) -> str:
 
 def test_a_public_name_that_leads_here_is_refused_unless_it_is_listed_in_full() -> None:
     with answering(OK) as served:
-        assert "leads to 127.0.0.1, no public address (loopback)" in connected(served, Names([HERE]))
-        assert "leads to 127.0.0.1" in connected(served, Names([HERE]), "*.example.com")
+        assert "resolves to 127.0.0.1, not a public address (loopback)" in connected(served, Names([HERE]))
+        assert "resolves to 127.0.0.1" in connected(served, Names([HERE]), "*.example.com")
         assert connected(served, Names([HERE]), "api.example.com") == ""
         assert visits(served) == 1
 
@@ -168,7 +168,7 @@ def test_one_address_that_is_not_public_refuses_them_all() -> None:
             ["2606:4700::1", "::1"],
             ["8.8.8.8", "::ffff:7f00:1"],
         ):
-            assert "no public address" in connected(served, Names(answer))
+            assert "not a public address" in connected(served, Names(answer))
         assert visits(served) == 0
 
 

@@ -75,8 +75,8 @@ OF_WEEK = "a number in 0–6, a name SUN–SAT, 5#2 or 5L"
 SHORT = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually and @every"
 EVERY_V1 = "write @every and a duration such as 90s, 5m or 2h, with one unit; the units are h, m and s"
 EVERY_V2 = "write @every and a duration such as 1h30m, 90s or 2h; the units are h, m and s"
-NO_DAY = "it never fires: no month it names has a day"
-NO_YEAR = "it never fires: no year has a day that fits all its day fields"
+NO_DAY = "it never fires: none of its months has a day"
+NO_YEAR = "it never fires: no year has a day that matches all day fields"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ NO_YEAR = "it never fires: no year has a day that fits all its day fields"
         (1, "*/ * * * *", 'minute step "" is not a number of 1 or more'),
         (1, "*/a * * * *", 'minute step "A" is not a number of 1 or more'),
         (1, "*/2/3 * * * *", 'minute step "2/3" is not a number of 1 or more'),
-        (1, "? * * * *", "? stands for * in the two day fields only, not in the minute"),
-        (1, "* * ?/2 * *", "? stands for * in the two day fields only, not in the day of month"),
+        (1, "? * * * *", "? means * in the two day fields only, not in the minute"),
+        (1, "* * ?/2 * *", "? means * in the two day fields only, not in the day of month"),
         (1, "* * * MONDAY *", 'month "MONDAY" is not a number in 1–12 or a name JAN–DEC'),
         (1, "* * * * MONDAY", 'day of week "MONDAY" is not a number in 0–6 or a name SUN–SAT'),
         (1, "30-10 * * * *", "minute range 30-10 runs backwards; write 30-59,0-10"),
@@ -154,7 +154,7 @@ NO_YEAR = "it never fires: no year has a day that fits all its day fields"
         (2, "@every 30m1h", EVERY_V2),
         (2, "@every 1h1h", EVERY_V2),
         (2, "@every 99999999999s", EVERY_V2),
-        (2, "@every 9999999999h", "it never fires: the first instant lies after the year 9999"),
+        (2, "@every 9999999999h", "it never fires: the first instant is after the year 9999"),
     ],
 )  # fmt: skip
 def test_a_bad_expression_is_refused_with_what_is_allowed(version: int, text: str, message: str) -> None:
@@ -166,7 +166,7 @@ def test_a_bad_expression_is_refused_with_what_is_allowed(version: int, text: st
 def test_an_endless_expression_is_refused_and_not_repeated_in_full() -> None:
     with pytest.raises(UsageError) as refused:
         parse_schedule("1," * 100_000 + "1 * * * *")
-    assert "it has 200009 characters; 1000 are allowed" in str(refused.value)
+    assert "it has 200009 characters; at most 1000 are allowed" in str(refused.value)
     assert len(str(refused.value)) < 200
 
 

@@ -103,10 +103,10 @@ def test_around_a_change_of_offset_every_answer_is_the_schedules(change: Change,
         (
             "@every 1h30m",
             "2026-11-15T10:05",
-            "it counts from 1970-01-01T00:00:00Z, and this is 3900 s after one of its instants",
+            "it counts from 1970-01-01T00:00:00Z; this is 3900 s after one of its instants",
         ),
         ("@hourly", "2026-11-15T10:00", ""),
-        ("@reboot", "2026-11-15T10:00", "it is due at no time, but once when its host has started"),
+        ("@reboot", "2026-11-15T10:00", "it is due only when its host has booted"),
     ],
 )
 def test_what_does_not_fit_is_said_in_words(expression: str, instant: str, words: str) -> None:
@@ -177,7 +177,7 @@ def test_a_time_that_is_shown_twice_is_two_instants() -> None:
     assert first.is_due and "happens twice" in first.detail
     assert not second.is_due
     assert second.detail == (
-        "02:30 was shown twice that day in Europe/Berlin, and this is the second time;"
+        "02:30 happened twice that day in Europe/Berlin, and this is the second time;"
         " under dst: vixie it fires the first time only"
     )
 
@@ -194,11 +194,11 @@ def test_a_gap_begins_and_ends_with_the_hour(hour: int, minute: int, is_gap: boo
     ("expression", "rule", "due", "words"),
     [
         ("30 2 * * *", "vixie", True, "under dst: vixie it is due right after the gap instead"),
-        ("30 2 * * *", "skip", False, "under dst: skip such a time is left out"),
-        ("30 * * * *", "vixie", False, "its hour field is *: it follows real time, and makes up for nothing"),
+        ("30 2 * * *", "skip", False, "under dst: skip it does not fire"),
+        ("30 * * * *", "vixie", False, "its hour field is *: it follows real time and does not catch up"),
         ("15 2 * * *", "vixie", False, "minute 30 is not in 15"),
         ("30 2 * * *", "utc", False, "under dst: utc its fields are read in UTC: give the time in UTC"),
-        ("@every 1h", "vixie", False, "it does not go by the wall clock: give an instant in UTC"),
+        ("@every 1h", "vixie", False, "it does not follow the wall clock: give an instant in UTC"),
     ],
 )
 def test_a_time_that_did_not_exist_is_explained(expression: str, rule: str, due: bool, words: str) -> None:

@@ -63,7 +63,7 @@ DECIDED = {  # as Lua and SQL write it
 
 
 @given(OUTCOMES)
-def test_an_outcome_that_python_wrote_is_read_as_it_was(outcome: Outcome) -> None:
+def test_an_outcome_of_python_is_read_as_it_was_written(outcome: Outcome) -> None:
     assert encoding.read_outcome(encoding.outcome_text(outcome)) == outcome
 
 
@@ -83,7 +83,7 @@ def test_every_outcome_in_lua_and_sql_has_its_translation(language: str) -> None
     assert written and all(any(text in known for known in DECIDED) for text in written), written
 
 
-def test_a_text_that_nobody_writes_is_kept_as_the_work_s() -> None:
+def test_an_unknown_text_gets_the_cause_work() -> None:
     assert outcome_decided_by_store("failed", "exit 1") == Outcome("failed", "exit 1", "work")
 
 

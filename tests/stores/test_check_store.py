@@ -81,11 +81,11 @@ WORLDS: dict[str, Callable[[Path], World]] = {"memory": _memory, "sqlite": _sqli
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_of_every_store(check: Check, world: str, tmp_path: Path) -> None:
+def test_every_store_keeps_the_rule(check: Check, world: str, tmp_path: Path) -> None:
     run_check(check, WORLDS[world](tmp_path))
 
 
-def test_the_whole_suite_says_what_held_and_leaves_out_what_is_not_offered() -> None:
+def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> None:
     clock = FakeClock()
     held = check_store(lambda: MemoryStore(clock.wall, clock.monotonic), clock.pass_time)
     assert "a key is recorded once" in held
@@ -297,7 +297,7 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
 
 
 @pytest.mark.parametrize(("broken", "name"), BROKEN, ids=lambda one: getattr(one, "__name__", one))
-def test_a_broken_store_is_named_with_the_sentence_that_it_breaks(
+def test_a_broken_store_is_reported_with_the_rule_that_it_breaks(
     broken: type[MemoryStore], name: str, tmp_path: Path
 ) -> None:
     clock, (check,) = FakeClock(), [check for check in CHECKS if check.__name__ == name]

@@ -41,7 +41,7 @@ def _live(store: Store, name: str) -> None:
     store.set_jobs("a", watermarks.generation + 1, {})
 
 
-def test_hosts_that_come_and_go_leave_nothing_in_postgresql(clocked: ClockedStore, clock: FakeClock) -> None:
+def test_hosts_that_come_and_go_leave_no_rows_in_postgresql(clocked: ClockedStore, clock: FakeClock) -> None:
     tables = ("fires", "attempts", "lanes", "marks", "asks", "graces", "notes", "jobs", "removed")
     left = []
     for number in range(3):
@@ -56,7 +56,7 @@ def test_hosts_that_come_and_go_leave_nothing_in_postgresql(clocked: ClockedStor
     assert left == [{}, {}, {}]
 
 
-def test_hosts_that_come_and_go_leave_nothing_in_redis(redis_server: RedisServer, clock: FakeClock) -> None:
+def test_hosts_that_come_and_go_leave_no_keys_in_redis(redis_server: RedisServer, clock: FakeClock) -> None:
     left = []
     with closing(RedisStore(redis_server.url, wall=clock.wall, elapsed=clock.monotonic)) as store:
         for number in range(3):
@@ -83,7 +83,7 @@ def test_a_job_in_force_and_an_open_fire_keep_their_lanes(clocked: ClockedStore,
     assert kept == [("a.b",), ("a.d",)]
 
 
-def test_a_lane_that_was_pruned_as_its_fire_was_recorded_is_put_back_and_locked(
+def test_a_lane_that_was_pruned_while_its_fire_was_recorded_is_restored(
     clocked: ClockedStore,
 ) -> None:
     server = shared_server()

@@ -31,7 +31,7 @@ OPENERS: dict[str, Callable[[Path], Opener]] = {"memory": _memory, "sqlite": _sq
 
 
 @pytest.mark.parametrize("name", OPENERS)
-def test_a_store_answers_as_the_reference_does(name: str, tmp_path: Path) -> None:
+def test_a_store_behaves_like_the_in_memory_store(name: str, tmp_path: Path) -> None:
     opener = OPENERS[name](tmp_path)
     check_against_reference(opener, examples=CAMPAIGN or EXAMPLES[name], fixed=not CAMPAIGN)
 
@@ -68,7 +68,7 @@ class LivesByTheWallClock(MemoryStore):
 
 
 @pytest.mark.parametrize("broken", [HearsLateAsks, RenewsInNameOnly, KeepsLateHooks, LivesByTheWallClock])
-def test_a_store_that_differs_is_found_out(broken: type[MemoryStore]) -> None:
+def test_a_store_that_differs_is_detected(broken: type[MemoryStore]) -> None:
     with pytest.raises(AssertionError, match=f"the reference says .*, {broken.__name__} says "):
         check_against_reference(
             lambda clock: broken(clock.wall, clock.monotonic), examples=200, fixed=True, shrink=False

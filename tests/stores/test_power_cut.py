@@ -84,7 +84,7 @@ def disk() -> Iterator[PowerDisk]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("kind", MACHINES)
-def test_what_was_acknowledged_outlives_a_power_cut(kind: str, disk: PowerDisk) -> None:
+def test_acknowledged_writes_survive_a_power_cut(kind: str, disk: PowerDisk) -> None:
     machine = MACHINES[kind](disk.folder / "store")
     disk.write_through()  # what was made in haste
     witness = disk.folder / "witness"

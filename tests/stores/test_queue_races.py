@@ -59,7 +59,7 @@ def test_a_rate_holds_in_every_window(opener: Opener, tmp_path: Path) -> None:
         assert len(begun) <= LIMIT.most, f"{len(begun)} began in {LIMIT.window_s:.0f} s: {begun}"
 
 
-def test_one_alone_probes_a_breaker(opener: Opener, tmp_path: Path) -> None:
+def test_only_one_fire_probes_a_breaker(opener: Opener, tmp_path: Path) -> None:
     store = opener(tmp_path / "race.db")
     store.put([fire(f"a.b@{n}", origin="push", queue="mail", policy=SMTP) for n in range(50)])
     claims = store.claim(Ask("a", "the first", 1, SMTP.breaker_threshold, QUEUES)).claims

@@ -24,7 +24,7 @@ RACES = [race_to_put, race_to_run, race_to_plan, race_for_turns]
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
 @pytest.mark.parametrize("store", OPENERS)
-def test_of_eight_processes(race: Callable[[Opener, Path], None], store: str, tmp_path: Path) -> None:
+def test_eight_processes_race(race: Callable[[Opener, Path], None], store: str, tmp_path: Path) -> None:
     race(OPENERS[store], tmp_path / "race.db")
 
 
@@ -40,12 +40,12 @@ def launch(key: str, fence: int, start: float, end: float, disposition: str = ""
         (launch("a.b@1", 2, 2.5, 3.0), "granted more than once"),
     ],
 )
-def test_a_race_that_went_wrong_is_found_out(second: Launch, message: str) -> None:
+def test_a_failed_race_is_detected(second: Launch, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         judge_launches([launch("a.b@1", 1, 1.0, 2.0), second])
 
 
-def test_a_race_that_went_well_is_not_blamed() -> None:
+def test_a_correct_race_passes() -> None:
     first = launch("a.b@1", 1, 1.0, 2.0)
     free = launch("a.c@1", 4, 1.5, 9.0)._replace(lane="")
     judge_launches([launch("a.b@2", 2, 2.0, 3.0), first, launch("a.b@3", 3, 1.5, 9.0, "skipped"), free])

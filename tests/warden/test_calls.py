@@ -336,7 +336,7 @@ def test_it_is_said_why_a_child_carries_out_no_other_call(world: CallWorld) -> N
     asyncio.run(main())
     assert why == [
         "the import of no.such:thing failed",
-        "a call closed its output: nobody would see what the next one writes",
+        "a call closed its output: the output of the next call would be lost",
         "processes that a call left did not end by SIGTERM",
     ]
 

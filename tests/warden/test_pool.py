@@ -3,10 +3,10 @@
 import pytest
 
 from detent.warden.program.pool import STALLED_S, START_COST_S, Pool
-from detent.warden.program.spawn import Order
+from detent.warden.program.spawn import CommandOrder
 from detent.warden.program.task import CallOrder
 
-ORDER = Order("", (), {}, "", "", 0.0, 0.0, 0.0, 0.0, "end", "", "", 0)
+ORDER = CommandOrder("", (), {}, "", "", 0.0, 0.0, 0.0, 0.0, "end", "", "", 0)
 CALL = CallOrder("", "", b"", [], 0.0, 0.0, 0.0, 0.0, "", "", 0)
 NOW = 1000.0
 

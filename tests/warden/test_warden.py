@@ -25,7 +25,7 @@ from detent.clock import boottime
 from detent.model import Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.warden.program import kernel
-from detent.warden.program.cgroups import SPARES_MAX, instance_directory
+from detent.warden.program.cgroups import KEPT_MAX, instance_directory
 from detent.warden.program.output import SEGMENT_MAX, TAIL_MAX
 from detent.warden.program.process_trees import DescentTree, OrphanTracker
 
@@ -86,8 +86,8 @@ def test_what_cannot_be_started_fails_with_a_sentence(
 
 def test_a_script_without_its_interpreter_is_told_from_one_that_is_not_there(world: World) -> None:
     for name, first_line, status, reason in (
-        ("lost", "#!/no/such/interpreter\n", 127, "the interpreter in its first line is not there"),
-        ("none", "true\n", 126, "a script begins with a line like #!/bin/sh"),
+        ("lost", "#!/no/such/interpreter\n", 127, "the interpreter in its first line does not exist"),
+        ("none", "true\n", 126, "a script must begin with a line like #!/bin/sh"),
     ):
         script = world.directory / name
         script.write_text(first_line)
@@ -391,7 +391,7 @@ def test_many_commands_at_once_all_end(world: World) -> None:
             await until(lambda: len(kernel.children(warden)) == 1)  # its reaper
             fds = [str(fd.readlink()) for fd in Path(f"/proc/{warden}/fd").iterdir()]
             kept = [fd for fd in fds if "/cgroup." in fd]  # of cgroups that are used again
-            assert len(fds) - len(kept) < 20 and len(kept) <= 2 * SPARES_MAX + 1, "no descriptor is left open"
+            assert len(fds) - len(kept) < 20 and len(kept) <= 2 * KEPT_MAX + 1, "no descriptor is left open"
 
     asyncio.run(main())
 

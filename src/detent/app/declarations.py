@@ -247,14 +247,11 @@ def _check(function: Callable[..., Any], document: Mapping[str, Any], where: Loc
 def with_locations(error: ManifestError, app: Location, jobs: Sequence[Declared]) -> ManifestError:
     """The error with the files and lines of who declared what is wrong."""
     locations = [_location_of(problem, app, jobs) for problem in error.problems]
-    file = locations[0].file
     placed = [
-        problem._replace(line=where.line)
-        if where.file == file
-        else problem._replace(path=f"{where}: {problem.path}", line=0)
+        problem._replace(file=where.file, line=where.line)
         for problem, where in zip(error.problems, locations, strict=True)
     ]
-    return ManifestError(placed, file)
+    return ManifestError(placed, locations[0].file)
 
 
 def _location_of(problem: Problem, app: Location, jobs: Sequence[Declared]) -> Location:

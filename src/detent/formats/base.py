@@ -1,35 +1,33 @@
-"""The seam of foreign files: what a converter gives back for a crontab, a cronlock file and their like.
+"""What all converters of foreign files share.
 
-Rules: a converter is pure; it gets the text or the parsed document and returns a version 2 manifest as
-a file would hold it (texts escaped, variables unexpanded), ready for `check_manifest`.  What has no
-equivalent is a warning with the line of the foreign file where it is known; nothing is dropped in
-silence.
+A converter is pure.  It takes a text or a parsed document, and returns a version 2 manifest for
+`check_manifest`, with escaped texts and unexpanded variables.  Each setting without an equivalent is a
+warning with its line.
 """
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from detent.manifest.problems import Problem
 
-APP = "default"  # of a foreign file whose name has no letter
-FOREIGN = "foreign"  # the code of a warning about what has no equivalent, or another one
+APP = "default"  # for a foreign file whose name has no letter
+FOREIGN = "foreign"  # the code of warnings about settings without an exact equivalent
 NAME_MAX = 63  # characters of a job's name
-
-_NOWHERE: Mapping[str, int] = {}
 
 
 class Converted(NamedTuple):
-    """A foreign file as a version 2 manifest, and what could not be said in it."""
+    """A foreign file as a version 2 manifest."""
 
     document: dict[str, Any]
     warnings: tuple[Problem, ...] = ()
-    lines: Mapping[str, int] = _NOWHERE  # of the document's paths, in the foreign file
-    sources: tuple[str, ...] = ()  # of each job: the text that it was made from, for a comment
+    lines: Mapping[str, int] = {}  # path of the document → line of the foreign file
+    sources: tuple[str, ...] = ()  # for each job, its original text for a comment
 
 
 def slug(text: str, length: int) -> str:
-    """The text as the start of a job's name: lower-case letters, digits and hyphens, cut at a word."""
+    """Convert a text to a job's name: lower-case letters, digits and hyphens, cut after a word."""
     words = [word for word in re.split("[^a-z0-9]+", text.lower()) if word]
     while words and not words[0][0].isalpha():
         del words[0]
@@ -41,15 +39,42 @@ def slug(text: str, length: int) -> str:
 
 
 def app_name(text: str) -> str:
-    """The app of a foreign file that is named so."""
+    """Return the app's name for the name of a foreign file."""
     return slug(text, NAME_MAX) or APP
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """The name, or with -2, -3, … behind it where it is taken; it is taken from now on."""
+    """Return the name, with -2, -3, … if it is taken, and add it to the taken names."""
     made, count = name, 1
     while made in taken:
         count += 1
         made = f"{name[: NAME_MAX - len(str(count)) - 1]}-{count}"
     taken.add(made)
     return made
+
+
+class Expanded(NamedTuple):
+    """A text with its variables expanded."""
+
+    plain: str | None  # None if a value is only known at run time
+    shell: str  # quoted for the shell, which expands the unknown variables
+
+
+def expand_references(
+    text: str, pattern: re.Pattern[str], value_of: Callable[[re.Match[str]], str | None]
+) -> Expanded:
+    """Expand the references in a text.  `value_of` returns None for a variable that only the shell knows; its
+    name is the first group of the pattern."""
+    plain, shell, at, is_known = "", "", 0, True
+    for match in pattern.finditer(text):
+        before, value = text[at : match.start()], value_of(match)
+        plain += before + (value or "")
+        shell += _quoted(before) + (f'"${match[1]}"' if value is None else _quoted(value))
+        is_known = is_known and value is not None
+        at = match.end()
+    plain, shell = plain + text[at:], shell + _quoted(text[at:])
+    return Expanded(plain, shlex.quote(plain)) if is_known else Expanded(None, shell)
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text) if text else ""

@@ -1,11 +1,11 @@
-"""When a host must ring if each ring costs something, a pod or an invocation: as seldom as it can.  Pure.
+"""Fire times for hosts where each trigger costs a pod or an invocation, so that extra ones are rare.  Pure.
 
-- Such a host reads a schedule on the schedule's own wall clocks, and is right but for the hours around a
-  change of offset.  For those there is a second ring, in UTC: at the very instants that the schedule has
-  there within 28 years, told as minutes, hours, days and months; it may ring a little too often.
-- Where a gap swallows midnight, or clocks are changed by a part of an hour, the whole day after it is
-  doubtful: hosts that walk from midnight to midnight, and by whole hours, lose their way there.
-- What follows every hour of every day is told in UTC, where nothing ever changes.
+- Such a host reads a schedule in its own zone, and is right except around clock changes.  For these hours
+  there is a second schedule in UTC, with all instants near changes within 28 years.  It may fire a little
+  too often.
+- If a gap contains midnight, or a change is not a whole hour, the whole day after it is covered: some hosts
+  step from midnight to midnight by whole hours, and fail there.
+- A schedule of every hour of every day is rendered in UTC, which has no clock changes.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ EVERY_WEEKDAY = (1 << 7) - 1
 
 
 class UtcTimes(NamedTuple):
-    """UtcTimes in UTC, as the bits of fields: all that fit each of them."""
+    """Times in UTC, as bit masks of fields that must all match."""
 
     minutes: int
     hours: int = EVERY_HOUR
@@ -35,7 +35,7 @@ class UtcTimes(NamedTuple):
 
 
 def hourly_times(clock: WallClock) -> UtcTimes | None:
-    """The times of a schedule that knows neither hours nor days; None: it does."""
+    """Return the times of a schedule without hours and days, or None if it has some."""
     fields = clock.pattern.fields
     wide = (fields.hour, EVERY_HOUR), (fields.month, EVERY_MONTH)
     if not all(field.is_open and field.mask == mask for field, mask in wide) or not is_daily(clock):
@@ -44,18 +44,16 @@ def hourly_times(clock: WallClock) -> UtcTimes | None:
 
 
 def is_daily(clock: WallClock) -> bool:
-    """Does it name every day of its months?"""
     fields = clock.pattern.fields
     return is_whole(fields.day_of_month, EVERY_DAY) and is_whole(fields.day_of_week, EVERY_WEEKDAY)
 
 
 def is_whole(field: Field, mask: int) -> bool:
-    """Does the field leave its days to the other one?"""
     return field.is_open and field.mask == mask
 
 
 def times_around_changes(clock: WallClock) -> UtcTimes | None:
-    """The times of the schedule's instants near changes of its zone; None: there are none."""
+    """Return the times of the instants near clock changes, or None if there are none."""
     minutes = hours = days = months = 0
     for at in _instants_near_changes(clock):
         shown = datetime.fromtimestamp(at, UTC)
@@ -69,7 +67,7 @@ def times_around_changes(clock: WallClock) -> UtcTimes | None:
 def _instants_near_changes(clock: WallClock) -> Iterator[int]:
     for change_at, size_s in shifts_of(clock.zone.name):
         reach_s = max(size_s, HOUR_S)
-        is_odd = size_s % HOUR_S != 0 or _swallows_midnight(clock.zone.window(change_at))
+        is_odd = size_s % HOUR_S != 0 or _contains_midnight(clock.zone.window(change_at))
         until = change_at + (DAY_S if is_odd else reach_s)
         at = clock.next(change_at - reach_s - 1)
         while at is not None and at <= until:
@@ -77,14 +75,14 @@ def _instants_near_changes(clock: WallClock) -> Iterator[int]:
             at = clock.next(at)
 
 
-def _swallows_midnight(window: Window) -> bool:
-    """Is there a midnight in the gap before this window?"""
+def _contains_midnight(window: Window) -> bool:
+    """Whether the gap before this window contains midnight."""
     last = window.start + window.offset - 1
     return last >= window.high and last // DAY_S != (window.high - 1) // DAY_S
 
 
 def period_times(period_s: int) -> UtcTimes:
-    """Of the multiples of a period since 1970: exact where it divides a day into hours, or an hour."""
+    """Return the multiples of a period since 1970; exact if it divides a day into hours, or an hour."""
     if period_s % HOUR_S == 0:
         step = gcd(period_s // HOUR_S, 24)
         return UtcTimes(1, sum(1 << hour for hour in range(0, 24, step)))
@@ -92,6 +90,5 @@ def period_times(period_s: int) -> UtcTimes:
 
 
 def instant_times(at: int) -> UtcTimes:
-    """Of a single instant, every year."""
     shown = datetime.fromtimestamp(at, UTC)
     return UtcTimes(1 << at // MINUTE_S % 60, 1 << shown.hour, 1 << shown.day, 1 << shown.month)

@@ -1,18 +1,19 @@
-"""The seam of hosts: what an outside scheduler must offer, so that it rings and `detent trigger` judges.
+"""The interface of host schedulers: cron, systemd and others fire, and `detent trigger` runs the job.
 
 The rules of a host:
 
-1. It rings at least whenever a schedule has an instant; ringing too often is harmless, too seldom is not.
-   What it cannot ring for is refused by `render`, all of it at once, before anything is written.
-2. A resource carries a mark: the job, the job's revision, a seal over the content.  What has no mark is
-   foreign: it is neither changed nor removed but by `retire`, which somebody asked for by name.
-3. `render` is a function of its arguments and the host's settings: the same today and tomorrow.
-4. `change` brings about what it is told or raises `HostError`; done twice, the second changes nothing.
-   Where a host keeps several resources in one document, the document is written once, atomically.
-5. Whatever a name, a command, a header or a path contains: one resource stays one resource.
-6. Whoever reads, decides and changes does so while holding `lock`.
+1. It fires at every instant of a schedule.  Extra fires are harmless: the trigger ignores them.  `render`
+   refuses all schedules that the host does not support at once, before anything is written.
+2. Each resource has a mark: the job, its revision, and a seal over the content.  Anything without a mark is
+   unmanaged, and only changed or removed by `retire`, which a person requests by name.
+3. `render` depends only on its arguments and the host's settings.
+4. `change` makes the changes or raises `HostError`, and is idempotent.  A document with several resources is
+   written once, atomically.
+5. One resource stays one resource, whatever a name, a command, a header or a path contains.
+6. A caller that reads, decides and changes holds `lock`.
 
-A host is a module of this folder with `OPTIONS` and `open_host(Settings)`; `testing.check_host` is its suite.
+A host is a package of this folder with `host.OPTIONS` and `host.open_host(Settings)`.  Its test suite is
+`testing.check_host`.
 """
 
 from __future__ import annotations
@@ -40,76 +41,84 @@ from detent.rules.planning import HOOK_POLICY
 from detent.rules.trust import AFTER_TIMEOUT_S, lane_wait_s
 from detent.text import quote
 
-SPEC_DIR = Path("/etc/detent/jobs")  # where a trigger looks unless it is told otherwise
+SPEC_DIR = Path("/etc/detent/jobs")  # the default of a trigger
 HISTORY = "history.jsonl"
-BACKUPS_MAX = 20  # of each place; the oldest go first
+BACKUPS_MAX = 20  # for each place; older ones are deleted
 HISTORY_MAX = 10_000  # lines that are read back
-STOP_S = 60  # after SIGTERM: the attempt is ended and settled by then
+STOP_S = 60  # a trigger ends and settles its attempt within this time after SIGTERM
 
 _RELATIVE = re.compile(r"(^|\s)\.\.?/")
-_TRIGGER = re.compile(
-    r"(?:^|[\s/])detent\s+trigger\s(?:.*\s)?([a-z][a-z0-9-]*\.[a-z][a-z0-9-]*)(?![^\s;|&>])"
-)
 
 
 class Option(NamedTuple):
-    """An option of the command line that a host understands."""
+    """A command-line option of a host."""
 
-    name: str  # unit-dir; it is given to the host as unit_dir
+    name: str  # unit-dir; the host receives it as unit_dir
     about: str
-    metavar: str = ""  # "": it is a flag
-    is_location: bool = False  # it says where to look, so verbs that only look take it too
-    only: str = ""  # the one verb that takes it; "": all that compare a host with a manifest
+    metavar: str = ""  # "" for a flag
+    is_location: bool = False  # says where to look, so read-only verbs have it too
+    only: str = ""  # the only verb that has it; "" for all verbs that compare a host with a manifest
 
 
 class Settings(NamedTuple):
-    """What a host is told about where it is and how to ring."""
+    """The environment of a host, and the options of the command line."""
 
     app: str
-    detent: str = "detent"  # the program to ring, as a path
+    detent: str = "detent"  # the path of the program that entries run
     spec_dir: Path = SPEC_DIR
     state_dir: Path = Path("/var/lib/detent")
     timezone: str = "UTC"  # of this machine
     env: Mapping[str, str] = {}
-    options: Mapping[str, Any] = {}  # those of `OPTIONS` that were given, by name with _ for -
+    options: Mapping[str, Any] = {}  # given options by name, with _ for -
 
     def option(self, name: str, default: str = "") -> str:
         return str(self.options.get(name) or default)
 
     def trigger_words(self, job: str) -> list[str]:
-        """The words by which a host on this machine rings for a job."""
-        said = [] if self.spec_dir == SPEC_DIR else ["--spec-dir", str(self.spec_dir)]
-        return [self.detent, "trigger", *said, job]
+        """Return the command that a host on this machine runs for a job."""
+        folder = [] if self.spec_dir == SPEC_DIR else ["--spec-dir", str(self.spec_dir)]
+        return [self.detent, "trigger", *folder, job]
+
+    def lock(self, label: str) -> AbstractContextManager[None]:
+        return lock_file(self.state_dir / "hosts" / f"{label}.lock")
+
+    def back_up(self, label: str, content: bytes) -> None:
+        """Save the old content before a change, and delete the oldest backups of this label."""
+        folder = self.state_dir / "hosts" / "backups"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(folder / f"{label}.{clock.now():%Y%m%dT%H%M%S.%fZ}", content, 0o600)
+        for old in sorted(folder.glob(f"{label}.*Z"))[:-BACKUPS_MAX]:
+            old.unlink(missing_ok=True)
 
 
 class Host(Protocol):
-    """An outside scheduler."""
+    """A host scheduler."""
 
     name: str  # crontab
     where: str  # for people: `the crontab of root`
-    identity: Identity  # that triggers run as
+    identity: Identity  # of its triggers
 
     def lock(self) -> AbstractContextManager[None]:
-        """Nobody else applies here meanwhile."""
+        """Prevent concurrent changes."""
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
-        """Everything that the host needs for these jobs; one `UsageError` with all that it cannot mean."""
+        """Return all resources for these jobs, or raise one `UsageError` with everything unsupported."""
 
     def find(self) -> list[Found]:
-        """Everything of ours, of every app, and what is foreign under a name that could be ours."""
+        """Return detent's resources of every app, and unmanaged ones whose name could be detent's."""
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
-        """Create, update and delete as told; unmanaged that are retired go, with a backup."""
+        """Create, update and delete resources.  Retired entries are backed up and removed."""
 
     def unmanaged(self) -> list[Unmanaged]:
-        """What fires here and is not ours."""
+        """Return the entries that fire and are not managed by detent."""
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
-        """What a person should know before these jobs are applied."""
+        """Return warnings to show before these jobs are applied."""
 
 
 class UnsupportedSchedule(NamedTuple):
-    """A schedule that a host cannot ring for, and what to do instead."""
+    """A schedule that a host cannot fire, and what to do instead."""
 
     job: str
     schedule: str
@@ -122,7 +131,7 @@ class UnsupportedSchedule(NamedTuple):
 def render_schedules(
     host: str, specs: Sequence[Spec], make: Callable[[Spec, int], Iterable[Resource]]
 ) -> list[Resource]:
-    """What `make` makes of each schedule of each job, by its number; all that it refuses is told at once."""
+    """Call `make` for the number of each schedule of each job, and refuse all unsupported ones together."""
     made, unsupported = list[Resource](), list[UnsupportedSchedule]()
     for spec in specs:
         for index, time in enumerate(spec.times):
@@ -135,32 +144,25 @@ def render_schedules(
 
 
 def refuse_unsupported(host: str, unsupported: Sequence[UnsupportedSchedule]) -> None:
-    """All of it at once, before anything is written."""
     if unsupported:
-        told = "\n".join(f"  {one}" for one in unsupported)
-        raise UsageError(f"{host} cannot ring for this; nothing was changed:\n{told}")
-
-
-def triggered_job(command: str) -> str:
-    """The job that a command of somebody's triggers; "": it is another command."""
-    found = _TRIGGER.search(command)
-    return found[1] if found else ""
+        lines = "\n".join(f"  {one}" for one in unsupported)
+        raise UsageError(f"{host} does not support these schedules; nothing was changed:\n{lines}")
 
 
 def environment_warnings(specs: Sequence[Spec], host: str) -> Iterator[str]:
-    """A host starts a trigger in surroundings of its own: none of a shell's variables, another folder."""
+    """Warn about jobs that rely on a shell's variables or working directory, which a host does not have."""
     for spec in specs:
         work = spec.job.work
         if spec.variables:
-            told = f"its secret is in the variable {spec.variables[0]}, which {host} does not have"
-            yield f"{spec.name}: {told}; put it into a file, and refer to it as file:/path"
+            message = f"its secret is in the variable {spec.variables[0]}, which {host} does not have"
+            yield f"{spec.name}: {message}; move it to a file, and refer to it as file:/path"
         if isinstance(work, Command) and not work.work_dir and _RELATIVE.search(work.words[-1]):
-            told = f"{quote(work.words[-1])} is looked for in another folder under {host}"
-            yield f"{spec.name}: {told}; write the whole path, or give the job a work_dir"
+            message = f"{host} runs {quote(work.words[-1])} in another directory"
+            yield f"{spec.name}: {message}; write an absolute path, or set work_dir"
 
 
 def trigger_max_s(policy: Policy) -> int:
-    """After so long a trigger has ended, whatever its attempts and hooks did."""
+    """Return how long a trigger can take, with all its attempts and hooks."""
     attempts = policy.retries.max_attempts
     waits = policy.retries.max_s * (1 + policy.retries.jitter) * (attempts - 1)
     hooks = HOOK_POLICY.timeout_s * (len(policy.hooks) + 1)
@@ -168,12 +170,9 @@ def trigger_max_s(policy: Policy) -> int:
     return ceil(HOST_EARLY_S + lane_wait_s(policy.timeout_s) + runs + waits + hooks)
 
 
-# What hosts on this machine share.
-
-
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Held until the end of the block, or of the process; whoever else wants it waits."""
+    """Hold an exclusive lock, which also ends with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -184,14 +183,14 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes, mode: int, owner: str = "") -> None:
-    """The whole file or nothing of it.  One that is there keeps its mode and owner; `owner` is for a new
-    one.  The name in between starts with a dot: no host reads such a file."""
-    path = path.resolve()  # a link stays one
+    """Replace the whole file.  An existing file keeps its mode and owner; `mode` and `owner` are for a new
+    one.  The temporary name starts with a dot, because no host reads such a file."""
+    path = path.resolve()  # keeps a symbolic link
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
     fresh = Path(name)
     try:
-        _give(fd, path, mode, owner)
+        _set_owner(fd, path, mode, owner)
         with os.fdopen(fd, "wb") as stream:
             stream.write(content)
             stream.flush()
@@ -202,48 +201,38 @@ def write_atomically(path: Path, content: bytes, mode: int, owner: str = "") -> 
         raise
 
 
-def _give(fd: int, path: Path, mode: int, owner: str) -> None:
-    """The new file's mode and owner: those of the old one, where there is one."""
+def _set_owner(fd: int, path: Path, mode: int, owner: str) -> None:
+    uid, gid = os.geteuid(), os.getegid()
     try:
         old = path.stat()
         uid, gid, mode = old.st_uid, old.st_gid, old.st_mode & 0o7777
     except FileNotFoundError:
-        uid, gid = ids_of(owner) if owner else (os.geteuid(), os.getegid())
+        if owner:
+            uid, gid = _ids_of(owner)
     if (uid, gid) != (os.geteuid(), os.getegid()):
         os.fchown(fd, uid, gid)
     os.fchmod(fd, mode)
 
 
-def ids_of(user: str) -> tuple[int, int]:
+def _ids_of(user: str) -> tuple[int, int]:
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
-        raise HostError(f"there is no user {user} on this machine") from None
+        raise HostError(f"this machine has no user {user}") from None
     return entry.pw_uid, entry.pw_gid
 
 
-def back_up(folder: Path, label: str, content: bytes) -> Path:
-    """What was there before a change, kept beside the newest of its kind; where it was put."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stamp = clock.now().strftime("%Y%m%dT%H%M%S.%fZ")
-    path = folder / f"{label}.{stamp}"
-    write_atomically(path, content, 0o600)
-    for old in sorted(folder.glob(f"{label}.*Z"))[:-BACKUPS_MAX]:
-        old.unlink(missing_ok=True)
-    return path
-
-
-def record_change(state_dir: Path, **told: Any) -> None:
-    """One line for `detent history --host`."""
+def record_change(state_dir: Path, **fields: Any) -> None:
+    """Append one line for `detent history --host`."""
     folder = state_dir / "hosts"
     folder.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"time": clock.now().isoformat(timespec="seconds"), **told}, ensure_ascii=False)
+    line = json.dumps({"time": clock.now().isoformat(timespec="seconds"), **fields}, ensure_ascii=False)
     with (folder / HISTORY).open("a", encoding="utf-8") as stream:
         stream.write(line + "\n")
 
 
 def recorded_changes(state_dir: Path) -> list[dict[str, Any]]:
-    """The lines that were recorded, newest first."""
+    """Return the recorded lines, newest first."""
     try:
         lines = (state_dir / "hosts" / HISTORY).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""What a host should have against what it has: the changes that bring it into agreement.  Pure.
+"""Compares the resources that a host should have with those that it has, and returns the changes.  Pure.
 
-- A resource is one thing on a host: a line of a crontab, a unit file, a CronJob, a schedule of EventBridge,
-  a spec file.  Its name is unique on the host.
-- What carries our mark is ours; everything else is foreign.  Foreign things are never changed: one that
-  bears a name that we need is told, and is in the way.
-- Of what is ours, only the named app's is looked at: `pay` never touches `pay-out`.
-- The mark holds the revision of the job and a seal over the content: so a hand edit (`edited`) is told
-  from a definition that was changed since (`outdated`).
+- A resource is one thing on a host, with a unique name: a line of a crontab, a unit file, a CronJob, a
+  schedule of EventBridge, a spec file.
+- A resource with detent's mark is managed.  Others are foreign and never changed; a foreign one with a name
+  that detent needs is reported.
+- Only resources of the named app are compared: `pay` never touches `pay-out`.
+- The mark has the job's revision and a seal over the content, to distinguish a manual change (`edited`) from
+  an older definition (`outdated`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,34 +25,34 @@ ACTIONS: dict[State, Action] = {
     "foreign": "refuse",
 }
 PREFIX = "detent-"
-CUT_DIGITS = 8  # of the hash that stands in for the end of a name that is too long
+CUT_DIGITS = 8  # of the hash at the end of a shortened name
 SEAL_DIGITS = 12
 
 
 class Resource(NamedTuple):
-    """One thing that a host should have."""
+    """A resource that a host should have."""
 
     name: str
     job: str  # app.job
     revision: str  # of the job: a hash of its canonical form
-    content: str  # all of it, as a person would read it: it is compared and shown
-    kind: str = ""  # what the host calls it: entry, timer, service, spec, CronJob, …
+    content: str  # the whole text, for comparison and display
+    kind: str = ""  # entry, timer, service, spec, CronJob, …
 
 
 class Found(NamedTuple):
-    """One thing that a host has."""
+    """A resource that a host has."""
 
     name: str
     content: str
-    job: str = ""  # app.job, by its mark; "": it has none, and is foreign
+    job: str = ""  # app.job from its mark; "" if it is foreign
     revision: str = ""
-    intact: bool = True  # its content is as it was written; False: somebody edited it
-    place: str = ""  # how the host finds it again, where the name is not enough
+    intact: bool = True  # False if it was edited manually
+    place: str = ""  # for the host, to find it again if the name is not enough
     kind: str = ""
 
 
 class Change(NamedTuple):
-    """How one resource stands, with what is there and what should be."""
+    """The state of one resource: what exists and what should exist."""
 
     name: str
     state: State
@@ -73,25 +73,25 @@ class Change(NamedTuple):
 
 
 def reconcile(app: str, desired: Iterable[Resource], found: Iterable[Found]) -> list[Change]:
-    """How each resource of the app stands, in the order of what is desired; then what is surplus."""
-    there: dict[str, list[Found]] = {}
+    """Return the state of each desired resource, then the surplus ones."""
+    existing: dict[str, list[Found]] = {}
     for one in found:
-        there.setdefault(one.name, []).append(one)
+        existing.setdefault(one.name, []).append(one)
     changes: list[Change] = []
     for resource in desired:
-        ours = [one for one in there.get(resource.name, ()) if one.job]
-        foreign = [one for one in there.get(resource.name, ()) if not one.job]
+        ours = [one for one in existing.get(resource.name, ()) if one.job]
+        foreign = [one for one in existing.get(resource.name, ()) if not one.job]
         kept = next((one for one in ours if one.content == resource.content), ours[0] if ours else None)
-        changes.append(_judged(resource, kept, foreign))
-        there[resource.name] = [one for one in ours if one is not kept]
-    left = [one for named in there.values() for one in named if app_of(one.job) == app]
+        changes.append(_change_for(resource, kept, foreign))
+        existing[resource.name] = [one for one in ours if one is not kept]
+    left = [one for named in existing.values() for one in named if app_of(one.job) == app]
     return changes + [Change(one.name, "surplus", before=one) for one in left]
 
 
-def _judged(resource: Resource, kept: Found | None, foreign: Sequence[Found]) -> Change:
+def _change_for(resource: Resource, kept: Found | None, foreign: Sequence[Found]) -> Change:
     if kept is None and foreign and foreign[0].content != resource.content:
         return Change(resource.name, "foreign", foreign[0], resource)
-    if kept is None and foreign:  # whoever wrote it wrote the same
+    if kept is None and foreign:  # the content is the same, so it does no harm
         return Change(resource.name, "unchanged", foreign[0], resource)
     if kept is None:
         return Change(resource.name, "missing", None, resource)
@@ -101,7 +101,6 @@ def _judged(resource: Resource, kept: Found | None, foreign: Sequence[Found]) ->
 
 
 def pending(changes: Iterable[Change]) -> list[Change]:
-    """Those that something is to be done about."""
     return [change for change in changes if change.state != "unchanged"]
 
 
@@ -109,11 +108,8 @@ def app_of(job: str) -> str:
     return job.partition(".")[0]
 
 
-# Names and marks.
-
-
 def resource_name(job: str, index: int, longest: int = 255) -> str:
-    """`detent-app.job-0`; where a host takes no name so long, cut, with a hash of the whole behind it."""
+    """Return `detent-app.job-0`.  A name that is too long is cut, and ends in a hash of the whole name."""
     whole = f"{PREFIX}{job}-{index}"
     if len(whole) <= longest:
         return whole
@@ -122,5 +118,5 @@ def resource_name(job: str, index: int, longest: int = 255) -> str:
 
 
 def seal(*parts: str) -> str:
-    """A short hash over content, by which a hand edit is seen."""
+    """Return a short hash of the content, which reveals manual changes."""
     return sha256("\0".join(parts).encode()).hexdigest()[:SEAL_DIGITS]

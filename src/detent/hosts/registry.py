@@ -1,4 +1,4 @@
-"""The hosts by name, and the options that each of them understands."""
+"""The hosts by name, and their command-line options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from detent.hosts.base import Host, Option, Settings
 
 HOSTS = ("crontab", "systemd", "kubernetes", "eventbridge")
 
-REMOTE = ("kubernetes", "eventbridge")  # they ring on no machine that we could look at
+REMOTE = ("kubernetes", "eventbridge")  # their triggers do not run on this machine
 
 
 class HostOption(NamedTuple):
@@ -20,13 +20,12 @@ class HostOption(NamedTuple):
 
 
 def open_host(name: str, settings: Settings) -> Host:
-    """The host of this name.  Nothing is read or changed yet."""
     host: Host = _module(name).open_host(settings)
     return host
 
 
 def host_options() -> list[HostOption]:
-    """The options of all hosts, each once."""
+    """Return the options of all hosts, without duplicates."""
     known: dict[str, HostOption] = {}
     for host in HOSTS:
         for option in _module(host).OPTIONS:

@@ -1,8 +1,7 @@
-"""Jobs on hosts that have no machine of their own to keep a store on: a cluster, a cloud.
+"""Jobs on remote hosts: Kubernetes and EventBridge, whose triggers have no lasting machine.
 
-- `concurrency_scope: host` means nothing there: every trigger uses the store that the fleet shares, and
-  where none is named, or one that is a file of one machine, the jobs are refused.
-- What a spec says can be read by whoever may look at the host: no password and no secret stands in it.
+Every trigger uses the shared store of the fleet, whatever `concurrency_scope` is; jobs without such a store
+are refused.  Others may be able to read a spec there, so it contains no password and no secret.
 """
 
 from __future__ import annotations
@@ -22,44 +21,43 @@ HostSchedule = TypeVar("HostSchedule")
 
 
 class StoreSource(NamedTuple):
-    """Where the triggers find the name of their store."""
+    """How triggers find their store."""
 
-    from_host: bool  # the host gives it to them; no spec names it
-    advice: str  # how to let the host give it to them
+    from_host: bool  # the host supplies the URL, so specs do not contain it
+    advice: str  # how to let the host supply it
 
 
 def check_shared(host: str, specs: Sequence[Spec], store: StoreSource) -> None:
-    """One `UsageError` with all that cannot be so on this host."""
-    told = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, store)]
-    if told:
-        raise UsageError(f"{host} cannot have these jobs; nothing was changed:\n" + "\n".join(told))
+    """Raise one `UsageError` with everything that this host does not support."""
+    lines = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, store)]
+    if lines:
+        raise UsageError(f"{host} cannot run these jobs; nothing was changed:\n" + "\n".join(lines))
 
 
 def _problems(spec: Spec, host: str, store: StoreSource) -> Iterator[str]:
     document = json.loads(spec.text)
     if not store.from_host:
         yield from _store_problems(store_url(document), store.advice)
-    if isinstance(spec.job.work, Request) and any(
-        ref.startswith("raw:") for ref in spec.job.work.secret_refs
-    ):
-        yield "its secret stands in the job itself (raw:), and others can read that there; use env:NAME"
+    work = spec.job.work
+    if isinstance(work, Request) and any(ref.startswith("raw:") for ref in work.secret_refs):
+        yield "the job contains its secret (raw:), which others can read there; use env:NAME"
     if document["jobs"][0].get("run_on") == "every":
-        yield f"`run_on: every` needs hosts that stay, and {host} has none: leave this job to `detent run`"
+        yield f"`run_on: every` needs lasting hosts, and {host} has none: use `detent run` for this job"
 
 
 def _store_problems(url: str, advice: str) -> Iterator[str]:
     if not url:
-        yield f"no store is named that all triggers share: name one with --store, or {advice}"
+        yield f"no shared store is configured: name one with --store, or {advice}"
     elif url.startswith("sqlite:"):
-        yield f"its store is a file of one machine ({url}): name one that is shared with --store, or {advice}"
+        yield f"its store is a file of one machine ({url}): name a shared one with --store, or {advice}"
     elif without_password(url) != url:
-        yield f"the password of its store could be read by others there: {advice}"
+        yield f"others could read the password of its store there: {advice}"
 
 
 def host_schedules(
     host: str, specs: Sequence[Spec], render: Callable[[Instants], list[HostSchedule]]
 ) -> list[tuple[Spec, list[HostSchedule]]]:
-    """Each job with its rings, each once; all that the host cannot ring for is refused together."""
+    """Return each job with its distinct schedules, and refuse all unsupported ones together."""
     found, unsupported = list[tuple[Spec, list[HostSchedule]]](), list[UnsupportedSchedule]()
     for spec in specs:
         made: list[HostSchedule] = []
@@ -78,7 +76,7 @@ def store_url(document: dict[str, Any]) -> str:
 
 
 def spec_document(spec: Spec, from_host: bool) -> dict[str, Any]:
-    """What the spec says; without the store's name where the host gives that."""
+    """Return the document of a spec, without the store's URL if the host supplies it."""
     document: dict[str, Any] = json.loads(spec.text)
     if from_host and "store" in document:
         document["store"].pop("url", None)
@@ -92,7 +90,7 @@ def compact(document: Any) -> str:
 
 
 def user_warnings(specs: Sequence[Spec], host: str) -> Iterator[str]:
-    """A trigger there is nobody who could become another user."""
+    """Warn about jobs with a user: triggers there are not root, so they cannot switch to it."""
     for spec in specs:
         if isinstance(spec.job.work, Command) and spec.job.work.user:
             yield f"{spec.name}: it cannot run as {spec.job.work.user} on {host}, where triggers are not root"

@@ -1,7 +1,7 @@
-"""The folder of spec files that triggers on this machine read: `<app>.<job>.json`, one a job.
+"""The directory of spec files for triggers on this machine: `<app>.<job>.json` for each job.
 
-A spec has no place for a mark.  It is ours where something on the host that carries our mark rings for its
-job; any other is foreign, and in the way only where it says something else.
+A spec file has no mark.  It is managed if the host has a marked resource that triggers its job; any other is
+foreign, and a conflict only if its content differs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,16 @@ PUBLIC, PRIVATE = 0o644, 0o600
 
 
 def spec_resources(specs: Sequence[Spec]) -> list[Resource]:
-    """The specs as things that a host should have."""
     return [Resource(spec.file_name, spec.name, spec.revision, spec.text, KIND) for spec in specs]
 
 
 class SpecFolder:
-    """Spec files in one folder."""
-
     def __init__(self, path: Path, owner: str = "") -> None:
         self._path = path
-        self._owner = owner  # who rings, and has to read them; "": whoever writes them
+        self._owner = owner  # the user that runs triggers and must read them; "" for the current user
 
     def find(self, ours: Collection[str]) -> list[Found]:
-        """Every spec; `ours` are the jobs that something with our mark rings for."""
+        """Return all spec files; `ours` are the jobs that a marked resource triggers."""
         try:
             files = sorted(file for file in self._path.iterdir() if file.suffix == SUFFIX)
         except (FileNotFoundError, NotADirectoryError):
@@ -58,7 +55,7 @@ class SpecFolder:
         )
 
     def change(self, changes: Sequence[Change], private: Mapping[str, bool]) -> None:
-        """`private` says of each job whether its spec is for its owner's eyes only."""
+        """Apply the changes.  `private` says for each job whether only the owner may read its spec."""
         for change in changes:
             path = self._path / change.name
             try:
@@ -67,18 +64,18 @@ class SpecFolder:
                 elif change.after and change.action in ("create", "update"):
                     self._write(path, change.after.content, private.get(change.job, False))
             except PermissionError:
-                advice = "use sudo, or choose a folder of yours with --spec-dir"
+                advice = "use sudo, or choose another directory with --spec-dir"
                 raise HostError(f"cannot write {path}: permission denied; {advice}") from None
 
     def _write(self, path: Path, content: str, is_private: bool) -> None:
         mode = PRIVATE if is_private else PUBLIC
         if path.exists() and is_private:
-            path.chmod(mode)  # what was public so far may hold a password now
+            path.chmod(mode)  # the new content may have a password
         write_atomically(path, content.encode("utf-8", "surrogateescape"), mode, self._owner)
 
 
 def _revision(content: str, job: str) -> str:
-    """Of the job in a spec; "": it is none that we would have written."""
+    """Return the revision of the job in a spec, or an empty text if detent did not write it."""
     try:
         manifest = check_manifest(decode(content))
     except (ValueError, UsageError):

@@ -1,8 +1,8 @@
-"""Reads manifests, ours or of another scheduler, and the machine's settings; says where the store is.
+"""Loads manifests and the machine's settings, and chooses the store.
 
-- `--store` and `$DETENT_STORE` win over a manifest's store, that over the machine's, that over the
-  default: a SQLite file in the state directory.
-- The machine's settings stand in `/etc/detent/detent.yaml`, or where `$DETENT_CONFIG` says.
+The store is the first of these that is set: `--store`, `$DETENT_STORE`, the manifest's, the machine's, and a
+SQLite file in the state directory.  The machine's settings are in `/etc/detent/detent.yaml`, or in the file
+that `$DETENT_CONFIG` names.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ MACHINE_FILE = "/etc/detent/detent.yaml"
 MANIFEST_NAMES = ("detent.yaml", "detent.yml", "detent.toml", "detent.json")
 DATABASE = "detent.db"
 EMPTY_STORE = (
-    'is empty: name a store, as "sqlite:////var/lib/detent/detent.db" or "redis://HOST", '
-    "or leave it out to use the usual one"
+    'is empty: give a URL such as "sqlite:////var/lib/detent/detent.db" or "redis://HOST", '
+    "or leave it out to use the default store"
 )
 ROOT_STATE = "/var/lib/detent"
 
 
 def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
-    """The file that was given, or the manifest in the working directory."""
-    from pathlib import Path  # late, here and below: a trigger has no time for it
+    """Return the given file, or the manifest in the working directory."""
+    from pathlib import Path  # late, here and below: it slows the start of a trigger
 
     if given:
-        return given if isinstance(given, Path) else Path(given)  # which may be one of crontabs
+        return given if isinstance(given, Path) else Path(given)  # a CrontabPath stays one
     found = next((Path(name) for name in MANIFEST_NAMES if Path(name).is_file()), None)
     if found is None:
         raise UsageError(f"no manifest here: there is no {listed(MANIFEST_NAMES)}; name the manifest with -f")
@@ -44,10 +44,9 @@ def find_manifest(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load_manifest(path: str | os.PathLike[str], env: Mapping[str, str]) -> Manifest:
-    """The manifest in a file, with the machine's settings under its own."""
     from pathlib import Path
 
-    from detent.loading.foreign import read_source  # late: a trigger does without other schedulers' files
+    from detent.loading.foreign import read_source  # late: it slows the start of a trigger
 
     machine = load_machine(env)
     try:
@@ -58,7 +57,7 @@ def load_manifest(path: str | os.PathLike[str], env: Mapping[str, str]) -> Manif
 
 
 def check_source(source: Source, name: str, env: Mapping[str, str], machine: Machine) -> Manifest:
-    """The manifest of a document that came from a file or an address of this name."""
+    """Check a document.  `name` is the file or URL that it comes from."""
     try:
         manifest = check_manifest(
             source.document, lines=source.lines, variables=env, machine=machine, jobs_min=source.jobs_min
@@ -70,7 +69,7 @@ def check_source(source: Source, name: str, env: Mapping[str, str], machine: Mac
 
 
 def load_machine(env: Mapping[str, str]) -> Machine:
-    """The settings of this machine; none where there is no such file."""
+    """Return the settings of this machine; empty if there is no such file."""
     named = env.get("DETENT_CONFIG", "")
     path = named or MACHINE_FILE
     if not named and not os.path.isfile(path):
@@ -87,35 +86,38 @@ def load_machine(env: Mapping[str, str]) -> Machine:
 
 
 def store_url(manifest: Manifest | None, flag: str | None, env: Mapping[str, str]) -> str:
-    """The URL of the store to use.  A manifest from `load_manifest` holds the machine's store already."""
-    if said := explicit_store(flag, env):
-        return said
-    settled = manifest.store.url if manifest else load_machine(env).store.get("url", "")
-    return settled or f"sqlite:///{state_path(env)}/{DATABASE}"
+    """Return the URL of the store to use.  A loaded manifest includes the machine's store."""
+    if url := explicit_store(flag, env):
+        return url
+    url = manifest.store.url if manifest else load_machine(env).store.get("url", "")
+    return url or f"sqlite:///{state_path(env)}/{DATABASE}"
 
 
 def explicit_store(flag: str | None, env: Mapping[str, str]) -> str:
-    """The store that `--store` or `$DETENT_STORE` names; "": neither is given.  An empty value is refused:
-    with a variable that is not set, each host of a fleet would get a store of its own."""
-    for name, said in (("--store", flag), ("DETENT_STORE", env.get("DETENT_STORE"))):
-        if said is not None and not said.strip():
+    """Return the store that `--store` or `$DETENT_STORE` names, or an empty text if neither is given.
+
+    An empty value usually comes from an unset variable, and would give each host of a fleet its own store:
+    it is refused.
+    """
+    for name, url in (("--store", flag), ("DETENT_STORE", env.get("DETENT_STORE"))):
+        if url is not None and not url.strip():
             raise UsageError(f"{name} {EMPTY_STORE}")
-        if said:
-            return said
+        if url:
+            return url
     return ""
 
 
 def store_options(manifest: Manifest | None, env: Mapping[str, str]) -> dict[str, Any]:
-    """What else is to be told to a store that hosts share: see `stores.opening.open_store`."""
+    """Return further options of a shared store: see `stores.opening.open_store`."""
     try:
-        said = manifest.store._asdict() if manifest else load_machine(env).store
-    except UsageError:  # a broken file must not keep anybody from a store that is named otherwise
+        settings = manifest.store._asdict() if manifest else load_machine(env).store
+    except UsageError:  # a broken machine file must not block a store that is named in another way
         return {}
-    return {name: said[name] for name in ("key_prefix", "wait_replicas") if name in said}
+    return {name: settings[name] for name in ("key_prefix", "wait_replicas") if name in settings}
 
 
 def call_store(manifest: Manifest, flag: str | None, env: Mapping[str, str]) -> NodeStore:
-    """The store that a node uses, as its calls are told of it: the same one from whatever directory."""
+    """Return the node's store for its calls, with absolute paths: a call may run in another directory."""
     url, machine = store_url(manifest, flag, env), load_machine(env)
     is_declared = url == manifest.store.url != machine.store.get("url", "")
     names = {name: env[name] for name in ("DETENT_STORE", "DETENT_CONFIG") if env.get(name)}
@@ -123,22 +125,22 @@ def call_store(manifest: Manifest, flag: str | None, env: Mapping[str, str]) -> 
         names["DETENT_CONFIG"] = os.path.abspath(names["DETENT_CONFIG"])
     if path := url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else "":
         url = f"sqlite:///{os.path.abspath(path)}"
-    from detent.runners.call.store import NodeStore  # late: most verbs run nothing
+    from detent.runners.call.store import NodeStore  # late: most verbs run no job
 
     return NodeStore(manifest.app, url, store_options(manifest, env), names, is_declared)
 
 
 def state_directory(env: Mapping[str, str]) -> Path:
-    """Where this user's nodes keep what must outlive them."""
+    """Return the directory in which this user's nodes keep their state."""
     from pathlib import Path
 
     return Path(state_path(env))
 
 
 def state_path(env: Mapping[str, str]) -> str:
-    """As `state_directory`, for who has no time for a Path."""
+    """Return `state_directory` as a text, without importing pathlib."""
     state = env.get("XDG_STATE_HOME", "")
-    if state.startswith("/"):  # one that is not absolute is to be ignored, says the XDG specification
+    if state.startswith("/"):  # the XDG specification says to ignore a relative path
         return f"{state.rstrip('/')}/detent"
     if os.geteuid() == 0:
         return ROOT_STATE
@@ -146,7 +148,7 @@ def state_path(env: Mapping[str, str]) -> str:
 
 
 def nodes_directory(url: str, env: Mapping[str, str]) -> Path:
-    """Where the nodes of this host that share a store find each other's locks."""
+    """Return the directory of the lock files of this host's nodes that share a store."""
     from pathlib import Path
 
     if url.startswith("sqlite:"):

@@ -1,11 +1,10 @@
-"""Text in YAML, TOML or JSON as a plain document, with the lines of its paths.
+"""Parses YAML, TOML and JSON into plain documents, with the line of each path.
 
 - All three give the same document: mappings with text keys, lists, texts, numbers, booleans, None.
-- A key given twice, a syntax error, a nesting that nobody writes by hand: a problem with its line.
-- YAML: a plain word is a number, a boolean or null only where versions 1.1 and 1.2 agree that it is.
-  `on`, `yes`, `010`, `1:30`, `1e5` and dates stay the text that was written; tags and `<<` are refused.
-- YAML aliases stand for a limited number of values, and for no deeper nesting than is allowed without them.
-- Lines are looked for only when there is something to tell: most documents are right.
+- A duplicate key, a syntax error and too deep nesting are problems with a line.
+- A plain word in YAML is a number, a boolean or null only if YAML 1.1 and 1.2 agree on it.  `on`, `yes`,
+  `010`, `1:30`, `1e5` and dates stay texts.  Tags and `<<` are refused, and aliases are limited.
+- Lines are computed when they are first needed: most documents have no problem.
 """
 
 import re
@@ -16,8 +15,8 @@ from detent.loading.line_numbers import scan_json, scan_toml
 from detent.manifest.problems import ManifestError, Problem
 from detent.text import NESTING_MAX, TOO_DEEP, is_too_deep, quote
 
-ALIASED_MAX = 100_000  # values that all aliases of a YAML text stand for
-DIGITS_MAX = 4000  # Python reads no longer whole numbers
+ALIASED_MAX = 100_000  # values that the aliases of a document expand to
+DIGITS_MAX = 4000  # Python refuses longer integers
 TOO_LONG = "a number has too many digits"
 STR_TAG = "tag:yaml.org,2002:str"
 
@@ -32,7 +31,7 @@ _TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document
 
 
 class Lines(Mapping[str, int]):
-    """From path to line, found when first asked for."""
+    """Maps paths to lines, which are computed on first use."""
 
     def __init__(self, find: Callable[[], dict[str, int]]) -> None:
         self._find = find
@@ -60,8 +59,8 @@ def document_error(message: str, line: int = 0, column: int = 0) -> ManifestErro
 # JSON.
 
 
-class _Twice(Exception):
-    """An object of a JSON text has a key twice."""
+class _DuplicateKey(Exception):
+    pass
 
 
 def parse_json(text: str) -> tuple[Any, Lines]:
@@ -73,8 +72,8 @@ def parse_json(text: str) -> tuple[Any, Lines]:
         document = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise document_error(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
-    except _Twice:
-        raise ManifestError([_twice(path, line) for path, line in scan_json(text).twice]) from None
+    except _DuplicateKey:
+        raise ManifestError([_duplicate(path, line) for path, line in scan_json(text).duplicates]) from None
     except ValueError:
         raise document_error(TOO_LONG) from None
     return document, Lines(lambda: scan_json(text).lines)
@@ -83,12 +82,13 @@ def parse_json(text: str) -> tuple[Any, Lines]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise _Twice
+        raise _DuplicateKey
     return fields
 
 
-def _twice(path: str, line: int, column: int = 0) -> Problem:
-    return Problem(path=path, message="it is given twice; keep one", line=line, column=column)
+def _duplicate(path: str, line: int, column: int = 0) -> Problem:
+    key = quote(path.rpartition("/")[2])
+    return Problem(path, f"duplicate key {key}", line, column, advice="keep one", is_about_key=True)
 
 
 # TOML.
@@ -100,7 +100,7 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
     try:
         document = _without_dates(tomllib.loads(text), NESTING_MAX)
     except tomllib.TOMLDecodeError as error:
-        raise _toml_refusal(str(error), text) from None
+        raise _toml_error(str(error), text) from None
     except RecursionError:
         raise document_error(TOO_DEEP) from None
     except ValueError:
@@ -108,7 +108,7 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
     return document, Lines(lambda: scan_toml(text).lines)
 
 
-def _toml_refusal(message: str, text: str) -> ManifestError:
+def _toml_error(message: str, text: str) -> ManifestError:
     place = _TOML_PLACE.fullmatch(message)
     if place is None:
         return document_error(f"this is not TOML: {message}")
@@ -118,7 +118,7 @@ def _toml_refusal(message: str, text: str) -> ManifestError:
 
 
 def _without_dates(value: Any, left: int) -> Any:
-    """TOML has dates of its own; the others have texts.  At most `left` levels are read."""
+    """Convert TOML's dates to texts.  `left` limits the depth."""
     if isinstance(value, dict | list) and not left:
         raise document_error(TOO_DEEP)
     if isinstance(value, dict):
@@ -143,15 +143,13 @@ def _yaml_lines(text: str) -> dict[str, int]:
 
 
 class _Anchored(NamedTuple):
-    """What an anchor names."""
-
     value: Any
-    size: int  # values in it, itself included
-    height: int  # of its mappings and lists within each other
+    size: int  # number of values, including itself
+    height: int  # depth of nesting
 
 
 class _Yaml:
-    """Builds a document from the events of a YAML text: its depth is bounded before anything recurses."""
+    """Builds a document from the events of a YAML text, and limits its depth before it recurses."""
 
     def __init__(self, text: str) -> None:
         import yaml
@@ -159,31 +157,29 @@ class _Yaml:
         self._yaml = yaml
         self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         self._anchors: dict[str, _Anchored] = {}
-        self._size, self._aliased = 0, 0  # values so far, and those of them that aliases stand for
-        self._bottom = (
-            NESTING_MAX  # the smallest number of levels that was left within the value that is read
-        )
+        self._size, self._aliased = 0, 0  # values so far, and how many came from aliases
+        self._bottom = NESTING_MAX  # the fewest levels left inside the current value
         self._problems: list[Problem] = []
-        self.lines: dict[str, int] | None = None  # a mapping: to be filled
+        self.lines: dict[str, int] | None = None  # filled if it is a mapping
 
     def read(self) -> Any:
         try:
             document = self._document()
         except self._yaml.YAMLError as error:
-            raise _yaml_refusal(error) from None
+            raise _yaml_error(error) from None
         if self._problems:
             raise ManifestError(self._problems)
         return document
 
     def _document(self) -> Any:
-        next(self._events)  # the stream's start
+        next(self._events)  # start of the stream
         if isinstance(next(self._events), self._yaml.StreamEndEvent):
             return None
         document = self._value(next(self._events), "", NESTING_MAX)
-        next(self._events)  # the document's end
+        next(self._events)  # end of the document
         after = next(self._events)
         if not isinstance(after, self._yaml.StreamEndEvent):
-            self._refuse("", "a file holds one document; a second one starts here", after)
+            self._refuse("", "a file has one document, but a second one starts here", after)
         return document
 
     def _value(self, event: Any, path: str, left: int) -> Any:
@@ -219,20 +215,20 @@ class _Yaml:
             key = self._key(event, path, left)
             inner = f"{path}/{key}" if path else key
             if key in fields:
-                self._problems.append(_twice(inner, *_mark(event)))
+                self._problems.append(_duplicate(inner, *_mark(event)))
             self._note(inner, event)
             fields[key] = self._value(next(self._events), inner, left)
         return fields
 
     def _key(self, event: Any, path: str, left: int) -> str:
-        """A key is the text that was written: `on`, `1` and `2026-01-01` are, too."""
+        """Return a key as it is written, also `on`, `1` and `2026-01-01`."""
         if not isinstance(event, self._yaml.ScalarEvent):
-            self._refuse(path, "a key is a plain text", event)
+            self._refuse(path, "a key must be a plain text", event)
             self._value(event, path, left)
             return ""
         key = str(event.value)
         if key == "<<" and event.implicit[0]:
-            self._refuse(path, "`<<` is not supported; what jobs share goes into `defaults`", event)
+            self._refuse(path, "`<<` is not supported; use `defaults` for shared fields", event)
         return key
 
     def _scalar(self, event: Any, path: str) -> Any:
@@ -251,13 +247,13 @@ class _Yaml:
     def _alias(self, event: Any, path: str, left: int) -> Any:
         found = self._anchors.get(event.anchor)
         if found is None:
-            self._refuse(path, f"*{event.anchor} names nothing that was complete before it", event)
+            self._refuse(path, f"*{event.anchor} is not defined before this line", event)
             return None
         if found.height > left:
             raise document_error(TOO_DEEP, *_mark(event))
         self._aliased += found.size
         if self._aliased > ALIASED_MAX:
-            message = f"aliases stand for more than {ALIASED_MAX:,} values in all: use fewer, or `defaults`"
+            message = f"aliases expand to more than {ALIASED_MAX:,} values; use fewer, or `defaults`"
             raise document_error(message, *_mark(event))
         self._size, self._bottom = self._size + found.size, min(self._bottom, left - found.height)
         return found.value
@@ -279,7 +275,7 @@ def _mark(event: Any) -> tuple[int, int]:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-def _yaml_refusal(error: Any) -> ManifestError:
+def _yaml_error(error: Any) -> ManifestError:
     mark = getattr(error, "problem_mark", None)
     reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).split("\n")[0]
     context = getattr(error, "context", None)

@@ -1,11 +1,9 @@
-"""Files of other schedulers: which kind one is, and what it says as a version 2 manifest.
+"""Recognises files of other schedulers by their content, and converts them to version 2 manifests.
 
-- `KINDS` is the table: how a kind is recognised, how it is converted, and whether `detent run` takes it
-  as it is.  A file is recognised by its content; `--crontab` says so outright.
-- Here is the I/O: what a converter needs of this machine (its time zone, the homes of its users) is read
-  here and given to it.
-- A crontab's form is known by where it stands (`/etc/crontab`, a `cron.d`: with a user; a spool of
-  crontabs: without), or is said (`system:FILE`, `user:FILE`), or is guessed, with a warning.
+The converters are pure: this module reads what they need from this machine, such as its time zone and the
+home directories.  `/etc/crontab` and the files of `cron.d` have a user column, and the files of cron's spool
+have none.  For another crontab, `system:FILE` or `user:FILE` says it; otherwise it is guessed, with a
+warning.
 """
 
 import pwd
@@ -28,21 +26,23 @@ from detent.text import listed, quote
 
 LOCALTIME, TIMEZONE = Path("/etc/localtime"), Path("/etc/timezone")
 _PLAIN_UTC = dict.fromkeys(("Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu"), "UTC")
-ANSWER_S = 0.5  # within which a Redis of this host answers
+ANSWER_S = 0.5  # timeout of the check for a Redis on this host
 FORMS: dict[str, Form] = {"user:": "user", "system:": "system"}
 
 DOCUMENTS = (".yaml", ".yml", ".json")
 UNITS = (".timer", ".service")
 
-_DOCUMENT = re.compile(r"^(?:---|\.\.\.)(?=\s|$)", re.MULTILINE)  # at the start of a line it is always a mark
-_CRON_D_NAME = re.compile(r"[A-Za-z0-9_-]+")  # cron reads no others: foo.bak, foo.dpkg-old
+_DOCUMENT = re.compile(
+    r"^(?:---|\.\.\.)(?=\s|$)", re.MULTILINE
+)  # always a document marker at the start of a line
+_CRON_D_NAME = re.compile(r"[A-Za-z0-9_-]+")  # cron ignores other names, such as foo.bak
 
 
 class CrontabPath(PosixPath):
-    """Crontabs that are to be read as such, whatever their names; several are joined by commas."""
+    """A path given with --crontab: a crontab whatever its name, or several that are joined by commas."""
 
     def parts_of(self) -> list[tuple[Path, Form | None]]:
-        """The files and folders, with the form that was said."""
+        """Return the files and folders, each with its explicit form."""
         texts = [str(self)] if self.exists() else str(self).split(",")
         return [_said(text.strip()) for text in texts]
 
@@ -55,45 +55,42 @@ def _said(text: str) -> tuple[Path, Form | None]:
 
 
 class FileKind(NamedTuple):
-    """A kind of foreign file."""
-
     matches: Callable[[Path], bool]
-    convert: Callable[[Path, Mapping[str, str]], Converted]  # the file and the environment
-    is_runnable: bool = False  # every verb takes it as it is; else it is only converted
+    convert: Callable[[Path, Mapping[str, str]], Converted]  # takes the file and the environment
 
 
 class Source(NamedTuple):
-    """A manifest's document, from a file of ours or from a foreign one."""
+    """The document of a manifest, perhaps converted from a foreign file."""
 
     document: Any
     lines: Mapping[str, int]
     warnings: tuple[Problem, ...] = ()
-    locate: Callable[[ManifestError], ManifestError] = lambda error: error  # where it is of several files
-    jobs_min: int = 1  # jobs: an app in code may have tasks only
+    locate: Callable[[ManifestError], ManifestError] = lambda error: error  # adds the files of problems
+    jobs_min: int = 1  # 0 for an app in code that only has tasks
 
 
 def read_source(path: Path, env: Mapping[str, str]) -> Source:
-    """The manifest in a file, converted where it is another scheduler's."""
+    """Read a file, and convert it if it belongs to another scheduler."""
     if _is_crontab(path):
-        return _source(KINDS["crontab"].convert(path, env))
+        return _source(_crontab(path, env))
     if path.suffix in UNITS:
-        raise _only_converted(path, "a unit of systemd")
+        raise _only_converted(path, "a systemd unit")
     try:
         document, lines = read_document(path)
     except ManifestError:
-        if _is_kubernetes(path):  # these may hold several documents
-            raise _only_converted(path, "of Kubernetes") from None
+        if _is_kubernetes(path):  # such a file may have several documents
+            raise _only_converted(path, "a Kubernetes object") from None
         raise
     if _is_object(document):
-        raise _only_converted(path, "of Kubernetes")
+        raise _only_converted(path, "a Kubernetes object")
     if is_cronlock(document, path.name):
         return _source(_convert_cronlock(path, document, lines, env))
     return Source(document, lines)
 
 
 def _only_converted(path: Path, what: str) -> UsageError:
-    advice = f"convert it with `detent convert {path} > detent.yaml`, and use that"
-    return UsageError(f"{quote(str(path))} is {what}, which does not run as it is; {advice}")
+    advice = f"convert it with `detent convert {path} > detent.yaml`"
+    return UsageError(f"{quote(str(path))} is {what}, which detent cannot run directly; {advice}")
 
 
 def _source(converted: Converted) -> Source:
@@ -101,26 +98,22 @@ def _source(converted: Converted) -> Source:
 
 
 def source_files(path: Path) -> tuple[Path, ...]:
-    """The files and folders that a manifest is read from."""
     return tuple(part for part, _ in path.parts_of()) if isinstance(path, CrontabPath) else (path,)
 
 
 def convert_file(path: Path, env: Mapping[str, str], more: Sequence[str] = ()) -> Converted:
-    """A foreign file as a version 2 manifest; `more` are further units of systemd."""
+    """Convert a foreign file to a version 2 manifest; `more` are further systemd units."""
     if more and not _is_systemd(path):
-        raise UsageError(f"only units of systemd are converted together; leave {quote(more[0])} away")
+        raise UsageError(f"only systemd units can be converted together; remove {quote(more[0])}")
     if more:
         return convert_units([path, *map(Path, more)], env)
     kind = next((kind for kind in KINDS.values() if kind.matches(path)), None)
     if kind is None:
-        raise UsageError(f"cannot convert {quote(str(path))}: it is no {listed([*KINDS])} file")
+        raise UsageError(f"cannot convert {quote(str(path))}: it is not a {listed([*KINDS])} file")
     try:
         return kind.convert(path, env)
     except ManifestError as error:
         raise ManifestError(error.problems, error.file or str(path)) from None
-
-
-# cronlock
 
 
 def _is_cronlock(path: Path) -> bool:
@@ -128,12 +121,8 @@ def _is_cronlock(path: Path) -> bool:
         return False
     try:
         return is_cronlock(read_document(path)[0], path.name)
-    except ManifestError:  # no document that we can read: it may be one of another kind
+    except ManifestError:  # not readable as a document: it may be of another kind
         return False
-
-
-def _cronlock(path: Path, env: Mapping[str, str]) -> Converted:
-    return _convert_cronlock(path, *read_document(path), env)
 
 
 def _convert_cronlock(
@@ -146,7 +135,7 @@ def _convert_cronlock(
 
 
 def _is_redis(address: str) -> bool:
-    """Does a Redis of this host answer there?  One that wants a password does too."""
+    """Whether a Redis of this host answers at the address, also if it requires a password."""
     host, _, port = address.rpartition(":") if ":" in address else (address, "", "6379")
     try:
         with socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), ANSWER_S) as link:
@@ -157,9 +146,6 @@ def _is_redis(address: str) -> bool:
         return False
 
 
-# crontabs
-
-
 def _is_crontab(path: Path) -> bool:
     if isinstance(path, CrontabPath) or path.is_dir():
         return isinstance(path, CrontabPath) or path.name == "cron.d"
@@ -167,7 +153,7 @@ def _is_crontab(path: Path) -> bool:
         return False
     try:
         return looks_like_crontab(read_text(path))
-    except ManifestError:  # no text at all
+    except ManifestError:  # not a text
         return False
 
 
@@ -180,20 +166,20 @@ def _crontab(path: Path, env: Mapping[str, str]) -> Converted:
         text, name = read_text(file), "" if is_one else str(file)
         form, doubt = (said, "") if said else form_of(file, text)
         files.append(File(text, form, name))
-        warnings += [Problem(path=name, message=doubt, code=FOREIGN)] if doubt else []
-    timezone, about_zone = local_timezone(env)
+        warnings += [Problem("", doubt, code=FOREIGN, file=name)] if doubt else []
+    timezone, zone_warnings = local_timezone(env)
     converted = convert_crontabs(files, LocalContext(timezone, _homes(env), _crontab_app(parts)))
-    return converted._replace(warnings=(*about_zone, *warnings, *converted.warnings))
+    return converted._replace(warnings=(*zone_warnings, *warnings, *converted.warnings))
 
 
 def _crontab_app(parts: Sequence[tuple[Path, Form | None]]) -> str:
-    """Named after its user, where it stands in cron's spool, else after the first file or folder."""
+    """Name the app after the user of a crontab in cron's spool, else after the first file or folder."""
     first = parts[0][0].absolute()
     return app_name(f"crontab-{first.name}" if "spool" in first.parts else first.name)
 
 
 def crontabs_in(path: Path) -> list[Path]:
-    """The file, or those of a folder that cron would read."""
+    """Return the file, or the files of a folder that cron reads."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.iterdir() if file.is_file() and _CRON_D_NAME.fullmatch(file.name))
@@ -203,12 +189,12 @@ def _ignored_files(parts: list[tuple[Path, Form | None]]) -> Iterator[Problem]:
     for folder in (part for part, _ in parts if part.is_dir()):
         names = [file.name for file in sorted(folder.iterdir()) if not _CRON_D_NAME.fullmatch(file.name)]
         for name in (name for name in names if not name.startswith(".")):
-            message = "it is not read: cron reads no file with such a name; rename it if it should fire"
-            yield Problem(path=str(folder / name), message=message, code=FOREIGN)
+            message = "this file is ignored: cron reads no file with such a name; rename it to use it"
+            yield Problem("", message, code=FOREIGN, file=str(folder / name))
 
 
 def form_of(file: Path, text: str) -> tuple[Form, str]:
-    """The form of a crontab, and what is doubtful about it."""
+    """Return the form of a crontab, and a warning if it was guessed."""
     place = file.absolute()
     if place.parent.name == "cron.d" or str(place) == "/etc/crontab":
         return "system", ""
@@ -218,13 +204,10 @@ def form_of(file: Path, text: str) -> tuple[Form, str]:
 
 
 def _homes(env: Mapping[str, str]) -> dict[str, str]:
-    """Where the commands of each user begin; one without a home begins at the root, as under cron."""
+    """Return the home directory of each user.  As in cron, a missing home is replaced by the root."""
     homes = {entry.pw_name: entry.pw_dir for entry in pwd.getpwall()}
     homes[""] = env.get("HOME", "")
     return {user: home if Path(home).is_dir() else "/" for user, home in homes.items() if home}
-
-
-# Kubernetes
 
 
 def _is_kubernetes(path: Path) -> bool:
@@ -241,13 +224,13 @@ def _is_object(document: Any) -> bool:
 
 
 def _kubernetes(path: Path, env: Mapping[str, str]) -> Converted:
-    from detent.formats.kubernetes.convert import convert_kubernetes  # late: few start for this
+    from detent.formats.kubernetes.convert import convert_kubernetes  # late: rarely needed
 
     return convert_kubernetes(*read_documents(path), app_name(path.stem))
 
 
 def read_documents(path: Path) -> tuple[list[Any], dict[str, int]]:
-    """All documents of a file; the paths of their lines start with the number of the document."""
+    """Return all documents of a file, and their lines by `number of the document/path`."""
     text, parse = read_text(path), PARSERS[path.suffix.lower()]
     starts = [match.start() for match in _DOCUMENT.finditer(text)] if parse is not PARSERS[".json"] else []
     documents, lines = [], {}
@@ -264,24 +247,17 @@ def read_documents(path: Path) -> tuple[list[Any], dict[str, int]]:
     return documents, lines
 
 
-# systemd
-
-
 def _is_systemd(path: Path) -> bool:
     if path.is_dir():
         return any(path.glob("*.timer"))
     return path.suffix in UNITS
 
 
-def _systemd(path: Path, env: Mapping[str, str]) -> Converted:
-    return convert_units([path], env)
-
-
 def convert_units(paths: Sequence[Path], env: Mapping[str, str]) -> Converted:
-    """The timers in these files and folders; a service that was not given is looked for beside its timer."""
-    from detent.formats.systemd.convert import convert_systemd  # late: few start for this
+    """Convert the timers in these files and folders, with the services next to them."""
+    from detent.formats.systemd.convert import convert_systemd  # late: rarely needed
 
-    files = [file for path in paths for file in (_units_in(path) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (sorted(path.glob("*.timer")) if path.is_dir() else [path])]
     texts: dict[str, str] = {}
     for file in files:
         for beside in [file, *_services_beside(file)]:
@@ -294,13 +270,8 @@ def convert_units(paths: Sequence[Path], env: Mapping[str, str]) -> Converted:
     return converted._replace(warnings=warnings + converted.warnings)
 
 
-def _units_in(folder: Path) -> list[Path]:
-    """The timers of a folder: of its services only those that they start are of interest."""
-    return sorted(file for file in folder.iterdir() if file.suffix == ".timer" and file.is_file())
-
-
 def _services_beside(file: Path) -> list[Path]:
-    from detent.formats.systemd.convert import services_of  # late: few start for this
+    from detent.formats.systemd.convert import services_of  # late: rarely needed
     from detent.formats.systemd.units import parse_unit
 
     if file.suffix != ".timer" or not file.is_file():
@@ -308,16 +279,13 @@ def _services_beside(file: Path) -> list[Path]:
     return [file.with_name(name) for name in services_of(parse_unit(file.name, read_text(file)))]
 
 
-# The machine
-
-
 def local_timezone(env: Mapping[str, str]) -> tuple[str, tuple[Problem, ...]]:
-    """The IANA name of this machine's time zone; where nothing tells it, UTC and a warning."""
+    """Return the IANA name of this machine's time zone; if it is unknown, UTC and a warning."""
     for name in (env.get("TZ", "").removeprefix(":"), _zone_of_link(), _first_line(TIMEZONE)):
         if name and _is_zone(name):
             return _PLAIN_UTC.get(name, name), ()
-    told = "the time zone of this machine is not known: schedules are in UTC; set TZ, like TZ=Europe/Berlin"
-    return "UTC", (Problem(path="", message=told, code=FOREIGN),)
+    message = "the time zone of this machine is unknown: schedules are in UTC; set TZ, like TZ=Europe/Berlin"
+    return "UTC", (Problem(path="", message=message, code=FOREIGN),)
 
 
 def _zone_of_link() -> str:
@@ -343,8 +311,8 @@ def _is_zone(name: str) -> bool:
 
 
 KINDS: dict[str, FileKind] = {  # tried in this order
-    "cronlock": FileKind(_is_cronlock, _cronlock, is_runnable=True),
-    "crontab": FileKind(_is_crontab, _crontab, is_runnable=True),
+    "cronlock": FileKind(_is_cronlock, lambda path, env: _convert_cronlock(path, *read_document(path), env)),
+    "crontab": FileKind(_is_crontab, _crontab),
     "Kubernetes": FileKind(_is_kubernetes, _kubernetes),
-    "systemd": FileKind(_is_systemd, _systemd),
+    "systemd": FileKind(_is_systemd, lambda path, env: convert_units([path], env)),
 }

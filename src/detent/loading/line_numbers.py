@@ -1,12 +1,12 @@
-"""Where each path of a JSON or TOML text stands.
+"""Finds the line of each path in a JSON or TOML text.
 
-The text was parsed before, so it is known to be valid (but for a key given twice, in JSON): this looks
-only for where things are.  `jobs/0/name` has the line of its key, `schedules/1` that of its item.
+The text was already parsed, so it is valid except for duplicate keys in JSON.  `jobs/0/name` has the line of
+its key, `schedules/1` the line of its item.
 """
 
 import re
 
-_BLANK = re.compile(r"(?:[ \t\r\n\ufeff]|#[^\n]*)*")  # JSON has no comments, and no # outside of a string
+_BLANK = re.compile(r"(?:[ \t\r\n\ufeff]|#[^\n]*)*")  # JSON has no comments, but also no # outside a string
 _STRING = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'
     r"|'''(?:[^']|'(?!''))*'{3,5}"
@@ -15,15 +15,15 @@ _STRING = re.compile(
     re.DOTALL,
 )
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_BARE_VALUE = re.compile(r"\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]*|[^\s,\]}#]+")  # TOML may have a blank in a date
+_BARE_VALUE = re.compile(r"\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]*|[^\s,\]}#]+")  # TOML dates may have a space
 
 
 class LineIndex:
-    """The lines of paths, and the paths whose key is given twice, with the second line."""
+    """The line of each path, and the duplicate keys with the line of the second one."""
 
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}
-        self.twice: list[tuple[str, int]] = []
+        self.duplicates: list[tuple[str, int]] = []
 
 
 def scan_json(text: str) -> LineIndex:
@@ -40,7 +40,7 @@ def _scan(scanner: "_Scanner", toml: bool) -> LineIndex:
             scanner.statements()
         else:
             scanner.value("")
-    except (IndexError, AttributeError, RecursionError):  # a line that is not known is no reason to fail
+    except (IndexError, AttributeError, RecursionError):  # an unknown line must not hide the problem itself
         pass
     return scanner.found
 
@@ -50,7 +50,7 @@ class _Scanner:
         self.found = LineIndex()
         self._text = text
         self._at = 0
-        self._counted = 0  # up to here the line breaks are counted
+        self._counted = 0  # line breaks are counted up to here
         self._line = 1
         self._elements: dict[str, int] = {}  # TOML: the newest element of each array of tables
 
@@ -96,7 +96,7 @@ class _Scanner:
             self.found.lines.setdefault(path, line)
         path = _join(path, parts[-1])
         if path in self.found.lines:
-            self.found.twice.append((path, line))
+            self.found.duplicates.append((path, line))
         self.found.lines.setdefault(path, line)
         self._next()
         self._at += 1  # : or =
@@ -113,7 +113,7 @@ class _Scanner:
             self._at += 1
 
     def statements(self) -> None:
-        """TOML: tables and pairs to the end of the text."""
+        """Scan the tables and pairs of a TOML text."""
         table = ""
         while self._skip() < len(self._text):
             if self._text.startswith("[", self._at):
@@ -122,7 +122,7 @@ class _Scanner:
                 self._pair(table)
 
     def _header(self) -> str:
-        """The path of `[a.b]`, or of a new element of `[[a.b]]`."""
+        """Return the path of `[a.b]`, or of a new element of `[[a.b]]`."""
         is_element = self._text.startswith("[[", self._at)
         line = self._now()
         self._at += 2 if is_element else 1
@@ -139,7 +139,7 @@ class _Scanner:
         return self._inside(path, line)
 
     def _inside(self, path: str, line: int) -> str:
-        """The path, or that of its newest element where it is an array of tables."""
+        """Return the path or, for an array of tables, the path of its newest element."""
         inside = f"{path}/{self._elements[path]}" if path in self._elements else path
         self.found.lines.setdefault(inside, line)
         return inside
@@ -161,7 +161,7 @@ class _Scanner:
 
     def _take(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._text, self._at)
-        self._at = match.end()  # type: ignore[union-attr]  # no match: a gap in this scan, see _scan
+        self._at = match.end()  # type: ignore[union-attr]  # no match raises: see _scan
         return match[0]  # type: ignore[index]
 
 

@@ -1,7 +1,4 @@
-"""Apps in code, as the command line names them: `package.module:name`.
-
-They are imported to be read: an app that starts itself when its module is imported does not do so here.
-"""
+"""Loads apps in code by their name on the command line: `package.module:name`."""
 
 from __future__ import annotations
 
@@ -17,9 +14,7 @@ from detent.text import quote
 if TYPE_CHECKING:
     from detent import Detent
 
-is_reading_apps = (
-    False  # this process only reads apps: an app that starts itself when imported does not start
-)
+is_reading_apps = False  # set while apps are only read: an app must not start itself when imported
 
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _PLACE = re.compile(f"{_DOTTED}:{_DOTTED}")
@@ -30,9 +25,9 @@ def is_app(place: object) -> bool:
 
 
 def load_app(place: str) -> Detent:
-    """The app of this name; modules are found from the working directory."""
+    """Return the app of this name.  Modules are searched from the working directory."""
     global is_reading_apps
-    from detent import Detent  # late, and by its public name: an app imports the loading of files
+    from detent import Detent  # late: detent.app imports this package
 
     is_reading_apps = True
     module, _, path = place.partition(":")
@@ -40,12 +35,13 @@ def load_app(place: str) -> Detent:
     for name in path.split("."):
         found = getattr(found, name, None)
     if found is None:
-        raise UsageError(f"there is no {quote(path)} in {_file_of(module)}")
+        file = getattr(sys.modules[module], "__file__", None) or module
+        raise UsageError(f"there is no {quote(path)} in {file}")
     if callable(found) and not isinstance(found, Detent):
         found = _made_by(found, place)
     if not isinstance(found, Detent):
         kind = type(found).__name__
-        raise UsageError(f"{quote(place)} is of type {kind}: name an app, as in `app = Detent(…)`")
+        raise UsageError(f"{quote(place)} is of type {kind}, not an app such as `app = Detent(…)`")
     return found
 
 
@@ -61,31 +57,26 @@ def _import(module: str) -> Any:
     except DetentError:
         raise
     except Exception as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        advice = "; name the module, without .py" if module.endswith(".py") else ""
-        raise UsageError(f"cannot import {quote(module)}: {what}{_where(error)}{advice}") from error
+        advice = "; name the module without .py" if module.endswith(".py") else ""
+        raise UsageError(f"cannot import {quote(module)}: {_failure(error)}{advice}") from error
 
 
-def _where(error: Exception) -> str:
-    """The line of the user's own code at which its import failed."""
+def _failure(error: Exception) -> str:
+    """Describe an exception of the user's code, with the line at which it was raised."""
     import traceback
 
+    what = " ".join(f"{type(error).__name__}: {error}".split())
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [one for one in frames if one.filename not in (__file__, importlib.__file__)]
     theirs = [one for one in theirs if not one.filename.startswith("<")]
-    return f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
-
-
-def _file_of(module: str) -> str:
-    return getattr(sys.modules[module], "__file__", None) or module
+    return f"{what} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else what
 
 
 def _made_by(factory: Any, place: str) -> Any:
-    """What a function without arguments makes."""
     try:
         return factory()
     except DetentError:
         raise
     except Exception as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"{quote(place)}, called without arguments, fails: {what}{_where(error)}") from error
+        message = f"{quote(place)}, called without arguments, fails: {_failure(error)}"
+        raise UsageError(message) from error

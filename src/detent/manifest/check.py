@@ -1,9 +1,7 @@
-"""The declared jobs of one app: checks a parsed document and makes its jobs, or tells all that is wrong.
+"""Checks the parsed document of an app and builds its jobs.
 
-- Pure: the document, the lines of its paths and the variables are given; nothing is read.
-- Every problem is told at once, with its path, its line where that is known, and what is allowed.
-- Jobs are checked one after the other, and what is equal is shared: a hundred thousand fit.
-- A manifest's own settings win over the machine's, field by field.
+This module is pure: the caller supplies the document, the line of each path, and the variables.  All problems
+are reported together.  Equal parts of jobs are shared, so that 100,000 jobs fit in memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +10,11 @@ from typing import Any, NamedTuple
 from detent.manifest.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
 from detent.manifest.jobs import JobMaker
-from detent.manifest.problems import Findings, ManifestError, Problem
+from detent.manifest.problems import INVALID, Findings, ManifestError, Problem
 from detent.manifest.rules import apply_defaults, check_rules
-from detent.manifest.shapes import INVALID
 from detent.model import Job
 from detent.schedules.timetable import Timetable
-from detent.text import did_you_mean, plural, show
+from detent.text import listed, nearest, plural, quote, show
 
 __all__ = [
     "Machine",
@@ -35,18 +32,18 @@ __all__ = [
 
 
 class StoreSettings(NamedTuple):
-    """Where fires are recorded.  No url: it was not said."""
+    """The store that records fires."""
 
-    url: str = ""
+    url: str = ""  # "" if not configured
     key_prefix: str = ""
     wait_replicas: int = 0
     require: str = "any"
 
 
 class NodeSettings(NamedTuple):
-    """How a node behaves.  No id: its host's name."""
+    """How a node behaves."""
 
-    id: str = ""
+    id: str = ""  # "" for the host's name
     max_running: int = 32
     drain_s: float = 25.0
     grace_s: float = 0.0
@@ -55,7 +52,7 @@ class NodeSettings(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Settings as they were given, checked, without defaults."""
+    """Checked settings of a machine, without defaults.  A manifest's own settings override them per field."""
 
     store: Mapping[str, Any] = {}
     node: Mapping[str, Any] = {}
@@ -67,14 +64,14 @@ class Manifest(NamedTuple):
 
     version: int
     app: str
-    jobs: tuple[Job, ...]  # those that are enabled, in the order of the document
+    jobs: tuple[Job, ...]  # the enabled jobs, in the order of the document
     disabled: tuple[str, ...] = ()  # app.job
     everywhere: frozenset[str] = frozenset()  # app.job, with `run_on: every`
     store: StoreSettings = StoreSettings()
     node: NodeSettings = NodeSettings()
     secrets: Mapping[str, str] = {}  # name → reference
     canonical: Mapping[str, str] = {}  # app.job → its canonical text
-    machine: Mapping[str, Any] = {}  # the canonical form's store and node
+    machine: Mapping[str, Any] = {}  # the canonical form of the manifest's store and node
     warnings: tuple[Problem, ...] = ()
 
 
@@ -90,13 +87,12 @@ def check_manifest(
     machine: Machine = NO_SETTINGS,
     jobs_min: int = 1,
 ) -> Manifest:
-    """The manifest of a parsed document, with at least `jobs_min` jobs; raises one `ManifestError` with every
-    problem."""
+    """Return the manifest of a parsed document, or raise one `ManifestError` with every problem."""
     version = _version(document, lines)
     findings = Findings(lines, variables if version > 1 else None)
     top = {name: value for name, value in document.items() if name not in ("version", "jobs")}
     clean = MANIFEST[version].check(top, "", findings)
-    MANIFEST[version].missing(document, "", findings)
+    MANIFEST[version].check_required(document, "", findings)
     own = _machine_of(clean)
     node = NodeSettings() if findings.found else _node_settings({**machine.node, **own.node})
     reader = _Jobs(version, clean, node.grace_s, findings)
@@ -119,7 +115,7 @@ def check_manifest(
 
 
 def _version(document: Any, lines: Mapping[str, int]) -> int:
-    """Which version the document is checked as; without one, nothing else can be said of it."""
+    """Return the version of the document.  Without it, nothing else can be checked."""
     findings = Findings(lines, None)
     if type(document) is not dict:
         findings.problem("", f"a manifest is a mapping with version, app and jobs; this is {show(document)}")
@@ -127,23 +123,26 @@ def _version(document: Any, lines: Mapping[str, int]) -> int:
     version = document.get("version")
     if type(version) in (int, float) and version in LIMITS:
         return int(version)
-    given = f"{show(version)} is not a version of the manifest" if "version" in document else "it is missing"
-    findings.problem("version", f"{given}; write 2 (commands, requests, calls) or 1 (requests only, exact)")
+    advice = "write 2 (commands, requests, calls) or 1 (requests only)"
+    if "version" in document:
+        findings.problem("version", f"{show(version)} is not a version of the manifest", advice)
+    else:
+        findings.key_problem("version", 'missing key "version"', advice)
     findings.raise_problems()
-    raise AssertionError("raise_problems raises what it was told")
+    raise AssertionError("unreachable: there is a problem to raise")
 
 
 class _Jobs:
-    """Reads the list of jobs."""
+    """Checks the list of jobs, one job after the other."""
 
     def __init__(self, version: int, top: Mapping[str, Any], grace_s: float, findings: Findings) -> None:
         app = top.get("app")
-        self._version = version
-        self._app = app if type(app) is str else "app"  # refused already; the rest can still be checked
         defaults = top.get("defaults")
+        self._version = version
         self._defaults: Mapping[str, Any] = defaults if type(defaults) is dict else {}
         self._findings = findings
-        self._maker = JobMaker(self._app, version, grace_s, findings)
+        # An invalid app was already reported; the jobs can still be checked under another name.
+        self._maker = JobMaker(app if type(app) is str else "app", version, grace_s, findings)
         self._names: dict[str, int] = {}
         self._after: dict[str, list[str]] = {}
         self.jobs: list[Job] = []
@@ -156,7 +155,7 @@ class _Jobs:
         if type(jobs) is not list:
             self._findings.problem("jobs", f"{show(jobs)} is not a list of jobs")
         elif not jobs_min <= len(jobs) <= high:
-            self._findings.problem("jobs", f"{plural(len(jobs), 'job')}: allowed are from 1 to {high:,}")
+            self._findings.problem("jobs", plural(len(jobs), "job"), f"allowed are from 1 to {high:,}")
         else:
             for i, job in enumerate(jobs):
                 if not self._findings.full:
@@ -171,36 +170,39 @@ class _Jobs:
             return
         job = apply_defaults(self._defaults, own)
         check_rules(job, path, self._version, self._findings)
-        self._check_name(job.get("name"), index)
-        if type(job.get("name")) is str and type(job.get("after")) is list:
-            self._after[job["name"]] = job["after"]
+        name = job.get("name")
+        if type(name) is str:
+            if self._names.setdefault(name, index) != index:
+                message = f"{quote(name)} is already the name of jobs[{self._names[name]}]"
+                self._findings.problem(f"{path}/name", message, "names are unique")
+            if type(job.get("after")) is list:
+                self._after[name] = job["after"]
         schedule = self._maker.schedule(job, path)
         if schedule is not None and not self._findings.found:
             self._keep(canonical_job(job, self._version), schedule)
 
-    def _check_name(self, name: Any, index: int) -> None:
-        if type(name) is str and self._names.setdefault(name, index) != index:
-            told = f"{show(name)} is already the name of jobs/{self._names[name]}; names are unique"
-            self._findings.problem(f"jobs/{index}/name", told)
-
     def _check_after(self) -> None:
-        """Is there what they come after, and an end to it?"""
-        from detent.rules.chains import faults  # late: few have such jobs
+        """Check that `after` names existing jobs and has no cycle."""
+        from detent.rules.chains import chain_problems  # late: few manifests have such jobs
+
+        def report(name: str, message: str, advice: str = "") -> None:
+            self._findings.problem(f"jobs/{self._names[name]}/after", message, advice)
 
         for name, others in self._after.items():
             for other in others:
                 if other not in self._names:
-                    near = did_you_mean(other, self._names)
-                    self._fault(name, f"there is no job {show(other)} in this manifest{near}")
-        for name, fault in faults(self._after):
-            self._fault(name, fault)
+                    near = nearest(other, self._names)
+                    advice = f"did you mean {quote(near)}?" if near else ""
+                    report(name, f"this manifest has no job {quote(other)}", advice)
+        for name, fault in chain_problems(self._after):
+            report(name, fault)
         everywhere = {name.partition(".")[2] for name in self.everywhere}
         for name in sorted(everywhere & self._after.keys()):
-            if lone := [other for other in self._after[name] if other not in everywhere]:
-                self._fault(name, f"with `run_on: every` it cannot come after {lone[0]}, which has one host")
-
-    def _fault(self, name: str, fault: str) -> None:
-        self._findings.problem(f"jobs/{self._names[name]}/after", fault)
+            if single := [other for other in self._after[name] if other not in everywhere]:
+                message = (
+                    f"a job with `run_on: every` cannot run after {listed(single)}, which runs on one host"
+                )
+                report(name, message)
 
     def _keep(self, job: Mapping[str, Any], schedule: Timetable) -> None:
         made = self._maker.make(job, schedule)
@@ -216,7 +218,7 @@ class _Jobs:
 def check_machine(
     document: Any, *, lines: Mapping[str, int] = NOTHING, variables: Mapping[str, str] = NOTHING
 ) -> Machine:
-    """The settings of a machine: `store`, `node` and `secrets`, as a manifest has them."""
+    """Return the settings of a machine: `store`, `node` and `secrets`, with the syntax of a manifest."""
     findings = Findings(lines, variables)
     clean = {} if document is None else MACHINE.check(document, "", findings)
     findings.raise_problems()
@@ -239,17 +241,16 @@ def _node_settings(given: Mapping[str, Any]) -> NodeSettings:
 
 
 def canonical_text(manifest: Manifest) -> str:
-    """The canonical form of the whole manifest."""
     jobs = (manifest.canonical[name] for name in sorted(manifest.canonical))
     return manifest_text(manifest.version, manifest.app, jobs, manifest.machine)
 
 
 def for_host(job: Job, host: str) -> Job:
-    """The job as one host has it, with `run_on: every`: key, lane and mark are its own."""
+    """Return the job of `run_on: every` as one host runs it: with its own key, lane and watermark."""
     return job._replace(name=f"{job.name}/{host}")
 
 
 def jobs_on(manifest: Manifest, host: str) -> Iterator[Job]:
-    """The jobs that a node on this host plans: those of `run_on: every` under the host's name."""
+    """Yield the jobs that a node on this host plans."""
     for job in manifest.jobs:
         yield for_host(job, host) if job.name in manifest.everywhere else job

@@ -1,4 +1,4 @@
-"""Makes `Job`s from canonical jobs, sharing what is equal: thousands of jobs have a handful of policies."""
+"""Builds `Job` values from canonical jobs.  Equal policies, tags and schedules are shared between jobs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,8 @@ from typing import Any
 from detent.errors import UsageError
 from detent.manifest.canonical import revision
 from detent.manifest.fields import LATE_AFTER_S, SHELL, TIME_FIELDS
-from detent.manifest.problems import Findings
+from detent.manifest.problems import INVALID, Findings
 from detent.manifest.rules import hooks_of
-from detent.manifest.shapes import INVALID
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
 from detent.schedules.timetable import Timetable, combine, never, once, parse_schedule, patterns_of
 from detent.schedules.zones import open_zone
@@ -21,20 +20,17 @@ Fields = Mapping[str, Any]
 
 
 class JobMaker:
-    """Makes the jobs of one manifest."""
-
     def __init__(self, app: str, version: int, grace_s: float, findings: Findings) -> None:
         self._app = app
         self._version = version
         self._grace_s = grace_s
         self._findings = findings
         self._schedules: dict[tuple[str, str, str, str], Timetable] = {}
-        self._zones: dict[str, str] = {}  # what is wrong with a zone; nothing: an empty text
+        self._zones: dict[str, str] = {}  # zone → its error; "" if it is valid
         self._policies: dict[Policy, Policy] = {}
         self._tags: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def make(self, job: Fields, schedule: Timetable) -> Job:
-        """The job of a canonical one."""
         work, shell = _work(job), job.get("shell", SHELL)
         hooks = {name: _hook(hook, work, shell) for name, hook in hooks_of(job)} or NO_HOOKS
         policy = _policy(job, tuple(hooks), self._grace_s)
@@ -53,8 +49,8 @@ class JobMaker:
         )
 
     def schedule(self, job: Fields, path: str) -> Timetable | None:
-        """When a merged job fires, judged as far as it can be although other fields are wrong; None
-        where the findings know why there is no schedule."""
+        """Return the schedule of a merged job, or None if it has a problem, which is then reported.  Other
+        fields of the job may be invalid."""
         zone = self._zone(job.get("timezone", "UTC"), path)
         times: list[tuple[str, Any]] = []
         if "schedule" in job:
@@ -70,7 +66,7 @@ class JobMaker:
         return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
 
     def _zone(self, name: Any, path: str) -> str:
-        """The zone if there is one of this name; UTC, to judge the rest by, where it was refused."""
+        """Return the zone's name or, if it is invalid, UTC: the rest of the schedule can still be checked."""
         if name is INVALID:
             return "UTC"
         if name not in self._zones:
@@ -113,15 +109,15 @@ class JobMaker:
         return self._schedules.setdefault(key, made)
 
     def _warn_of_days(self, schedule: Timetable, text: str, path: str) -> None:
-        """Where other crons fire on either day field, and Vixie's rule asks for both."""
+        """Warn where Vixie's rule requires both day fields, and other crons require either."""
         for pattern in patterns_of(schedule):
             days = (pattern.fields.day_of_month, pattern.fields.day_of_week)
             stepped = [field for field in days if field.text.startswith("*/")]
             if stepped and any(not field.is_open for field in days):
                 self._findings.warning(
                     path,
-                    f"in {quote(text)} both day fields must match, as {stepped[0].text} starts with *;"
-                    " some crons fire when either does",
+                    f"in {quote(text)} both day fields must match, because {stepped[0].text} starts with *;"
+                    " some crons fire if either matches",
                     "both-days",
                 )
 
@@ -148,13 +144,13 @@ def _work(job: Fields) -> Work:
             kill_after_s=float(job.get("kill_after_seconds", 10)),
         )
     if "enqueue" in job:
-        asked = job["enqueue"]
+        message = job["enqueue"]
         return Push(
-            task=asked["task"],
-            args=json.dumps(asked.get("args", [])),
-            queue=asked.get("queue", "default"),
-            priority=asked.get("priority", "normal"),
-            expires_s=float(asked.get("expires_seconds", 0)),
+            task=message["task"],
+            args=json.dumps(message.get("args", [])),
+            queue=message.get("queue", "default"),
+            priority=message.get("priority", "normal"),
+            expires_s=float(message.get("expires_seconds", 0)),
             secret_refs=tuple(job["auth"]["secret_refs"]),
         )
     return Command(
@@ -172,7 +168,7 @@ def _words(command: str | list[str], shell: Sequence[str]) -> tuple[str, ...]:
 
 
 def _hook(hook: Any, work: Work, shell: Sequence[str]) -> Work:
-    """A hook runs where, with what and as whom its job's command or call runs."""
+    """Build a hook.  A command runs with the directory, variables and user of the job's own process."""
     if type(hook) is str and hook.startswith(("http://", "https://")):
         return Request(url=hook)
     if type(hook) is dict:

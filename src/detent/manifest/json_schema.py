@@ -1,8 +1,8 @@
-"""The JSON Schema (2020-12) of both versions of the manifest, made from the field table.
+"""The JSON Schema (2020-12) of both versions of the manifest, built from the field table.
 
-What concerns one value alone is here and in the checker alike, as both read the same shapes.  What a
-schema cannot say (schedules, zones, unique names, min ≤ max, defaults that complete a job) only the
-checker knows: a manifest that fits the schema may still be refused, never the other way round.
+The schema and the checker read the same shapes, so they agree on each single value.  A schema cannot express
+schedules, zones, unique names, min ≤ max or defaults.  So the checker may refuse a manifest that fits the
+schema, but it accepts no manifest that does not fit.
 """
 
 from typing import Any
@@ -26,13 +26,12 @@ from detent.manifest.shapes import (
 )
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}  # what it will be, only the checker sees
+HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}  # only the checker sees its value
 
 Schema = dict[str, Any]
 
 
 def schema(version: int) -> Schema:
-    """The schema of one version of the manifest."""
     made = _record(MANIFEST[version], version)
     high, job = LIMITS[version].jobs, {"$ref": "#/$defs/job"}
     jobs = {"type": "array", "minItems": 1, "maxItems": high, "items": job}
@@ -43,7 +42,7 @@ def schema(version: int) -> Schema:
         "$schema": DIALECT,
         "title": f"detent manifest, version {version}",
         **made,
-        # A job is complete by itself, unless `defaults` may complete it.
+        # Without `defaults`, each job must be complete.
         "if": {"not": {"required": ["defaults"]}},
         "then": complete,
         "$defs": {"job": _job(version), "complete": _complete(version)},
@@ -51,15 +50,15 @@ def schema(version: int) -> Schema:
 
 
 def _job(version: int) -> Schema:
-    """A job, which defaults may complete: never two of a kind."""
+    """Return the schema of a job that may be incomplete, but has no two exclusive fields."""
     job = _record(JOB[version], version)
-    twos = [
+    pairs = [
         {"required": [first, second]}
         for group in exclusive_fields(version)
         for i, first in enumerate(group)
         for second in group[i + 1 :]
     ]
-    return {**job, "not": {"anyOf": twos}} if twos else job
+    return {**job, "not": {"anyOf": pairs}} if pairs else job
 
 
 def _complete(version: int) -> Schema:
@@ -81,7 +80,7 @@ def _record(record: Record, version: int) -> Schema:
         default = {} if field.default is None or field.default == {} else {"default": field.default}
         properties[field.name] = {**_schema(field.shape, version), **about, **default}
     made: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    # What a part of a job requires, its defaults may give: `_complete` asks for it.
+    # Defaults may supply the required fields of a part of a job: `_complete` checks them.
     is_whole = record in (MANIFEST[version], JOB[version], WEBHOOK)
     top = [name for name in record.required if is_whole]
     return {**made, "required": top} if top else made

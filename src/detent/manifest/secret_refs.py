@@ -1,9 +1,8 @@
-"""Secrets, and what a reference to one names, without looking there.
+"""References to secrets: what they name, without reading it.
 
-- `env:NAME`, `file:/path` and `raw:literal` say where a secret is; anything else is a bare name.
-- A bare name is looked up in the table of secrets first, then in the environment.  What the table
-  holds is again one of the three, or else the secret itself.
-- A secret is never shown: not by its repr, not in a message, not by a reference that contains it.
+`env:NAME`, `file:/path` and `raw:literal` are references; any other text is a name.  A name is looked up in
+the table of secrets, then in the environment.  A value of the table is a reference or the secret itself.
+A secret never appears in a repr, a message or a displayed reference.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from detent.text import is_unicode
 
 
 class Secret:
-    """A text to sign with, which shows itself to nobody by accident."""
+    """A text to sign with.  Its repr does not show it."""
 
     __slots__ = ("_text",)
 
@@ -24,7 +23,6 @@ class Secret:
         self._text = text
 
     def key(self) -> bytes:
-        """The bytes that go into a signature."""
         return self._text.encode()
 
     def __repr__(self) -> str:
@@ -32,19 +30,19 @@ class Secret:
 
 
 class Variable(NamedTuple):
-    """The secret is in the environment."""
+    """An environment variable that holds the secret."""
 
     name: str
 
 
 class File(NamedTuple):
-    """The secret is what a file contains."""
+    """A file whose content is the secret."""
 
     path: str
 
 
 class BadReference(NamedTuple):
-    """There is no secret, whatever the environment and the files hold."""
+    """A reference that cannot lead to a secret."""
 
     why: str
 
@@ -53,7 +51,7 @@ Place = Variable | File | Secret | BadReference
 
 
 def locate_secret(ref: str, table: Mapping[str, str]) -> Place:
-    """Where the secret of this name or reference is to be found."""
+    """Return where the secret of this name or reference is."""
     if place := _explicit(ref):
         return place
     if ref not in table:
@@ -67,11 +65,8 @@ def _explicit(ref: str) -> Place | None:
         case "env:":
             return Variable(rest) if rest else BadReference('"env:" names no variable')
         case "file:":
-            return (
-                File(rest)
-                if rest.startswith("/")
-                else BadReference('"file:" needs a path that starts with /')
-            )
+            is_absolute = rest.startswith("/")
+            return File(rest) if is_absolute else BadReference('"file:" needs a path that starts with /')
         case "raw:":
             return _literal(rest)
     return None
@@ -83,18 +78,18 @@ def _literal(text: str) -> Secret | BadReference:
 
 
 def secret_fault(text: str) -> str:
-    """Why this text cannot be a secret; empty if it can."""
+    """Return why this text cannot be a secret; empty if it can."""
     if not text:
         return "is empty"
-    return "is not UTF-8 text" if not is_unicode(text) else ""
+    return "" if is_unicode(text) else "is not UTF-8 text"
 
 
 def display_ref(ref: str) -> str:
-    """The reference as messages may name it: `raw:` contains the secret."""
+    """Return the reference for messages: `raw:` contains the secret itself."""
     return "raw:…" if ref.startswith("raw:") else ref
 
 
 def secret_variables(refs: Iterable[str], table: Mapping[str, str]) -> set[str]:
-    """The environment variables that hold secrets, so that no command is given them."""
+    """Return the environment variables that hold secrets, which commands must not inherit."""
     places = [locate_secret(ref, table) for ref in (*refs, *table)]
     return {place.name for place in places if isinstance(place, Variable)}

@@ -1,36 +1,35 @@
-"""The shapes that a value of a document can have: what is allowed, checked and format_problem in one place.
+"""The shapes that a value of a document can have, with their checks and messages.
 
-`check` answers with the clean value (variables filled in, `60.0` as 60, an instant in UTC), or tells
-the findings what is wrong and answers INVALID, so that one mistake does not hide the next.
-`manifest.json_schema` reads the same shapes: what an editor accepts and what we accept cannot drift apart.
+`check` returns the clean value (variables expanded, `60.0` as 60, an instant in UTC).  If the value is wrong,
+it reports the problem and returns INVALID, so that one mistake does not hide the next.
+`manifest.json_schema` reads the same shapes, so editors and the checker accept the same documents.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from math import isfinite
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from detent.errors import UsageError
-from detent.manifest.problems import Findings
+from detent.manifest.problems import INVALID, Findings
 from detent.schedules.timetable import parse_instant
-from detent.text import NESTING_MAX, TOO_DEEP, did_you_mean, is_unicode, listed, nearest, plural, quote, show
+from detent.text import NESTING_MAX, TOO_DEEP, is_unicode, listed, nearest, plural, quote, show
 
-INVALID: Final = object()  # stands for a value that was given, and refused
-TEXT_MAX = 65_536  # characters of a text within arguments
+TEXT_MAX = 65_536  # characters of a text in arguments
+
+Fault = tuple[str, str]  # message and advice
+OK: Fault = ("", "")
 
 NAME = "[a-z][a-z0-9-]{0,62}"  # of an app or a job
 
 
 class Shape(Protocol):
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        """The clean value, or INVALID once the findings know why."""
+        """Return the clean value, or report a problem and return INVALID."""
 
 
 class Integer(NamedTuple):
-    """A whole number.  A boolean is none."""
-
     low: int
     high: int
 
@@ -38,36 +37,27 @@ class Integer(NamedTuple):
         number = int(value) if type(value) is float and value.is_integer() else value
         if type(number) is int and self.low <= number <= self.high:
             return number
-        findings.problem(path, f"{show(value)} is not a whole number from {self.low} to {self.high}")
-        return INVALID
+        return findings.problem(path, f"{show(value)} is not a whole number from {self.low} to {self.high}")
 
 
 class Number(NamedTuple):
-    """A number, with a fraction or without."""
-
     low: float
     high: float
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) in (int, float) and self.low <= value <= self.high:
             return int(value) if value == int(value) else value
-        findings.problem(path, f"{show(value)} is not a number from {self.low:g} to {self.high:g}")
-        return INVALID
+        return findings.problem(path, f"{show(value)} is not a number from {self.low:g} to {self.high:g}")
 
 
 class Boolean(NamedTuple):
-    """True or false."""
-
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is bool:
             return value
-        findings.problem(path, f"{show(value)} is not true or false (without quotes)")
-        return INVALID
+        return findings.problem(path, f"{show(value)} is not true or false (without quotes)")
 
 
 class Choice(NamedTuple):
-    """One of a closed list of words."""
-
     words: tuple[str, ...]
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
@@ -78,84 +68,66 @@ class Choice(NamedTuple):
                 return INVALID
         if word in self.words:
             return word
-        meant = did_you_mean(word, self.words) if type(word) is str else ""
-        findings.problem(path, f"{show(word)} is not {listed(self.words)}{meant}")
-        return INVALID
+        near = nearest(word, self.words) if type(word) is str else ""
+        advice = f"did you mean {quote(near)}?" if near else ""
+        return findings.problem(path, f"{show(word)} is not {listed(self.words)}", advice)
 
 
 class Text(NamedTuple):
-    """A text.  What a message says of one that does not fit is `allowed`."""
-
-    high: int  # characters at most
+    high: int  # characters
     low: int = 0
-    pattern: str = ""  # of the whole text, as both Python and ECMA read it
-    allowed: str = "a text"
-    expands: bool = True  # `${VAR}` is filled in
-    secret: bool = False  # a message never repeats it
+    pattern: str = ""  # of the whole text, in the common syntax of Python and ECMAScript
+    allowed: str = "a text"  # completes the message "... is not"
+    expands: bool = True  # `${VAR}` is expanded
+    secret: bool = False  # messages do not show the value
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not str:
-            findings.problem(path, self._not_text(value))
-            return INVALID
+            shown = "this" if self.secret else show(value)
+            advice = "put it in quotes" if type(value) in (int, float, bool) else ""
+            return findings.problem(path, f"{shown} is not {self.allowed}", advice)
         text = findings.expand(value, path) if self.expands else value
         if text is None:
             return INVALID
-        fault = self._fault(text)
-        if fault:
-            findings.problem(path, fault)
-            return INVALID
-        return text
+        message, advice = self._fault(text)
+        return findings.problem(path, message, advice) if message else text
 
-    def _not_text(self, value: Any) -> str:
-        shown = "this" if self.secret else show(value)
-        quotes = "; put it in quotes" if type(value) in (int, float, bool) else ""
-        return f"{shown} is not {self.allowed}{quotes}"
-
-    def _fault(self, text: str) -> str:
+    def _fault(self, text: str) -> Fault:
         if len(text) > self.high:
-            return f"{plural(len(text), 'character')} are too many: at most {self.high:,}"
+            return f"{plural(len(text), 'character')} are too many", f"at most {self.high:,}"
         if len(text) < self.low:
-            return f"it is empty; give {self.allowed}"
+            return "the value is empty", f"give {self.allowed}"
         if "\0" in text or not is_unicode(text):
-            return "it has a NUL or half a surrogate pair in it, which no program can be given"
+            return "the text has a NUL or half a surrogate pair, which no program accepts", ""
         if self.pattern and not re.fullmatch(self.pattern, text):
-            return f"{'this' if self.secret else quote(text)} is not {self.allowed}"
-        return ""
+            return f"{'this' if self.secret else quote(text)} is not {self.allowed}", ""
+        return OK
 
 
 class Instant(NamedTuple):
-    """An instant with its offset, to the second.  Clean: in UTC, as RFC 3339 writes it."""
+    """An instant with its offset, in whole seconds.  The clean value is in UTC, as in RFC 3339."""
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        text = findings.expand(value, path) if type(value) is str else value
-        if text is None and value is not None:
+        text = findings.expand(value, path) if type(value) is str else show(value)
+        if text is None:
             return INVALID
-        fault = ""
         try:
-            instant = parse_instant(text if type(text) is str else show(text), path.rpartition("/")[2])
-            fault = _instant_fault(instant)
+            instant = parse_instant(text, path.rpartition("/")[2])
         except UsageError as error:
-            fault = str(error)
-        if not fault:
-            return f"{instant:%Y-%m-%dT%H:%M:%S}Z"
-        findings.problem(path, fault)
-        return INVALID
-
-
-def _instant_fault(instant: datetime) -> str:
-    if instant.microsecond:
-        return "an instant is given to the second, without a fraction"
-    return "an instant is not before 1970" if instant.year < 1970 else ""
+            return findings.problem(path, str(error))
+        if instant.microsecond:
+            return findings.problem(path, "an instant is given to the second, without a fraction")
+        if instant.year < 1970:
+            return findings.problem(path, "an instant must not be before 1970")
+        return f"{instant:%Y-%m-%dT%H:%M:%S}Z"
 
 
 class ListOf(NamedTuple):
-    """A list of one shape, its order kept."""
-
     item: Shape
     low: int
     high: int
     noun: str
-    accepts_single: bool = False  # a value that is no list stands for the list of it alone
+    accepts_single: bool = False  # a value that is not a list means a list of this value
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not list:
@@ -163,20 +135,16 @@ class ListOf(NamedTuple):
                 item = self.item.check(value, path, findings)
                 return INVALID if item is INVALID else [item]
             is_line = type(value) is str and self.noun == "word"
-            advice = f"; write [{', '.join(value.split())}]" if is_line else ""
-            findings.problem(path, f"{show(value)} is not a list of {self.noun}s{advice}")
-            return INVALID
+            advice = f"write [{', '.join(value.split())}]" if is_line else ""
+            return findings.problem(path, f"{show(value)} is not a list of {self.noun}s", advice)
         if not self.low <= len(value) <= self.high:
-            asked = f"from {self.low} to {self.high:,}" if self.low else f"at most {self.high:,}"
-            findings.problem(path, f"{plural(len(value), self.noun)}: allowed are {asked}")
-            return INVALID
+            allowed = f"from {self.low} to {self.high:,}" if self.low else f"at most {self.high:,}"
+            return findings.problem(path, plural(len(value), self.noun), f"allowed are {allowed}")
         items = [self.item.check(item, f"{path}/{i}", findings) for i, item in enumerate(value)]
         return INVALID if any(item is INVALID for item in items) else items
 
 
 class MapOf(NamedTuple):
-    """A mapping from names to texts."""
-
     name: Text
     value: Shape
     high: int
@@ -184,11 +152,9 @@ class MapOf(NamedTuple):
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not dict:
-            findings.problem(path, f"{show(value)} is not a mapping of {self.noun}s")
-            return INVALID
+            return findings.problem(path, f"{show(value)} is not a mapping of {self.noun}s")
         if len(value) > self.high:
-            findings.problem(path, f"{plural(len(value), self.noun)}: allowed are at most {self.high:,}")
-            return INVALID
+            return findings.problem(path, plural(len(value), self.noun), f"allowed are at most {self.high:,}")
         clean = {}
         for name in value:
             self.name.check(name, f"{path}/{name}", findings)
@@ -197,13 +163,13 @@ class MapOf(NamedTuple):
 
 
 class Either(NamedTuple):
-    """A text, or something that is none."""
+    """A text, or a list or mapping."""
 
     text: Shape
     other: Shape
     kind: type  # of the other: list or dict
     allowed: str
-    mapping: Shape | None = None  # where the other is a list, and a mapping is allowed too
+    mapping: Shape | None = None  # set if the other is a list, and a mapping is allowed too
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) is str:
@@ -212,28 +178,27 @@ class Either(NamedTuple):
             return self.other.check(value, path, findings)
         if type(value) is dict and self.mapping:
             return self.mapping.check(value, path, findings)
-        findings.problem(path, f"{show(value)} is not {self.allowed}")
-        return INVALID
+        return findings.problem(path, f"{show(value)} is not {self.allowed}")
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call: a list or a mapping of JSON values, `${VAR}` filled in in their texts."""
+    """The arguments of a call: a list or a mapping of JSON values.  Variables in texts are expanded."""
 
-    high: int  # characters of JSON at most
+    high: int  # characters of JSON
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         if type(value) not in (list, dict):
             allowed = "a list (arguments by position) or a mapping (by name)"
-            findings.problem(path, f"{show(value)} is not {allowed}")
-            return INVALID
+            return findings.problem(path, f"{show(value)} is not {allowed}")
         clean = _json_value(value, path, findings)
         if clean is INVALID:
             return INVALID
         size = len(json.dumps(clean))
         if size > self.high:
-            findings.problem(path, f"{size:,} characters of JSON are too many: at most {self.high:,}")
-            return INVALID
-        return clean or []  # an empty mapping says no more than an empty list
+            return findings.problem(
+                path, f"{size:,} characters of JSON are too many", f"at most {self.high:,}"
+            )
+        return clean or []  # an empty mapping means the same as an empty list
 
 
 def _json_value(value: Any, path: str, findings: Findings) -> Any:
@@ -243,18 +208,18 @@ def _json_value(value: Any, path: str, findings: Findings) -> Any:
         return _json_values(value, path, findings)
     if value is None or type(value) in (bool, int) or (type(value) is float and isfinite(value)):
         return value
-    findings.problem(path, f"{show(value)} is not JSON: allowed are texts, numbers, true, false and null")
-    return INVALID
+    return findings.problem(
+        path, f"{show(value)} is not JSON", "allowed are texts, numbers, true, false and null"
+    )
 
 
 def _json_values(value: Any, path: str, findings: Findings) -> Any:
     if path.count("/") > NESTING_MAX:
-        findings.problem(path, TOO_DEEP)
-        return INVALID
+        return findings.problem(path, TOO_DEEP)
     named = value if type(value) is dict else {str(i): item for i, item in enumerate(value)}
     for name in named:
         if type(name) is not str:
-            findings.problem(f"{path}/{name}", f"{show(name)} is not a name; put it in quotes")
+            findings.problem(f"{path}/{name}", f"{show(name)} is not a name", "put it in quotes")
     clean = {name: _json_value(item, f"{path}/{name}", findings) for name, item in named.items()}
     if any(item is INVALID or type(name) is not str for name, item in clean.items()):
         return INVALID
@@ -262,32 +227,27 @@ def _json_values(value: Any, path: str, findings: Findings) -> Any:
 
 
 class Checked(NamedTuple):
-    """A shape with one more rule, which answers what is wrong, or nothing."""
+    """A shape with one more rule."""
 
     shape: Shape
-    rule: Callable[[Any], str]
+    rule: Callable[[Any], Fault]
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
         clean = self.shape.check(value, path, findings)
-        fault = "" if clean is INVALID else self.rule(clean)
-        if not fault:
-            return clean
-        findings.problem(path, fault)
-        return INVALID
+        message, advice = OK if clean is INVALID else self.rule(clean)
+        return findings.problem(path, message, advice) if message else clean
 
 
 class Field(NamedTuple):
-    """A named part of a record."""
-
     name: str
     shape: Shape
-    default: Any = None  # None: it has none, and stays away from the canonical form
+    default: Any = None  # None: no default, and absent from the canonical form
     about: str = ""  # one line for an editor's tooltip
-    since: int = 1  # the manifest version that brought it
+    since: int = 1  # the first manifest version that has it
 
 
 class Record:
-    """A mapping whose fields are all known by name."""
+    """A mapping with a fixed set of fields."""
 
     def __init__(self, fields: Iterable[Field], required: tuple[str, ...] = ()) -> None:
         self.fields = tuple(fields)
@@ -299,38 +259,38 @@ class Record:
         return [*self._shapes]
 
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        """The clean fields that were given.  What is required, `missing` tells: it may come later."""
+        """Return the given fields, clean.  Defaults may still add fields, so `check_required` comes later."""
         if type(value) is not dict:
-            findings.problem(path, f"{show(value)} is not a mapping; allowed are {listed(self.names)}")
-            return INVALID
+            advice = f"allowed are {listed(self.names, 'and')}"
+            return findings.problem(path, f"{show(value)} is not a mapping", advice)
         clean = {}
         prefix = f"{path}/" if path else ""
         for name, given in value.items():
             shape = self._shapes.get(name)
             if shape is None:
-                findings.problem(f"{prefix}{name}", self._unknown(str(name)))
+                message = f"unknown key {quote(str(name))}"
+                findings.key_problem(f"{prefix}{name}", message, self._advice(str(name)))
             else:
                 clean[name] = shape.check(given, f"{prefix}{name}", findings)
         return clean
 
-    def _unknown(self, name: str) -> str:
-        known_paths = self.known_paths()
-        known_paths |= {known.removesuffix("_seconds"): place for known, place in known_paths.items()}
-        meant = nearest(name, known_paths)
-        told = f"did you mean {quote(known_paths[meant])}?" if meant else f"allowed are {listed(self.names)}"
-        return f"unknown field {quote(name)}; {told}"
+    def _advice(self, unknown: str) -> str:
+        known = self._known_paths()
+        known |= {name.removesuffix("_seconds"): path for name, path in known.items()}
+        meant = nearest(unknown, known)
+        return f"did you mean {quote(known[meant])}?" if meant else f"allowed are {listed(self.names, 'and')}"
 
-    def known_paths(self) -> dict[str, str]:
-        """The names of all fields, here and further in, with where they belong."""
-        further = {
-            name: f"{field.name}/{place}"
+    def _known_paths(self) -> dict[str, str]:
+        """Return the names of all fields, also of nested records, with their paths."""
+        nested = {
+            name: f"{field.name}.{path}"
             for field in self.fields
             if isinstance(field.shape, Record)
-            for name, place in field.shape.known_paths().items()
+            for name, path in field.shape._known_paths().items()
         }
-        return {**further, **{name: name for name in self._shapes}}
+        return {**nested, **{name: name for name in self._shapes}}
 
-    def missing(self, clean: Any, path: str, findings: Findings) -> None:
+    def check_required(self, given: Any, path: str, findings: Findings) -> None:
         for name in self.required:
-            if name not in clean:
-                findings.problem(f"{path}/{name}" if path else name, "it is missing, and has no default")
+            if name not in given:
+                findings.key_problem(f"{path}/{name}" if path else name, f"missing key {quote(name)}")

@@ -1,12 +1,12 @@
-"""Which hosts a URL may name that somebody else wrote: public ones, or those that were allowed.
+"""Decides which hosts the URL of a message may name: public ones, or those on a list.
 
-1. An address is public if no registry says otherwise.  Of IPv6 only what is given out to the public is
-   (2000::/3), without what carries an IPv4 address inside: 6to4, Teredo; mapped ones and NAT64 lie outside.
-2. A host is a name, four decimal numbers, or an IPv6 address.  Every other spelling of a number (octal, hex,
-   short, `%31`) is refused, wherever it leads: what one program reads as public another reads as private.
-3. A list of hosts narrows that: `api.example.com`, `*.example.com` (not `example.com` itself), `10.0.0.5`,
-   each also with a port.  A host that is listed in full may be private or on this machine; what is listed by
-   its address may be anything.  A name never leads to a link-local address: the keys of a machine are there.
+1. An IPv4 address is public if no registry reserves it.  An IPv6 address is public if it is in 2000::/3 and
+   does not contain an IPv4 address (6to4, Teredo, mapped, NAT64).
+2. A host is a name, four decimal numbers or an IPv6 address.  Other spellings of numbers (octal, hex, short,
+   `%31`) are refused: one program could read them as a public address and another as a private one.
+3. A list allows only its entries: `api.example.com`, `*.example.com` (not `example.com` itself), `10.0.0.5`.
+   Each may have a port.  A name listed in full may resolve to a private or loopback address.  A listed
+   address may be of any kind.  A name never leads to a link-local address: cloud metadata services are there.
 """
 
 from __future__ import annotations
@@ -20,92 +20,63 @@ from detent.errors import UsageError
 from detent.text import quote
 
 NAME_MAX = 253  # characters
-PRIVATE = frozenset({"private", "loopback", "shared"})  # what a listed name may lead to
+PRIVATE = frozenset({"private", "loopback", "shared"})  # kinds that a listed name may resolve to
 
 _PUBLIC6 = ip_network("2000::/3")
-_SPECIAL = [
-    (ip_network(network), word)
-    for network, word in (
-        ("0.0.0.0/8", "unspecified"),
-        ("10.0.0.0/8", "private"),
-        ("100.100.100.200/32", "metadata"),
-        ("100.64.0.0/10", "shared"),
-        ("127.0.0.0/8", "loopback"),
-        ("168.63.129.16/32", "metadata"),
-        ("169.254.0.0/16", "link-local"),
-        ("172.16.0.0/12", "private"),
-        ("192.0.0.0/24", "reserved"),
-        ("192.0.2.0/24", "reserved"),
-        ("192.31.196.0/24", "reserved"),
-        ("192.52.193.0/24", "reserved"),
-        ("192.88.99.0/24", "6to4"),
-        ("192.168.0.0/16", "private"),
-        ("192.175.48.0/24", "reserved"),
-        ("198.18.0.0/15", "reserved"),
-        ("198.51.100.0/24", "reserved"),
-        ("203.0.113.0/24", "reserved"),
-        ("224.0.0.0/4", "multicast"),
-        ("240.0.0.0/4", "reserved"),
-        ("::/128", "unspecified"),
-        ("::1/128", "loopback"),
-        ("::ffff:0:0/96", "IPv4-mapped"),
-        ("::/96", "IPv4-compatible"),
-        ("64:ff9b::/96", "NAT64"),
-        ("64:ff9b:1::/48", "NAT64"),
-        ("2001::/32", "Teredo"),
-        ("2001::/23", "reserved"),
-        ("2001:db8::/32", "reserved"),
-        ("2002::/16", "6to4"),
-        ("2620:4f:8000::/48", "reserved"),
-        ("3fff::/20", "reserved"),
-        ("fd00:ec2::/32", "metadata"),
-        ("fd20:ce::/32", "metadata"),
-        ("fc00::/7", "private"),
-        ("fe80::/10", "link-local"),
-        ("fec0::/10", "private"),
-        ("ff00::/8", "multicast"),
+_SPECIAL = [  # the first match counts
+    (ip_network(network), kind)
+    for kind, networks in (
+        ("metadata", "100.100.100.200/32 168.63.129.16/32 fd00:ec2::/32 fd20:ce::/32"),
+        ("private", "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10"),
+        ("loopback", "127.0.0.0/8 ::1/128"),
+        ("link-local", "169.254.0.0/16 fe80::/10"),
+        ("shared", "100.64.0.0/10"),
+        ("unspecified", "0.0.0.0/8 ::/128"),
+        ("multicast", "224.0.0.0/4 ff00::/8"),
+        ("6to4", "192.88.99.0/24 2002::/16"),
+        ("Teredo", "2001::/32"),
+        ("NAT64", "64:ff9b::/96 64:ff9b:1::/48"),
+        ("IPv4-mapped", "::ffff:0:0/96"),
+        ("IPv4-compatible", "::/96"),
+        ("reserved", "192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 192.175.48.0/24"),
+        ("reserved", "198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4"),
+        ("reserved", "2001::/23 2001:db8::/32 2620:4f:8000::/48 3fff::/20"),
     )
+    for network in networks.split()
 ]
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_LOCAL = (
-    "localhost local localdomain internal intranet lan home.arpa svc cluster.local metadata.goog onion test"
+_NEVER_PUBLIC = (
+    *("localhost", "local", "localdomain", "internal", "intranet", "lan", "svc", "cluster.local"),
+    *("metadata.goog", "onion", "test", "invalid", "example", "arpa"),
 )
-_NEVER_PUBLIC = (*_LOCAL.split(), "invalid", "example", "arpa")
 _LISTED = re.compile(r"(\[[^\]]+\]|[^:\[\]]+|[0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)(?::([0-9]{1,5}))?")
 
 Address = IPv4Address | IPv6Address
 
 
 class Host(NamedTuple):
-    """What a URL names, in the one spelling that it has here."""
-
-    text: str
-    address: Address | None = None  # None: it is a name
+    text: str  # normalized
+    address: Address | None = None  # None: a name
 
 
-class Listed(NamedTuple):
+class HostEntry(NamedTuple):
     """An entry of a list of hosts."""
 
     host: Host
     port: int | None = None  # None: any
-    below: bool = False  # not the host itself, but those whose names end in it
+    below: bool = False  # matches subdomains only
 
 
 class Reach(NamedTuple):
-    """Where requests may go whose URLs come from a message."""
+    """Where the requests of messages may go."""
 
-    hosts: tuple[str, ...] = ()  # none: to every public one
-
-
-def is_public(address: str | Address) -> bool:
-    """Is it an address that anybody on the internet has in common?"""
-    return kind_of(address) == "public"
+    hosts: tuple[str, ...] = ()  # empty: every public host
 
 
 @lru_cache(maxsize=4096)
 def kind_of(address: str | Address) -> str:
-    """`public`, or a word for what it is instead."""
+    """Return `public`, or why the address is not public."""
     if isinstance(address, str):
         try:
             address = ip_address(address)
@@ -113,36 +84,34 @@ def kind_of(address: str | Address) -> str:
             return "no address"
     if getattr(address, "scope_id", None):
         return "link-local"
-    for network, word in _SPECIAL:
+    for network, kind in _SPECIAL:
         if address in network:
-            return word
+            return kind
     return "public" if address.version == 4 or address in _PUBLIC6 else "reserved"
 
 
 def parse_host(text: str) -> Host:
-    """The host that a URL names; a `UsageError` where it is none, or spelt so that it could be two."""
+    """Normalize the host of a URL; raise a `UsageError` if it is invalid or ambiguous."""
     plain = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if ":" in plain:
         if "%" in plain or not plain.isascii():
-            raise UsageError(
-                f"bad host {quote(text)}: an IPv6 address has neither a zone nor other letters here"
-            )
+            raise UsageError(f"bad host {quote(text)}: write the IPv6 address in ASCII and without a zone")
         return _address_host(text, plain)
     plain = _ascii(text).lower().removesuffix(".")
     labels = plain.split(".")
     if _NUMERIC.fullmatch(labels[-1]):
         return _address_host(text, plain)
     if len(plain) > NAME_MAX or not all(map(_LABEL.fullmatch, labels)):
-        raise UsageError(f"bad host {quote(text)}: it is neither a name nor an address")
+        raise UsageError(f"bad host {quote(text)}: it is not a name or an address")
     return Host(plain)
 
 
 def _ascii(text: str) -> str:
-    """Letters of all scripts as names have them: digits and dots of other scripts become ours."""
+    """Encode other scripts for DNS, which also turns their digits and dots into ASCII."""
     try:
         return text if text.isascii() else text.encode("idna").decode("ascii")
     except UnicodeError:
-        raise UsageError(f"bad host {quote(text)}: it is neither a name nor an address") from None
+        raise UsageError(f"bad host {quote(text)}: it is not a name or an address") from None
 
 
 def _address_host(text: str, plain: str) -> Host:
@@ -150,43 +119,41 @@ def _address_host(text: str, plain: str) -> Host:
         address = ip_address(plain)
     except ValueError:
         raise UsageError(
-            f"bad host {quote(text)}: an address is written as four decimal numbers, or as IPv6"
+            f"bad host {quote(text)}: write an address as four decimal numbers or as IPv6"
         ) from None
     return Host(str(address), address)
 
 
 def check_host(host: Host, port: int, reach: Reach) -> None:
-    """A `UsageError` if no request may go there, wherever a name leads."""
+    """Raise a `UsageError` if no request may go to this host."""
     if reach.hosts:
         if not _entries(host, port, reach):
-            raise UsageError(
-                f"host {quote(host.text)}, port {port} is not among those that messages may name"
-            )
+            raise UsageError(f"host {quote(host.text)}, port {port} is not on the list for messages")
     elif host.address is None and _is_never_public(host.text):
-        raise UsageError(f"host {quote(host.text)} is no public name; {_ADVICE}")
+        raise UsageError(f"host {quote(host.text)} is not a public name; {_ADVICE}")
     if host.address is not None:
         check_address(host.address, host, port, reach)
 
 
 def check_address(address: Address, host: Host, port: int, reach: Reach) -> None:
-    """A `UsageError` if a request for this host may not go to this address, which it led to."""
+    """Raise a `UsageError` if a request must not go to this address, to which the host resolved."""
     kind = kind_of(address)
     if kind == "public":
         return
     for entry in _entries(host, port, reach):
         if entry.host.address == address or (not entry.below and kind in PRIVATE):
             return
-    leads = "is" if host.address else f"leads to {address},"
-    raise UsageError(f"host {quote(host.text)} {leads} no public address ({kind}); {_ADVICE}")
+    leads = "is" if host.address else f"resolves to {address},"
+    raise UsageError(f"host {quote(host.text)} {leads} not a public address ({kind}); {_ADVICE}")
 
 
 def check_reach(reach: Reach) -> None:
-    """A `UsageError` if an entry of its list cannot be read."""
+    """Raise a `UsageError` if an entry is invalid."""
     _listed(reach.hosts)
 
 
-def _entries(host: Host, port: int, reach: Reach) -> list[Listed]:
-    """Those that this host is allowed by."""
+def _entries(host: Host, port: int, reach: Reach) -> list[HostEntry]:
+    """Return the entries that match this host."""
     return [
         one
         for one in _listed(reach.hosts)
@@ -196,11 +163,11 @@ def _entries(host: Host, port: int, reach: Reach) -> list[Listed]:
 
 
 @lru_cache(maxsize=64)
-def _listed(hosts: tuple[str, ...]) -> list[Listed]:
+def _listed(hosts: tuple[str, ...]) -> list[HostEntry]:
     return [_entry(text) for text in hosts]
 
 
-def _entry(text: str) -> Listed:
+def _entry(text: str) -> HostEntry:
     found = _LISTED.fullmatch(text.removeprefix("*."))
     below = text.startswith("*.")
     port = int(found[2]) if found and found[2] else None
@@ -210,15 +177,13 @@ def _entry(text: str) -> Listed:
         )
     host = parse_host(found[1])
     if below and host.address is not None:
-        raise UsageError(f"bad host {quote(text)} in a list: nothing is below an address")
-    return Listed(host, port, below)
+        raise UsageError(f"bad host {quote(text)} in a list: an address has no subdomains")
+    return HostEntry(host, port, below)
 
 
 def _is_never_public(name: str) -> bool:
-    """One word is a name of this network; so are those that were set apart for it."""
-    return (
-        "." not in name or name.endswith(tuple(f".{word}" for word in _NEVER_PUBLIC)) or name in _NEVER_PUBLIC
-    )
+    """A name without a dot, or in a domain for local use."""
+    return "." not in name or f".{name}".endswith(tuple(f".{word}" for word in _NEVER_PUBLIC))
 
 
 _ADVICE = "list the host in `hosts` to allow it"

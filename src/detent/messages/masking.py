@@ -1,15 +1,14 @@
-"""Secrets in what is told: found by their values and by the names they stand under, and replaced by `***`.
+"""Replaces secrets in logs, reasons, output and results by `***`.
 
-1. By value: a secret that is known is found as it is and as URLs, JSON, Python and base 64 write it, there
-   also in the middle of something longer (`user:password` of a header).  One of fewer than four characters
-   is not looked for: it would be found everywhere.
-2. By name: whatever stands under a name such as `password`, `apiKey` or `X-Auth-Token`, in nested values and
-   in texts: `password=…`, `"token": "…"`, `--secret …`, `Authorization: …`, `://user:…@host`.
-3. What says that there is nothing (`null`, `false`, an empty text) stays, and so do our own fields: a fire's
-   key is no secret.
-4. What work printed and returned is its own: only values are looked for there, in what it returned only long
-   ones.  A password that is a word would be found in any text, and a result must stay what it was.
-5. Time grows with the length of a text and not faster, whatever is in it.
+1. By value: a known secret is found in plain text and as URLs, JSON, Python and base 64 encode it, even in
+   a longer base 64 text (`user:password` in a header).  Values shorter than four characters are not searched
+   for, because they would match everywhere.
+2. By name: the value of a name such as `password`, `apiKey` or `X-Auth-Token`, in nested values and in text:
+   `password=…`, `"token": "…"`, `--secret …`, `Authorization: …`, `://user:…@host`.
+3. Empty values (`null`, `false`, `""`) and detent's own fields stay: the key of a fire is not a secret.
+4. In the output and results of work only values are replaced, in results only long ones.  A password that is
+   a common word would match in any text, and a result must stay unchanged.
+5. The time is linear in the length of the text, whatever it contains.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from typing import Any
 from detent.manifest.secret_refs import Secret
 
 MASKED = "***"
-VALUE_MIN = 4  # characters of a secret that is looked for by its value
-RESULT_MIN = 12  # the same, in what a call returned
-BASE64_MIN = 5  # characters of it that do not depend on what stands around it
-NESTING_MAX = 32  # what is nested deeper is masked as a whole
+VALUE_MIN = 4  # shortest secret that is searched for
+RESULT_MIN = 12  # the same, in results
+BASE64_MIN = 5  # shortest part of an encoded secret that is searched for
+NESTING_MAX = 32  # values nested deeper are masked as a whole
 OWN = frozenset({"time", "level", "event", "app", "job", "run_id", "fire", "node", "key", "fence", "due"})
 
 _ANYWHERE = frozenset(
@@ -43,9 +42,9 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _HINT = "passw|passphrase|pwd|secret|token|key|credential|authorization|cookie|signature|jwt"
 _NAME = rf"(?<![\w.-])(?P<name>(?=[\w.-]{{0,64}}?(?:{_HINT}))[\w.-]{{1,128}}+)"
 _VALUE = r"""
-    [bu]?"(?:[^"\\]|\\.)*+"?                          # quoted, or cut off in its quotes
+    [bu]?"(?:[^"\\]|\\.)*+"?                          # quoted, or cut off inside quotes
   | [bu]?'(?:[^'\\]|\\.)*+'?
-  | \\{1,8}"(?:(?!\\{1,8}").)*+(?:\\{1,8}")?          # the same within a quoted text
+  | \\{1,8}"(?:(?!\\{1,8}").)*+(?:\\{1,8}")?          # the same inside a quoted text
   | \[[^\]]*+\]? | \{[^}]*+\}?
   | (?:bearer|basic|digest|token|apikey)[ \t]+[^\s,;&"'<>)\]}]++
   | [^\s,;&"'<>()\[\]{}\\]++
@@ -66,10 +65,8 @@ _PEM = re.compile(
 
 
 class Mask:
-    """What is to be hidden; it may learn more."""
-
     def __init__(self, secrets: Iterable[Secret | str] = (), names: Iterable[str] = ()) -> None:
-        self._names = frozenset(_plain(name) for name in names)  # further ones, whole
+        self._names = frozenset(_plain(name) for name in names)  # additional names
         self._forms: tuple[str, ...] = ()
         self._values: re.Pattern[str] | None = None
         self._in_results: re.Pattern[str] | None = None
@@ -77,7 +74,7 @@ class Mask:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[Secret | str]) -> None:
-        """Hide these, too, from now on."""
+        """Mask these secrets too."""
         texts = [one.key().decode() if isinstance(one, Secret) else one for one in secrets]
         forms = {form for text in texts if len(text) >= VALUE_MIN for form in _forms(text)}
         self._long |= {form for text in texts if len(text) >= RESULT_MIN for form in _forms(text)}
@@ -85,14 +82,10 @@ class Mask:
         self._values, self._in_results = _any_of(self._forms), _any_of(_longest_first(self._long))
 
     def knows(self, text: str) -> bool:
-        """Is the value of a secret in it?"""
-        for form in self._forms:  # noqa: SIM110 -- any() takes twice as long
-            if form in text:
-                return True
-        return False
+        """Does the text contain the value of a secret?"""
+        return any(form in text for form in self._forms)
 
     def text(self, text: str) -> str:
-        """The text without what is secret in it."""
         text = _PEM.sub(rf"\1{MASKED}\2", self._without_values(text))
         text = _USERINFO.sub(lambda found: f"{found[1] or ''}{MASKED}", text)
         text = _HEADER.sub(rf"\1\2{MASKED}", text)
@@ -101,22 +94,22 @@ class Mask:
         return _SCHEME.sub(rf"\1\2{MASKED}", text)
 
     def output(self, output: bytes) -> bytes:
-        """What work printed, without the values of secrets."""
+        """Mask the values of secrets in the output of work."""
         text = output.decode("utf-8", "surrogateescape")
         return self._without_values(text).encode("utf-8", "surrogateescape") if self.knows(text) else output
 
     def result(self, text: str) -> str:
-        """What a call returned, as JSON, without the values of secrets."""
+        """Mask the values of secrets in a JSON result."""
         masked = self._in_results.sub(MASKED, text) if self._in_results else text
         if masked != text:
             try:
                 json.loads(masked)
-            except ValueError:  # it was a number
+            except ValueError:  # the secret was a number
                 return json.dumps(MASKED)
         return masked
 
     def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of an event without what is secret in them."""
+        """Mask the fields of an event."""
         return {name: value if name in OWN else self._under(name, value, 0) for name, value in fields.items()}
 
     def _pair(self, found: re.Match[str]) -> str:
@@ -152,7 +145,7 @@ class Mask:
         if name[-1:] in "sS" and (
             isinstance(value, int | float) or (isinstance(value, str) and value.isdigit())
         ):
-            return False  # so many tokens
+            return False  # a number of tokens
         return is_secret_name(name) or (bool(self._names) and _plain(name) in self._names)
 
 
@@ -166,7 +159,7 @@ def _any_of(forms: Sequence[str]) -> re.Pattern[str] | None:
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Does a secret stand under such a name, however it is written?"""
+    """Does this name usually hold a secret, in any spelling?"""
     words = [word.lower() for word in _WORD.findall(name[:256])]
     if not words:
         return False
@@ -184,7 +177,7 @@ def _plain(name: str) -> str:
 
 
 def _forms(secret: str) -> set[str]:
-    """How a secret may be written."""
+    """Return the encodings of a secret."""
     from urllib.parse import quote, quote_plus
 
     encoded = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
@@ -194,7 +187,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _in_base64(content: bytes) -> set[str]:
-    """The characters that are the same wherever it stands: three octets make four of them."""
+    """Return the base 64 characters that do not depend on the position: three bytes make four characters."""
     found = set()
     for before in range(3):
         text = b64encode(bytes(before) + content).decode()

@@ -1,10 +1,9 @@
-"""A message: a fire that was pushed to a queue, made of a task, its arguments and what was wished for it.
+"""Messages: fires that are pushed to a queue, made of a task, its arguments and options.
 
-1. Its key is its task's name and a token: a growing one, in part random or, where it is unique, what makes
-   it so.
-2. Its policy is its task's; runs are the retries and one more, also where a worker is lost.
-3. What follows from it (`then`, `catch`, `finally`) goes with it, and is made of it when it is over, under
-   keys of its own: whoever settles it twice puts the same messages.  A chain has an end: `DEPTH_MAX`.
+1. The key is the name of the task and a token, or the text that makes the message unique.
+2. The policy comes from the task.
+3. `then`, `catch` and `finally` list messages to send when this one is over.  They are part of the message,
+   and their keys are derived from it, so settling twice sends the same messages.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from detent.rules.planning import run_id
 from detent.rules.rates import PRIORITIES, with_priorities, with_priority
 from detent.text import quote
 
-DEPTH_MAX = 20  # links of a chain, one after the other
-OPTION_MAX_S = 366 * 86_400.0
-_new_run_id = run_id.__wrapped__  # nobody asks for one again: it would only take another's place in the cache
-MAX_AGE_S = 30 * 86_400.0  # or, if that is less, `keep_days`: a copy of one that is pruned is not noticed
-WITH_RESULT = "with_result"  # in a link: the first argument is what the message before returned
+DEPTH_MAX = 20  # messages in a chain
+OPTION_MAX_S = 366 * 86_400.0  # longest duration that an option may have
+MAX_AGE_S = 30 * 86_400.0  # older messages are refused: a copy of a pruned message would not be noticed
+WITH_RESULT = "with_result"  # in a link: the first argument is the result of the message before
 LINKS: dict[str, tuple[Kind, ...]] = {
     "then": ("succeeded",),
     "catch": DEAD,
@@ -34,35 +32,33 @@ LINKS: dict[str, tuple[Kind, ...]] = {
 
 
 class Task(NamedTuple):
-    """A function that messages may ask for, as its app declared it."""
+    """A function that messages may call."""
 
-    name: str  # within its app
-    call: Call  # its arguments come with the message
+    name: str  # without the app
+    call: Call  # its arguments come from the message
     queue: str = "default"
-    queues: frozenset[str] = frozenset()  # further ones that it may come from
+    queues: frozenset[str] = frozenset()  # further queues that it may come from
     policy: Policy = Policy(concurrency="Allow")
-    lane: str = ""  # messages of one name never run at once; "": they may
-    expires_s: float = 0.0  # not begun so long after it was due, it is missed; 0: no such limit
+    lane: str = ""  # messages with the same lane never run at once; "": they may
+    expires_s: float = 0.0  # a message that has not started this long after it was due is missed; 0: no limit
 
 
 class MessageOptions(NamedTuple):
-    """What is said of one message, on top of what its task says."""
+    """The options of one push.  They take precedence over those of the task."""
 
-    queue: str = ""  # "": its task's
+    queue: str = ""  # "": the queue of the task
     priority: str = "normal"
     delay_s: float = 0.0
-    unique: str = ""  # with this, only one of its task within `unique_s`
+    unique: str = ""  # at most one message with this text per task within `unique_s`
     unique_s: float = 86_400.0
-    expires_s: float = 0.0  # 0: as its task says
+    expires_s: float = 0.0  # 0: as for the task
     rate_key: str = ""
-    links: Mapping[str, Any] = {}  # then, catch, finally -> a list, as `link` makes one
+    links: Mapping[str, Any] = {}  # then, catch, finally → lists of what `link` returns
 
 
 class PushContext(NamedTuple):
-    """When and as which a message is made."""
-
     app: str
-    at: datetime  # by the store's clock, as far as that is known
+    at: datetime  # estimate of the store's clock
     token: str
     depth: int = 0
 
@@ -70,46 +66,31 @@ class PushContext(NamedTuple):
 def message(
     task: Task, args: str, options: MessageOptions, context: PushContext, secrets: Sequence[Secret]
 ) -> Fire:
-    """`args` is JSON: a list for the function's positions, or an object for its names."""
+    """Build one message; `args` is JSON with a list or an object."""
     check_args(args)
     return messages(task, [(context.token, args)], options, context, secrets)[0]
 
 
 def messages(
     task: Task,
-    letters: Iterable[tuple[str, str]],
+    calls: Iterable[tuple[str, str]],
     options: MessageOptions,
     context: PushContext,
     secrets: Sequence[Secret],
 ) -> list[Fire]:
-    """One for each token and its arguments, which are known to be JSON; the stamp's own token is not used."""
+    """Build a message for each token and its arguments, which must be valid JSON."""
     like, pushed_at = _like(task, options, context)
-    job, due_at, prefix = like.job, like.due_at, f"{like.job}#"
     sealer = Sealer(like, MessageBody(task.name, "[]", pushed_at, options.links, context.depth), secrets)
     made = []
-    for token, args in letters:
-        key = prefix + (options.unique or token)
-        run = _new_run_id(due_at, key + token if options.unique else key)
-        made.append(
-            Fire(
-                key,
-                job,
-                due_at,
-                run,
-                like.queue,
-                like.lane,
-                like.start_by,
-                like.policy,
-                "push",
-                "",
-                sealer.seal(key, run, args),
-            )
-        )
+    for token, args in calls:
+        key = f"{like.job}#{options.unique or token}"
+        run = run_id(like.due_at, key + token if options.unique else key)
+        made.append(like._replace(key=key, run_id=run, payload=sealer.seal(key, run, args)))
     return made
 
 
 def _like(task: Task, options: MessageOptions, context: PushContext) -> tuple[Fire, float]:
-    """What they all have in common, and when they are pushed."""
+    """Return what all messages of one push have in common, and when they are pushed."""
     pushed_at = context.at.replace(microsecond=context.at.microsecond // 1000 * 1000)
     due_at = pushed_at + timedelta(seconds=round(options.delay_s, 3))
     policy = task.policy
@@ -132,8 +113,7 @@ def _like(task: Task, options: MessageOptions, context: PushContext) -> tuple[Fi
 
 
 def task_policy(max_retries: int, backoff: Retries, on_contention: str, **further: Any) -> Policy:
-    """How often a task's messages are run, and what they do where their lane is full.  Where nothing else is
-    said, a lost worker is a run like any other."""
+    """Build the policy of a task.  By default, messages of a lost worker run again if there are retries."""
     further.setdefault("on_lost", "rerun" if max_retries else "skip")
     return Policy(
         concurrency={"": "Allow", "requeue": "Queue", "fail": "Forbid"}[on_contention],  # type: ignore[arg-type]
@@ -143,12 +123,11 @@ def task_policy(max_retries: int, backoff: Retries, on_contention: str, **furthe
 
 
 def message_rules(tasks: Mapping[str, Task], secrets: Sequence[Secret]) -> MessageRules:
-    """Which messages may run where these are the tasks."""
     may_come = {name: frozenset(with_priorities([task.queue, *task.queues])) for name, task in tasks.items()}
     return MessageRules(secrets, may_come)
 
 
-# What follows.
+# Links: messages to send afterwards.
 
 
 def link(task: str, args: str, options: MessageOptions) -> dict[str, Any]:
@@ -167,11 +146,10 @@ def follow(
     ended: tuple[Outcome, datetime, str],
     make: Callable[[str, str, MessageOptions, PushContext], Fire],
 ) -> tuple[Fire, ...]:
-    """The messages that its end brings about.  It ended so, then, with this result in JSON.  `make` makes one
-    of a task's name."""
+    """Return the messages to send after this one.  `ended`: its outcome, the time, and the result as JSON."""
     (outcome, at, result), app = ended, fire.job.partition(".")[0]
     due = [name for name, kinds in LINKS.items() if outcome.kind in kinds]
-    due += ["finally"] if due else []  # what was skipped or cancelled ends nothing
+    due += ["finally"] if due else []  # not after a skipped or cancelled message
     made = []
     for name in due:
         for number, one in enumerate(body.links.get(name, ())):
@@ -187,44 +165,39 @@ def follow(
 
 
 def links_fault(links: Mapping[str, Any], depth: int = 1) -> str:
-    """Why nothing can follow from these links, which may be anybody's; "": they are sound."""
+    """Return what is wrong with the links of a message from outside, or ""."""
     if depth > DEPTH_MAX:
-        return f"more than {DEPTH_MAX} follow one another"
+        return f"a chain of more than {DEPTH_MAX} messages; let one push the next instead"
     for name, follows in links.items():
         if name not in (*LINKS, "finally") or type(follows) is not list:
-            return f"{quote(name)} is no list of what follows"
+            return f"{quote(name)} is not then, catch or finally with a list"
         for one in follows:
             if type(one) is not dict or type(one.get("task")) is not str:
-                return "one has no task"
+                return "a link has no task"
             if type(one.get("args")) not in (list, dict):
-                return "the args of one are neither a list nor an object"
+                return "the args of a link are not a list or an object"
             if not one.keys() <= {"task", "args", WITH_RESULT, *MessageOptions._fields} or not _are_options(
                 one
             ):
-                return "one says what cannot be said of a message"
+                return "a link has an unknown option or a wrong value"
             if WITH_RESULT in one and (one[WITH_RESULT] is not True or type(one["args"]) is not list):
-                return "one cannot be given a result"
+                return "a link cannot receive a result"
             if fault := links_fault(one.get("links", {}), depth + 1):
                 return fault
     return ""
 
 
 def _are_options(one: Mapping[str, Any]) -> bool:
-    """Is each thing that it says of its kind?"""
-    for name, usual in MessageOptions._field_defaults.items():
-        said = one.get(name, usual)
-        if isinstance(usual, float):
-            if type(said) not in (int, float) or not 0 <= said <= OPTION_MAX_S:
+    for name, default in MessageOptions._field_defaults.items():
+        value = one.get(name, default)
+        if isinstance(default, float):
+            if type(value) not in (int, float) or not 0 <= value <= OPTION_MAX_S:
                 return False
-        elif type(said) is not type(usual) or (name == "priority" and said not in PRIORITIES):
+        elif type(value) is not type(default) or (name == "priority" and value not in PRIORITIES):
             return False
     return True
 
 
-def check_links(links: Mapping[str, Any], depth: int = 1) -> None:
-    """Is the chain short enough?  It is looked at when it is pushed: a letter carries all of it."""
-    if depth > DEPTH_MAX:
-        raise UsageError(f"a chain of more than {DEPTH_MAX} messages; let one push the next instead")
-    for follows in links.values():
-        for one in follows:
-            check_links(one.get("links", {}), depth + 1)
+def check_links(links: Mapping[str, Any]) -> None:
+    if fault := links_fault(links):
+        raise UsageError(fault)

@@ -1,13 +1,13 @@
-"""Signatures of fires: `t=<unix>,v1=<hex>,v2=<hex>`, and how a receiver checks one.
+"""Signatures of HTTP requests, `t=<unix>,v1=<hex>,v2=<hex>`, and their verification.
 
 - `v1` is HMAC-SHA256, keyed with the secret, over `<t>.<METHOD>.<path?query as sent>.<body>`.
-- `v2` also covers what identifies the fire: HMAC-SHA256 over
+- `v2` also covers the identity of the fire: HMAC-SHA256 over
   `<t>.<METHOD>.<path?query>.<Idempotency-Key>.<run id>.<attempt>.<fence>.<hex SHA-256 of the body>`.
-- A verifier of `v2` also checks `v1`: together they leave no doubt where the path ends and the key begins.
-- Segments come in any order; unknown ones are ignored; `t`, `v1` and `v2` come once each.
-- A signature is stale beyond 300 s either way; a verifier may tighten that, to no less than 30 s.
-- A verifier accepts any of its secrets, and says which one it was.
-- Version 2 can sign by Standard Webhooks instead: `v1,<base64>` over `<id>.<unix>.<body>`.
+- A verifier of `v2` also checks `v1`: together they fix where the path ends and the key begins.
+- Segments may be in any order.  Unknown ones are ignored.  `t`, `v1` and `v2` must not be repeated.
+- A signature is stale if its time is more than 300 s away.  A verifier may lower that to 30 s.
+- A verifier accepts any of its secrets and returns which one matched.
+- Manifest version 2 also supports Standard Webhooks: `v1,<base64>` over `<id>.<unix>.<body>`.
 """
 
 import hmac
@@ -22,38 +22,28 @@ from detent.manifest.secret_refs import Secret
 
 TOLERANCE_MAX_S = 300.0
 TOLERANCE_MIN_S = 30.0
-HEADER_MAX = 1024  # characters: ours has about 150
+HEADER_MAX = 1024  # characters; ours have about 150
 
 _TIME = re.compile(r"(0|[1-9][0-9]{0,11})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class MissingSignature(SignatureError):
-    """The request carries no signature."""
-
-    status = 401
+class MissingSignature(SignatureError): ...
 
 
-class MalformedHeader(SignatureError):
-    """The signature's header cannot be read."""
-
-    status = 401
+class MalformedHeader(SignatureError): ...
 
 
 class StaleTimestamp(SignatureError):
-    """The signature is too old, or from too far in the future."""
-
-    status = 401
+    """The signature is too old, or its time is too far in the future."""
 
 
 class SignatureMismatch(SignatureError):
-    """None of the secrets gives this signature."""
-
-    status = 401
+    """None of the secrets produces this signature."""
 
 
 class Identity(NamedTuple):
-    """What identifies a fire and its attempt, exactly as the headers have it."""
+    """The identity of an attempt, exactly as in the headers."""
 
     key: str
     run_id: str
@@ -62,23 +52,23 @@ class Identity(NamedTuple):
 
 
 class SignedRequest(NamedTuple):
-    """What is signed, besides the time."""
+    """What is signed besides the time."""
 
     method: str
-    path: str  # with the query, exactly as it is sent
+    path: str  # with the query, exactly as sent
     body: bytes = b""
-    identity: Identity | None = None  # None: there is no `v2`
+    identity: Identity | None = None  # None: no `v2`
 
 
-def sign(message: SignedRequest, secret: Secret, at: datetime) -> str:
-    """The value of the signature's header."""
+def sign(request: SignedRequest, secret: Secret, at: datetime) -> str:
+    """Return the value of the header X-Cron-Signature."""
     unix = str(int(at.timestamp()))
-    digests = _digests(message, secret, unix)
+    digests = _digests(request, secret, unix)
     return ",".join([f"t={unix}", *(f"{name}={digest}" for name, digest in digests.items())])
 
 
 def sign_webhook(id: str, body: bytes, secret: Secret, at: datetime) -> str:
-    """The value of `webhook-signature`, as Standard Webhooks have it: the secret is in base 64."""
+    """Return the value of the header `webhook-signature`.  The secret is in base 64."""
     from base64 import b64decode, b64encode
 
     unix = str(int(at.timestamp()))
@@ -92,49 +82,50 @@ def sign_webhook(id: str, body: bytes, secret: Secret, at: datetime) -> str:
 
 def verify(
     header: str | None,
-    message: SignedRequest,
+    request: SignedRequest,
     secrets: Sequence[Secret],
     now: datetime,
     tolerance_s: float = TOLERANCE_MAX_S,
 ) -> int:
-    """The index of the secret that signed this message; a `SignatureError` if none did, or not lately.
+    """Return the index of the secret that signed this request, or raise a `SignatureError`.
 
-    A message with an identity must be signed with `v2` as well.
+    A request with an identity must have `v2` as well.
     """
     if not TOLERANCE_MIN_S <= tolerance_s <= TOLERANCE_MAX_S:
         raise UsageError(f"bad tolerance {tolerance_s:g} s: allowed are 30 to 300 s")
     if not secrets:
         raise UsageError("no secret to verify a signature with: give at least one")
-    names = ("v1",) if message.identity is None else ("v1", "v2")
+    names = ("v1",) if request.identity is None else ("v1", "v2")
     unix, given = _parse(header, names)
     if abs(now.timestamp() - int(unix)) > tolerance_s:
-        raise StaleTimestamp(f"the signature's time is more than {tolerance_s:g} s away: check both clocks")
+        raise StaleTimestamp(
+            f"the time of the signature is more than {tolerance_s:g} s away: check both clocks"
+        )
     for index, secret in enumerate(secrets):
-        if hmac.compare_digest("".join(_digests(message, secret, unix).values()), given):
+        if hmac.compare_digest("".join(_digests(request, secret, unix).values()), given):
             return index
-    covered = "method, path and body" if message.identity is None else "method, path, headers and body"
+    covered = "method, path and body" if request.identity is None else "method, path, headers and body"
     raise SignatureMismatch(
-        f"the signature fits none of the secrets: check the secret, and that {covered} are as sent"
+        f"the signature matches none of the secrets: check the secret, and that {covered} are unchanged"
     )
 
 
-def fingerprint(header: str) -> str:
-    """Names what `v1` signed in a header that was verified, without a secret and without the signature."""
+def signature_id(header: str) -> str:
+    """Return a hash that identifies a verified `v1` signature without revealing it."""
     return sha256(_parse(header, ("v1",))[1].encode()).hexdigest()
 
 
-def _digests(message: SignedRequest, secret: Secret, unix: str) -> dict[str, str]:
-    """The signatures of a message by their names: `v1`, and `v2` if it has an identity."""
-    head = f"{unix}.{message.method.upper()}.{message.path}.".encode("utf-8", "surrogatepass")
-    found = {"v1": hmac.digest(secret.key(), head + message.body, "sha256").hex()}
-    if message.identity is not None:
-        rest = ".".join([*message.identity, sha256(message.body).hexdigest()])
+def _digests(request: SignedRequest, secret: Secret, unix: str) -> dict[str, str]:
+    head = f"{unix}.{request.method.upper()}.{request.path}.".encode("utf-8", "surrogatepass")
+    found = {"v1": hmac.digest(secret.key(), head + request.body, "sha256").hex()}
+    if request.identity is not None:
+        rest = ".".join([*request.identity, sha256(request.body).hexdigest()])
         found["v2"] = hmac.digest(secret.key(), head + rest.encode("utf-8", "surrogatepass"), "sha256").hex()
     return found
 
 
 def _parse(header: str | None, names: Sequence[str]) -> tuple[str, str]:
-    """The time, and the digests of these names one after the other."""
+    """Return the time and the concatenated digests of these names."""
     if header is None or not header.strip():
         raise MissingSignature(
             "the request has no signature: the header X-Cron-Signature is missing or empty"

@@ -97,7 +97,7 @@ def _manifest(endpoint: Endpoint, jobs: Sequence[dict[str, Any]]) -> Any:
 
 
 def _messages(error: ManifestError) -> list[str]:
-    return [f"{_argument_of(problem.path)}: {problem.message}" for problem in error.problems]
+    return [f"{_argument_of(problem.path)}: {problem.text}" for problem in error.problems]
 
 
 def _argument_of(path: str) -> str:

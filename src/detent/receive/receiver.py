@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from detent.errors import SignatureError, UsageError
 from detent.manifest.fields import LIMITS
-from detent.messages.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, fingerprint
+from detent.messages.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, signature_id
 from detent.receive.dedupe import Dedupe, run
 from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
 from detent.receive.fire import ReceivedFire, identity_of, read_fire
@@ -249,7 +249,7 @@ class Receiver:
             wanted = f"the job {job.name} takes {job.method}"
             raise Refusal("BadMethod", f"bad method {quote(incoming.method)}: {wanted}")
         fire = read_fire(headers, self._endpoint.app, job.name, is_identified=is_identified)
-        signed_key = fire.key if is_identified else f"v1:{fingerprint(headers['x-cron-signature'])}"
+        signed_key = fire.key if is_identified else f"v1:{signature_id(headers['x-cron-signature'])}"
         return _Verified(job, fire._replace(body=incoming.body, secret_index=index), signed_key)
 
 

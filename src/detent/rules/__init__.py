@@ -1,1 +1,1 @@
-"""The policy of a fire, as pure functions: lanes, planning, settling, chains, rates, breakers, trust."""
+"""The policy of a fire, as pure functions.  Start with `planning`, `lanes` and `settling`, in this order."""

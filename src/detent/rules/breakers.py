@@ -1,11 +1,12 @@
-"""May a fire go through its circuit breaker?  Closed, it may; open, nobody may for a while; then one probes.
+"""Decides whether a fire may pass its circuit breaker.
 
-1. So many backend errors in a row open it; whatever else fails neither counts nor breaks the row.
-2. Open, what is due is put off until the cooldown is over.  Then the first fire is the probe, and the
-   others are put off, a moment at a time, as long as its claim is live.
-3. A probe that succeeds closes it, one that meets a backend error opens it for another cooldown; one that
-   is lost, or fails otherwise, tells nothing: another may probe.
-4. What was granted before it opened and ends afterwards changes nothing.
+1. A breaker opens after a number of consecutive backend errors.  Other failures neither count nor reset the
+   count.
+2. While it is open, due fires are delayed until the cooldown is over.  Then one fire probes the backend.  The
+   others are delayed by `PROBING_S` at a time while the claim of the probe is live.
+3. A successful probe closes the breaker.  A backend error starts another cooldown.  A probe that is lost, or
+   fails in another way, proves nothing: the next fire probes.
+4. A fire that was granted before the breaker opened does not change it.
 """
 
 from __future__ import annotations
@@ -15,46 +16,43 @@ from typing import Literal, NamedTuple
 
 from detent.model import Outcome
 
-PROBING_S = 1.0  # so long is put off what finds a probe under way
+PROBING_S = 1.0  # delay for fires that find a probe running
 
 
 class Circuit(NamedTuple):
-    """What is known of a breaker.  With no errors and not opened, nothing is: it is not kept."""
+    """The state of a breaker.  The default state is not stored."""
 
-    errors: int = 0  # in a row
-    opened: float = 0.0  # when, by the wall clock; 0: it is closed
-    fence: int = 0  # of the claim that probes; 0: nobody
-    probe: str = ""  # its key
+    errors: int = 0  # consecutive
+    opened: float = 0.0  # wall clock; 0: closed
+    fence: int = 0  # of the claim that probes; 0: none
+    probe: str = ""  # key of the fire that probes
 
 
 def state_of(circuit: Circuit, cooldown_s: float, now: float) -> Literal["closed", "open", "half-open"]:
     if not circuit.opened:
         return "closed"
-    return "open" if _cools_s(circuit, cooldown_s, now) > 0 else "half-open"
+    return "open" if _cooldown_left_s(circuit, cooldown_s, now) > 0 else "half-open"
 
 
 def wait_s(circuit: Circuit, cooldown_s: float, now: float, probe_lives: bool) -> float:
-    """How long to put off what would go through it now; 0: it may, and probes if it is half-open."""
+    """Return how long to delay a fire; 0: it may start, as the probe if the breaker is half-open."""
     if not circuit.opened:
         return 0.0
     if circuit.fence and probe_lives:
         return PROBING_S
-    return _cools_s(circuit, cooldown_s, now)
+    return _cooldown_left_s(circuit, cooldown_s, now)
 
 
-def passed(circuit: Circuit, key: str, fence: int) -> Circuit:
-    """A fire went through under this claim."""
+def after_grant(circuit: Circuit, key: str, fence: int) -> Circuit:
     return circuit._replace(fence=fence, probe=key) if circuit.opened else circuit
 
 
-def ended(circuit: Circuit, fence: int, outcome: Outcome, threshold: int, now: float) -> Circuit:
-    """The attempt of this claim ended so."""
-    is_error = outcome.kind == "failed" and outcome.cause == "backend"
+def after_attempt(circuit: Circuit, fence: int, outcome: Outcome, threshold: int, now: float) -> Circuit:
     if circuit.opened and circuit.fence != fence:
         return circuit
     if outcome.kind == "succeeded":
         return Circuit()
-    if not is_error:
+    if outcome.kind != "failed" or outcome.cause != "backend":
         return circuit._replace(fence=0, probe="")
     errors = circuit.errors + 1
     opens = circuit.opened or errors >= threshold
@@ -62,15 +60,16 @@ def ended(circuit: Circuit, fence: int, outcome: Outcome, threshold: int, now: f
 
 
 def circuit_text(circuit: Circuit) -> str:
-    """Empty: there is nothing to know."""
+    """Return JSON, or "" for the default state."""
     return "" if circuit == Circuit() else json.dumps(circuit._asdict(), separators=(",", ":"))
 
 
 def circuit_of(text: str) -> Circuit:
+    """Read what `circuit_text` wrote, ignoring the fields of newer versions."""
     found = json.loads(text) if text else {}
     return Circuit(**{name: found[name] for name in Circuit._fields if name in found})
 
 
-def _cools_s(circuit: Circuit, cooldown_s: float, now: float) -> float:
-    """If the clock was set back, no longer than a whole cooldown."""
+def _cooldown_left_s(circuit: Circuit, cooldown_s: float, now: float) -> float:
+    """At most one whole cooldown, also if the clock was set back."""
     return min(max(0.0, circuit.opened + cooldown_s - now), cooldown_s)

@@ -1,10 +1,11 @@
-"""Jobs that come after others: put when a fire of another job succeeded, in the step that settles it.  Pure.
+"""Chained jobs: the success of one job creates a fire of each job that names it in `after`.
 
-1. A job that names several comes after each of them: every success puts it.
-2. Its key is made of the other fire's: whoever settles that one, and however often, puts the same fire.
-3. It is due when it is put, and from then on like any fire of its job: paused, skipped, missed, late.
-4. A circle, and a chain of more than `DEPTH_MAX` jobs, is refused when it is read.  Where nodes disagree
-   about their jobs, a chain ends there all the same.
+1. The new fire is recorded in the transaction that settles the first one.
+2. Its key is derived from the key of the first fire, so settling twice creates the same fire.
+3. It is due at once.  From then on it is like any other fire of its job: it may be paused, skipped or missed.
+4. A job with several predecessors runs after each success of each of them.
+5. A manifest with a circle, or with a chain of more than `DEPTH_MAX` jobs, is refused.  Nodes with different
+   manifests could still build a circle, so each fire counts its depth.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from detent.model import Fire, Job, Outcome
 from detent.rules.planning import fire_at, key_of, run_id
 
-DEPTH_MAX = 20  # jobs, one after the other
-DIGITS = 12
+DEPTH_MAX = 20  # jobs in a chain
+DIGITS = 12  # of a predecessor's hash in a key
 
 
 class Followers:
-    """Which jobs come after which."""
+    """Finds the jobs that run after another one."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs: dict[str, list[Job]] = {}
@@ -31,23 +33,22 @@ class Followers:
                 self._jobs.setdefault(other, []).append(job)
 
     def of(self, job: str) -> Sequence[Job]:
-        """Those that come after this one, on whatever host that ran."""
-        return self._jobs.get(job.partition("/")[0], ())
+        return self._jobs.get(job.partition("/")[0], ())  # without the host of `run_on: every`
 
     def fires(self, fire: Fire, outcome: Outcome, now: datetime) -> tuple[Fire, ...]:
-        """What the end of this fire brings about."""
+        """Return the fires to record with this outcome."""
         if not self._jobs or outcome.kind != "succeeded" or fire.origin in ("hook", "push"):
             return ()
-        depth = _depth(fire) + 1
-        return tuple(_fire(job, fire, now, depth) for job in self.of(fire.job) if depth < DEPTH_MAX)
+        depth = int(_chained(fire).get("depth", 0)) + 1
+        return tuple(_follower(job, fire, now, depth) for job in self.of(fire.job) if depth < DEPTH_MAX)
 
 
-def put_after(fire: Fire) -> str:
-    """The key of the fire whose success put this one; "": it was not put so."""
-    return str(json.loads(fire.payload)["after"]) if _is_after(fire) else ""
+def predecessor_of(fire: Fire) -> str:
+    """Return the key of the fire that created this one, or ""."""
+    return str(_chained(fire).get("after", ""))
 
 
-def _fire(job: Job, other: Fire, now: datetime, depth: int) -> Fire:
+def _follower(job: Job, other: Fire, now: datetime, depth: int) -> Fire:
     digest = sha256(other.key.encode()).hexdigest()[:DIGITS]
     key = f"{key_of(job.name, other.due_at)}+after.{digest}"
     return fire_at(job, now.replace(microsecond=0))._replace(
@@ -57,47 +58,29 @@ def _fire(job: Job, other: Fire, now: datetime, depth: int) -> Fire:
     )
 
 
-def _depth(fire: Fire) -> int:
-    return int(json.loads(fire.payload)["depth"]) if _is_after(fire) else 0
+def _chained(fire: Fire) -> dict[str, Any]:
+    return json.loads(fire.payload) if fire.payload and "+after." in fire.key else {}
 
 
-def _is_after(fire: Fire) -> bool:
-    return fire.payload != "" and "+after." in fire.key
+def chain_problems(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield a job and a message for each circle and each chain that is too long.
 
+    `after` maps each job to its predecessors.
+    """
+    from graphlib import CycleError, TopologicalSorter  # few manifests have chains
 
-# Reading it.
-
-
-def faults(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Of jobs and those they come after: circles, and chains that are too long, each told at one job."""
+    graph, names, order = dict(after), [*after], None
+    while order is None:
+        try:
+            order = [*TopologicalSorter(graph).static_order()]
+        except CycleError as error:
+            circle = error.args[1][:0:-1]  # each job follows the next one
+            start = circle.index(min(circle, key=names.index))
+            path = [*circle[start:], *circle[: start + 1]]
+            yield path[0], f"it comes after itself: {' after '.join(path)}"
+            graph[path[0]] = ()
     heights: dict[str, int] = {}
-    found: dict[str, str] = {}
-    for name in after:
-        _climb(name, (), after, heights, found)
-    yield from found.items()
-
-
-def _climb(
-    name: str,
-    path: tuple[str, ...],
-    after: Mapping[str, Sequence[str]],
-    heights: dict[str, int],
-    found: dict[str, str],
-) -> int:
-    """How many jobs the longest chain has that ends with this one."""
-    if name in path:
-        circle = [*path[path.index(name) :], name]
-        if not found.keys() & set(circle):
-            found[name] = f"it comes after itself: {' after '.join(circle)}"
-        return 0
-    if name in heights:
-        return heights[name]
-    height = 1
-    if len(path) <= DEPTH_MAX:
-        here = (*path, name)
-        height += max((_climb(one, here, after, heights, found) for one in after.get(name, ())), default=0)
-        heights[name] = height
-    if height > DEPTH_MAX or len(path) > DEPTH_MAX:
-        found.setdefault(name, f"it is in a chain of more than {DEPTH_MAX} jobs, one after the other")
-        heights[name] = height = 0
-    return height
+    for name in order:
+        heights[name] = 1 + max((heights[other] for other in graph.get(name, ())), default=0)
+        if heights[name] == DEPTH_MAX + 1:
+            yield name, f"it is in a chain of more than {DEPTH_MAX} jobs, one after the other"

@@ -1,18 +1,19 @@
-"""May a fire that is due run now?  Pure, and the same for every store.
+"""Decides whether a due fire may run now, given its lane.  Every store follows these rules.
 
-A fire that is due is judged against its lane.  In this order:
+They are checked in this order:
 
-1. It has a sentence already, its claim has expired, its job is gone, it is paused or too late: it is
-   sentenced, that is, granted to be settled and not to be run.
-2. Instants of an outage (more than `LATE_S` late, never attempted) are held until their lane has
-   room, under every policy; under `catch_up: latest` only the newest of a job runs, and nobody can
-   tell which that is before the job is planned up to now, so until then the fire is held too.
-3. There is room: it runs.  Only the grace of a fire that is over fills the lane: it waits.
-4. The lane is full.  `Forbid`: sentenced, naming the holder; a retry ends with its last outcome, a
-   message as failed.  `Queue`: one waits, the others are sentenced; of messages all wait.  `Replace`: the
-   lane belongs to the newest `width` of those who hold it or are due for it; an older holder is told to
-   stop (by a first attempt: a retry replaces nobody), an older waiter is sentenced, and the heir starts
-   when a place is really free.
+1. A fire that must never run is settled without running: its claim expired, its job was removed or is
+   paused, or its deadline has passed.
+2. A fire that is more than `LATE_S` late and was never attempted is left over from an outage.  It is held
+   until its lane has room, whatever the policy.  Under `catch_up: latest` only the newest such fire of a job
+   runs.  The newest is known only when the job is planned up to now; until then these fires are held.
+3. If the lane has room, the fire runs.  If only the grace period of a finished fire fills it, the fire waits.
+4. If the lane is full, the policy decides:
+   `Forbid`   The fire is skipped.  A retry ends with its last outcome; a message fails.
+   `Queue`    One fire waits, the others are skipped.  All messages wait.
+   `Replace`  The lane goes to the newest `max_running` fires that hold it or are due.  Older fires that are
+              due are settled.  A first attempt also stops older holders; a retry stops nothing.  The newer
+              fire starts when a place is free.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,47 +33,51 @@ from detent.rules.outcomes import (
     replaced_by,
 )
 
-LATE_S = 60.0  # later than this, a fire that was never attempted is an instant of an outage
-HOST_EARLY_S = 60.0  # a host's clock may be early by less than this: the trigger waits for the instant
+LATE_S = 60.0  # a fire that starts later than this was delayed by an outage
+HOST_EARLY_S = 60.0  # a host's clock may be ahead by less than this: the trigger waits for the instant
 _LATE = timedelta(seconds=LATE_S)
 
 
 class OpenFire(NamedTuple):
-    """One open fire, as the rules see it."""
+    """A fire that is not over."""
 
     fire: Fire
-    state: State  # pending | claimed
-    attempt: int  # attempts made, or under way
+    state: State  # pending or claimed
+    attempt: int  # attempts made, including a running one
     due: bool  # pending, and its instant or backoff has come
     live: bool  # claimed, and the claim has not expired
-    waits: bool  # it was told to wait for its lane
+    waits: bool  # a decision was to wait for the lane
     node: str
     disposition: Outcome | None
     stop: Outcome | None
     outcome: Outcome | None  # of the last attempt
 
+    @property
+    def holds_lane(self) -> bool:
+        return self.live and self.disposition is None
+
 
 class Facts(NamedTuple):
-    """What else a judgement depends on."""
+    """What a decision depends on besides the fires of the lane."""
 
     now: datetime
-    planned_until: datetime | None  # the job's mark; None: there is no such job any more
-    paused: str | None  # why its job is paused; None: it is not
+    planned_until: datetime | None  # watermark of the job; None: the job was removed
+    paused: str | None  # why the job is paused; None: it is not paused
     newer_due: bool  # a newer instant of the same job is open and due
-    graces: int = 0  # places of the lane that are kept by the grace of fires that are over
+    graces: int = 0  # places of the lane taken by the grace periods of finished fires
 
 
 class Decision(NamedTuple):
     step: Literal["run", "wait", "hold", "settle"]
-    disposition: Outcome | None = None
-    stop: tuple[str, ...] = ()  # keys of holders that must go, for the sake of the fire judged
+    disposition: Outcome | None = None  # for "settle"
+    stop: tuple[str, ...] = ()  # for "wait": keys of holders to stop
 
 
 RUN, WAIT, HOLD = Decision("run"), Decision("wait"), Decision("hold")
 
 
 def decide(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
-    """`lane` holds every open fire of the lane, the one judged among them; empty if it has none."""
+    """Decide about a due fire.  `lane` lists all open fires of its lane, `me` included."""
     if disposition := disposition_of(me, facts):
         return Decision("settle", disposition)
     if is_late(me, facts.now):
@@ -90,7 +95,7 @@ def decide(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
 
 
 def disposition_of(me: OpenFire, facts: Facts) -> Outcome | None:
-    """Why a fire that is due may never run, whatever its lane looks like."""
+    """Return the outcome of a due fire that must never run, whatever the state of its lane."""
     fire = me.fire
     if me.disposition:
         return me.disposition
@@ -108,7 +113,7 @@ def disposition_of(me: OpenFire, facts: Facts) -> Outcome | None:
 
 
 def is_late(me: OpenFire, now: datetime) -> bool:
-    """Is it an instant of an outage?  One that waits for its lane is not: it was there in time."""
+    """Was the fire delayed by an outage?  A fire that waits for its lane was not."""
     return me.fire.origin == "schedule" and not me.attempt and not me.waits and me.fire.due_at + _LATE < now
 
 
@@ -123,16 +128,12 @@ def _catch_up(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
     return RUN
 
 
-def _holders(lane: Sequence[OpenFire]) -> list[OpenFire]:
-    return [one for one in lane if one.live and one.disposition is None]
-
-
 def _room(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> int:
-    return me.fire.policy.max_running - len(_holders(lane)) - facts.graces
+    return me.fire.policy.max_running - sum(one.holds_lane for one in lane) - facts.graces
 
 
 def _forbid(me: OpenFire, lane: Sequence[OpenFire]) -> Decision:
-    holder = _holders(lane)[0].fire.key
+    holder = next(one.fire.key for one in lane if one.holds_lane)
     if me.attempt or me.fire.origin == "push":
         return Decision("settle", contended(me.outcome.kind if me.outcome else "failed", holder))
     return Decision("settle", lane_taken(holder))
@@ -146,22 +147,17 @@ def _queue(me: OpenFire, lane: Sequence[OpenFire]) -> Decision:
 
 
 def _replace(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
-    heirs = _heirs(me, lane, facts.now)
-    if me.fire.key not in heirs:
-        return Decision("settle", replaced_by(heirs[0]))
+    rivals = [one for one in lane if one.holds_lane or _may_replace(one, facts.now)]
+    rivals.sort(key=lambda one: (one.fire.due_at, one.fire.key), reverse=True)
+    newest = [one.fire.key for one in rivals[: me.fire.policy.max_running]]
+    if me.fire.key not in newest:
+        return Decision("settle", replaced_by(newest[0]))
     if _room(me, lane, facts) > 0:
         return RUN
     if me.attempt:
         return WAIT
-    gone = [one.fire.key for one in _holders(lane) if one.fire.key not in heirs and not one.stop]
-    return Decision("wait", stop=tuple(gone))
-
-
-def _heirs(me: OpenFire, lane: Sequence[OpenFire], now: datetime) -> list[str]:
-    """The newest of those who hold the lane or are due for it, newest first."""
-    rivals = [one for one in lane if (one.live and one.disposition is None) or _may_replace(one, now)]
-    rivals.sort(key=lambda one: (one.fire.due_at, one.fire.key), reverse=True)
-    return [one.fire.key for one in rivals[: me.fire.policy.max_running]]
+    older = [one for one in lane if one.holds_lane and one.fire.key not in newest]
+    return Decision("wait", stop=tuple(one.fire.key for one in older if not one.stop))
 
 
 def _may_replace(one: OpenFire, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""The outcomes of fires that did not run to their end: each text and its cause, defined once.  Pure."""
+"""The outcomes that detent itself gives to a fire: each reason and its cause is defined here once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detent.model import Kind, Outcome
 
 NEWER_INSTANT = Outcome("missed", "a newer instant is due", "newer-instant")
 JOB_REMOVED = Outcome("cancelled", "its job was removed", "removed")
-HOOK_REMOVED = Outcome("cancelled", "its job has no such hook any more", "removed")
+HOOK_REMOVED = Outcome("cancelled", "its job no longer has this hook", "removed")
 CLAIM_GONE = Outcome("lost", "its claim is no longer valid", "claim-lost")
 CLAIM_EXPIRED = Outcome("lost", "its claim could not be renewed in time", "claim-lost")
 WARDEN_DIED = Outcome("lost", "the warden died", "node-lost")
@@ -22,7 +22,7 @@ def lane_taken(holder: str) -> Outcome:
 
 
 def lane_awaited(first: str) -> Outcome:
-    """`Queue`: another fire waits for the lane already."""
+    """`Queue`: another fire already waits."""
     return Outcome("skipped", f"{first} already waits for the lane", "lane", first)
 
 
@@ -31,9 +31,12 @@ def contended(kind: Kind, holder: str) -> Outcome:
     return Outcome(kind, f"contended: {holder} is still running", "lane", holder)
 
 
-def replaced_by(heir: str) -> Outcome:
-    """`Replace`: a newer fire took the lane."""
-    return Outcome("replaced", f"replaced by {heir}", "lane", heir)
+def is_contended(outcome: Outcome) -> bool:
+    return outcome.cause == "lane" and outcome.kind not in ("skipped", "replaced", "cancelled")
+
+
+def replaced_by(newer: str) -> Outcome:
+    return Outcome("replaced", f"replaced by {newer}", "lane", newer)
 
 
 def node_lost(node: str) -> Outcome:
@@ -53,10 +56,4 @@ def timed_out(timeout_s: float, doing: str = "") -> Outcome:
 
 
 def no_secret(refs: str) -> Outcome:
-    """Another attempt would not find one either."""
     return Outcome("failed", f"no secret resolves: {refs}", "no-secret")
-
-
-def is_contended(outcome: Outcome) -> bool:
-    """Did a retry or a message end because another fire has its lane?"""
-    return outcome.cause == "lane" and outcome.kind not in ("skipped", "replaced", "cancelled")

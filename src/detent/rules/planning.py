@@ -1,8 +1,8 @@
-"""Which instants become fires, and what becomes of those of an outage?  Pure.
+"""Decides which instants of a schedule become fires, and which instants of an outage are missed.
 
-A plan covers every instant from the job's watermark until a little ahead of the store's now.  What is
-too late to be run by the job's `catch_up` is missed already: such instants are one row together, a
-span.  The rest are fires, one an instant; `rules.lanes` judges them when they are due.
+A plan covers every instant from the job's watermark until shortly after the store's current time.  Instants
+that `catch_up` rules out are recorded together as one missed span.  Every other instant becomes a fire of its
+own, and `rules.lanes` decides about it when it is due.
 """
 
 from __future__ import annotations
@@ -10,32 +10,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 
 from detent.model import Fire, Job, Plan, Policy, Watermark
 from detent.rules.lanes import LATE_S
 
-AHEAD_S = 120.0  # so far are fires planned
-SCAN_MAX = 100_000  # instants looked at for one plan; a longer outage takes several
+AHEAD_S = 120.0  # fires are planned this far into the future
+SCAN_MAX = 100_000  # instants per plan; a longer outage takes several plans
 CATCH_UP_MAX = {"skip": 0, "latest": 1, "all": 100}
 _LATE = timedelta(seconds=LATE_S)
 _RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
-_QUIET_MAX = timedelta(minutes=15)  # so soon is it noticed that nobody plans a job any more
-ON_TIME_MIN_S = 5.0  # a start that is no later than this is no outage, however often the job is due
+_QUIET_MAX = timedelta(minutes=15)  # each job is planned at least this often, so an unplanned job is noticed
+ON_TIME_MIN_S = 5.0  # a smaller delay is not an outage, however often the job is due
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
-UNPLANNED_START_S = 3600.0  # a hook or a manual fire that nobody could start for so long is given up
+UNPLANNED_START_S = 3600.0  # a hook or manual fire that has not started by then is missed
 
 
 def plan(
-    job: Job, watermark: Watermark, now: datetime, ahead_s: float = AHEAD_S, most: int = SCAN_MAX
+    job: Job, watermark: Watermark, now: datetime, ahead_s: float = AHEAD_S, limit: int = SCAN_MAX
 ) -> Plan:
-    """Every instant of `job` from its watermark until a little ahead of the store's `now`, or until `most`
-    instants that are not due yet."""
+    """Plan `job` from its watermark until `ahead_s` after the store's `now`, or `limit` instants ahead."""
     end = max(watermark.at, now + timedelta(seconds=ahead_s))
     past = list(islice(job.schedule.between(watermark.at, min(now, end)), SCAN_MAX))
-    room = 0 if len(past) == SCAN_MAX else most
+    room = 0 if len(past) == SCAN_MAX else limit
     ahead = list(islice(job.schedule.between(max(watermark.at, now), end), room))
     until = [*past, *ahead][-1] if len(ahead) == room else _quiet_until(job, end)
     missed = _count_missed(job, past, now)
@@ -44,7 +42,6 @@ def plan(
 
 
 def fire_at(job: Job, due_at: datetime) -> Fire:
-    """The one fire of `job` at `due_at`."""
     policy, key = job.policy, key_of(job.name, due_at)
     limit_s = policy.start_deadline_s or (_on_time_s(job, due_at) if policy.catch_up == "skip" else 0.0)
     return Fire(
@@ -61,7 +58,7 @@ def fire_at(job: Job, due_at: datetime) -> Fire:
 
 
 def manual_fire(job: Job, due_at: datetime, token: str) -> Fire:
-    """A fire that somebody asked for now; `token` is what tells it from another."""
+    """Return a fire that a person or a program requested; `token` makes it unique."""
     key = f"{key_of(job.name, due_at)}+{token}"
     start_by = due_at + timedelta(seconds=UNPLANNED_START_S)
     return fire_at(job, due_at)._replace(
@@ -69,8 +66,8 @@ def manual_fire(job: Job, due_at: datetime, token: str) -> Fire:
     )
 
 
-def hook_fire(fire: Fire, hook: str, due_at: datetime, told: Mapping[str, object]) -> Fire:
-    """The fire that calls a hook of `fire`'s job.  It has no lane, and is attempted once."""
+def hook_fire(fire: Fire, hook: str, due_at: datetime, details: Mapping[str, object]) -> Fire:
+    """Return the fire that calls a hook of `fire`'s job.  It has no lane and is attempted once."""
     key = f"{fire.key}/{hook}"
     return Fire(
         key=key,
@@ -82,7 +79,7 @@ def hook_fire(fire: Fire, hook: str, due_at: datetime, told: Mapping[str, object
         policy=HOOK_POLICY,
         origin="hook",
         revision=fire.revision,
-        payload=json.dumps({"hook": hook, "fire": fire.key, "due": rfc3339(fire.due_at), **told}),
+        payload=json.dumps({"hook": hook, "fire": fire.key, "due": rfc3339(fire.due_at), **details}),
         first_at=fire.due_at,
     )
 
@@ -99,38 +96,32 @@ def rfc3339(instant: datetime) -> str:
     return instant.isoformat(timespec="seconds")[:19] + "Z"
 
 
-@lru_cache(maxsize=4096)  # every node of a fleet, and every repeated plan, names the same fires
 def run_id(due_at: datetime, key: str) -> str:
-    """A UUIDv7 that every node computes alike: the due instant, and a hash of the key."""
+    """Return a UUIDv7 made of the due instant and a hash of the key.  Every node computes the same one."""
+    milliseconds = int(due_at.timestamp() * 1000) & (1 << 48) - 1
     digest = int.from_bytes(sha256(key.encode()).digest()[:10], "big")
-    last = f"{2 << 62 | digest & (1 << 62) - 1:016x}"
-    return f"{_uuid_start(due_at)}-7{digest >> 62 & 0xFFF:03x}-{last[:4]}-{last[4:]}"
-
-
-@lru_cache(maxsize=256)  # many messages are pushed at once
-def _uuid_start(due_at: datetime) -> str:
-    text = f"{int(due_at.timestamp() * 1000) & (1 << 48) - 1:012x}"
-    return f"{text[:8]}-{text[8:]}"
+    random_a, random_b = digest >> 62 & 0xFFF, digest & (1 << 62) - 1
+    text = f"{milliseconds << 80 | 7 << 76 | random_a << 64 | 2 << 62 | random_b:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _quiet_until(job: Job, until: datetime) -> datetime:
-    """Nothing is due before the next instant: until then a job need not be planned again."""
-    most, following = until + _QUIET_MAX, job.schedule.after(until)
-    return max(until, min(following - _RESOLUTION, most) if following else most)
+    """Return how far a plan reaches: just before the next instant, because nothing is due until then."""
+    latest, following = until + _QUIET_MAX, job.schedule.after(until)
+    return max(until, min(following - _RESOLUTION, latest) if following else latest)
 
 
 def _count_missed(job: Job, past: list[datetime], now: datetime) -> int:
-    """How many of the oldest instants are too late already."""
+    """Return how many of the oldest instants `catch_up` rules out."""
     late = sum(at + _LATE < now for at in past)
     kept = CATCH_UP_MAX[job.policy.catch_up]
     if job.policy.catch_up == "latest" and (len(past) > late or len(past) == SCAN_MAX):
-        kept = 0  # a newer one is due in its own time, or will be found by the next plan
+        kept = 0  # a newer instant is on time, or the next plan finds one
     return max(0, late - kept)
 
 
 def _on_time_s(job: Job, due_at: datetime) -> float:
-    """How late an instant may start under `skip`: until the next one is due, so that after an outage only the
-    newest runs."""
+    """Return how late a fire may start under `skip`: until the next one is due, so only the newest runs."""
     following = job.schedule.after(due_at)
     gap_s = (following - due_at).total_seconds() if following else LATE_S
     return min(max(gap_s, ON_TIME_MIN_S), LATE_S)
@@ -149,7 +140,7 @@ def _span(job: Job, missed: list[datetime]) -> list[Fire]:
 def _fires(job: Job, instants: list[datetime]) -> list[Fire]:
     fires = [fire_at(job, at) for at in instants]
     hooks = [hook for hook in job.policy.hooks if hook.startswith("on_late")]
-    after = timedelta(seconds=job.policy.late_after_s)
-    late = f"not started {job.policy.late_after_s:g} s after it was due"
-    told = {"outcome": "", "reason": late, "cause": ""}
-    return fires + [hook_fire(fire, hook, fire.due_at + after, told) for fire in fires for hook in hooks]
+    delay = timedelta(seconds=job.policy.late_after_s)
+    reason = f"not started {job.policy.late_after_s:g} s after it was due"
+    details = {"outcome": "", "reason": reason, "cause": ""}
+    return fires + [hook_fire(fire, hook, fire.due_at + delay, details) for fire in fires for hook in hooks]

@@ -1,6 +1,6 @@
-"""What becomes of a fire after an attempt, and what follows from it?  Pure.
+"""Decides what happens to a fire after an attempt: another attempt or the end, and which hooks to call.
 
-| outcome of the attempt | another attempt, while there are any left |
+| outcome of the attempt | another attempt, if any are left |
 | --- | --- |
 | failed, by exit code | if `on_exit_codes` names it, or names none |
 | failed otherwise, timed-out | yes |
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from random import Random
 
 
-RETURN_DELAY_S = 1.0
-TOLD_TAIL_MAX = 4096  # bytes of output that a hook is told
+RETURN_DELAY_S = 1.0  # a returned claim is due again after this time
+TAIL_MAX = 4096  # bytes of output that a hook receives
 _HOOKS = {
     "succeeded": "on_success",
     "failed": "on_failure",
@@ -37,7 +37,7 @@ _HOOKS = {
 
 
 def admit(claim: Claim, rng: Random) -> Verdict | None:
-    """None: run it.  A verdict: settle it without running."""
+    """Return the verdict for a claim that must not run, or None if its work may start."""
     disposition = claim.disposition
     if disposition is None:
         return None
@@ -47,7 +47,6 @@ def admit(claim: Claim, rng: Random) -> Verdict | None:
 
 
 def settle(end: End, claim: Claim, rng: Random) -> Verdict:
-    """A lost attempt is one like any other: policy says whether another may follow."""
     policy = claim.fire.policy
     if _is_worth_another(end, policy) and claim.attempt < _attempts_max(end, policy):
         return Verdict(end.outcome, again_in_s=_wait_s(end, claim.attempt, policy.retries, rng))
@@ -55,18 +54,19 @@ def settle(end: End, claim: Claim, rng: Random) -> Verdict:
 
 
 def return_claim(reason: str, cause: Cause) -> Verdict:
-    """For a claim whose work was never started."""
+    """Return a claim whose work was not started; no attempt is counted."""
     return Verdict(Outcome("lost", reason, cause), again_in_s=RETURN_DELAY_S, counts=False)
 
 
 def refuse(fault: str, detail: str) -> Verdict:
-    """The verdict on a message that may not run."""
+    """Reject a message that must not run."""
     return Verdict(Outcome("rejected", f"{fault}: {detail}", "refused"), counts=False)
 
 
 def lane_busy(claim: Claim, reason: str) -> Verdict:
-    """For a claim whose lane is still held on its host by processes that the store knows nothing of:
-    nothing was started.  What would wait for its lane waits; the rest is skipped."""
+    """Decide about a claim whose lane is held on this host by processes that the store does not know.
+
+    Nothing was started.  The fire waits if it would also wait for a full lane; otherwise it is skipped."""
     granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
     is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
     if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:
@@ -75,10 +75,10 @@ def lane_busy(claim: Claim, reason: str) -> Verdict:
 
 
 def report(claim: Claim, verdict: Verdict, end: End, now: datetime) -> Report:
-    """What to tell the store, with the hooks that follow if this is the end of the fire."""
+    """Build the report for the store.  If the fire is over, it includes the hooks to call."""
     policy, follow = claim.fire.policy, () if verdict.again_in_s is not None else end.follow
     if policy.hooks and verdict.again_in_s is None:
-        follow = _follow(claim, verdict.outcome, end, now) + follow
+        follow = _hook_fires(claim, verdict.outcome, end, now) + follow
     result = "" if policy.drop_result else end.result
     return Report(claim, verdict, end.status, end.took_s, end.tail, follow, result)
 
@@ -89,7 +89,7 @@ def backoff_s(attempt: int, retries: Retries, rng: Random) -> float:
 
 
 def _attempts_max(end: End, policy: Policy) -> int:
-    """`rerun` is worth one more attempt even where failures are not repeated."""
+    """Under `on_lost: rerun`, a lost attempt is repeated once even without retries."""
     most = policy.retries.max_attempts
     return max(most, 2) if end.outcome.kind == "lost" and policy.on_lost == "rerun" else most
 
@@ -114,19 +114,19 @@ def _wait_s(end: End, attempt: int, retries: Retries, rng: Random) -> float:
     return wait_s if end.again_after_s is None else min(max(wait_s, end.again_after_s), retries.max_s)
 
 
-def _follow(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fire, ...]:
+def _hook_fires(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tuple[Fire, ...]:
     fire, event = claim.fire, _HOOKS.get(outcome.kind, "")
     if fire.origin == "hook" or not event:
         return ()
-    told: dict[str, object] = {
+    details: dict[str, object] = {
         "outcome": outcome.kind,
         "reason": outcome.reason,
         "cause": outcome.cause,
         "attempts": claim.attempt,
         "exit_code": end.status,
         "duration_ms": round(end.took_s * 1000),
-        "output_tail": end.tail[-TOLD_TAIL_MAX:].decode("utf-8", "replace"),
+        "output_tail": end.tail[-TAIL_MAX:].decode("utf-8", "replace"),
         "instants": fire.instants,
     }
     names = [name for name in fire.policy.hooks if name.partition(".")[0] == event]
-    return tuple(hook_fire(fire, name, now, told) for name in names)
+    return tuple(hook_fire(fire, name, now, details) for name in names)

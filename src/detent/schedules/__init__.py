@@ -1,1 +1,1 @@
-"""Cron expressions, time zones and timetables: when a job is due. Pure."""
+"""When a job is due: cron expressions, time zones, intervals and single instants."""

@@ -1,11 +1,10 @@
-"""One cron expression as bit masks: the next and the previous time that it names, on a plain calendar.
+"""One cron expression as bit masks: finds the next and the previous matching time on a plain calendar.
 
-- Times here are local seconds: what a wall clock shows, counted as if it were UTC since 1970.  Zones and
-  changes of offset are the business of `schedules.wallclock`.
-- The minutes of a day are one integer of 1440 bits, the seconds one of 60, the days of a year one of
-  366: to find the next is to shift and to take the lowest bit that is set.
-- An expression that names no day of any kind of year is refused; so every search ends within a few
-  decades, or with the calendar's last year.
+- Times are local seconds: the time on a wall clock, counted as if it were UTC.  `schedules.wallclock`
+  handles zones and changes of the UTC offset.
+- The minutes of a day are an integer of 1440 bits, the seconds one of 60, the days of a year one of 366.
+  To find the next match, shift and take the lowest bit.
+- An expression that matches no day of any year is refused, so every search ends.
 """
 
 from datetime import date
@@ -49,7 +48,7 @@ SHORTCUTS = {
 
 
 class Fields(NamedTuple):
-    """The six fields of an expression; five fields have second 0."""
+    """The six fields of an expression.  An expression of five fields has second 0."""
 
     second: Field
     minute: Field
@@ -60,20 +59,7 @@ class Fields(NamedTuple):
 
 
 class Pattern:
-    """The local times that an expression names."""
-
-    __slots__ = (
-        "_days",
-        "_first_s",
-        "_first_second",
-        "_last_s",
-        "_minutes",
-        "_rule",
-        "_seconds",
-        "_today",
-        "_year",
-        "fields",
-    )
+    """The local times that an expression matches."""
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -86,14 +72,14 @@ class Pattern:
         self._first_s = lowest(self._minutes) * 60 + lowest(self._seconds)
         self._last_s = highest(self._minutes) * 60 + highest(self._seconds)
         self._first_second = lowest(self._seconds)
-        self._today = -1 << 62  # the midnight of a named day: the next question is mostly about the same day
-        self._year = (0, 0, 0)  # the year that was asked for last: first day, day after it, its days
+        self._today = -1 << 62  # midnight of the last matching day: most calls are about the same day
+        self._year = (0, 0, 0)  # last used year: first day, day after its end, matching days
 
     def at_or_after(self, local: int) -> int | None:
-        """The first named time that is not earlier.  The hot path: nothing is called that need not be."""
+        """Return the first match that is not earlier.  This is the hot path, so it avoids calls."""
         of_day = local - self._today
         if not 0 <= of_day < DAY_S:
-            found = self._turn_to_day(local // DAY_S)
+            found = self._find_midnight(local // DAY_S)
             if found is None or found > local:
                 return None if found is None else found + self._first_s
             of_day = local - found
@@ -102,11 +88,11 @@ class Pattern:
             return local + (seconds & -seconds).bit_length() - 1
         if minutes := minutes >> 1:
             return local - of_day % 60 + 60 * (minutes & -minutes).bit_length() + self._first_second
-        found = self._turn_to_day(local // DAY_S + 1)
+        found = self._find_midnight(local // DAY_S + 1)
         return None if found is None else found + self._first_s
 
     def at_or_before(self, local: int) -> int | None:
-        """The last named time that is not later."""
+        """Return the last match that is not later."""
         day, of_day = divmod(local, DAY_S)
         found = self._day_until(day)
         if found == day:
@@ -121,8 +107,8 @@ class Pattern:
     def fires_ever(self) -> bool:
         return any(self._days_of(kind) for kind in range(KINDS))
 
-    def _turn_to_day(self, day: int) -> int | None:
-        """The midnight of the first named day that is not earlier; it is remembered as today."""
+    def _find_midnight(self, day: int) -> int | None:
+        """Return the midnight of the first matching day that is not earlier, and remember it."""
         found = self._day_from(day)
         if found is None:
             return None
@@ -132,7 +118,7 @@ class Pattern:
     def _day_from(self, day: int) -> int | None:
         first, until, days = self._year
         if not first <= day < until:
-            first, until, days = self._turn_to(day)
+            first, until, days = self._load_year(day)
         if left := days >> day - first:
             return day + lowest(left)
         return self._first_day_after(until)
@@ -147,7 +133,7 @@ class Pattern:
     def _day_until(self, day: int) -> int | None:
         first, until, days = self._year
         if not first <= day < until:
-            first, until, days = self._turn_to(day)
+            first, until, days = self._load_year(day)
         if left := days & (2 << day - first) - 1:
             return first + highest(left)
         for number in range(date.fromordinal(first + EPOCH_ORDINAL).year - 1, 0, -1):
@@ -156,11 +142,11 @@ class Pattern:
                 return year.first + highest(days)
         return None
 
-    def _turn_to(self, day: int) -> tuple[int, int, int]:
-        """The year of this day; it is remembered."""
+    def _load_year(self, day: int) -> tuple[int, int, int]:
+        """Return the year of this day, and remember it."""
         year = find_year(date.fromordinal(day + EPOCH_ORDINAL).year)
-        self._year = turned = (year.first, year.until, self._days_of(year.kind))
-        return turned
+        self._year = (year.first, year.until, self._days_of(year.kind))
+        return self._year
 
     def _days_of(self, kind: int) -> int:
         days = self._days[kind]
@@ -179,7 +165,7 @@ def highest(bits: int) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_cron(text: str, grammar: Grammar) -> Pattern:
-    """A pattern from five fields, in version 2 also six, or from a shortcut."""
+    """Parse five fields (in version 2 also six) or a shortcut such as `@daily`."""
     words = SHORTCUTS.get(text.lower(), text).split()
     if len(words) != 5 and not (len(words) == 6 and grammar.version >= 2):
         raise UsageError(_wrong_count(len(words), grammar))
@@ -208,5 +194,5 @@ def _why_never(fields: Fields) -> str:
     )
     if fields.day_of_month.mask and lowest(fields.day_of_month.mask) > longest:
         days = [str(day) for day in range(longest, 32) if fields.day_of_month.mask >> day & 1]
-        return f"no month it names has a day {listed(days)}"
-    return "no year has a day that fits all its day fields"
+        return f"none of its months has a day {listed(days)}"
+    return "no year has a day that matches all day fields"

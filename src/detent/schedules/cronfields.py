@@ -1,12 +1,12 @@
-"""The grammar of one cron field: text in, a bit mask and its special days out.
+"""The grammar of one cron field: parses text to a bit mask and special days.
 
-- A field is a list of items: `*`, a value, a range `a-b`, each with an optional step `/n`; a value with
-  a step runs to the end of the field.  Months and weekdays have names; case does not matter.
-- `?` stands for `*` in the two day fields.  A field that starts with `*` or `?` is open (Vixie's rule).
-- A range that runs backwards (`FRI-MON`) is refused, as Vixie and cronsim do: hosts would not take it.
-- Version 2 adds 7 for Sunday, `L`, `LW`, `15W`, `5#2`, `5L`, and `H`, `H/n`, `H(a-b)`: a value that hangs
-  on the job's name alone, so that a fleet's jobs do not all fire in the same minute.
-- What is wrong is raised as a `UsageError` that names the field and the text; the caller names the schedule.
+- A field is a list of `*`, values and ranges `a-b`, each with an optional step `/n`.  A value with a step
+  runs to the end of the field.  Months and weekdays have names; case does not matter.
+- `?` means `*` in the two day fields.  A field that starts with `*` or `?` is open (Vixie's rule).
+- A backwards range (`FRI-MON`) is refused, as in Vixie cron: other schedulers would not accept it.
+- Version 2 adds 7 for Sunday, `L`, `LW`, `15W`, `5#2`, `5L`, and `H`, `H/n`, `H(a-b)`: a value derived from
+  the name of the job, so that not all jobs of a fleet fire in the same minute.
+- A mistake raises a `UsageError` that names the field and the text.  The caller adds the schedule.
 """
 
 from typing import Literal, NamedTuple
@@ -20,12 +20,12 @@ HASHED_DAY_MAX = 28  # `H` as a day of the month is one that every month has
 
 
 class Range(NamedTuple):
-    """What a field is called, and the values that it takes."""
+    """The name of a field and its allowed values."""
 
     name: str
     low: int
     high: int
-    names: tuple[str, ...] = ()  # the first one stands for `low`
+    names: tuple[str, ...] = ()  # the first one means `low`
 
 
 SECOND = Range("second", 0, 59)
@@ -38,7 +38,7 @@ SPECIAL_FORMS = {DAY_OF_MONTH.name: ("L", "LW", "15W"), DAY_OF_WEEK.name: ("5#2"
 
 
 class Special(NamedTuple):
-    """A day that moves from month to month."""
+    """A day that differs from month to month."""
 
     kind: Literal["last", "last-weekday", "nearest-weekday", "nth", "last-of"]
     day: int = 0  # of the month for nearest-weekday, of the week for nth and last-of
@@ -46,7 +46,7 @@ class Special(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field, parsed: bit v of the mask is set where the value v matches."""
+    """A parsed field: bit v of the mask is set if value v matches."""
 
     text: str
     mask: int
@@ -55,14 +55,11 @@ class Field(NamedTuple):
 
 
 class Grammar(NamedTuple):
-    """Which version of the grammar, and the name that `H` hangs on."""
-
     version: int = 2
-    seed: str = ""
+    seed: str = ""  # `H` depends on it
 
 
 def parse_field(text: str, within: Range, grammar: Grammar) -> Field:
-    """All items of a field, joined."""
     mask, specials = 0, []
     for item in text.upper().split(","):
         special = parse_special(item, within, grammar)
@@ -75,7 +72,7 @@ def parse_field(text: str, within: Range, grammar: Grammar) -> Field:
 
 
 def parse_special(item: str, within: Range, grammar: Grammar) -> Special | None:
-    """The item as a day that moves; None: it is an ordinary one."""
+    """Parse a special day; return None for any other item."""
     if within is DAY_OF_MONTH:
         return _special_of_month(item, within, grammar)
     if within is DAY_OF_WEEK:
@@ -105,7 +102,6 @@ def _special_of_week(item: str, within: Range, grammar: Grammar) -> Special | No
 
 
 def parse_item(item: str, within: Range, grammar: Grammar) -> int:
-    """An item as a mask."""
     body, slash, step_text = item.partition("/")
     step = _parse_step(step_text, within) if slash else 1
     if body.startswith("H"):
@@ -118,19 +114,17 @@ def parse_item(item: str, within: Range, grammar: Grammar) -> int:
     else:
         low = parse_value(body, within, grammar)
         high = max(low, within.high) if slash else low
-    return mask_of(range(low, high + 1, step), within)
+    return _mask_of(range(low, high + 1, step), within)
 
 
-def mask_of(values: range, within: Range) -> int:
-    """The values as bits; 7 is Sunday too."""
+def _mask_of(values: range, within: Range) -> int:
     mask = 0
     for value in values:
-        mask |= 1 << (value % 7 if within is DAY_OF_WEEK else value)
+        mask |= 1 << (value % 7 if within is DAY_OF_WEEK else value)  # 7 is Sunday too
     return mask
 
 
 def parse_value(text: str, within: Range, grammar: Grammar) -> int:
-    """A number or a name of the field."""
     if text in within.names:
         return within.names.index(text) + within.low
     if not (text.isascii() and text.isdigit()):
@@ -148,7 +142,7 @@ def _not_a_value(text: str, within: Range, grammar: Grammar) -> str:
     if not text:
         return f"{within.name} has an empty item"
     if text == "?":
-        return f"? stands for * in the two day fields only, not in the {within.name}"
+        return f"? means * in the two day fields only, not in the {within.name}"
     allowed = [f"a number in {within.low}–{within.high}"]
     if within.names:
         allowed.append(f"a name {within.names[0]}–{within.names[-1]}")
@@ -176,7 +170,7 @@ def _parse_range(body: str, within: Range, grammar: Grammar) -> tuple[int, int]:
 
 
 def _hashed(body: str, step: int, within: Range, grammar: Grammar) -> tuple[int, int]:
-    """First and last value of an `H`; without a step they are the same."""
+    """Return the first and last value of an `H`; without a step they are equal."""
     low, high = within.low, within.high
     if within is DAY_OF_MONTH:
         high = HASHED_DAY_MAX
@@ -192,7 +186,7 @@ def _hashed(body: str, step: int, within: Range, grammar: Grammar) -> tuple[int,
 
 
 def _hash(seed: str, name: str) -> int:
-    from hashlib import sha256  # only `H` needs it, and it is slow to import
+    from hashlib import sha256  # slow to import, and only `H` needs it
 
     return int.from_bytes(sha256(f"{seed}/{name}".encode()).digest()[:8], "big")
 

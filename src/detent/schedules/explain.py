@@ -1,9 +1,10 @@
-"""Why is a schedule due at an instant, or why not?  Pure; `detent why` words the rest.
+"""Explains why a schedule is or is not due at an instant, for `detent why`.
 
-- Each expression of a schedule gives one answer.  One that is not due names every field that the time on
-  its wall clock does not fit, or says in words what else kept it: a bound, a period, a repeated time.
-- Day of month and day of week both restricted: either would do, so both are named only if both fail.
-- A time that the wall clock skipped has no instant: `read_wall_clock` says so, `explain_skipped` why.
+- Each expression gives one answer.  If it is not due, the answer names every field that does not match, or
+  another reason: a bound, a period, a repeated time.
+- If day of month and day of week are both restricted, either would match, so they are named only if both
+  fail.
+- A time that the wall clock skipped has no instant: see `read_wall_clock` and `explain_skipped`.
 """
 
 import re
@@ -32,32 +33,32 @@ from detent.schedules.zones import DAY_S, Zone
 from detent.text import listed
 
 ANY_DAY = Field(text="*", mask=(1 << 32) - 1)
-FAR_S = 2 * DAY_S  # no wall clock is further from UTC, before and after any change
-BOOT = "it is due at no time, but once when its host has started"
-SHOWN_MAX = 6  # values of a hashed field
+FAR_S = 2 * DAY_S  # more than any UTC offset
+BOOT = "it is due only when its host has booted"
+SHOWN_MAX = 6  # values of an `H` field
 MONTH_NAMES = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 DAY_NAMES = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-_HASHED = re.compile("(?<![A-Z])H")  # and not the one in THU
+_HASHED = re.compile("(?<![A-Z])H")  # not the H of THU
 
 
 class Mismatch(NamedTuple):
-    """A field that does not have the value of the wall clock."""
+    """A field that does not match the local time."""
 
-    field: str  # as `cronfields` calls it
+    field: str  # name in `cronfields`
     value: int
     words: str
 
 
 class Answer(NamedTuple):
-    """What one expression says of an instant."""
+    """Whether and why one expression is due."""
 
     schedule: str
     is_due: bool
     mismatches: tuple[Mismatch, ...] = ()
-    detail: str = ""  # what else there is to know
+    detail: str = ""  # another reason
 
     @property
     def words(self) -> str:
@@ -65,18 +66,15 @@ class Answer(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a time on a wall clock means: one instant, two where it is shown twice, none in a gap."""
+    """The instants of a local time: one, two if it is repeated, none in a gap."""
 
     instants: tuple[datetime, ...]
-    gap: tuple[datetime, datetime] | None = None  # the wall clock's times before and after it
+    gap: tuple[datetime, datetime] | None = None  # local times before and after it
     resumes_at: datetime | None = None  # the first instant after the gap
 
 
-# An instant.
-
-
 def explain(schedule: Schedule, instant: datetime) -> tuple[Answer, ...]:
-    """One answer for each expression; none for a schedule of another kind."""
+    """Return one answer per expression."""
     return tuple(_answers(schedule.instants, floor(instant))) if isinstance(schedule, Timetable) else ()
 
 
@@ -98,7 +96,7 @@ def _answers(instants: Instants, at: int) -> Iterator[Answer]:
         case AtBoot():
             yield Answer(text_of(instants), False, detail=BOOT)
         case _:
-            yield Answer("its schedule", is_due, detail="" if is_due else "it names no such time")
+            yield Answer("its schedule", is_due, detail="" if is_due else "it has no such time")
 
 
 def _bounded(bounded: Bounded, at: int) -> Iterator[Answer]:
@@ -122,21 +120,18 @@ def _wall_clock(clock: WallClock, at: int, is_due: bool) -> Answer:
 
 def _second_time(clock: WallClock, local: int) -> str:
     return (
-        f"{_time(local)} was shown twice that day in {clock.zone.name}, and this is the second time;"
+        f"{_time(local)} happened twice that day in {clock.zone.name}, and this is the second time;"
         f" under dst: {clock.rule} it fires the first time only"
     )
 
 
 def _period(every: Every, at: int) -> str:
     over = at % every.period_s
-    return f"it counts from 1970-01-01T00:00:00Z, and this is {over} s after one of its instants"
-
-
-# A time that did not exist.
+    return f"it counts from 1970-01-01T00:00:00Z; this is {over} s after one of its instants"
 
 
 def read_wall_clock(shown: datetime, zone: Zone) -> Reading:
-    """When a wall clock of the zone shows this time, which has no offset of its own."""
+    """Return when the wall clock of the zone shows this local time."""
     local = floor(shown.replace(tzinfo=UTC))
     found, at, gap = [], local - FAR_S, None
     while at < local + FAR_S:
@@ -152,7 +147,7 @@ def read_wall_clock(shown: datetime, zone: Zone) -> Reading:
 
 
 def explain_skipped(schedule: Schedule, shown: datetime, resumes_at: datetime) -> tuple[Answer, ...]:
-    """What each expression makes of a time that its wall clock skipped."""
+    """Return one answer per expression about a local time that was skipped."""
     if not isinstance(schedule, Timetable):
         return ()
     return tuple(_skipped(part, shown, floor(resumes_at)) for part in parts_of(schedule.instants))
@@ -160,7 +155,9 @@ def explain_skipped(schedule: Schedule, shown: datetime, resumes_at: datetime) -
 
 def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
     if not isinstance(part, WallClock):
-        return Answer(text_of(part), False, detail="it does not go by the wall clock: give an instant in UTC")
+        return Answer(
+            text_of(part), False, detail="it does not follow the wall clock: give an instant in UTC"
+        )
     name = text_of(part)
     if part.rule == "utc":
         return Answer(name, False, detail="under dst: utc its fields are read in UTC: give the time in UTC")
@@ -169,18 +166,13 @@ def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
     if part.next(resumes - 1) == resumes:
         return Answer(name, True, detail=f"under dst: {part.rule} it is due right after the gap instead")
     if part.rule == "skip":
-        return Answer(name, False, detail="under dst: skip such a time is left out")
-    detail = (
-        f"its hour field is {part.pattern.fields.hour.text}: it follows real time, and makes up for nothing"
-    )
+        return Answer(name, False, detail="under dst: skip it does not fire")
+    detail = f"its hour field is {part.pattern.fields.hour.text}: it follows real time and does not catch up"
     return Answer(name, False, detail=detail)
 
 
-# Fields.
-
-
 def find_mismatches(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
-    """Every field that the time on the wall clock does not fit."""
+    """Yield every field that does not match the local time."""
     values = (shown.second, shown.minute, shown.hour)
     ranges = ((fields.second, SECOND), (fields.minute, MINUTE), (fields.hour, HOUR))
     for value, (field, within) in zip(values, ranges, strict=True):
@@ -208,7 +200,7 @@ def _missed_days(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
 
 
 def _names_day(field: Field, within: Range, shown: datetime) -> bool:
-    """Does this one of the two day fields name the day?"""
+    """Does this one of the two day fields match the day?"""
     of_month, of_week = (field, ANY_DAY) if within is DAY_OF_MONTH else (ANY_DAY, field)
     first = date(shown.year, shown.month, 1).isoweekday() % 7
     days = days_of_month(DayRule(of_month, ANY_DAY, of_week), first, _length(shown))
@@ -216,12 +208,11 @@ def _names_day(field: Field, within: Range, shown: datetime) -> bool:
 
 
 def _length(shown: datetime) -> int:
-    """How many days the month has."""
     return MONTH_LENGTHS[shown.month - 1] + (shown.month == 2 and is_leap(shown.year))
 
 
 def _allowed(field: Field) -> str:
-    """The field's text; of a hashed one its values too, which nobody can see in the text."""
+    """Return the text of the field; for an `H` field also its values, which the text does not show."""
     if not _HASHED.search(field.text.upper()):
         return field.text
     values, mask = [], field.mask
@@ -232,11 +223,8 @@ def _allowed(field: Field) -> str:
     return f"{field.text} (here {listed(shown, 'and')})"
 
 
-# Words.
-
-
 def text_of(part: Instants) -> str:
-    """An expression as its author would recognise it."""
+    """Return the expression as its author wrote it."""
     match part:
         case WallClock():
             fields = part.pattern.fields
@@ -261,7 +249,6 @@ def _instant(at: int) -> datetime:
 
 
 def _shown(local: int) -> datetime:
-    """What a wall clock shows: without an offset."""
     return _instant(local).replace(tzinfo=None)
 
 

@@ -1,11 +1,11 @@
-"""When a host must ring so that no instant of a schedule is missed, in the terms of every host.  Pure.
+"""Rewrites schedules as fields for other schedulers, which must cover every instant of the schedule.
 
-- A host that reads other wall clocks than the schedule's is told the minutes of every hour: a table of
-  offsets would be wrong after the next law about them.
-- What is looked at of a zone is a span of 28 years, after which weekdays and dates come round again; it is
-  a constant, so that the same schedule is rendered alike today and tomorrow.
-- Where the text of a crontab must start with `*`, and where it must not, decides what Vixie's cron and
-  its heirs do about day fields and about changes of offset: `open_field` and `closed_field`.
+- A scheduler that runs in another time zone is given minutes of every hour: a table of offsets would become
+  wrong with the next change of a law.
+- Zones are examined over a fixed span of 28 years, after which weekdays and dates repeat.  The span is
+  constant, so that a schedule is always rendered in the same way.
+- In Vixie cron and its successors a leading `*` changes what day fields and offset changes mean.  Hence
+  `open_field`, which starts with `*`, and `closed_field`, which does not.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ SPAN_FROM_S = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
 SPAN_UNTIL_S = int(datetime(2052, 1, 1, tzinfo=UTC).timestamp())
 MINUTE_S, HOUR_S = 60, 3_600
 MINUTES = (1 << 60) - 1
-LIST_RUN = 3  # so many values in a row are written as a range
+LIST_RUN = 3  # so many consecutive values become a range
 
-REBOOT_UNSUPPORTED = "`@reboot` is fired by a node, once a boot: leave this job to `detent run`"
+REBOOT_UNSUPPORTED = "`@reboot` runs on a node, once per boot: leave this job to `detent run`"
 
 
 @lru_cache(maxsize=256)
 def windows_of(zone: str) -> tuple[Window, ...]:
-    """The stretches of constant offset in the span."""
+    """Return the windows of constant offset in the span."""
     found, at = list[Window](), SPAN_FROM_S
     while at < SPAN_UNTIL_S:
         window = open_zone(zone).window(at)
@@ -42,15 +42,13 @@ def windows_of(zone: str) -> tuple[Window, ...]:
 
 
 class Shift(NamedTuple):
-    """A change of a zone's offset."""
-
     at: int
     size_s: int
 
 
 @lru_cache(maxsize=256)
 def shifts_of(zone: str) -> tuple[Shift, ...]:
-    """The changes of the zone's offset in the span."""
+    """Return the changes of the offset in the span."""
     pairs = pairwise(windows_of(zone))
     return tuple(
         Shift(after.start, abs(after.offset - before.offset))
@@ -61,7 +59,7 @@ def shifts_of(zone: str) -> tuple[Shift, ...]:
 
 @lru_cache(maxsize=1024)
 def differences(zone: str, other: str) -> frozenset[int]:
-    """By how many seconds the wall clocks of `other` are ahead of those of `zone`."""
+    """Return the seconds by which the wall clock of `other` is ahead of that of `zone`."""
     starts = {window.start for name in (zone, other) for window in windows_of(name)}
     instants = {max(start, SPAN_FROM_S) for start in starts}
     here, there = open_zone(zone), open_zone(other)
@@ -73,17 +71,16 @@ def is_same_clock(zone: str, other: str) -> bool:
 
 
 def shift_minutes(minutes: int, zone: str, other: str) -> int:
-    """The minutes of the hour on the other zone's clocks while this one's show those."""
+    """Convert minutes of the hour from one zone to another."""
     shifted = 0
     for seconds in differences(zone, other):
-        turn = seconds // MINUTE_S % 60
-        shifted |= (minutes << turn | minutes >> 60 - turn) & MINUTES
+        shift = seconds // MINUTE_S % 60
+        shifted |= (minutes << shift | minutes >> 60 - shift) & MINUTES
     return shifted
 
 
 def minutes_on(clock: WallClock, zone: str) -> int:
-    """The minutes of the hour, on this zone's clocks, in which the schedule has its instants.  What falls
-    into a gap is made good when the gap ends, which may be another minute."""
+    """Return the minutes of the hour in `zone` at which the schedule is due, also right after a gap."""
     minutes = shift_minutes(clock.pattern.fields.minute.mask, clock.zone.name, zone)
     for shift in shifts_of(clock.zone.name):
         if clock.next(shift.at - 1) == shift.at:
@@ -92,31 +89,31 @@ def minutes_on(clock: WallClock, zone: str) -> int:
 
 
 def minutes_of_period(period_s: int) -> int:
-    """The minutes of the hour, in UTC, that multiples of a period fall into."""
+    """Return the minutes of the hour in UTC at which multiples of a period are due."""
     step = gcd(period_s // MINUTE_S, 60)
     return sum(1 << minute for minute in range(0, 60, step))
 
 
 def check_whole_minutes(seconds: int, mask: int = 1) -> None:
-    """For hosts that know no seconds: an instant, or a period, and the seconds of a pattern."""
+    """Refuse an instant or period with seconds, or a pattern with another second than 0."""
     if seconds % MINUTE_S or mask != 1:
         raise UsageError(
-            "it has seconds, and this host rings at whole minutes; leave them out, or leave the job to"
+            "it has seconds, but this host triggers at whole minutes; remove them, or leave the job to"
             " `detent run` or `--host systemd`"
         )
 
 
 def is_second_time(once: Once, zone: str) -> bool:
-    """Do the zone's clocks show the time of this instant for the second time?"""
+    """Does the wall clock show the time of this instant for the second time?"""
     window = open_zone(zone).window(once.at)
     return once.at + window.offset < window.high
 
 
-# Days that move from month to month, for hosts that know dates and weekdays only.
+# Special days, for schedulers that know only dates and weekdays.
 
 
 def wider_days(field: Field) -> int:
-    """The days of a month that the field may mean."""
+    """Return all days of a month that the field can match."""
     mask = field.mask
     for special in field.specials:
         match special.kind:
@@ -144,7 +141,7 @@ def _days(first: int, last: int) -> int:
 
 
 def closed_field(mask: int, low: int, high: int) -> str:
-    """The values of a mask, as a field that does not start with `*`."""
+    """Write a mask as a field that does not start with `*`."""
     values = bits(mask)
     steps = {after - before for before, after in pairwise(values)}
     if len(values) > LIST_RUN and len(steps) == 1:
@@ -154,7 +151,7 @@ def closed_field(mask: int, low: int, high: int) -> str:
 
 
 def open_field(mask: int, low: int, high: int) -> str:
-    """The values of a mask, as a field that starts with `*`; its lowest value must be among them."""
+    """Write a mask as a field that starts with `*`.  It must include the lowest value."""
     whole = (2 << high) - (1 << low)
     for step in range(1, high - low + 2):
         stepped = sum(1 << value for value in range(low, high + 1, step))
@@ -162,11 +159,11 @@ def open_field(mask: int, low: int, high: int) -> str:
             rest = mask & whole & ~stepped
             star = "*" if step == 1 else f"*/{step}"
             return f"{star},{closed_field(rest, low, high)}" if rest else star
-    raise AssertionError("a field that starts with * names its lowest value")
+    raise AssertionError("a field that starts with * includes its lowest value")
 
 
 def short_field(mask: int, low: int, high: int) -> str:
-    """A field of which it does not matter what it starts with."""
+    """Write a mask as the shorter of both forms."""
     closed = closed_field(mask, low, high)
     opened = open_field(mask, low, high) if mask >> low & 1 else closed
     return opened if "," not in opened and len(opened) <= len(closed) else closed
@@ -177,7 +174,7 @@ def bits(mask: int) -> list[int]:
 
 
 def runs(values: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each row of neighbours; a pair is no row."""
+    """Yield the first and last of each run of at least `LIST_RUN` values; other values singly."""
     start = 0
     for at in range(1, len(values) + 1):
         if at == len(values) or values[at] != values[at - 1] + 1:

@@ -1,15 +1,15 @@
-"""When a job fires: cron expressions, shortcuts, `@every` and one-off instants, joined into one schedule.
+"""The schedule of a job: cron expressions, `@every` and single instants, combined.
 
-- Inside, an instant is a whole Unix second; at the border, an aware UTC datetime.
-- `@every` counts from the Unix epoch, whatever the zone, so that every node agrees without a store.
-- `starts_at` and `ends_at` are included.  Instants that several expressions name are one instant.
-- A schedule that can never fire is refused here, with the reason.
-- `@reboot` has no instants of its own: a node fires it, once a boot of its host.
+- Internally an instant is a whole Unix second.  The public methods use aware UTC datetimes.
+- `@every` counts from the Unix epoch in any zone, so all nodes agree without a store.
+- `starts_at` and `ends_at` are inclusive.  An instant that several expressions name counts once.
+- A schedule that never fires is refused, with the reason.
+- `@reboot` has no instants: a node fires it once after its host has booted.
 """
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from detent.errors import UsageError
 from detent.model import Schedule
@@ -22,38 +22,33 @@ from detent.text import quote
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_S = 86_400
 from_unix = datetime.fromtimestamp
-SCHEDULE_TEXT_MAX = 1_000  # characters: more than any list of values needs
-EVERY_DIGITS_MAX = 10  # of one number
-EVERY_MIN_S = {1: 60, 2: 1}  # by version of the manifest
+SCHEDULE_TEXT_MAX = 1_000  # characters
+EVERY_DIGITS_MAX = 10  # digits of one number
+EVERY_MIN_S = {1: 60, 2: 1}  # by manifest version
 AT_BOOT = "@reboot"
 UNITS = {"h": 3_600, "m": 60, "s": 1}
 
 
 class Instants(Protocol):
-    """Unix seconds that grow strictly."""
+    """Strictly growing Unix seconds."""
 
     def next(self, after: int) -> int | None:
-        """The first one later than this."""
+        """Return the first instant later than this one."""
 
     def previous(self, before: int) -> int | None:
-        """The last one earlier than this."""
-
-    def note(self, instant: int) -> str:
-        """What a person should know about this one."""
+        """Return the last instant earlier than this one."""
 
 
 class Timetable:
-    """A job's schedule: `model.Schedule` over any instants."""
+    """Implements `model.Schedule`."""
 
-    __slots__ = ("_next", "instants")
+    __slots__ = ("instants",)
 
     def __init__(self, instants: Instants) -> None:
         self.instants = instants
-        self._next = instants.next
 
     def after(self, instant: datetime) -> datetime | None:
-        since = instant - EPOCH
-        found = self._next(since.days * DAY_S + since.seconds)
+        found = self.instants.next(floor(instant))
         return None if found is None else from_unix(found, UTC)
 
     def before(self, instant: datetime) -> datetime | None:
@@ -61,20 +56,17 @@ class Timetable:
         return None if found is None else from_unix(found, UTC)
 
     def between(self, since: datetime, until: datetime) -> Iterator[datetime]:
-        last = floor(until)
-        found = self._next(floor(since))
+        last, following = floor(until), self.instants.next
+        found = following(floor(since))
         while found is not None and found <= last:
             yield from_unix(found, UTC)
-            found = self._next(found)
+            found = following(found)
 
 
-class Every:
-    """Multiples of a period since the epoch."""
+class Every(NamedTuple):
+    """Multiples of a period since the Unix epoch."""
 
-    __slots__ = ("period_s",)
-
-    def __init__(self, period_s: int) -> None:
-        self.period_s = period_s
+    period_s: int
 
     def next(self, after: int) -> int | None:
         found = (max(after, FIRST_S) // self.period_s + 1) * self.period_s
@@ -84,17 +76,9 @@ class Every:
         found = (min(before, LAST_S) - 1) // self.period_s * self.period_s
         return found if found >= FIRST_S else None
 
-    def note(self, instant: int) -> str:
-        return ""
 
-
-class Once:
-    """A single instant."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, at: int) -> None:
-        self.at = at
+class Once(NamedTuple):
+    at: int
 
     def next(self, after: int) -> int | None:
         return self.at if after < self.at else None
@@ -102,14 +86,9 @@ class Once:
     def previous(self, before: int) -> int | None:
         return self.at if before > self.at else None
 
-    def note(self, instant: int) -> str:
-        return ""
-
 
 class AtBoot:
-    """No instant that could be known beforehand: it fires when its host has started."""
-
-    __slots__ = ()
+    """`@reboot`: no instant is known in advance."""
 
     def next(self, after: int) -> int | None:
         return None
@@ -117,17 +96,9 @@ class AtBoot:
     def previous(self, before: int) -> int | None:
         return None
 
-    def note(self, instant: int) -> str:
-        return ""
 
-
-class Merged:
-    """All instants of several, each once."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: tuple[Instants, ...]) -> None:
-        self.parts = parts
+class Merged(NamedTuple):
+    parts: tuple[Instants, ...]
 
     def next(self, after: int) -> int | None:
         return min((at for part in self.parts if (at := part.next(after)) is not None), default=None)
@@ -135,18 +106,11 @@ class Merged:
     def previous(self, before: int) -> int | None:
         return max((at for part in self.parts if (at := part.previous(before)) is not None), default=None)
 
-    def note(self, instant: int) -> str:
-        due = (part for part in self.parts if part.next(instant - 1) == instant)
-        return "; ".join(dict.fromkeys(note for part in due if (note := part.note(instant))))
 
-
-class Bounded:
-    """The instants from `first` to `last`, both included."""
-
-    __slots__ = ("first", "last", "part")
-
-    def __init__(self, part: Instants, first: int, last: int) -> None:
-        self.part, self.first, self.last = part, first, last
+class Bounded(NamedTuple):
+    part: Instants
+    first: int  # inclusive
+    last: int  # inclusive
 
     def next(self, after: int) -> int | None:
         found = self.part.next(max(after, self.first - 1))
@@ -156,28 +120,25 @@ class Bounded:
         found = self.part.previous(min(before, self.last + 1))
         return found if found is not None and found >= self.first else None
 
-    def note(self, instant: int) -> str:
-        return self.part.note(instant)
 
-
-# From text.
+# Parsing.
 
 
 def never() -> Timetable:
-    """The schedule of a job that only comes after others."""
+    """Return the schedule of a job that only runs after other jobs."""
     return Timetable(Merged(()))
 
 
 def parse_schedule(
     text: str, *, timezone: str = "UTC", dst: str = "vixie", version: int = 2, seed: str = ""
 ) -> Timetable:
-    """The schedule of one expression.  `seed` is the job's name, which `H` hangs on."""
+    """Parse one expression.  `seed` is the name of the job; `H` depends on it."""
     zone, rule = open_zone(timezone), check_dst(dst)
     stripped = text.strip()
     grammar = Grammar(version, seed if "H" in stripped.upper() else "")
     try:
         if len(stripped) > SCHEDULE_TEXT_MAX:
-            raise UsageError(f"it has {len(stripped)} characters; {SCHEDULE_TEXT_MAX} are allowed")
+            raise UsageError(f"it has {len(stripped)} characters; at most {SCHEDULE_TEXT_MAX} are allowed")
         if stripped.lower() == AT_BOOT and version >= 2:
             return Timetable(AtBoot())
         if stripped.startswith("@") and stripped.lower() not in SHORTCUTS:
@@ -188,7 +149,7 @@ def parse_schedule(
 
 
 def _parse_every(text: str, version: int) -> int:
-    """Seconds from `@every 90s`, in version 2 also `@every 1h30m`."""
+    """Return the seconds of `@every 90s` or, in version 2, `@every 1h30m`."""
     words = text.lower().split()
     if words[0] != "@every":
         known = (*SHORTCUTS, AT_BOOT) if version >= 2 else SHORTCUTS
@@ -201,12 +162,12 @@ def _parse_every(text: str, version: int) -> int:
     if period_s < EVERY_MIN_S[min(version, 2)]:
         raise UsageError(f"{period_s} s is too often; at least {EVERY_MIN_S[min(version, 2)]} s")
     if period_s > LAST_S:
-        raise UsageError("it never fires: the first instant lies after the year 9999")
+        raise UsageError("it never fires: the first instant is after the year 9999")
     return period_s
 
 
 def _amounts(text: str) -> list[int] | None:
-    """The seconds of each number with its unit; units go from h down to s, each at most once."""
+    """Return the seconds of each number with its unit.  Units must be in the order h, m, s."""
     amounts, rest = [], text
     for unit, unit_s in UNITS.items():
         number, found, after = rest.partition(unit)
@@ -219,15 +180,15 @@ def _amounts(text: str) -> list[int] | None:
 
 
 def once(at: str | datetime) -> Timetable:
-    """The schedule of a one-off: `at: 2026-12-24T18:00+01:00`."""
+    """Return the schedule for `at: 2026-12-24T18:00+01:00`."""
     instant = parse_instant(at, "at")
     if instant.microsecond:
-        raise UsageError(f"bad at {quote(str(at))}: a fire is due at a whole second")
+        raise UsageError(f"bad at {quote(str(at))}: write whole seconds")
     return Timetable(Once(floor(instant)))
 
 
 def parse_instant(given: str | datetime, name: str) -> datetime:
-    """An aware UTC instant from RFC 3339 text, seconds optional; `name` is the field that it stands in."""
+    """Parse RFC 3339 text with optional seconds; `name` is the field for error messages."""
     instant = _read_instant(given.strip()) if isinstance(given, str) else given
     if instant is None or instant.tzinfo is None:
         form = "write a date, a time and an offset, such as 2026-12-24T18:00:00+01:00"
@@ -235,19 +196,16 @@ def parse_instant(given: str | datetime, name: str) -> datetime:
     try:
         return instant.astimezone(UTC)
     except OverflowError:
-        raise UsageError(f"bad {name} {quote(str(given))}: it lies outside of the calendar") from None
+        raise UsageError(f"bad {name} {quote(str(given))}: it is outside the supported years") from None
 
 
 def _read_instant(text: str) -> datetime | None:
-    if text[4:5] + text[7:8] + text[13:14] != "--:":  # ISO 8601 has many forms; RFC 3339 has this one
+    if text[4:5] + text[7:8] + text[13:14] != "--:":  # other forms of ISO 8601 are refused
         return None
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
-
-
-# Several as one.
 
 
 def combine(
@@ -256,7 +214,7 @@ def combine(
     starts_at: str | datetime | None = None,
     ends_at: str | datetime | None = None,
 ) -> Timetable:
-    """All instants of these schedules, from `starts_at` to `ends_at`."""
+    """Merge schedules and limit them to `starts_at` … `ends_at`."""
     parts = tuple(schedule.instants for schedule in schedules)
     if not parts:
         raise UsageError("a job needs at least one schedule")
@@ -266,7 +224,7 @@ def combine(
     first = FIRST_S if starts_at is None else ceiling(parse_instant(starts_at, "starts_at"))
     last = LAST_S if ends_at is None else floor(parse_instant(ends_at, "ends_at"))
     if first > last:
-        raise UsageError(f"bad ends_at {quote(str(ends_at))}: it lies before starts_at {starts_at}")
+        raise UsageError(f"bad ends_at {quote(str(ends_at))}: it is before starts_at {starts_at}")
     bounded = Bounded(merged, first, last)
     if bounded.next(first - 1) is None and not _is_at_boot(merged):
         raise UsageError(f"bad schedule: it never fires {_span(starts_at, ends_at)}")
@@ -280,7 +238,7 @@ def _span(starts_at: str | datetime | None, ends_at: str | datetime | None) -> s
 
 
 def fires_at_boot(schedule: Schedule, now: datetime) -> bool:
-    """Is it due when its host has started, and that is now?"""
+    """Does the schedule contain `@reboot`, and is `now` within its bounds?"""
     return isinstance(schedule, Timetable) and _is_at_boot(schedule.instants, floor(now))
 
 
@@ -293,22 +251,21 @@ def _is_at_boot(instants: Instants, now: int | None = None) -> bool:
     return isinstance(instants, AtBoot)
 
 
-# For people and for checks.
-
-
 def notes_for(schedule: Schedule, instant: datetime) -> str:
-    """What a change of offset has to do with this fire of the schedule; nothing: an empty text."""
-    return schedule.instants.note(floor(instant)) if isinstance(schedule, Timetable) else ""
+    """Describe how a change of the UTC offset affects this fire; "" if it does not."""
+    at = floor(instant)
+    parts = parts_of(schedule.instants) if isinstance(schedule, Timetable) else ()
+    due = [part for part in parts if isinstance(part, WallClock) and part.next(at - 1) == at]
+    return "; ".join(dict.fromkeys(note for part in due if (note := part.note(at))))
 
 
 def patterns_of(schedule: Schedule) -> tuple[Pattern, ...]:
-    """The cron patterns in a schedule, with the masks of their fields."""
     parts = parts_of(schedule.instants) if isinstance(schedule, Timetable) else ()
     return tuple(part.pattern for part in parts if isinstance(part, WallClock))
 
 
 def parts_of(instants: Instants) -> Iterator[Instants]:
-    """The plain instants that these are made of."""
+    """Yield the instants inside `Bounded` and `Merged`."""
     if isinstance(instants, Bounded):
         yield from parts_of(instants.part)
     elif isinstance(instants, Merged):
@@ -325,3 +282,12 @@ def floor(instant: datetime) -> int:
 
 def ceiling(instant: datetime) -> int:
     return floor(instant) + (instant.microsecond > 0)
+
+
+def period_text(seconds: int) -> str:
+    """Return seconds in the form of `@every`: 1h30m."""
+    text = ""
+    for unit, unit_s in UNITS.items():
+        count, seconds = divmod(seconds, unit_s)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"

@@ -1,18 +1,16 @@
-"""The instants of a cron pattern in a time zone, under one of four rules for changes of offset.
+"""The instants of a cron pattern in a time zone, with one of four rules for changes of the UTC offset.
 
-A job at fixed times names times of the wall clock.  A change of offset skips some of them (the gap) or
-shows them twice (the fold); the wall clock shows a time for the first time only while it is ahead of
-everything that it showed before.
+A change of the offset skips some local times (the gap) or repeats them (the fold).
 
-    rule     in the gap                         in the fold
-    vixie    once, at the first instant after   the first time
+    rule     time in the gap                    time in the fold
+    vixie    once, right after the gap          the first time
     skip     not at all                         the first time
-    twice    once, at the first instant after   both times
-    utc      the fields are read in UTC: there is no gap and no fold
+    twice    once, right after the gap          both times
+    utc      fields are read in UTC: there is no gap and no fold
 
-A job whose hour field starts with `*` is not at fixed times: under every rule but `utc` it follows real
-time, and fires whenever the wall clock shows a time that it names.  Several times that fall to one
-instant are one instant.
+These rules are for jobs at fixed times.  A job whose hour field starts with `*` follows real time under
+every rule but `utc`: it fires whenever the wall clock shows a matching time.  Several times in one gap fire
+once.
 """
 
 from datetime import UTC, datetime
@@ -35,9 +33,9 @@ def check_dst(rule: str) -> Dst:
 
 
 class WallClock:
-    """A pattern read on the wall clocks of a zone.  Instants are Unix seconds."""
+    """A pattern in a zone.  Instants are Unix seconds."""
 
-    __slots__ = ("_follows_real_time", "_makes_good", "_plain", "_repeats", "pattern", "rule", "zone")
+    __slots__ = ("_fires_after_gap", "_follows_real_time", "_plain", "_repeats", "pattern", "rule", "zone")
 
     def __init__(self, pattern: Pattern, zone: Zone, rule: Dst) -> None:
         self.pattern = pattern
@@ -45,11 +43,10 @@ class WallClock:
         self.zone = open_zone("UTC") if rule == "utc" else zone
         self._follows_real_time = pattern.fields.hour.is_open
         self._repeats = self._follows_real_time or rule == "twice"
-        self._makes_good = not self._follows_real_time and rule in ("vixie", "twice")
-        self._plain = (0, 0, 0)  # of the last window: from when, until when nothing is special; its offset
+        self._fires_after_gap = not self._follows_real_time and rule in ("vixie", "twice")
+        self._plain = (0, 0, 0)  # part of the last window without special cases: start, end, offset
 
     def next(self, after: int) -> int | None:
-        """The first instant later than this one."""
         instant = after + 1
         start, until, offset = self._plain
         if start <= instant < until:
@@ -59,25 +56,28 @@ class WallClock:
         return self._walk_forward(max(instant, FIRST_S))
 
     def previous(self, before: int) -> int | None:
-        """The last instant earlier than this one."""
         instant = min(before - 1, LAST_S)
         while instant >= FIRST_S:
             window = self.zone.window(instant)
             local = self.pattern.at_or_before(instant + window.offset)
             if local is not None and local >= self._opens_at(window):
                 return local - window.offset
-            if self._skipped(window) is not None and self._makes_good:
+            if self._skipped(window) is not None and self._fires_after_gap:
                 return window.start
             instant = window.start - 1
         return None
 
     def note(self, instant: int) -> str:
-        """What a change of offset has to do with this fire; nothing: an empty text."""
+        """Describe how a change of the offset affects this instant; "" if it does not."""
         window = self.zone.window(instant)
         local = instant + window.offset
         if self._follows_real_time or window.until > LAST_S:
             return ""
-        if instant == window.start and self._makes_good and (skipped := self._skipped(window)) is not None:
+        if (
+            instant == window.start
+            and self._fires_after_gap
+            and (skipped := self._skipped(window)) is not None
+        ):
             return f"{self._names(skipped, 'does not exist')}; fires right after the gap"
         if local < window.high:
             return f"{self._names(local, 'happens twice')}; fires both times, this is the second"
@@ -90,7 +90,7 @@ class WallClock:
     def _walk_forward(self, instant: int) -> int | None:
         while instant <= LAST_S:
             window = self.zone.window(instant)
-            if instant == window.start and self._makes_good and self._skipped(window) is not None:
+            if instant == window.start and self._fires_after_gap and self._skipped(window) is not None:
                 return instant
             opens_at = self._opens_at(window)
             self._plain = (max(opens_at - window.offset, window.start + 1), window.until, window.offset)
@@ -101,12 +101,12 @@ class WallClock:
         return None
 
     def _opens_at(self, window: Window) -> int:
-        """The local time from which on this window's times count."""
+        """Return the local time from which on this window counts."""
         opens_at = window.start + window.offset
         return opens_at if self._repeats else max(opens_at, window.high)
 
     def _skipped(self, window: Window) -> int | None:
-        """The first time that the pattern names in the gap before this window."""
+        """Return the first matching time in the gap before this window."""
         gap_ends = window.start + window.offset
         if window.high >= gap_ends:
             return None

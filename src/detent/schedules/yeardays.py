@@ -1,10 +1,10 @@
-"""The days of a year that a cron expression's day fields name, as one integer: bit 0 is 1 January.
+"""The days of a year that match the day fields of a cron expression, as an integer: bit 0 is 1 January.
 
-- There are only 14 kinds of year: seven weekdays for 1 January, leap or not.  So each expression needs
-  at most 14 integers, and `L`, `LW`, `W`, `#` cost nothing when an instant is looked for.
-- Day of month and day of week both restricted: either matches.  Where one is open, both must match.
-- `31W` is the weekday nearest to the 31st within its month; a month without a 31st has none.
-- Days are numbered from 1970-01-01, which is 0 and was a Thursday; weekday 0 is Sunday.
+- There are 14 kinds of year: seven weekdays for 1 January, leap or not.  So each expression needs at most 14
+  integers, and `L`, `LW`, `W` and `#` cost nothing during a search.
+- If day of month and day of week are both restricted, either matches.  If one is open, both must match.
+- `31W` is the weekday nearest to the 31st in the same month.  A month without a 31st has none.
+- Day 0 is 1970-01-01, a Thursday.  Weekday 0 is Sunday.
 """
 
 from datetime import date
@@ -17,24 +17,19 @@ KINDS = 14
 YEAR_MAX = 9999
 EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-WEEKS = sum(1 << 7 * week for week in range(5))  # copies seven bits into the five weeks of a month
-SATURDAY = 6
+WEEKS = sum(1 << 7 * week for week in range(5))  # repeats seven bits for five weeks
 
 
 class DayRule(NamedTuple):
-    """The three fields that choose a day."""
-
     day_of_month: Field
     month: Field
     day_of_week: Field
 
 
 class Year(NamedTuple):
-    """Where a year lies among the days, and its kind."""
-
-    first: int
-    until: int
-    kind: int
+    first: int  # day number of 1 January
+    until: int  # of the next 1 January
+    kind: int  # 0 to 13
 
 
 @lru_cache(maxsize=1024)
@@ -50,7 +45,7 @@ def is_leap(number: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def days_of_year(rule: DayRule, kind: int) -> int:
-    """The days that the rule names in a year of this kind."""
+    """Return the matching days of a year of this kind."""
     weekday, leap = divmod(kind, 2)
     days = start = 0
     for month, common_length in enumerate(MONTH_LENGTHS, 1):
@@ -62,7 +57,7 @@ def days_of_year(rule: DayRule, kind: int) -> int:
 
 
 def days_of_month(rule: DayRule, weekday: int, length: int) -> int:
-    """The days that the rule names in a month that starts on this weekday; bit 0 is the 1st."""
+    """Return the matching days of a month that starts on this weekday; bit 0 is the 1st."""
     by_date = rule.day_of_month.mask >> 1
     week = rule.day_of_week.mask
     by_weekday = ((week | week << 7) >> weekday & 0b1111111) * WEEKS
@@ -76,7 +71,7 @@ def days_of_month(rule: DayRule, weekday: int, length: int) -> int:
 
 
 def day_of_special(special: Special, weekday: int, length: int) -> int:
-    """The one day that a special names in such a month, or 0 where there is none."""
+    """Return the bit of a special day, or 0 if the month has none."""
     match special.kind:
         case "last":
             return 1 << length - 1
@@ -92,7 +87,7 @@ def day_of_special(special: Special, weekday: int, length: int) -> int:
 
 
 def nearest_weekday(index: int, weekday: int, length: int) -> int:
-    """The nearest day from Monday to Friday to this one, in the same month."""
+    """Return the nearest day from Monday to Friday in the same month."""
     match (weekday + index) % 7:
         case 6:
             return index - 1 if index else 2

@@ -1,11 +1,11 @@
-"""A time zone as windows of constant offset, found once and kept.
+"""A time zone as windows of constant UTC offset.
 
-- zoneinfo says the offset of an instant, but not when it changes.  So a stretch of about a year is
-  probed every three days and each change bisected to the second; in the whole of the tz database, past
-  and future, no two changes lie closer than six days.
-- Windows also end where a stretch ends, with the same offset on both sides: that changes nothing.
-- `high` is how far the wall clock had come before the window: less than it shows when the window opens
-  where there was a gap, more where a time is being repeated.
+- zoneinfo returns the offset of an instant, but not when it changes.  So about a year at a time is probed
+  every three days, and each change is bisected to the second.  In the tz database no two changes are closer
+  than six days.
+- A window also ends where a probed year ends, although the offset stays the same.
+- `high` is the latest local time that the wall clock showed before the window.  It is earlier than the
+  window's first local time after a gap, and later while times repeat.
 """
 
 from collections.abc import Iterator
@@ -19,23 +19,27 @@ from detent.text import nearest, quote
 DAY_S = 86_400
 PROBE_S = 3 * DAY_S
 STRETCH_S = 1 << 25  # about 388 days
-FIRST_S = int(datetime(1, 2, 1, tzinfo=UTC).timestamp())  # a month inside of what datetime can hold
+FIRST_S = int(datetime(1, 2, 1, tzinfo=UTC).timestamp())  # a month inside the range of datetime
 LAST_S = int(datetime(9999, 12, 1, tzinfo=UTC).timestamp())
-NOT_PLACES = ("posix/", "right/", "localtime", "posixrules", "Factory")  # in some systems' tables only
+NOT_PLACES = (
+    "posix/",
+    "right/",
+    "localtime",
+    "posixrules",
+    "Factory",
+)  # entries of some systems that are not places
 
 
 class Window(NamedTuple):
-    """A stretch of Unix seconds, `start` included and `until` not, with one offset."""
+    """The Unix seconds from `start` to before `until`, which have one offset."""
 
     start: int
     until: int
     offset: int
-    high: int  # local seconds: where the wall clock had come before `start`
+    high: int  # local seconds
 
 
 class Zone:
-    """A named time zone."""
-
     __slots__ = ("_stretches", "_tzinfo", "name")
 
     def __init__(self, name: str, tzinfo: tzinfo) -> None:
@@ -44,7 +48,6 @@ class Zone:
         self._stretches: dict[int, tuple[Window, ...]] = {}
 
     def window(self, instant: int) -> Window:
-        """The window that this instant lies in."""
         number = instant // STRETCH_S
         windows = self._stretches.get(number)
         if windows is None:
@@ -59,7 +62,7 @@ class Zone:
         return tuple(_cut(window, start) for window in self._scan(start, until) if window.until > start)
 
     def _scan(self, start: int, until: int) -> Iterator[Window]:
-        """Windows from a little before `start`: a time may still be repeating then."""
+        """Yield windows from shortly before `start`, because times may still repeat then."""
         at = start - PROBE_S
         offset = self._offset(at)
         high = at + offset
@@ -81,7 +84,7 @@ class Zone:
                 yield at
 
     def _bisect(self, low: int, high: int, offset: int) -> int:
-        """The first instant in (low, high] that does not have the offset of `low`."""
+        """Return the first instant in (low, high] with another offset."""
         while high - low > 1:
             middle = (low + high) // 2
             if self._offset(middle) == offset:
@@ -103,15 +106,14 @@ def _cut(window: Window, start: int) -> Window:
 
 @lru_cache(maxsize=1024)
 def open_zone(name: str) -> Zone:
-    """The zone of this IANA name."""
     if name == "UTC":
         return Zone(name, UTC)
-    from zoneinfo import ZoneInfo  # a node that knows only UTC need not load it
+    from zoneinfo import ZoneInfo  # not needed for UTC
 
     if not name.startswith(NOT_PLACES):
         try:
             return Zone(name, ZoneInfo(name))
-        except (OSError, ValueError, KeyError):  # a directory, a path out of the table, an unknown name
+        except (OSError, ValueError, KeyError):  # a directory, a path outside, an unknown name
             pass
     raise UsageError(f"bad timezone {quote(name)}: no such IANA name; {_advice(name)}")
 

@@ -1,30 +1,34 @@
-"""The store seam: shared truth about fires.
+"""The interface of a store, and the rules that every store keeps.  `detent.testing.check_store` checks them.
 
-Rules of every store, by its own clock; `detent.testing.check_store` checks them:
+Time.  Arguments are durations, results are instants by the store's clock.  A store never compares its clock
+with a node's.  Claims expire by a clock that no step of the wall clock moves.  A retry that waits moves with
+such a step.
 
-1. A key is recorded once.  A job's instants are recorded in one unbroken chain of plans: only a
-   plan that starts at or before the job's watermark moves it, nothing at or before the watermark is recorded,
-   and a plan whose span of missed instants would cross the watermark is refused.
-2. A fire has at most one live claim; a lane has no more live claims to run than its width.
-3. A fire that is due and may not run is granted too, with a sentence.  Such a claim takes no lane
-   and makes no attempt; the sentence stays with the fire until a node has settled it.
-   `rules.lanes` decides; it is pure, and the same for every store.
-4. Only the newest claim of a fire renews or finishes it.  An expired one renews nothing.  `finish`
-   answers with the verdict that stands, also when repeated.
-5. Every call may be repeated, and may arrive late, after its caller has given it up.  Asks are
-   numbered within one life of a node: the same number gets the same grants, renewed; an older one
-   gets nothing new.
-6. A fence is one integer below 2^53 for each app, +1 for every claim.  In a new epoch it first leaps to
-   max(fence + 2^22, seconds since 2020 × 2^22), above all that was granted and forgotten even where
-   the clock was set back, and nothing is granted until every claim of the old epoch may have expired.
-7. An ask is granted its sentences for expired claims first, then what is due queue by queue in the order
-   in which it names them, by instant.  A queue with a rate (`RATE`) grants no more in any window than it
-   says, and a fire behind a circuit breaker (`BREAKER`) is put off while that is open: `rules.rates`,
-   `rules.breakers`.
-8. Durations go in, instants come out: no store compares its clock with a node's.  A claim expires by
-   a clock that no step of the wall clock moves; a retry that waits moves with such a step.
+Planning.
+1. A key is recorded once.
+2. The instants of a job are recorded in one chain of plans without a gap.  A plan moves the job's watermark
+   only if it starts at or before it.  Nothing at or before the watermark is recorded, and a plan with a span
+   of missed instants that crosses the watermark is refused.
 
-A call that fails raises `StoreUnavailable`; whether it was carried out is then unknown.
+Claims.
+3. A fire has at most one live claim.  A lane has at most as many live claims to run as it has places.
+4. A due fire that must not run is granted too, with the outcome to settle it with
+   (`Claim.disposition`).  Such a claim takes no place in a lane and counts no attempt.  `rules.lanes`
+   decides, for every store alike.
+5. Only the newest claim of a fire renews or finishes it.  An expired claim renews nothing.
+6. A claim call grants fires with expired claims first.  Then it grants due fires queue by queue, in the order
+   of `Ask.queues`, the earliest first.  A queue with a rate (`RATE`) grants at most what its rate allows in
+   any window.  A fire behind an open circuit breaker (`BREAKER`) is delayed (`rules.rates`,
+   `rules.breakers`).
+
+Failures.
+7. Every call is idempotent, and stays safe if it arrives after its caller timed out.  A call that fails
+   raises `StoreUnavailable`; the caller does not know whether it took effect.
+8. Claim calls of one node instance are numbered.  The same number returns the same claims, renewed; a lower
+   number grants nothing new.
+9. A fence is an integer below 2^53 that grows by one with each claim of an app.  A store that may have lost
+   data begins a new epoch: the fence leaps to max(fence + 2^22, seconds since 2020 * 2^22), which is above
+   every fence that was ever granted.  Nothing is granted until every claim of the old epoch has expired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,116 +57,124 @@ from detent.model import (
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
-DISPOSITIONS_MAX = 200  # granted with one ask, on top of its limit
+DISPOSITIONS_MAX = 200  # claims with a disposition that one ask gets, in addition to its limit
 LOOK_MAX = 20_000  # fires that one `find` examines
-REMEMBER_ASKS_S = 86_400.0  # how long the newest number of a silent life is kept
-HEARTBEAT_TTL_S = 30.0  # a node that wrote no heartbeat for this long counts as dead
-ORPHANS_TTL_S = 30.0  # so long nodes may trust claims of which the store forgot even how long they live
-NODE = "node/"  # a note of this name and a life's is that node's heartbeat
-PAUSE = "pause/"  # a note of this name and a job's pauses its schedule
-RATE = "rate/"  # a note of this name and a queue's is the queue's rate
-PROBE, PROBE_TTL_S = "probe", 60.0  # the note of `probe`
-HOLDS = "holds/"  # a note of this name and a life's is the digest of the list of jobs that the node holds
-JOBS = "jobs/"  # a note of this name and a digest is a list of jobs that nodes hold: `node.holders`
-TRIGGERED = "triggered/"  # a note of this name and a job's: a host's scheduler fires the job
-GONE = "gone/"  # a note of this name and a job's says up to where the job was planned when it was removed
-RETURN_S = 3600.0  # a job that comes back within this time continues its plan instead of starting afresh
-BREAKER = "breaker/"  # a note of this name and a breaker's is what it knows; none: closed, no errors
+REMEMBER_ASKS_S = 86_400.0  # how long the number of an instance's last claim call is kept
+HEARTBEAT_TTL_S = 30.0  # a node without a heartbeat for this long counts as dead
+ORPHANS_TTL_S = 30.0  # the quarantine of a store that forgot even the longest ttl of its claims
+PROBE, PROBE_TTL_S = "probe", 60.0  # the note that `probe` writes
+RETURN_S = 3600.0  # a removed job that returns within this time continues its plan
+
+# Prefixes of the names of notes.
+NODE = "node/"  # + instance: the node's heartbeat
+PAUSE = "pause/"  # + job: the job is paused
+RATE = "rate/"  # + queue: the queue's rate
+HOLDS = "holds/"  # + instance: the digest of the list of jobs that the node has
+JOBS = "jobs/"  # + digest: a list of jobs (`node.holders`)
+TRIGGERED = "triggered/"  # + job: a host's scheduler fires the job
+GONE = "gone/"  # + job: the watermark of a removed job
+BREAKER = "breaker/"  # + breaker: its state; no note: closed, without errors
 
 
 class Store(Protocol):
     # Planning.
 
     def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
-        """Make these the app's jobs, if `seen` is still the app's generation.  A new job starts now; one
-        that was removed less than `RETURN_S` ago continues where its plan ended.  A changed job takes back
-        the planned fires that nobody has attempted, and is planned again from the first of them: work and
-        policy of a fire always come from one revision.  It never goes back behind its newest instant ever
-        claimed, cancelled or pruned (`resume_at`).  The planned fires of a removed job stay, to be settled
-        as cancelled when they are due."""
+        """Replace the app's jobs, unless its generation is no longer `seen`.
+
+        A new job starts now.  A job that was removed less than `RETURN_S` ago continues its plan.  A changed
+        job withdraws its planned fires that were never claimed, and is planned again from the first of them:
+        the work and the policy of a fire come from one revision.  It never goes back behind the newest
+        instant that was claimed, cancelled or pruned (`resume_at`).  The planned fires of a removed job stay,
+        and are cancelled when they are due."""
 
     def look(self, app: str) -> Watermarks:
-        """The app's watermarks, with all its watermarks.  Changes nothing, and waits for no other call."""
+        """Read the watermarks of all jobs.  Changes nothing, and waits for no other call."""
 
     def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
-        """Record the plans that continue their job's watermark, and move it to where they end.  The
-        answer has the watermarks of these jobs only: an app may have a hundred thousand."""
+        """Record the plans that continue their job's watermark, and move the watermark to their end.
+
+        Returns the watermarks of these jobs only, because an app may have a hundred thousand."""
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
-        """Record fires of no schedule whose key is new; say which were.  Due in `delay_s`.  A fire with
-        `unique_s` takes the place of one that is over and was due that long ago, or had no success."""
+        """Record unscheduled fires, due in `delay_s`.  Returns for each whether its key was new.
+
+        A fire with `unique_s` replaces a finished fire of its key that was due that long ago or did not
+        succeed."""
 
     # Running.
 
     def claim(self, ask: Ask) -> Grants:
-        """Claim fires that are due, to run or to settle; for a repeated ask, the same again."""
+        """Claim due fires, to run or to settle.  A repeated ask returns the same claims."""
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
-        """Extend claims by their ttl.  None: go on.  An outcome: stop the work, and settle it so."""
+        """Extend each claim by its ttl.  Returns None to continue, or the outcome to stop the work with."""
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
-        """Settle the claims' fires and record what follows from them, in one step; the verdict that
-        stands, also when repeated, or None where a newer claim has the fire.  A fire that was told
-        to stop is not due again."""
+        """Settle the fires of these claims and record their follow-up fires, in one step.
+
+        Returns the verdict that stands, also when repeated; None if a newer claim has the fire.  A fire that
+        was cancelled is not retried."""
 
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
-        """`finish`, then `claim`: in one round trip and one write to the disk, where the store can."""
+        """`finish`, then `claim`; in one round trip and one commit if the store can."""
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
-        """End a pending fire, or tell the claim's node to stop.  False: there is no such open fire."""
+        """End a pending fire, or ask the node that claimed it to stop.  False: no such open fire."""
 
     # Queues.
 
     def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
-        """Count one more (or, with 0, none) under this name, if the rate allows it now; else nothing is
-        counted, and the answer says when it will.  A queue's own charges have its name or, by key, its
-        name, a slash and the key."""
+        """Count one use under this name if the rate allows it; with `count` 0, only report the usage.
+
+        A refused use is not counted, and the result says when one is allowed.  The name of a queue's own
+        uses is the queue, followed by a slash and the key if its rate is per key."""
 
     def reset(self, app: str, name: str) -> None:
-        """Forget what was charged under this name."""
+        """Forget the uses that were counted under this name."""
 
     def forget(self, keys: Sequence[str]) -> int:
-        """Forget those of these fires that are over and were not planned.  Says how many."""
+        """Delete those of these fires that are finished and unscheduled.  Returns how many."""
 
     def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
-        """How many messages these queues have or, where none is named, all of the app's.  A queue that has
-        none may be left out."""
+        """Count the messages of these queues, or of all queues of the app.  May leave out an empty queue."""
 
-    # Book-keeping.
+    # Records.
 
     def find(self, query: Query) -> Found:
-        """Fires, latest due first or, `upcoming`, those that wait, the next one first: by when they are due
-        (again), and by key.  Examines `LOOK_MAX` fires at most, and says where to continue; `upcoming`
-        examines the whole of the queues that it names."""
+        """Find fires, the latest due first; with `upcoming`, the waiting ones, the next first.
+
+        Examines at most `LOOK_MAX` fires and returns where to continue.  With `upcoming` it examines all
+        fires of the queues that the query names."""
 
     def apps(self) -> list[str]:
-        """The apps that have jobs, fires that are not over, or notes, by name.  May include apps that had
-        some before."""
+        """The names of the apps that have jobs, unfinished fires or notes, sorted.  May include apps that
+        once had some."""
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
-        """Forget fires of the app that were over that long ago, and all but the newest `keep` of a
-        job; never an open one, nor an instant after now or its job's watermark.  A message that had no
-        success,
-        one whose key is unique still, and one whose result is kept and is not older than its `result_s`, are
-        no surplus.  Says how many."""
+        """Delete finished fires that ended that long ago, and all but the newest `keep` of each job.
+
+        Never deletes an unfinished fire, nor an instant after now or after its job's watermark.  `keep` does
+        not apply to messages that failed, whose key is still unique, or whose result is still kept
+        (`result_s`).  Returns how many were deleted."""
 
     def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
-        """Leave a note, for `ttl_s` (0: for ever); an empty text takes it back."""
+        """Write a note that expires after `ttl_s` (0: never).  An empty text deletes it."""
 
     def notes(self, app: str, prefix: str = "") -> list[Note]:
-        """The notes whose name starts so, by name."""
+        """The notes whose name starts with the prefix, sorted by name."""
 
     def wait(self, app: str, seconds: float) -> bool:
-        """Block until somebody put, cancelled, stopped, paused or freed a place another waits for
-        (True), or the time is up.  A hint: it may be lost, or given for nothing."""
+        """Block until a node should call `claim`: a fire was put or cancelled, a job was paused, or a place
+        in a lane became free.  Returns False after `seconds`.  A hint only: wake-ups can be lost or
+        spurious."""
 
     def close(self) -> None:
-        """Let go of connections.  The store may be used again afterwards."""
+        """Close the connections.  A later call opens new ones."""
 
 
 class Diagnosis(NamedTuple):
-    """A row of `detent doctor`.  A store's `promise` tells in such rows what its settings carry of the
-    promise, and its `upkeep` what else could make it go away; `stores.opening` knows where they are."""
+    """One row of `detent doctor`.  `stores.registry` finds the checks of each kind of store."""
 
     what: str
     state: Literal["ok", "weak", "bad"]
@@ -172,12 +184,12 @@ class Diagnosis(NamedTuple):
 
 
 def probe(store: Store, app: str) -> None:
-    """Raise unless the store accepts writes: a full or read-only store still answers questions."""
+    """Raise if the store accepts no writes.  A full or read-only store still answers reads."""
     store.note(app, PROBE, "written to see whether the store accepts writes", PROBE_TTL_S)
 
 
 def find_all(store: Store, query: Query) -> list[Row]:
-    """As many rows as the query asks for, however many searches that takes."""
+    """Repeat `find` until the query's limit is reached or nothing is left."""
     found = store.find(query)
     rows = [*found]
     while found.before and len(rows) < query.limit:
@@ -186,7 +198,7 @@ def find_all(store: Store, query: Query) -> list[Row]:
     return rows
 
 
-# Rules that every store in Python shares.
+# Rules that the stores written in Python share.
 
 
 def app_of(job: str) -> str:
@@ -198,7 +210,7 @@ def concerns(fire: Fire, ask: Ask) -> bool:
 
 
 def continues(plan: Plan, watermark_at: datetime) -> bool:
-    """Does the plan start at or before the watermark, end after it, and need no span cut in two?"""
+    """Whether the plan starts at or before the watermark, ends after it, and cuts no span in two."""
     cut = any(fire.instants > 1 and fire.first_at and fire.first_at <= watermark_at for fire in plan.fires)
     return plan.since <= watermark_at < plan.until and not cut
 
@@ -208,9 +220,9 @@ def resume_at(
 ) -> datetime:
     """Where the plan of a new or changed job starts.
 
-    `ended_at`: up to where it was planned before; `reached_at`: its newest instant ever claimed, cancelled or
-    pruned, which may be ahead of a clock that was set back; `first_at`: its oldest later instant that is
-    recorded and that nobody has attempted.  A job that is new, or was removed long ago, starts now.
+    `ended_at`: its watermark before; None for a job that is new or was removed long ago, which starts now.
+    `reached_at`: its newest instant that was claimed, cancelled or pruned; it may be in the future if the
+    clock was set back.  `first_at`: its oldest recorded instant after that which was never claimed.
     """
     latest = max(now, reached_at or now)
     if ended_at and first_at and first_at <= now:
@@ -224,17 +236,17 @@ def is_hook(fire: Fire) -> bool:
 
 
 def is_planned(fire: Fire) -> bool:
-    """Was it recorded by a plan: an instant, or the hook that is called if the instant is late?"""
+    """Whether a plan recorded it: a scheduled instant, or the `on_late` hook of one."""
     hook = fire.key.rpartition("/")[2] if is_hook(fire) else ""
     return fire.origin == "schedule" or hook.startswith("on_late")
 
 
 def is_spent(fire: Fire, old: Fire, ended: Outcome, now: float) -> bool:
-    """May this fire take the place of one of its key that ended so?"""
+    """Whether this fire may replace a fire of its key with this outcome."""
     unique_s = fire.policy.unique_s
     return unique_s > 0 and (ended.kind != "succeeded" or old.due_at.timestamp() + unique_s <= now)
 
 
 def leap(fence: int, now: float) -> int:
-    """Where the fences of a new epoch start: above all that an older one can have counted to."""
+    """Where the fences of a new epoch start: above every fence of an earlier one."""
     return max(fence + (1 << FENCE_SHIFT), int(now - SINCE_2020_S) << FENCE_SHIFT)

@@ -1,16 +1,18 @@
-"""Outcomes and policies as short texts, the same in every store that keeps rows.
+"""Outcomes, policies and instants as the stores write them.
 
-Of a policy only what is not the default is written.  What a newer version wrote and we do not know is
-passed over: versions work side by side.
+A policy is written without its default values.  Fields that a newer version wrote are ignored, so that
+versions work side by side.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from detent.clock import instant
 from detent.model import Outcome, Policy, Retries
 from detent.stores.causes import outcome_decided_by_store
 
@@ -18,9 +20,9 @@ _END = "\x1f"  # ends a reason that Python wrote; Lua and SQL write none
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """A kind, a cause, a reason and another fire or node: `skipped lane: a.b@1 is still running␟a.b@1`.
+    """The kind, cause, reason and other party: `skipped lane: a.b@1 is still running␟a.b@1`.
 
-    The kind and the cause come first: Lua and SQL look for `succeeded ` and for `failed backend: `."""
+    The kind and the cause come first, because Lua and SQL look for `succeeded ` and `failed backend: `."""
     return f"{outcome.kind} {stop_text(outcome)}"
 
 
@@ -31,19 +33,18 @@ def stop_text(outcome: Outcome) -> str:
 
 def read_outcome(text: str) -> Outcome:
     kind, _, rest = text.partition(" ")
-    told, end, by = rest.rpartition(_END)
+    said, end, by = rest.rpartition(_END)
     if not end:
         return outcome_decided_by_store(kind, rest)  # type: ignore[arg-type]
-    cause, _, reason = told.partition(": ")
+    cause, _, reason = said.partition(": ")
     return Outcome(kind, reason, cause, by)  # type: ignore[arg-type]
 
 
 def outcome_of(text: str | None) -> Outcome | None:
-    """None: there is none yet."""
     return None if text is None else read_outcome(text)
 
 
-@lru_cache(maxsize=4096)  # the same few policies come again and again
+@lru_cache(maxsize=4096)  # most fires share a few policies
 def policy_text(policy: Policy) -> str:
     changed = _changed(policy, Policy())
     if "retries" in changed:
@@ -57,6 +58,14 @@ def policy_of(text: str) -> Policy:
     if "retries" in given:
         given["retries"] = Retries(**_known(given["retries"], Retries._fields))
     return Policy(**_known(given, Policy._fields))
+
+
+def seconds_of(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def instant_of(seconds: float | str | None) -> datetime | None:
+    return None if seconds is None else instant(float(seconds))
 
 
 def _changed(value: Policy | Retries, default: Policy | Retries) -> dict[str, Any]:

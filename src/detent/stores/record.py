@@ -1,4 +1,4 @@
-"""A fire and all that became of it so far, as a store in Python holds it."""
+"""A fire and its history, as the stores written in Python hold it."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ class Entry:
         self.attempt, self.fence, self.node, self.ask = 0, 0, "", 0
         self.ttl_s = self.expires = self.over_at = 0.0
         self.waits = False
-        self.disposition: Outcome | None = None  # why it may not run; only to be settled so
-        self.stop: Outcome | None = None  # why its claim's node must stop
-        self.outcome: Outcome | None = None  # of the last attempt, or the last of all
-        self.verdict: Verdict | None = None  # what the last finish was answered
+        self.disposition: Outcome | None = None  # it must not run, only be settled with this outcome
+        self.stop: Outcome | None = None  # the node must stop with this outcome
+        self.outcome: Outcome | None = None  # of the newest attempt
+        self.verdict: Verdict | None = None  # the result of the last `finish`
         self.ran: tuple[str, int, float] = "", 0, 0.0  # node, fence and instant of the newest attempt
         self.attempts: list[Attempt] = []
 
 
 def open_fire(entry: Entry, now: float, monotonic: float) -> OpenFire:
-    """The entry as the rules of lanes see it."""
     return OpenFire(
         fire=entry.fire,
         state=entry.state,
@@ -61,7 +60,7 @@ def open_fire(entry: Entry, now: float, monotonic: float) -> OpenFire:
 
 
 def claim_of(entry: Entry, expires_at: float, success: float | None) -> Claim:
-    """The entry's claim as its node gets it; `success` is when its job last succeeded."""
+    """The entry's claim.  `success` is when the job last succeeded."""
     return Claim(
         fire=entry.fire,
         node=entry.node,
@@ -75,7 +74,7 @@ def claim_of(entry: Entry, expires_at: float, success: float | None) -> Claim:
 
 
 def attempt_of(entry: Entry, report: Report, now: float) -> Attempt:
-    """The attempt that ends with this report: the claim's own, or the one that was lost before it."""
+    """The attempt that this report ends: the claim's own, or the lost one before it."""
     node, fence, started = entry.ran
     return Attempt(
         number=entry.attempt,
@@ -98,11 +97,11 @@ def sort_key(entry: Entry, places: Mapping[str, int]) -> tuple[int, float, str]:
 
 
 def is_nominal(entry: Entry) -> bool:
-    """Is it due at an instant of a schedule, and not some time after something else?"""
+    """Whether it is due at an instant of its schedule, not after a delay."""
     return entry.fire.origin == "schedule" and entry.run_at == entry.fire.due_at.timestamp()
 
 
-def matches(entry: Entry, query: Query) -> bool:
+def matches(entry: Entry | Row, query: Query) -> bool:
     fire = entry.fire
     return (
         query.app in ("", app_of(fire.job))
@@ -136,7 +135,7 @@ def found(entries: Iterable[Entry], query: Query) -> Found:
 
 
 def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:
-    """What a search found.  One that has as many rows as it may continues behind the last of them."""
+    """The result of a search.  With `limit` rows, the next search continues after the last of them."""
     if 0 < limit <= len(rows):
         return Found(rows, place_of(rows[-1].fire))
     return Found(rows, stopped_at)
@@ -166,7 +165,8 @@ def row_of(entry: Entry, whole: bool) -> Row:
 def prunable(
     entries: Sequence[Entry], by_job: Mapping[str, Watermark], now: float, limits: tuple[float, int]
 ) -> list[Entry]:
-    """Those that were over for longer than the first limit, or beyond the newest so many of their job."""
+    """The finished entries that are older than the first limit, or not among the newest of their job, as
+    many as the second limit says."""
     (older_than_s, keep), gone, kept = limits, [], dict[str, int]()
     over = [entry for entry in entries if entry.state == "over"]
     for entry in sorted(over, key=lambda e: (e.fire.due_at, e.fire.key), reverse=True):
@@ -181,7 +181,7 @@ def prunable(
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:
-    """Is it a dead letter, does its key still count as taken, or is its result kept for longer?"""
+    """Whether it is a dead letter, or its key is still unique, or its result is still kept."""
     fire, policy, kind = entry.fire, entry.fire.policy, entry.outcome.kind if entry.outcome else ""
     is_unique = fire.due_at.timestamp() + policy.unique_s > now
     has_result = not policy.drop_result and entry.over_at + policy.result_s > now

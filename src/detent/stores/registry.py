@@ -1,4 +1,4 @@
-"""From a store's URL to the store.  Only the one that is asked for is imported."""
+"""Opens the store that a URL names.  Imports only that store's modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALLOWED = (
     'or, for tests, "memory:"'
 )
 POSTGRES = ("postgresql", "postgres")  # schemes
-REDIS = frozenset((  # schemes; stores.redis_link tells more
+REDIS = frozenset((  # schemes; `redis.link` describes their URLs
     "redis", "redis+sentinel", "redis+cluster", "rediss", "rediss+sentinel", "rediss+cluster", "unix",
 ))  # fmt: skip
 
@@ -19,18 +19,20 @@ MEMORY = Diagnosis(
     what="durability",
     state="weak",
     found="the store is in the memory of one process",
-    consequence="when that ends, a fire may be launched again, and what was due before is not known",
+    consequence="when the process ends, all records are lost, and a fire may be launched again",
     advice="use it for tests only; keep fires in sqlite:///PATH",
 )
 
 
 def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_lean: bool = False) -> Store:
-    """`is_lean`: for a process that lives for a moment, and has no time to load a driver."""
+    """`is_lean`: avoid loading redis-py if possible, for a process that makes only a few calls."""
     scheme, colon, rest = url.partition(":")
     match scheme if colon else "":
         case "sqlite":
-            return _open_sqlite(rest)
-        case _ if _is_redis(scheme):
+            from detent.stores.sqlite.store import SqliteStore
+
+            return SqliteStore(_sqlite_path(rest))
+        case _ if scheme in REDIS:
             return _open_redis(url, key_prefix, wait_replicas, is_lean)
         case _ if scheme in POSTGRES:
             from detent.stores.postgres.store import PostgresStore
@@ -42,12 +44,8 @@ def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_lea
             return MemoryStore()
         case "":
             raise UsageError(f"bad store {quote(url)}: a store is named by a URL; {ALLOWED}")
-    # The rest of a URL may hold a password: it is not repeated.
+    # The rest of a URL may hold a password, so the message leaves it out.
     raise UsageError(f"bad store {quote(scheme + ':')}: there is no such kind of store; {ALLOWED}")
-
-
-def _is_redis(scheme: str) -> bool:
-    return scheme in REDIS
 
 
 def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) -> Store:
@@ -61,12 +59,6 @@ def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) ->
     return RedisStore(url, key_prefix, wait_replicas)
 
 
-def _open_sqlite(rest: str) -> Store:
-    from detent.stores.sqlite.store import SqliteStore
-
-    return SqliteStore(_sqlite_path(rest))
-
-
 def _sqlite_path(rest: str) -> str:
     path = rest.removeprefix("///")
     if path in ("", rest) or "\0" in path:
@@ -74,34 +66,33 @@ def _sqlite_path(rest: str) -> str:
     return path
 
 
-# For `doctor`, and for a node that starts.
-
-
 def promise_of(url: str, wait_replicas: int = 0) -> tuple[Diagnosis, ...]:
-    """What the settings of a store carry of the promise."""
-    if _is_redis(url.partition(":")[0]):
-        from detent.stores.redis.health import promise as promise_of_redis
+    """Whether the settings of the store keep what it acknowledged; for `doctor` and the start of a node."""
+    scheme, _, rest = url.partition(":")
+    if scheme in REDIS:
+        from detent.stores.redis import health as redis
 
-        return promise_of_redis(url, wait_replicas)
-    if url.partition(":")[0] in POSTGRES:
-        from detent.stores.postgres.health import promise as promise_of_postgres
+        return redis.promise(url, wait_replicas)
+    if scheme in POSTGRES:
+        from detent.stores.postgres import health as postgres
 
-        return promise_of_postgres(url)
-    if not url.startswith("sqlite:"):
-        return (MEMORY,)
-    from detent.stores.sqlite.health import promise
+        return postgres.promise(url)
+    if scheme == "sqlite":
+        from detent.stores.sqlite import health as sqlite
 
-    return promise(_sqlite_path(url.removeprefix("sqlite:")))
+        return sqlite.promise(_sqlite_path(rest))
+    return (MEMORY,)
 
 
 def upkeep_of(url: str) -> tuple[Diagnosis, ...]:
-    """What else could make a store go away."""
-    if url.partition(":")[0] in POSTGRES:
-        from detent.stores.postgres.health import upkeep as upkeep_of_postgres
+    """What could make the store unavailable later; for `doctor`."""
+    scheme, _, rest = url.partition(":")
+    if scheme in POSTGRES:
+        from detent.stores.postgres import health as postgres
 
-        return upkeep_of_postgres(url)
-    if not url.startswith("sqlite:"):
-        return ()
-    from detent.stores.sqlite.health import upkeep
+        return postgres.upkeep(url)
+    if scheme == "sqlite":
+        from detent.stores.sqlite import health as sqlite
 
-    return upkeep(_sqlite_path(url.removeprefix("sqlite:")))
+        return sqlite.upkeep(_sqlite_path(rest))
+    return ()

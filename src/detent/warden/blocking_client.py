@@ -22,7 +22,7 @@ from detent.rules.outcomes import WARDEN_DIED
 from detent.rules.trust import term_by
 from detent.runners.running import LaneHeld, TooLate
 from detent.warden.program import kernel, loop
-from detent.warden.program.cgroups import instance_directory, own_cgroup
+from detent.warden.program.cgroups import find_cgroup, instance_directory
 from detent.warden.signals import Signals, hold_back, let_through
 from detent.warden.wire import Event, Gone, Held, Pong, Replaced, Started, WardenProtocol, end_of_task
 
@@ -195,7 +195,7 @@ def _run_warden(wire: int, lock_fd: int, instance: str) -> NoReturn:
         os.dup2(null, 0)
         os.dup2(null, 1)
         _close_all_but(wire, lock_fd)
-        base = own_cgroup()
+        base = find_cgroup()
         let_through()  # the warden ignores these signals from its first step on
         os._exit(loop.main([str(wire), str(lock_fd), instance_directory(base, instance) if base else ""]))
     finally:

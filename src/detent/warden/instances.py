@@ -17,7 +17,7 @@ from contextlib import suppress
 from detent.errors import UsageError
 from detent.text import percent_encoded
 from detent.warden.program import kernel
-from detent.warden.program.host_locks import make
+from detent.warden.program.host_locks import create_lane
 
 SUFFIX = ".lock"
 LANES = "lanes"  # shared by all instances; a instance has a dot in its name
@@ -187,7 +187,7 @@ def _name_of(lane: str) -> str:
 def make_lanes(lanes: str, names: Iterable[str]) -> None:
     """For fires that are planned: a file is slow to make, and they may all be due at one instant."""
     for lane in names:
-        make(lane_path(lanes, lane))
+        create_lane(lane_path(lanes, lane))
 
 
 def output_path(outputs: str, run_id: str, attempt: int) -> str:

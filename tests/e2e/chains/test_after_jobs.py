@@ -14,7 +14,7 @@ from tests.equipment.fleet import wait_for
 from detent import Detent, Fire
 from detent.manifest.check import check_manifest
 from detent.model import Ask, Claim, Job, Outcome, Query, Report, Row, Verdict
-from detent.rules.chains import Followers, put_after
+from detent.rules.chains import Followers, predecessor_of
 from detent.rules.outcomes import paused
 from detent.rules.planning import manual_fire
 from detent.stores.base import PAUSE, Store
@@ -90,7 +90,7 @@ def test_a_success_that_is_told_again_is_followed_once(settled: Settled) -> None
     assert settled.store.finish([told]) == settled.store.finish([told]) == [told.verdict]
     settled.store.finish([settled.succeeded(told.claim, later_s=1)])  # as another would tell it
     (row,) = settled.rows()
-    assert put_after(row.fire) == told.claim.fire.key and row.state == "pending"
+    assert predecessor_of(row.fire) == told.claim.fire.key and row.state == "pending"
     claim = settled.claim()
     assert claim.disposition is None and claim.fire == row.fire
     settled.store.finish([Report(claim, Verdict(Outcome("succeeded")))])
@@ -137,7 +137,7 @@ def test_each_success_is_followed_once_and_no_failure_is(shop: Detent) -> None:
     rows = shop.open_store().find(Query(app=shop.name, limit=1000))
     over = [row for row in rows if row.state == "over" and row.outcome and row.outcome.kind == "succeeded"]
     wanted = [row.fire.key for row in over if not row.fire.job.endswith(".audit")]
-    assert sorted(put_after(row.fire) for row in rows if put_after(row.fire)) == sorted(wanted)
+    assert sorted(predecessor_of(row.fire) for row in rows if predecessor_of(row.fire)) == sorted(wanted)
     assert len(began) == len(set(began))
 
 
@@ -156,7 +156,7 @@ def test_nodes_that_are_killed_leave_each_success_with_one_follower_and_one_mess
                 node.kill()
     everything = store.find(Query(app="shop", limit=10_000))
     extracted = sorted(row.fire.key for row in rows() if row.fire.job == "shop.extract")
-    assert sorted(put_after(row.fire) for row in everything if row.fire.job == "shop.load") == extracted
+    assert sorted(predecessor_of(row.fire) for row in everything if row.fire.job == "shop.load") == extracted
     invited = sorted(f"shop.send#{row.fire.run_id}" for row in rows() if row.fire.job == "shop.invite")
     assert sorted(row.fire.key for row in everything if row.fire.origin == "push") == invited
     assert len(extracted) >= 4 and len(invited) >= 4

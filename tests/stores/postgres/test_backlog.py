@@ -108,7 +108,7 @@ KINDS = ["messages", "instants", "unplanned"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_can_run_behind_thousands_that_cannot_runs_soon(stores: Stores, kind: str) -> None:
+def test_a_fire_behind_thousands_that_cannot_run_starts_soon(stores: Stores, kind: str) -> None:
     one = Backlog(stores(), kind, 3 * ASIDE_MAX)
     one.store.put([fire("a.other@1", origin="push")])
     ran = [claim.fire.key for _ in range(4) for claim in one.ask()]
@@ -121,7 +121,7 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(stores: Stores, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_ask_costs_the_same_however_much_cannot_run(stores: Stores, kind: str) -> None:
+def test_the_cost_of_an_ask_does_not_grow_with_the_fires_that_cannot_run(stores: Stores, kind: str) -> None:
     costs = []
     for count in (10 * LANES, 2 * ASIDE_MAX):
         one = Backlog(stores(), kind, count)
@@ -137,7 +137,7 @@ def test_an_ask_costs_the_same_however_much_cannot_run(stores: Stores, kind: str
     assert (many[0], many[2]) == (few[0], few[2])
 
 
-def test_an_ask_without_room_reads_few_of_those_that_only_need_some(stores: Stores) -> None:
+def test_an_ask_without_room_reads_few_fires_that_only_need_room(stores: Stores) -> None:
     """Instants of an outage that can all run, and the node is full."""
     costs = []
     for count in (100, 1500):
@@ -149,7 +149,7 @@ def test_an_ask_without_room_reads_few_of_those_that_only_need_some(stores: Stor
     assert many <= few + 1, "it does not grow with what waits"
 
 
-def test_an_ask_that_cannot_look_at_a_freed_lane_says_to_ask_again_soon(stores: Stores) -> None:
+def test_an_ask_that_misses_a_freed_lane_asks_again_soon(stores: Stores) -> None:
     """Another ask has the lane's row locked: without this, the message would wait for a minute."""
     asker, policy = Asker(stores()), Policy("Queue")
     several = [fire(f"a.b@{n}", lane="a#one", origin="push", policy=policy) for n in (1, 2)]

@@ -35,7 +35,7 @@ def another(store: ClockedStore, clock: FakeClock) -> ClockedStore:
     return ClockedStore(shared_server().url, store.schema, clock)
 
 
-def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
+def test_a_new_client_after_a_step_of_the_servers_clock_expires_no_claim(
     clocked: ClockedStore, clock: FakeClock
 ) -> None:
     clocked.put([fire("a.b@1")])
@@ -51,7 +51,7 @@ def test_a_newcomer_after_a_step_of_the_servers_clock_takes_no_claim_away(
     assert renew(clocked, claim) is not None
 
 
-def test_newcomers_alone_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, clock: FakeClock) -> None:
+def test_new_clients_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, clock: FakeClock) -> None:
     """Triggers, of which each comes after more than half a ttl and remembers nothing."""
     clocked.put([fire("a.b@1")])
     Asker(clocked).claim_one()
@@ -64,9 +64,7 @@ def test_newcomers_alone_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, c
     assert lost.disposition == node_lost("n1")
 
 
-def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
-    clocked: ClockedStore, clock: FakeClock
-) -> None:
+def test_a_small_step_of_the_servers_clock_expires_no_claim(clocked: ClockedStore, clock: FakeClock) -> None:
     """Its node may be slow to renew it: it may have no more than the margin left."""
     clocked.put([fire("a.b@1")])
     claim = Asker(clocked).claim_one()
@@ -83,7 +81,9 @@ def test_a_small_step_of_the_servers_clock_takes_no_claim_away(
         assert node.claim_one().disposition == node_lost("n1")
 
 
-def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStore, clock: FakeClock) -> None:
+def test_a_new_client_after_a_step_back_keeps_the_stores_time(
+    clocked: ClockedStore, clock: FakeClock
+) -> None:
     clocked.put([fire("a.b@1")])
     Asker(clocked).claim_one()
     clock.step_wall(-3600)
@@ -94,9 +94,7 @@ def test_a_newcomer_after_a_step_back_keeps_the_stores_time(clocked: ClockedStor
         assert node.claim_one().disposition == node_lost("n1")
 
 
-def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(
-    clocked: ClockedStore, clock: FakeClock
-) -> None:
+def test_a_client_whose_clock_stood_still_shortens_no_claim(clocked: ClockedStore, clock: FakeClock) -> None:
     """A machine that was frozen as a whole takes the time it missed for a step of the server's clock."""
     frozen = FakeClock()
     with closing(another(clocked, frozen)) as sleeper:
@@ -111,7 +109,7 @@ def test_a_caller_whose_own_clock_stood_still_cuts_nobodys_claim_short(
         assert renew(sleeper, claim) is None
 
 
-def test_a_caller_whose_own_clock_stood_still_frees_no_place_of_a_rate(
+def test_a_client_whose_clock_stood_still_frees_no_place_of_a_rate(
     clocked: ClockedStore, clock: FakeClock
 ) -> None:
     frozen, rate = FakeClock(), Rate(3, 60.0)
@@ -126,7 +124,7 @@ def test_a_caller_whose_own_clock_stood_still_frees_no_place_of_a_rate(
         assert clocked.charge("a", "sms", rate).free_in_s > 0, "whose time goes on, by 61 s at once"
 
 
-def test_a_newcomer_after_a_step_of_the_servers_clock_frees_no_place_of_a_rate(
+def test_a_new_client_after_a_step_of_the_servers_clock_frees_no_place_of_a_rate(
     clocked: ClockedStore, clock: FakeClock
 ) -> None:
     rate = Rate(1, 60.0)
@@ -138,9 +136,7 @@ def test_a_newcomer_after_a_step_of_the_servers_clock_frees_no_place_of_a_rate(
         assert newcomer.charge("a", "sms", rate).free_in_s == 0
 
 
-def test_a_rate_opens_again_also_where_every_caller_is_a_newcomer(
-    clocked: ClockedStore, clock: FakeClock
-) -> None:
+def test_a_rate_opens_again_even_if_every_client_is_new(clocked: ClockedStore, clock: FakeClock) -> None:
     rate = Rate(1, 60.0)
     clocked.charge("a", "sms", rate)
     waits = []
@@ -151,7 +147,7 @@ def test_a_rate_opens_again_also_where_every_caller_is_a_newcomer(
     assert waits[-1] == 0, waits
 
 
-def test_a_call_that_took_long_is_no_step_of_the_clock(clocked: ClockedStore, clock: FakeClock) -> None:
+def test_a_slow_call_is_not_taken_for_a_step_of_the_clock(clocked: ClockedStore, clock: FakeClock) -> None:
     clocked.put([fire("a.b@1")], delay_s=20.0)
     clock.pass_time(0.25)
     readings = iter([clock.monotonic(), clock.monotonic() + 12])  # when it was asked, and answered
@@ -164,7 +160,7 @@ def test_a_call_that_took_long_is_no_step_of_the_clock(clocked: ClockedStore, cl
     assert keys(Asker(clocked).claim()) == ["a.b@1"]
 
 
-def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(clocked: ClockedStore, clock: FakeClock) -> None:
+def test_a_claim_of_a_delayed_call_has_its_full_ttl(clocked: ClockedStore, clock: FakeClock) -> None:
     """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
     clocked.put([fire("a.b@1")])
     with closing(another(clocked, clock)) as other:
@@ -180,7 +176,7 @@ def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(clocked: ClockedStor
         assert renew(clocked, claim) is None
 
 
-def test_the_clock_is_not_set_right_while_a_call_goes_by_what_it_was(
+def test_the_clock_is_not_corrected_while_a_call_uses_it(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
     """What that call writes is not seen yet, and could not be moved along."""
@@ -213,7 +209,7 @@ def pair() -> Iterator[tuple[Server, Server]]:
         primary.remove()
 
 
-def test_a_restart_a_standby_and_its_promotion(pair: tuple[Server, Server]) -> None:
+def test_a_promotion_begins_a_new_epoch_and_a_restart_does_not(pair: tuple[Server, Server]) -> None:
     primary, standby = pair
     store = PostgresStore(primary.url)
     store.put([fire("a.b@1"), fire("a.c@1")])
@@ -264,7 +260,7 @@ def _answers(store: PostgresStore) -> bool:
     return True
 
 
-def test_an_era_is_of_a_cluster_and_its_timeline(server: Server, store: PostgresStore) -> None:
+def test_an_epoch_belongs_to_a_cluster_and_its_timeline(server: Server, store: PostgresStore) -> None:
     """Its number is read once in a session; a session that may not read it goes by the timeline alone."""
     store.notes("a")
     schema = schema_of(store)
@@ -278,7 +274,7 @@ def test_an_era_is_of_a_cluster_and_its_timeline(server: Server, store: Postgres
         assert db.execute("SELECT system_now()").fetchone() == ("00000001",)
 
 
-def test_what_a_server_without_fsync_may_forget_is_told(server: Server) -> None:
+def test_a_server_without_fsync_is_reported(server: Server) -> None:
     durable, failover = promise_of(server.url)
     assert (durable.state, failover.state) == ("weak", "ok")
     assert "fsync = off" in durable.found

@@ -51,9 +51,7 @@ def _columns(store: PostgresStore) -> list[str]:
         Query(app="a", limit=20),
     ],
 )
-def test_what_is_open_and_what_is_new_is_found_without_reading_history(
-    old: PostgresStore, query: Query
-) -> None:
+def test_open_and_new_fires_are_found_without_reading_the_history(old: PostgresStore, query: Query) -> None:
     assert old.find(query)
     assert rows_read(old, "find", query_json(query)) < 100
 
@@ -61,7 +59,7 @@ def test_what_is_open_and_what_is_new_is_found_without_reading_history(
 @pytest.mark.parametrize(
     "query", [Query(app="a", kinds=("skipped", "succeeded"), jobs=("a.x", "a.y")), Query(app="nobody")]
 )
-def test_a_search_for_what_never_was_reads_a_bounded_part_of_history(
+def test_a_search_without_a_match_reads_a_bounded_part_of_the_history(
     old: PostgresStore, query: Query
 ) -> None:
     found = old.find(query)
@@ -69,12 +67,12 @@ def test_a_search_for_what_never_was_reads_a_bounded_part_of_history(
     assert rows_read(old, "find", query_json(query)) <= 2 * LOOK_MAX + 100
 
 
-def test_the_apps_are_named_without_reading_history(old: PostgresStore) -> None:
+def test_apps_are_listed_without_reading_the_history(old: PostgresStore) -> None:
     assert old.apps() == ["a"]
     assert rows_read(old, "apps", {}) < 100
 
 
-def test_a_look_waits_for_nobody(old: PostgresStore) -> None:
+def test_look_waits_for_no_transaction(old: PostgresStore) -> None:
     with closing(Session(shared_server(), old)) as session:
         session.call("set_jobs", {"app": "a", "seen": 0, "revisions": {"a.b": "r1"}})  # not committed
         assert old.look("a").generation == 0

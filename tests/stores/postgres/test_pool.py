@@ -61,7 +61,7 @@ def test_the_url_says_how_many_connections_a_process_has(server: Server) -> None
         assert len(_sessions(server, name)) == 2
 
 
-def test_a_call_that_finds_every_connection_busy_says_how_to_have_more(server: Server) -> None:
+def test_the_error_of_a_busy_pool_says_how_to_enlarge_it(server: Server) -> None:
     with closing(PostgresStore(f"{server.url}&pool_size=1", new_name())) as store:
         links = store._links
         with links._link(), pytest.raises(StoreUnavailable, match=r"all 1 connections .* raise pool_size"):
@@ -70,12 +70,12 @@ def test_a_call_that_finds_every_connection_busy_says_how_to_have_more(server: S
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "ten", "", "1001"])
-def test_a_size_that_is_none_is_refused(size: str) -> None:
+def test_a_bad_pool_size_is_refused(size: str) -> None:
     with pytest.raises(UsageError, match=r"pool_size .* from 1 to 1,000"):
         open_store(f"postgresql://me@localhost/shop?pool_size={size}")
 
 
-def test_a_forked_process_opens_connections_of_its_own_and_leaves_its_parents_alone(server: Server) -> None:
+def test_a_forked_process_opens_its_own_connections(server: Server) -> None:
     name = new_name()
     with closing(PostgresStore(f"{server.url}&application_name={name}", new_name())) as store:
         store.note("a", "parent", "here")

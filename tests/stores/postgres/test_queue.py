@@ -42,7 +42,7 @@ def message(key: str, queue: str = "default", **policy: Any) -> Fire:
 # In one push.
 
 
-def test_of_many_alike_each_key_is_new_once(server: Server, store: PostgresStore) -> None:
+def test_of_many_similar_messages_each_key_is_new_once(server: Server, store: PostgresStore) -> None:
     store.put([message("a.b@2"), message("a.b@5")])
     many = [message(f"a.b@{n}") for n in (3, 2, 1, 3, 4)]
     assert store.put(many) == [True, False, True, False, True]
@@ -51,7 +51,7 @@ def test_of_many_alike_each_key_is_new_once(server: Server, store: PostgresStore
     assert keys(Asker(store).claim()) == ["a.b@2", "a.b@5", *(f"a.b@{n}" for n in (1, 3, 4)), "a.b@6"]
 
 
-def test_messages_that_differ_in_one_thing_keep_it(store: PostgresStore) -> None:
+def test_messages_that_differ_in_one_field_keep_it(store: PostgresStore) -> None:
     plain = message("a.b@1")
     others = [
         plain._replace(key="a.b@2", queue="mail"),
@@ -69,7 +69,9 @@ def test_messages_that_differ_in_one_thing_keep_it(store: PostgresStore) -> None
 # In a transaction of the user's.
 
 
-def test_a_message_is_there_when_the_users_transaction_commits(server: Server, store: PostgresStore) -> None:
+def test_a_message_is_recorded_when_the_users_transaction_commits(
+    server: Server, store: PostgresStore
+) -> None:
     with psycopg.connect(server.url, row_factory=dict_row) as db:
         assert store.put_in(db, [message("a.b@1"), message("a.b@2")]) == [True, True]
         assert found(store) == []
@@ -79,7 +81,7 @@ def test_a_message_is_there_when_the_users_transaction_commits(server: Server, s
     assert keys(Asker(store, "n2").claim()) == ["a.b@1", "a.b@2", "a.b@3"]
 
 
-def test_a_message_is_gone_with_the_users_transaction(server: Server, store: PostgresStore) -> None:
+def test_a_message_is_rolled_back_with_the_users_transaction(server: Server, store: PostgresStore) -> None:
     with psycopg.connect(server.url) as db:
         store.put_in(db, [message("a.b@1")])
         db.rollback()
@@ -101,7 +103,7 @@ def test_a_message_of_a_transaction_has_a_lane(server: Server, store: PostgresSt
     assert keys(Asker(store).claim()) == ["a.b@1"]
 
 
-def test_an_asynchronous_connection_will_do(server: Server, store: PostgresStore) -> None:
+def test_an_asynchronous_connection_works(server: Server, store: PostgresStore) -> None:
     async def put() -> list[bool]:
         async with await psycopg.AsyncConnection.connect(server.url) as db:
             return await store.aput_in(db, [message("a.b@1")])
@@ -111,13 +113,13 @@ def test_an_asynchronous_connection_will_do(server: Server, store: PostgresStore
 
 
 @pytest.mark.parametrize("is_deaf", [False, True], ids=["by a sound", "by looking"])
-def test_who_waits_is_woken_when_the_transaction_commits(
+def test_a_waiter_is_woken_when_the_transaction_commits(
     server: Server, store: PostgresStore, is_deaf: bool
 ) -> None:
     store.wait("a", 0.01)
-    store._ears.is_deaf = is_deaf
+    store._listener.is_deaf = is_deaf
     if is_deaf:  # as behind a pooler
-        store._ears._listening().run("UNLISTEN *", PATIENCE_S)
+        store._listener._listening().run("UNLISTEN *", PATIENCE_S)
     with psycopg.connect(server.url) as db, ThreadPoolExecutor(1) as pool:
         store.put_in(db, [message("a.b@1")])
         assert not store.wait("a", 3 * LOOK_OFTEN_S)
@@ -127,7 +129,7 @@ def test_who_waits_is_woken_when_the_transaction_commits(
     assert server.sql(f"SELECT count(*) FROM {schema_of(store)}.bells") == [(0,)]
 
 
-def test_a_long_transaction_is_in_nobodys_way(server: Server, store: PostgresStore) -> None:
+def test_a_long_transaction_blocks_no_other_call(server: Server, store: PostgresStore) -> None:
     with psycopg.connect(server.url) as db:
         db.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         store.put_in(db, [fire("a.b@1", "Queue", origin="push")])
@@ -140,7 +142,7 @@ def test_a_long_transaction_is_in_nobodys_way(server: Server, store: PostgresSto
     assert keys(Asker(store, "n2").claim()) == ["a.b@1"]
 
 
-def test_a_role_needs_no_more_than_usage_of_the_schema(server: Server, store: PostgresStore) -> None:
+def test_a_role_needs_only_usage_of_the_schema(server: Server, store: PostgresStore) -> None:
     store.put([message("a.b@1", unique_s=60.0)])
     finish(store, Asker(store).claim_one(), OVER)
     role = new_name()
@@ -176,7 +178,7 @@ def test_attempts_are_forgotten_with_their_fire(server: Server, store: PostgresS
 # Many messages.
 
 
-def test_what_waits_behind_an_open_breaker_is_put_off_a_part_at_a_time(store: PostgresStore) -> None:
+def test_fires_behind_an_open_breaker_are_delayed_part_by_part(store: PostgresStore) -> None:
     store.put([message(f"a.b@{n:05}", breaker="smtp") for n in range(2_000)])
     store.put([message("a.c@1")])
     opened = store.look("a").now.timestamp()
@@ -191,7 +193,7 @@ def test_what_waits_behind_an_open_breaker_is_put_off_a_part_at_a_time(store: Po
     assert 50 < node.ask(limit=10).next_in_s <= 60
 
 
-def test_what_waits_for_a_lane_hides_nothing_behind_it(store: PostgresStore) -> None:
+def test_fires_that_wait_for_a_lane_do_not_block_the_queue(store: PostgresStore) -> None:
     store.put([fire(f"a.b@{n:05}", "Queue", origin="push") for n in range(2_000)])
     store.put([message("a.c@1")])
     node, claims, asks = Asker(store), list[str](), 0
@@ -217,13 +219,13 @@ def full() -> Iterator[PostgresStore]:
         yield one
 
 
-def test_a_dead_letter_is_found_without_looking_at_the_others(full: PostgresStore) -> None:
+def test_a_dead_letter_is_found_without_reading_other_messages(full: PostgresStore) -> None:
     query = Query(app="a", queues=("mail",), kinds=("failed", "lost"), state="over")
     assert [row.fire.key for row in full.find(query)] == ["a.c@1"]
     assert rows_read(full, "find", query_json(query)) < 50
 
 
-def test_a_queue_that_nobody_serves_costs_others_nothing(full: PostgresStore) -> None:
+def test_an_unserved_queue_does_not_slow_down_others(full: PostgresStore) -> None:
     ask = Ask("a", "n2", 1, 1, ("mail^high", "mail", "mail^low"))
     assert rows_read(full, "claim", ask_json(ask)) < 50
     full.note("a", RATE + "mail", rate_text(Rate(1)))

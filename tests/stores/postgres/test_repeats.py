@@ -32,7 +32,7 @@ ROUNDS = 15
 LIVES_S = 3.0
 
 
-def test_the_clock_is_not_set_right_beside_a_call_that_goes_by_it(
+def test_the_clock_is_not_corrected_beside_a_call_that_uses_it(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
     clocked.put([fire("a.b@1"), fire("a.c@1", queue="db")])
@@ -83,7 +83,7 @@ class Caller(PostgresStore):
         return self
 
 
-def test_a_repetition_is_told_all_that_its_ask_was_granted_however_late_that_arrives(server: Server) -> None:
+def test_a_repeated_ask_gets_all_claims_of_the_first_even_if_that_arrives_late(server: Server) -> None:
     schema, chance = new_name(), Random(1)
     late, again, other, busy = (Caller(server, schema) for _ in range(4))
     gate = Barrier(4)

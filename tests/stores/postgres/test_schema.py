@@ -28,7 +28,7 @@ THREADS = 8
 # The schema.
 
 
-def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) -> None:
+def test_processes_that_open_an_empty_database_together_create_one_store(server: Server) -> None:
     name, gate = new_name(), threading.Barrier(THREADS)
 
     def open_and_put(number: int) -> str:
@@ -43,7 +43,7 @@ def test_many_who_open_an_empty_database_at_once_make_one_store(server: Server) 
     assert server.sql(f"SELECT count(*) FROM {name}.fires") == [(THREADS,)]
 
 
-def test_a_store_that_is_opened_again_is_left_as_it_is(server: Server, store: PostgresStore) -> None:
+def test_opening_an_existing_store_changes_nothing(server: Server, store: PostgresStore) -> None:
     store.put([fire("a.b@1")])
     look = f"SELECT oid FROM pg_proc WHERE pronamespace = '{schema_of(store)}'::regnamespace ORDER BY oid"
     before = server.sql(look)
@@ -60,14 +60,14 @@ def test_a_schema_that_is_too_new_is_refused_with_what_to_do(server: Server, sto
         store.put([fire("a.b@2")])
 
 
-def test_a_newer_schema_that_lets_us_in_is_used(server: Server, store: PostgresStore) -> None:
+def test_a_newer_schema_that_allows_this_version_is_used(server: Server, store: PostgresStore) -> None:
     store.put([fire("a.b@1")])
     server.sql(f"UPDATE {schema_of(store)}.world SET version = {VERSION + 1}")
     store.close()
     assert found(store) == ["a.b@1"]
 
 
-def test_a_schema_of_the_version_before_is_brought_to_ours(server: Server, store: PostgresStore) -> None:
+def test_a_schema_of_the_version_before_is_upgraded(server: Server, store: PostgresStore) -> None:
     name, tables = schema_of(store), ";".join(step for version, step in sections() if version < VERSION)
     rows = [_NEW_ROW | one | {"id": n, "run_at": n} for n, one in enumerate(_old_fires(), start=1)]
     server.sql(f"""
@@ -88,9 +88,7 @@ def test_a_schema_of_the_version_before_is_brought_to_ours(server: Server, store
     assert server.sql(f"SELECT count(*) FROM {name}.attempts") == [(0,)]
 
 
-def test_a_program_of_the_version_before_goes_on_with_our_schema(
-    server: Server, store: PostgresStore
-) -> None:
+def test_a_program_of_the_version_before_can_use_this_schema(server: Server, store: PostgresStore) -> None:
     store.put([fire("a.c@1", origin="push", policy=Policy("Allow", breaker="smtp"))])
     with closing(Session(server, store)) as other:
         assert other.call("put", {"fires": _old_fires(), "delay": 0})["fresh"] == [0, 1]
@@ -139,7 +137,7 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(server: Server, s
     assert server.sql(f"SELECT count(*) FROM pg_tables WHERE schemaname = '{schema_of(store)}'") == [(1,)]
 
 
-def test_a_user_needs_no_more_than_a_schema_of_its_own(server: Server) -> None:
+def test_a_user_needs_only_its_own_schema(server: Server) -> None:
     name, poor = new_name(), new_name()
     server.sql(
         f"CREATE ROLE {name} LOGIN; CREATE SCHEMA {name} AUTHORIZATION {name}; CREATE ROLE {poor} LOGIN"
@@ -152,9 +150,7 @@ def test_a_user_needs_no_more_than_a_schema_of_its_own(server: Server) -> None:
         store.put([fire("a.b@1")])
 
 
-def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_live(
-    server: Server, store: PostgresStore
-) -> None:
+def test_a_dropped_schema_is_created_again_in_quarantine(server: Server, store: PostgresStore) -> None:
     store.put([fire("a.b@1")])
     epoch, old = store.look("a").epoch, Asker(store).claim_one()
     server.sql(f"DROP SCHEMA {schema_of(store)} CASCADE")
@@ -167,7 +163,7 @@ def test_a_schema_that_was_dropped_is_made_again_and_calm_while_old_claims_may_l
 
 
 @pytest.mark.parametrize("prefix", ["Detent", "7up", "a-b", 'a"b', "pg_mine", "x" * 64])
-def test_a_prefix_that_names_no_schema_is_refused(prefix: str) -> None:
+def test_a_prefix_that_is_not_a_schema_name_is_refused(prefix: str) -> None:
     with pytest.raises(UsageError, match=r"bad key_prefix .* it names the schema"):
         open_store("postgresql://nobody@localhost/x", key_prefix=prefix)
 
@@ -192,7 +188,7 @@ def test_no_message_holds_a_password(url: str, error: type[Exception]) -> None:
     assert "postgresql:" in str(raised.value)
 
 
-def test_a_wait_for_an_answer_has_an_end(server: Server) -> None:
+def test_a_wait_for_a_reply_times_out(server: Server) -> None:
     links = Links(server.url, "none", lambda link: None)
     link, began = links.open(), monotonic()
     with pytest.raises(Silence, match="in time"):
@@ -201,7 +197,7 @@ def test_a_wait_for_an_answer_has_an_end(server: Server) -> None:
     assert not link.is_open
 
 
-def test_a_server_gives_up_by_itself_before_its_caller_does(server: Server) -> None:
+def test_the_server_times_out_before_its_client(server: Server) -> None:
     links = Links(server.url, "none", lambda link: None)
     with closing(links), pytest.raises(StoreUnavailable, match="took too long"):
         try:
@@ -210,7 +206,7 @@ def test_a_server_gives_up_by_itself_before_its_caller_does(server: Server) -> N
             raise links.explain(error) from error  # type: ignore[arg-type]
 
 
-def test_a_backend_that_is_killed_in_a_claim_is_asked_again_with_the_same_number(
+def test_an_ask_whose_backend_was_killed_is_repeated_with_its_number(
     server: Server, store: PostgresStore
 ) -> None:
     store.put([fire("a.b@1"), fire("a.c@1")])

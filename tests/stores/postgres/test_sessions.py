@@ -44,7 +44,7 @@ THREADS = 8
 
 
 @pytest.mark.parametrize("concurrency", ["Forbid", "Queue"])
-def test_a_lane_that_another_is_judging_is_passed_over(
+def test_a_lane_that_another_call_has_locked_is_skipped(
     server: Server, store: PostgresStore, concurrency: Any
 ) -> None:
     node = Asker(store)
@@ -61,7 +61,7 @@ def test_a_lane_that_another_is_judging_is_passed_over(
     assert running == []
 
 
-def test_a_renewal_under_way_keeps_its_lane(server: Server, clocked: ClockedStore, clock: FakeClock) -> None:
+def test_a_running_renewal_keeps_its_lane(server: Server, clocked: ClockedStore, clock: FakeClock) -> None:
     clocked.put([fire("a.b@1", "Forbid")])
     holder = Asker(clocked).claim_one()
     clocked.put([fire("a.b@2", "Forbid")])
@@ -74,7 +74,7 @@ def test_a_renewal_under_way_keeps_its_lane(server: Server, clocked: ClockedStor
     assert renew(clocked, holder) is None
 
 
-def test_an_end_that_waited_for_a_renewal_is_recorded(server: Server, store: PostgresStore) -> None:
+def test_a_finish_that_waited_for_a_renewal_is_recorded(server: Server, store: PostgresStore) -> None:
     store.put([fire(f"a.b@{n}") for n in (1, 2, 3)])
     claims = Asker(store).claim()
     with closing(Session(server, store)) as other, ThreadPoolExecutor(1) as pool:
@@ -87,7 +87,7 @@ def test_an_end_that_waited_for_a_renewal_is_recorded(server: Server, store: Pos
     assert [[one.number for one in row.attempts] for row in rows] == [[1]] * 3
 
 
-def test_an_end_that_waited_for_another_to_take_its_fire_is_refused(
+def test_a_finish_that_waited_while_another_claimed_its_fire_is_refused(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
     clocked.put([fire("a.b@1")])
@@ -104,7 +104,7 @@ def test_an_end_that_waited_for_another_to_take_its_fire_is_refused(
     assert (row.node, row.attempts) == ("n2", ())
 
 
-def test_a_renewal_that_waited_for_its_row_goes_by_the_time_when_it_got_it(
+def test_a_renewal_reads_the_clock_after_it_has_its_row(
     server: Server, clocked: ClockedStore, clock: FakeClock
 ) -> None:
     """Its claim ran out meanwhile, and others may have seen that.  Here time is quick within a call."""
@@ -194,7 +194,7 @@ def verdict_of(claim: Any, stops: dict[str, Outcome | None]) -> Verdict:
     return Verdict(outcome) if outcome else DONE
 
 
-def test_a_late_hook_that_was_lost_is_settled_although_its_fire_starts_in_the_same_ask(
+def test_a_lost_late_hook_is_settled_even_if_its_fire_starts_in_the_same_ask(
     clocked: ClockedStore, clock: FakeClock
 ) -> None:
     planner = Planner(clocked, Policy("Queue", hooks=("on_late",), late_after_s=5.0))
@@ -220,7 +220,7 @@ def waits(store: PostgresStore, act: Callable[[], object]) -> bool:
         return call.result()
 
 
-def test_a_ring_of_another_connection_is_heard_at_once(server: Server, store: PostgresStore) -> None:
+def test_a_wakeup_of_another_connection_arrives_at_once(server: Server, store: PostgresStore) -> None:
     with closing(PostgresStore(server.url, schema_of(store))) as other:
         other.put([fire("a.b@0")])
         assert not store.wait("a", 0.01)
@@ -230,10 +230,10 @@ def test_a_ring_of_another_connection_is_heard_at_once(server: Server, store: Po
         assert monotonic() - began < 1.0
         other.put([fire("z.b@1")])
         assert not store.wait("a", 0.3), "that was for another app"
-    assert not store._ears.is_deaf
+    assert not store._listener.is_deaf
 
 
-def test_a_ring_that_was_heard_is_not_taken_for_one_that_was_missed(
+def test_a_notified_wakeup_is_not_counted_as_missed(
     server: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detent.stores.postgres.listen.LOOK_SELDOM_S", 0.01)
@@ -242,27 +242,27 @@ def test_a_ring_that_was_heard_is_not_taken_for_one_that_was_missed(
             assert waits(store, lambda number=number: other.put([fire(f"a.b@{number}")]))
             for _ in range(3):
                 assert not store.wait("a", 0.02)
-    assert not store._ears.is_deaf
+    assert not store._listener.is_deaf
 
 
-def test_where_notifications_do_not_arrive_one_who_waits_looks(
+def test_without_notifications_a_waiter_polls(
     server: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detent.stores.postgres.listen.LOOK_SELDOM_S", 0.1)
     assert not store.wait("a", 0.01)
-    link = store._ears._link
+    link = store._listener._link
     assert link is not None
     link.run("UNLISTEN *", PATIENCE_S)  # as behind a pooler, where LISTEN is of another session
     assert waits(store, lambda: store.put([fire("a.b@1")]))
-    assert store._ears.is_deaf
+    assert store._listener.is_deaf
     assert waits(store, lambda: store.put([fire("a.b@2")]))
 
 
-def test_who_waits_is_let_go_when_the_store_is_closed(store: PostgresStore) -> None:
+def test_close_ends_a_wait(store: PostgresStore) -> None:
     assert not store.wait("a", 0.01)
     with ThreadPoolExecutor(1) as pool:
         began, call = monotonic(), pool.submit(store.wait, "a", 60.0)
-        wait_until(lambda: store._ears._waiting.locked())
+        wait_until(lambda: store._listener._waiting.locked())
         store.close()
         assert call.result(PATIENCE_S) is False
     assert monotonic() - began < PATIENCE_S

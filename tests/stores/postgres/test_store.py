@@ -66,11 +66,11 @@ def clocked() -> Iterator[Clocked]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_of_every_store(check: Check, clocked: Clocked) -> None:
+def test_every_store_keeps_the_rule(check: Check, clocked: Clocked) -> None:
     run_check(check, clocked.world())
 
 
-def test_it_answers_as_the_reference_does() -> None:
+def test_it_behaves_like_the_in_memory_store() -> None:
     schemas = shared_schemas()
 
     class Returning(ClockedStore):
@@ -86,5 +86,5 @@ def test_it_answers_as_the_reference_does() -> None:
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
-def test_of_eight_processes(race: Callable[[Opener, Path], None], tmp_path: Path) -> None:
+def test_eight_processes_race(race: Callable[[Opener, Path], None], tmp_path: Path) -> None:
     race(partial(open_for, shared_server().url), tmp_path / "race.db")

@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 @pytest.mark.parametrize("kind", ["messages", "instants"])
-def test_what_can_run_behind_thousands_that_cannot_runs_soon(server: RedisServer, kind: str) -> None:
+def test_a_fire_behind_thousands_that_cannot_run_starts_soon(server: RedisServer, kind: str) -> None:
     one = Backlog(server, kind, 3 * ASIDE_MAX)
     one.store.put([fire("a.other@1", origin="push")])
     ran = [claim.fire.key for _ in range(4) for claim in one.ask()]
@@ -90,7 +90,9 @@ def test_what_can_run_behind_thousands_that_cannot_runs_soon(server: RedisServer
 
 
 @pytest.mark.parametrize("kind", ["messages", "instants"])
-def test_an_ask_costs_the_same_however_much_cannot_run(server: RedisServer, kind: str) -> None:
+def test_the_cost_of_an_ask_does_not_grow_with_the_fires_that_cannot_run(
+    server: RedisServer, kind: str
+) -> None:
     costs = []
     for count in (10 * LANES, 2 * ASIDE_MAX):
         one = Backlog(server, kind, count)

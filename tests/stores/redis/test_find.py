@@ -30,9 +30,7 @@ def store(server: RedisServer, tmp_path: Path) -> Iterator[RedisStore]:
     store.close()
 
 
-def test_what_runs_is_found_without_reading_what_is_planned_ahead(
-    server: RedisServer, store: RedisStore
-) -> None:
+def test_running_fires_are_found_without_reading_planned_ones(server: RedisServer, store: RedisStore) -> None:
     planner = Planner(store, beat_s=1)
     store.put([fire("a.c@1")])
     Asker(store).claim_one()
@@ -42,7 +40,7 @@ def test_what_runs_is_found_without_reading_what_is_planned_ahead(
     assert server.commands_run() - before < 50
 
 
-def test_a_search_for_what_never_was_takes_few_commands(server: RedisServer, store: RedisStore) -> None:
+def test_a_search_without_a_match_takes_few_commands(server: RedisServer, store: RedisStore) -> None:
     for start in range(0, LOOK_MAX + 1000, 3000):
         store.put([fire(f"a.b@{n:05}", due_at=later(n)) for n in range(start, start + 3000)])
     before = server.commands_run()
@@ -51,7 +49,7 @@ def test_a_search_for_what_never_was_takes_few_commands(server: RedisServer, sto
     assert server.commands_run() - before < LOOK_MAX / 8
 
 
-def test_the_apps_are_named_by_a_few_commands(server: RedisServer, store: RedisStore) -> None:
+def test_listing_apps_takes_few_commands(server: RedisServer, store: RedisStore) -> None:
     store.put([fire("a.b@1"), fire("z.b@1")])
     before = server.commands_run()
     assert store.apps() == ["a", "z"]

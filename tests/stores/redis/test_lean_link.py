@@ -35,11 +35,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         ("unix:///run/redis.sock", False),
     ],
 )
-def test_only_plain_urls_are_taken(url: str, is_plain: bool) -> None:
+def test_only_plain_urls_are_supported(url: str, is_plain: bool) -> None:
     assert (parse(url) is not None) == is_plain
 
 
-def test_what_is_put_by_one_way_is_found_by_the_other(server: RedisServer) -> None:
+def test_the_lean_link_and_redis_py_share_a_store(server: RedisServer) -> None:
     url = f"redis://:secret@127.0.0.1:{server.port}/2"
     lean, usual = open_store(url, is_lean=True), open_store(url)
     fire = Fire(key="t.a@x", job="t.a", due_at=lean.look("t").now, payload="ü" * 100_000)
@@ -51,7 +51,7 @@ def test_what_is_put_by_one_way_is_found_by_the_other(server: RedisServer) -> No
     lean.close()
 
 
-def test_a_wrong_password_and_a_server_that_is_away_are_told_apart(server: RedisServer) -> None:
+def test_a_wrong_password_and_an_unreachable_server_are_different_errors(server: RedisServer) -> None:
     for url in (f"redis://:wrong@127.0.0.1:{server.port}", f"redis://127.0.0.1:{server.port}"):
         with pytest.raises(StoreMismatch, match="refuses the user or the password") as raised:
             open_store(url, is_lean=True).look("t")
@@ -60,7 +60,7 @@ def test_a_wrong_password_and_a_server_that_is_away_are_told_apart(server: Redis
         open_store(f"redis://127.0.0.1:{free_port()}", is_lean=True).look("t")
 
 
-def test_who_waits_for_replicas_is_told_that_there_are_none(server: RedisServer) -> None:
+def test_missing_replicas_are_an_error(server: RedisServer) -> None:
     address = parse(f"redis://:secret@127.0.0.1:{server.port}")
     assert address is not None
     link = LeanLink(address, 1)

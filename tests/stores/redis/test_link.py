@@ -49,7 +49,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         ("redis+cluster://:s@a:1,[::1]:2", "cluster", [("a", 1), ("::1", 2)], "", {"password": "s"}),
     ],
 )
-def test_a_url_names_a_way(
+def test_a_url_is_parsed(
     url: str, kind: str, hosts: list[tuple[str, int]], service: str, options: dict[str, Any]
 ) -> None:
     address = parse(url)
@@ -84,13 +84,13 @@ def test_sentinels_may_have_a_password_of_their_own() -> None:
         ("redis://:sec/secret@h", r"^bad store: its Redis URL is wrong: write \"redis://USER"),
     ],
 )
-def test_a_url_that_names_none_is_refused_without_its_password(url: str, said: str) -> None:
+def test_a_bad_url_is_refused_without_showing_its_password(url: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as error:
         open_store(url)
     assert "secret" not in str(error.value)
 
 
-def test_an_option_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(UsageError, match="an option of its URL is unknown"):
         open_store("redis://h?colour=red").look("a")
 
@@ -100,7 +100,7 @@ def test_a_prefix_that_would_scatter_an_app_is_refused() -> None:
         open_store("redis://h", key_prefix="a{}")
 
 
-def test_a_socket_of_the_host_will_do(tmp_path: Path) -> None:
+def test_a_unix_socket_works(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis", "--unixsocket", str(tmp_path / "s"))
     with closing(open_store(f"unix://{tmp_path}/s?db=1")) as store:
         store.put([fire("a.b@1")])
@@ -112,7 +112,7 @@ def test_a_socket_of_the_host_will_do(tmp_path: Path) -> None:
 # Several servers.
 
 
-def test_sentinels_tell_who_is_the_master(server: RedisServer, tmp_path: Path) -> None:
+def test_sentinels_name_the_master(server: RedisServer, tmp_path: Path) -> None:
     watches = f"sentinel monitor main 127.0.0.1 {server.port} 1"
     sentinel = RedisServer(tmp_path / "sentinel", watches=watches)
     with closing(open_store(f"redis+sentinel://127.0.0.1:{sentinel.port}/main")) as store:
@@ -168,7 +168,7 @@ def _states(rows: tuple[Diagnosis, ...]) -> dict[str, str]:
     return {row.what: row.state for row in rows}
 
 
-def test_a_durable_server_carries_the_promise(server: RedisServer) -> None:
+def test_a_durable_server_passes_every_check(server: RedisServer) -> None:
     assert _states(promise_of(server.url)) == {"durability": "ok", "eviction": "ok", "failover": "ok"}
 
 
@@ -180,7 +180,7 @@ def test_a_durable_server_carries_the_promise(server: RedisServer) -> None:
         ("maxmemory-policy", "volatile-lru", "eviction", "bad"),
     ],
 )
-def test_a_weaker_server_says_what_is_lost(
+def test_a_weaker_server_is_reported_with_the_consequence(
     server: RedisServer, name: str, value: str, what: str, state: str
 ) -> None:
     server.call("CONFIG", "SET", name, value)
@@ -202,7 +202,7 @@ def test_replicas_may_forget_and_settings_may_be_hidden(server: RedisServer, tmp
     replica.end()
 
 
-def test_of_a_server_that_is_away_nothing_is_known(server: RedisServer) -> None:
+def test_an_unreachable_server_is_reported_as_unknown(server: RedisServer) -> None:
     server.end()
     (row,) = promise_of(server.url)
     assert row.state == "weak" and "does not answer" in row.found

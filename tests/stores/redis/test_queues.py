@@ -63,7 +63,9 @@ def _answers(store: RedisStore, *claims: Any, verdict: Verdict = DONE) -> None:
     assert store.finish([Report(claim, verdict) for claim in claims]) == [verdict] * len(claims)
 
 
-def test_a_long_queue_costs_an_ask_for_another_nothing(server: RedisServer, store: RedisStore) -> None:
+def test_a_long_queue_does_not_slow_down_asks_for_other_queues(
+    server: RedisServer, store: RedisStore
+) -> None:
     node, costs = Asker(store), list[int]()
     for pushed in (1, 10, MANY):  # the first tells the server the script
         store.put(_messages(pushed, "slow"))
@@ -74,7 +76,7 @@ def test_a_long_queue_costs_an_ask_for_another_nothing(server: RedisServer, stor
     assert costs[1] == costs[2]
 
 
-def test_the_usual_ask_reads_no_more_than_it_needs(server: RedisServer, store: RedisStore) -> None:
+def test_an_ordinary_ask_reads_only_what_it_needs(server: RedisServer, store: RedisStore) -> None:
     store.put([fire("a.z@1", policy=Policy("Forbid", claim_s=TTL_S), lane="a.z"), *_messages(5)])
     node = Asker(store)
     assert node.claim(queues=["default", "mail"], limit=1)[0].fire.key == "a.z@1"
@@ -89,7 +91,9 @@ def test_a_queue_that_is_named_twice_grants_once(store: RedisStore) -> None:
     assert len(Asker(store).claim(queues=["mail", "mail"])) == 3
 
 
-def test_one_dead_among_many_is_found_by_an_index(server: RedisServer, store: RedisStore) -> None:
+def test_a_dead_letter_among_many_messages_is_found_by_an_index(
+    server: RedisServer, store: RedisStore
+) -> None:
     store.put(_messages(MANY))
     node = Asker(store)
     claims = node.claim(limit=MANY, queues=["mail"])
@@ -104,7 +108,7 @@ def test_one_dead_among_many_is_found_by_an_index(server: RedisServer, store: Re
     assert store.find(Query(app="a", state="over", queues=("mail",), kinds=("failed",))) == []
 
 
-def test_what_is_open_is_found_behind_much_that_is_over(server: RedisServer, store: RedisStore) -> None:
+def test_open_fires_are_found_behind_a_long_history(server: RedisServer, store: RedisStore) -> None:
     store.put(_messages(MANY, "mail^high"))
     _answers(store, *Asker(store).claim(limit=MANY, queues=["mail^high"]))
     store.put(_messages(2))
@@ -118,7 +122,9 @@ def test_what_is_open_is_found_behind_much_that_is_over(server: RedisServer, sto
     assert len(store.find(Query(job="a.b", queues=("mail^high",), limit=2 * MANY))) == MANY
 
 
-def test_an_ask_puts_off_no_more_than_some(server: RedisServer, store: RedisStore, clock: FakeClock) -> None:
+def test_one_ask_delays_a_bounded_number_of_fires(
+    server: RedisServer, store: RedisStore, clock: FakeClock
+) -> None:
     store.put(_messages(2 * PUT_OFF_MAX + 2, policy=MAIL))
     store.put(_messages(1, "slow"))
     node, queues = Asker(store), ["mail", "slow"]
@@ -131,7 +137,7 @@ def test_an_ask_puts_off_no_more_than_some(server: RedisServer, store: RedisStor
     assert len(node.claim(queues=queues)) == 1, "the probe"
 
 
-def test_what_messages_leave_behind_goes_when_it_is_pruned(
+def test_pruning_removes_all_keys_of_a_message(
     server: RedisServer, store: RedisStore, clock: FakeClock
 ) -> None:
     store.note("a", RATE + "mail", rate_text(Rate(1000)))
@@ -150,7 +156,7 @@ def test_what_messages_leave_behind_goes_when_it_is_pruned(
     assert _kinds(server) == {"world", "succeeded", "jobs", "bell", "detent"}
 
 
-def test_many_dead_letters_do_not_keep_surplus_from_going(store: RedisStore) -> None:
+def test_many_dead_letters_do_not_prevent_the_pruning_of_surplus(store: RedisStore) -> None:
     store.put(_messages(MANY, policy=ALLOW._replace(drop_result=True)))
     claims = Asker(store).claim(limit=MANY, queues=["mail"])
     dead, acked = claims[: MANY // 2], claims[MANY // 2 :]
@@ -161,7 +167,7 @@ def test_many_dead_letters_do_not_keep_surplus_from_going(store: RedisStore) -> 
     assert len(store.find(Query(state="over", kinds=("failed",), limit=MANY))) == MANY // 2
 
 
-def test_versions_that_know_no_rates_do_not_find_messages(server: RedisServer, store: RedisStore) -> None:
+def test_versions_without_rates_do_not_find_messages(server: RedisServer, store: RedisStore) -> None:
     """They read these indices, and would take what is in them without charging it."""
     store.put([*_messages(3), *_messages(3, job="a.c", lane="a.c")])
     claims = Asker(store).claim(limit=2, queues=["mail"])
@@ -182,7 +188,7 @@ def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -
     assert row(store, claim.fire.key).outcome == claim.disposition
 
 
-def test_messages_that_follow_from_one_are_messages_too(server: RedisServer, store: RedisStore) -> None:
+def test_follow_up_messages_are_recorded_as_messages(server: RedisServer, store: RedisStore) -> None:
     store.put(_messages(1))
     claim = Asker(store).claim_one(queues=["mail"])
     follow = tuple(_messages(2, job="a.then"))
@@ -190,7 +196,7 @@ def test_messages_that_follow_from_one_are_messages_too(server: RedisServer, sto
     assert [one.fire for one in Asker(store, "n2").claim(queues=["mail"])] == list(follow)
 
 
-def test_a_name_that_is_no_unicode_survives(store: RedisStore) -> None:
+def test_a_name_that_is_not_unicode_is_kept(store: RedisStore) -> None:
     odd = _messages(1, payload='["caf\udce9"]')
     assert store.put([*odd, *_messages(1, "slow", payload='["é\u2028"]')]) == [True, True]
     claims = Asker(store).claim(queues=["mail", "slow"])

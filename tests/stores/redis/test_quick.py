@@ -231,7 +231,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_it_answers_as_the_memory_store_does(story: Story, url: str) -> None:
+def test_it_behaves_like_the_in_memory_store(story: Story, url: str) -> None:
     stores: list[Callable[[FakeClock], Store]] = [
         lambda clock: MemoryStore(clock.wall, clock.monotonic),
         lambda clock: RedisStore(url, wall=clock.wall, elapsed=clock.monotonic),
@@ -243,7 +243,7 @@ def test_it_answers_as_the_memory_store_does(story: Story, url: str) -> None:
         assert other == one, f"answer {number}"
 
 
-def test_the_names_of_many_queues_are_not_written_at_every_ask(url: str) -> None:
+def test_an_ask_does_not_write_the_names_of_many_queues(url: str) -> None:
     store, queues = RedisStore(url), tuple(f"a-queue-with-a-long-name-{n:02}" for n in range(40))
     node = Asker(store)
     store.put([_message(f"a.b@{n}", queue=queues[n]) for n in range(3)])

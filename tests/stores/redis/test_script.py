@@ -45,7 +45,7 @@ def _use(store: RedisStore, key: str) -> None:
 # Functions.
 
 
-def test_what_is_called_often_is_kept_as_functions_and_loaded_once(server: RedisServer) -> None:
+def test_frequent_scripts_are_functions_that_are_loaded_once(server: RedisServer) -> None:
     store = RedisStore(server.url)
     for number in range(3):
         _use(store, f"a.b@{number}")
@@ -54,7 +54,7 @@ def test_what_is_called_often_is_kept_as_functions_and_loaded_once(server: Redis
     assert _calls(server, "evalsha") == 0
 
 
-def test_a_server_that_was_restarted_still_has_them(server: RedisServer) -> None:
+def test_a_restarted_server_still_has_the_functions(server: RedisServer) -> None:
     store = RedisStore(server.url)
     _use(store, "a.b@1")
     server.restart()
@@ -63,7 +63,7 @@ def test_a_server_that_was_restarted_still_has_them(server: RedisServer) -> None
 
 
 @pytest.mark.parametrize("forget", [("FUNCTION", "FLUSH"), ("SCRIPT", "FLUSH")], ids=" ".join)
-def test_what_the_server_forgot_it_is_told_again(server: RedisServer, forget: tuple[str, ...]) -> None:
+def test_a_forgotten_function_is_loaded_again(server: RedisServer, forget: tuple[str, ...]) -> None:
     for url in (server.url, server.url_without_functions()):
         store = RedisStore(url, url)
         _use(store, "a.b@1")
@@ -72,13 +72,13 @@ def test_what_the_server_forgot_it_is_told_again(server: RedisServer, forget: tu
         assert store.notes("a") == []
 
 
-def test_of_many_who_load_one_at_once_all_are_answered(server: RedisServer) -> None:
+def test_concurrent_loads_of_a_function_all_succeed(server: RedisServer) -> None:
     stores = [RedisStore(server.url, f"{number}:") for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda store: store.put([fire("a.b@1")]), stores)) == [[True]] * 8
 
 
-def test_another_version_has_functions_of_its_own(server: RedisServer) -> None:
+def test_another_version_has_its_own_functions(server: RedisServer) -> None:
     ours = script_of("put")
     other = Script(ours.text + "\n-- a later version", ours.is_kept)
     assert ours.function != other.function
@@ -89,7 +89,9 @@ def test_another_version_has_functions_of_its_own(server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("denied", [("-fcall",), ("-function|load",), ("-fcall", "-function")], ids=" ".join)
-def test_without_the_right_to_functions_scripts_will_do(server: RedisServer, denied: tuple[str, ...]) -> None:
+def test_without_the_right_to_functions_scripts_are_used(
+    server: RedisServer, denied: tuple[str, ...]
+) -> None:
     server.call("ACL", "SETUSER", "me", "on", ">secret", "allkeys", "+@all", *denied)
     store = RedisStore(server.url.replace("//", "//me:secret@"))
     _use(store, "a.b@1")
@@ -99,13 +101,13 @@ def test_without_the_right_to_functions_scripts_will_do(server: RedisServer, den
     assert _calls(server, "evalsha") > 0
 
 
-def test_without_any_right_to_scripts_it_is_refused(server: RedisServer) -> None:
+def test_a_user_without_the_right_to_scripts_is_refused(server: RedisServer) -> None:
     server.call("ACL", "SETUSER", "me", "on", ">secret", "allkeys", "+@all", "-@scripting")
     with pytest.raises(StoreMismatch, match="forbids what a store needs"):
         RedisStore(server.url.replace("//", "//me:secret@")).put([fire("a.b@1")])
 
 
-def test_a_call_that_fails_leaves_nothing_to_the_next(server: RedisServer) -> None:
+def test_a_failed_call_does_not_affect_the_next(server: RedisServer) -> None:
     """A function's variables live as long as the server."""
     store = RedisStore(server.url)
     store.put([fire("a.b@1"), fire("a.c@1")])
@@ -133,7 +135,7 @@ def test_a_full_server_can_be_pruned(server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("size", [7, 701, 100_000])
-def test_answers_of_every_kind_are_read_however_they_come(size: int) -> None:
+def test_replies_of_every_kind_are_read_in_any_chunks(size: int) -> None:
     said = (
         b"*5\r\n$3\r\na\r\n\r\n:-7\r\n$-1\r\n*0\r\n+OK\r\n$0\r\n\r\n*-1\r\n$70000\r\n"
         + b"x" * 70_000
@@ -152,7 +154,7 @@ def _send_in_parts(connected: socket.socket, said: bytes, size: int) -> None:
         connected.sendall(said[first : first + size])
 
 
-def test_an_error_is_raised_after_the_answers_that_follow_it() -> None:
+def test_an_error_is_raised_after_all_replies_were_read() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"-NOSCRIPT No such\r\n:1\r\n:2\r\n")
@@ -163,7 +165,7 @@ def test_an_error_is_raised_after_the_answers_that_follow_it() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b":1", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_who_hangs_up_or_speaks_otherwise_is_away(said: bytes) -> None:
+def test_a_closed_connection_or_another_protocol_is_an_error(said: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours:
         wire = Wire(ours)
@@ -174,7 +176,7 @@ def test_who_hangs_up_or_speaks_otherwise_is_away(said: bytes) -> None:
         theirs.close()
 
 
-def test_words_are_said_with_their_length_in_bytes() -> None:
+def test_arguments_are_sent_with_their_length_in_bytes() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"+OK\r\n")

@@ -53,13 +53,13 @@ def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> No
 
 
 @pytest.mark.parametrize("form", ["functions", "scripts"])
-def test_the_redis_store_answers_as_the_reference_does(server: RedisServer, form: str) -> None:
+def test_the_redis_store_behaves_like_the_in_memory_store(server: RedisServer, form: str) -> None:
     url = server.url if form == "functions" else server.url_without_functions()
     check_against_reference(partial(_opened, url), examples=EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)
-def test_of_eight_processes(
+def test_eight_processes_race(
     race: Callable[[Opener, Path], None], server: RedisServer, tmp_path: Path
 ) -> None:
     race(partial(open_for, server.url), tmp_path / "race")

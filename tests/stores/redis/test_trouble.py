@@ -62,7 +62,7 @@ def test_a_restart_with_its_data_is_a_new_epoch(server: RedisServer, clock: Fake
     assert min(lost.fence, other.fence) > old.fence + 2**21
 
 
-def test_a_server_that_lost_everything_grants_nothing_that_may_still_be_trusted(
+def test_a_server_that_lost_everything_waits_until_old_claims_have_expired(
     server: RedisServer, clock: FakeClock
 ) -> None:
     store = opened(server, clock)
@@ -93,7 +93,7 @@ def test_a_flush_is_a_new_epoch_too(server: RedisServer, clock: FakeClock) -> No
 # It loses an answer.
 
 
-def test_a_lost_answer_loses_no_grant(server: RedisServer) -> None:
+def test_a_lost_reply_loses_no_claim(server: RedisServer) -> None:
     proxy = Proxy(server.port)
     store, direct = RedisStore(proxy.url), RedisStore(server.url)
     node = Asker(store)
@@ -114,14 +114,14 @@ def test_a_lost_answer_loses_no_grant(server: RedisServer) -> None:
     proxy.close()
 
 
-def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
+def test_the_error_of_an_unreachable_server_has_no_password() -> None:
     store = RedisStore(f"redis://me:secret@127.0.0.1:{free_port()}")
     with pytest.raises(StoreUnavailable, match=r"the Redis at 127\.0\.0\.1:.* does not answer") as error:
         store.look("a")
     assert "secret" not in str(error.value)
 
 
-def test_a_server_that_does_not_answer_is_given_up(server: RedisServer) -> None:
+def test_a_call_to_a_server_that_does_not_answer_times_out(server: RedisServer) -> None:
     store = RedisStore(f"{server.url}?socket_timeout=0.2")
     store.look("a")
     server.call("CLIENT", "PAUSE", 700, "ALL")
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_answer_is_given_up(server: RedisServer) -> None:
 # It refuses.
 
 
-def test_a_user_with_a_password_and_few_rights_will_do(server: RedisServer) -> None:
+def test_a_user_with_minimal_rights_is_enough(server: RedisServer) -> None:
     rights = ["+@read", "+@write", "+@scripting", "+@connection", "+info", "+time", "+wait", "~shop:*"]
     server.call("ACL", "SETUSER", "me", "on", ">secret", "resetchannels", *rights)
     url = server.url.replace("//", "//me:secret@")
@@ -144,7 +144,7 @@ def test_a_user_with_a_password_and_few_rights_will_do(server: RedisServer) -> N
         RedisStore(url).put([fire("a.b@1")])
 
 
-def test_a_wrong_password_is_refused_and_not_repeated(server: RedisServer) -> None:
+def test_a_wrong_password_is_an_error_that_does_not_show_it(server: RedisServer) -> None:
     server.call("CONFIG", "SET", "requirepass", "right")
     store = RedisStore(server.url.replace("//", "//:secret@"))
     with pytest.raises(StoreMismatch, match="refuses the user or the password") as error:
@@ -158,7 +158,7 @@ def test_an_evicting_server_is_refused(server: RedisServer) -> None:
         RedisStore(server.url).look("a")
 
 
-def test_a_full_server_is_away_and_nothing_is_half_done(server: RedisServer) -> None:
+def test_a_full_server_is_unavailable_and_leaves_no_partial_write(server: RedisServer) -> None:
     store = RedisStore(server.url)
     store.put([fire("a.b@1")])
     server.call("CONFIG", "SET", "maxmemory", "1")
@@ -189,7 +189,7 @@ def test_a_read_only_replica_is_refused(server: RedisServer, tmp_path: Path) -> 
     replica.end()
 
 
-def test_a_write_that_too_few_replicas_have_is_no_answer(server: RedisServer, tmp_path: Path) -> None:
+def test_a_write_that_too_few_replicas_acknowledged_fails(server: RedisServer, tmp_path: Path) -> None:
     replica = RedisServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {server.port}")
     store = RedisStore(server.url, wait_replicas=1)
     _until(lambda: replica.call("INFO", "replication")["master_link_status"] == "up")
@@ -220,7 +220,7 @@ def test_a_repeated_call_waits_for_what_the_first_one_wrote(
 # It is shared.
 
 
-def test_stores_with_other_prefixes_are_apart(server: RedisServer) -> None:
+def test_stores_with_different_prefixes_are_separate(server: RedisServer) -> None:
     ours, theirs = RedisStore(server.url, "ours:"), RedisStore(server.url, "theirs:")
     ours.put([fire("a.b@1")])
     assert (found(ours), found(theirs)) == (["a.b@1"], [])
@@ -228,7 +228,7 @@ def test_stores_with_other_prefixes_are_apart(server: RedisServer) -> None:
     assert all(key.startswith((b"ours:", b"theirs:")) for key in server.call("KEYS", "*"))
 
 
-def test_a_dead_life_is_buried_in_every_app(server: RedisServer) -> None:
+def test_a_dead_instance_loses_its_claims_in_every_app(server: RedisServer) -> None:
     store = RedisStore(server.url)
     store.put([fire("a.b@1"), fire("z.b@1")])
     Asker(store, "dead", app="z").claim_one()
@@ -236,7 +236,7 @@ def test_a_dead_life_is_buried_in_every_app(server: RedisServer) -> None:
     assert Asker(store, "n3", app="z").claim_one().disposition == node_lost("dead")
 
 
-def test_one_who_waits_hears_what_another_process_would_do(server: RedisServer) -> None:
+def test_a_waiter_is_woken_by_another_process(server: RedisServer) -> None:
     waiter, other = RedisStore(server.url), RedisStore(server.url)
     waiter.wait("a", 0.01)
     other.put([fire("a.b@1")])
@@ -244,7 +244,7 @@ def test_one_who_waits_hears_what_another_process_would_do(server: RedisServer) 
     assert not waiter.wait("a", 0.01)
 
 
-def test_closing_wakes_one_who_waits(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_a_wait(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detent.stores.redis.store.BLOCK_S", 600.0)
     store, answers = RedisStore(f"{server.url}?socket_timeout=600"), []
     waiter = threading.Thread(target=lambda: answers.append(store.wait("a", 600)), daemon=True)
@@ -255,7 +255,7 @@ def test_closing_wakes_one_who_waits(server: RedisServer, monkeypatch: pytest.Mo
     assert answers == [False]
 
 
-def test_what_is_pruned_leaves_nothing_behind(server: RedisServer, clock: FakeClock) -> None:
+def test_pruning_leaves_no_keys_behind(server: RedisServer, clock: FakeClock) -> None:
     store = opened(server, clock)
     for turn in range(3):
         node = Asker(store, f"life-{turn}")
@@ -273,7 +273,9 @@ def test_what_is_pruned_leaves_nothing_behind(server: RedisServer, clock: FakeCl
     assert server.call("SCARD", "{detent:a}:jobs") <= 20
 
 
-def test_more_than_one_call_looks_at_is_pruned_and_found_whole(server: RedisServer, clock: FakeClock) -> None:
+def test_more_fires_than_one_call_examines_are_pruned_and_found(
+    server: RedisServer, clock: FakeClock
+) -> None:
     store = opened(server, clock)
     store.put([fire(f"a.b@{n:04}") for n in range(1200)])
     store.finish([Report(claim, DONE) for claim in Asker(store).claim(limit=1200)])
@@ -283,7 +285,7 @@ def test_more_than_one_call_looks_at_is_pruned_and_found_whole(server: RedisServ
     assert found(store) == [f"a.b@{n:04}" for n in range(1199, 1169, -1)]
 
 
-def test_an_ask_without_room_looks_at_a_long_queue_in_turns(server: RedisServer, clock: FakeClock) -> None:
+def test_an_ask_without_room_reads_a_long_queue_part_by_part(server: RedisServer, clock: FakeClock) -> None:
     """Behind hundreds of fires that could just run, one is found in the end that is to be skipped."""
     store = opened(server, clock)
     store.put([fire("a.z@1", "Forbid")])
@@ -304,7 +306,7 @@ def test_an_ask_without_room_looks_at_a_long_queue_in_turns(server: RedisServer,
 # Its clock is set.
 
 
-def test_a_newcomer_after_a_silence_gives_each_claim_one_more_ttl(
+def test_a_new_client_after_a_silence_extends_each_claim_by_one_ttl(
     server: RedisServer, clock: FakeClock
 ) -> None:
     """It cannot tell a silence from a step of the clock, and must not give away work that goes on."""
@@ -319,7 +321,7 @@ def test_a_newcomer_after_a_silence_gives_each_claim_one_more_ttl(
     assert Asker(opened(server, clock), "n4").claim_one().disposition == node_lost("n1")
 
 
-def test_a_claim_by_a_call_that_was_held_up_has_a_whole_ttl(server: RedisServer, clock: FakeClock) -> None:
+def test_a_claim_of_a_delayed_call_has_its_full_ttl(server: RedisServer, clock: FakeClock) -> None:
     """By a server that stood still, perhaps.  Who calls next knows better how much time has passed."""
     held_up_s = 0.0
     slow = RedisStore(server.url, wall=clock.wall, elapsed=lambda: clock.monotonic() - held_up_s)

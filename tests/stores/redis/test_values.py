@@ -31,7 +31,7 @@ FIRES = st.builds(
 
 
 @given(st.lists(FIRES, max_size=8))
-def test_many_texts_are_read_as_each_by_itself(fires: list[Fire]) -> None:
+def test_many_texts_are_parsed_like_single_ones(fires: list[Fire]) -> None:
     """Those of messages as they are put, and those of other fires."""
     put = [bytes(text) for text in put_values(fires)[1][3::4]]
     assert fires_of(put) == [fire_of(text) for text in put] == fires
@@ -39,7 +39,7 @@ def test_many_texts_are_read_as_each_by_itself(fires: list[Fire]) -> None:
 
 
 @given(st.lists(FIRES, min_size=1, max_size=8))
-def test_each_message_names_the_rules_that_it_has(fires: list[Fire]) -> None:
+def test_each_message_refers_to_its_own_rules(fires: list[Fire]) -> None:
     rules, words = put_values(fires)
     for fire, key, due, number in zip(fires, words[::4], words[1::4], words[2::4], strict=True):
         assert (key.decode(), float(due)) == (fire.key, fire.due_at.timestamp())
@@ -51,7 +51,7 @@ def test_each_message_names_the_rules_that_it_has(fires: list[Fire]) -> None:
             assert found.get("rare", {}).get("rate_key", "") == fire.policy.rate_key
 
 
-def test_claims_have_each_its_own_rest() -> None:
+def test_each_claim_has_its_own_ttl_and_disposition() -> None:
     fires = [Fire(f"a.b#{n}", "a.b", AT, policy=POLICIES[0], origin="push") for n in range(3)]
     rests = [b'{"ttl_s":"30"}', b'{"ttl_s":"5","sentence":"lost gone"}', b'{"ttl_s":"30"}']
     texts = put_values(fires)[1][3::4]

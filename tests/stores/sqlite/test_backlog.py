@@ -104,7 +104,7 @@ KINDS = [
 
 @pytest.mark.parametrize("limit", [0, 32])
 @pytest.mark.parametrize(("catch_up", "concurrency"), KINDS)
-def test_an_ask_costs_the_same_however_much_is_late(
+def test_the_cost_of_an_ask_does_not_grow_with_late_fires(
     backlog: Open, catch_up: CatchUp, concurrency: Concurrency, limit: int
 ) -> None:
     policy, costs = Policy(concurrency, catch_up=catch_up), []
@@ -121,7 +121,7 @@ def test_an_ask_costs_the_same_however_much_is_late(
 
 
 @pytest.mark.parametrize(("catch_up", "concurrency"), KINDS)
-def test_what_can_run_behind_thousands_that_are_late_runs_soon(
+def test_a_fire_behind_thousands_of_late_ones_starts_soon(
     backlog: Open, catch_up: CatchUp, concurrency: Concurrency
 ) -> None:
     """Not after they are all settled: each ask is served."""
@@ -134,7 +134,7 @@ def test_what_can_run_behind_thousands_that_are_late_runs_soon(
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_an_old_message_among_thousands_that_are_late_runs_soon(backlog: Open, number: int) -> None:
+def test_an_old_message_among_thousands_of_late_fires_starts_soon(backlog: Open, number: int) -> None:
     """It is neither among the oldest nor young."""
     one = backlog(Policy("Forbid", catch_up="skip"), 8 * LOOKS_MAX)
     (first,) = one.ask(1).claims[:1]
@@ -162,7 +162,7 @@ def test_a_backlog_is_settled_to_its_last_fire(
     assert one.pending() == 0
 
 
-def test_what_is_held_hides_nothing_behind_it_and_is_not_read_by_each_ask(backlog: Open) -> None:
+def test_held_fires_do_not_block_the_queue_and_are_not_read_by_every_ask(backlog: Open) -> None:
     """Instants of an outage wait for their lanes, by the thousand: a message behind them is found."""
     one = backlog(Policy("Forbid", catch_up="all"), 4 * LOOKS_MAX)
     running = one.ask(JOBS).claims
@@ -172,7 +172,7 @@ def test_what_is_held_hides_nothing_behind_it_and_is_not_read_by_each_ask(backlo
     assert "a.m@1" in {claim.fire.key for claims in asks for claim in claims if not claim.disposition}
 
 
-def test_claims_that_expired_by_the_thousand_are_read_in_part(backlog: Open) -> None:
+def test_thousands_of_expired_claims_are_read_part_by_part(backlog: Open) -> None:
     costs = []
     for late in (2 * LOOKS_MAX, 6 * LOOKS_MAX):
         one = backlog(Policy("Allow", catch_up="all"), late)

@@ -24,12 +24,12 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield one
 
 
-def test_a_sentence_behind_more_than_can_run_is_found(pair: Pair) -> None:
+def test_a_disposition_behind_more_fires_than_can_run_is_found(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number}@1") for number in range(9)), fire("a.z@1", start_by=later(-5)))
     assert [key for key, disposition in pair.ask(1, limit=2) if disposition] == ["a.z@1"]
 
 
-def test_what_can_run_behind_more_sentences_than_are_granted_is_found(pair: Pair) -> None:
+def test_a_fire_behind_more_dispositions_than_are_granted_is_found(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number:03}@1", start_by=later(-5)) for number in range(MANY)), fire("a.z@1"))
     granted = pair.ask(1, limit=2)
     assert [key for key, disposition in granted if not disposition] == ["a.z@1"]
@@ -37,7 +37,7 @@ def test_what_can_run_behind_more_sentences_than_are_granted_is_found(pair: Pair
     assert len(pair.ask(2, limit=2)) == MANY - DISPOSITIONS_MAX
 
 
-def test_a_paused_schedule_is_sentenced_behind_a_full_node(pair: Pair) -> None:
+def test_a_paused_schedule_is_settled_for_a_full_node(pair: Pair) -> None:
     for store in pair.stores:
         store.set_jobs("a", 0, {"a.b": "1", "a.z": "1"})
         store.note("a", "pause/a.z", "for now")
@@ -45,18 +45,18 @@ def test_a_paused_schedule_is_sentenced_behind_a_full_node(pair: Pair) -> None:
     assert dict(pair.ask(1, limit=1))["a.z@3"] == paused("for now")
 
 
-def test_a_schedule_without_a_job_is_sentenced_behind_a_full_node(pair: Pair) -> None:
+def test_a_schedule_without_a_job_is_settled_for_a_full_node(pair: Pair) -> None:
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.z@3", origin="schedule"))
     assert dict(pair.ask(1, limit=1))["a.z@3"] == JOB_REMOVED
 
 
-def test_a_late_instant_without_a_job_is_sentenced(pair: Pair) -> None:
+def test_a_late_instant_without_a_job_is_settled(pair: Pair) -> None:
     pair.put(*(fire(f"a.z@{at}", origin="schedule", due_at=later(at)) for at in (-300, -200)))
     removed = JOB_REMOVED
     assert pair.ask(1, limit=3) == [("a.z@-300", removed), ("a.z@-200", removed)]
 
 
-def test_an_older_late_instant_is_sentenced_behind_a_full_node(pair: Pair) -> None:
+def test_an_older_late_instant_is_settled_for_a_full_node(pair: Pair) -> None:
     for store in pair.stores:
         store.set_jobs("a", 0, {"a.z": "1"})
     pair.put(fire("a.b@1"), fire("a.b@2"))
@@ -64,7 +64,7 @@ def test_an_older_late_instant_is_sentenced_behind_a_full_node(pair: Pair) -> No
     assert dict(pair.ask(1, limit=1))["a.z@-300"] == NEWER_INSTANT
 
 
-def test_a_lane_is_judged_behind_a_full_node(pair: Pair) -> None:
+def test_a_full_node_still_decides_on_lanes(pair: Pair) -> None:
     pair.put(*(fire(f"a.q@{number}", "Queue") for number in (1, 2)), fire("a.r@1", "Replace"))
     pair.ask(1, limit=2)
     pair.put(fire("a.b@1"), fire("a.b@2"), fire("a.q@3", "Queue"), fire("a.r@2", "Replace", due_at=later(1)))
@@ -73,7 +73,7 @@ def test_a_lane_is_judged_behind_a_full_node(pair: Pair) -> None:
     assert held.stop == replaced_by("a.r@2")
 
 
-def test_a_lane_is_judged_when_neither_a_place_nor_a_sentence_is_left(pair: Pair) -> None:
+def test_an_ask_without_room_and_dispositions_still_decides_on_lanes(pair: Pair) -> None:
     pair.put(fire("a.r@1", "Replace"))
     pair.ask(1, limit=1)
     pair.put(*(fire(f"a.b{number:03}@1", start_by=later(-5)) for number in range(MANY)))
@@ -83,7 +83,7 @@ def test_a_lane_is_judged_when_neither_a_place_nor_a_sentence_is_left(pair: Pair
     assert held.stop == replaced_by("a.r@2")
 
 
-def test_grace_is_seen_behind_a_full_node(pair: Pair) -> None:
+def test_a_full_node_respects_grace(pair: Pair) -> None:
     policy = Policy(concurrency="Forbid", grace_s=20.0)
     pair.put(fire("a.g@1", "Forbid", policy=policy))
     for store in pair.stores:
@@ -94,7 +94,7 @@ def test_grace_is_seen_behind_a_full_node(pair: Pair) -> None:
     assert pair.ask(2, limit=9) == [("a.b@2", None), ("a.g@2", None)]
 
 
-def test_a_sentence_that_was_given_back_is_found_behind_a_full_node(pair: Pair) -> None:
+def test_a_returned_disposition_is_found_for_a_full_node(pair: Pair) -> None:
     pair.put(fire("a.z@1", "Forbid"), fire("a.z@2", "Forbid"))
     for store in pair.stores:
         holder, skipped = Asker(store, "n0").claim()
@@ -104,14 +104,14 @@ def test_a_sentence_that_was_given_back_is_found_behind_a_full_node(pair: Pair) 
     assert [key for key, disposition in pair.ask(1, limit=1) if disposition] == ["a.z@2"]
 
 
-def test_a_job_that_a_node_cannot_run_hides_nothing_behind_it(pair: Pair) -> None:
+def test_a_job_that_a_node_cannot_run_does_not_block_the_queue(pair: Pair) -> None:
     pair.put(*(fire(f"a.b@{number}") for number in range(20)))
     pair.put(fire("a.b@z", start_by=later(-5)), fire("a.z@1"))
     granted = dict(pair.ask(1, limit=5, without=("a.b",)))
     assert set(granted) == {"a.b@z", "a.z@1"}
 
 
-def test_expired_claims_and_what_is_due_come_in_one_order(pair: Pair) -> None:
+def test_expired_claims_come_before_due_fires(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number}@1") for number in range(4)))
     pair.ask(1, limit=2)
     pair.clock.pass_time(31)
@@ -120,7 +120,7 @@ def test_expired_claims_and_what_is_due_come_in_one_order(pair: Pair) -> None:
     assert [key for key, disposition in granted if disposition] == ["a.b0@1", "a.b1@1"]
 
 
-def test_the_late_hook_of_a_fire_that_starts_in_the_same_ask_is_dropped(tmp_path: Path) -> None:
+def test_the_late_hook_of_a_fire_that_starts_in_the_same_ask_is_deleted(tmp_path: Path) -> None:
     clock = FakeClock()
     store = SqliteStore(tmp_path / "store.db", clock.wall, clock.monotonic, lambda: "this boot")
     main = fire("a.b@1", policy=Policy(concurrency="Allow", hooks=("on_late",)))
@@ -132,7 +132,7 @@ def test_the_late_hook_of_a_fire_that_starts_in_the_same_ask_is_dropped(tmp_path
     store.close()
 
 
-def test_an_ask_reads_few_of_many_fires_that_just_wait_for_a_place(
+def test_an_ask_reads_few_of_many_fires_that_only_need_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(tmp_path / "store.db")
@@ -144,13 +144,13 @@ def test_an_ask_reads_few_of_many_fires_that_just_wait_for_a_place(
         read += 1
         return entry_of(row)
 
-    monkeypatch.setattr("detent.stores.sqlite.transaction.entry_of", counted)
+    monkeypatch.setattr("detent.stores.sqlite.fires.entry_of", counted)
     assert len(store.claim(Ask("a", "n1", 1, limit=10)).claims) == 10
     assert read < 50
     store.close()
 
 
-def test_pruning_goes_on_in_batches_until_all_is_gone(tmp_path: Path) -> None:
+def test_pruning_deletes_in_batches(tmp_path: Path) -> None:
     clock = FakeClock()
     store = SqliteStore(tmp_path / "store.db", clock.wall, clock.monotonic, lambda: "this boot")
     store.put([fire(f"a.b@{number}") for number in range(2300)])
@@ -161,7 +161,7 @@ def test_pruning_goes_on_in_batches_until_all_is_gone(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_burst_is_granted_as_if_each_of_it_were_judged(pair: Pair) -> None:
+def test_a_bulk_grant_equals_single_decisions(pair: Pair) -> None:
     for store in pair.stores:
         store.set_jobs("a", 0, {f"a.j{number:02}": "1" for number in range(40)})
         store.note("a", "pause/a.j13", "for now")
@@ -182,14 +182,14 @@ def test_a_burst_is_granted_as_if_each_of_it_were_judged(pair: Pair) -> None:
     assert pair.ask(5, limit=1000) == []
 
 
-def test_what_expired_is_settled_before_a_burst(pair: Pair) -> None:
+def test_expired_claims_are_settled_before_a_bulk_grant(pair: Pair) -> None:
     pair.put(*(fire(f"a.b{number}@1") for number in range(6)))
     pair.ask(1, limit=3)
     pair.clock.pass_time(31)
     assert sum(disposition is not None for _, disposition in pair.ask(2, limit=10)) == 3
 
 
-def test_a_claim_of_a_burst_is_for_the_fire_that_was_recorded(pair: Pair) -> None:
+def test_a_claim_of_a_bulk_grant_has_the_recorded_fire(pair: Pair) -> None:
     for number in range(50):
         due_at, start_by = later(-number / 1_000_003), later(60 + number / 7)
         policy = Policy(claim_s=10.0 if number % 20 else 90.0)

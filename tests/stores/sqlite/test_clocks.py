@@ -58,7 +58,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 # Boots.
 
 
-def test_everything_survives_another_opening(host: Host) -> None:
+def test_everything_survives_reopening(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1", policy=Policy(grace_s=5.0, hooks=("on_failure",)), payload='{"a": 1}')])
     claim = Asker(store).claim_one()
@@ -69,7 +69,7 @@ def test_everything_survives_another_opening(host: Host) -> None:
     assert before[0].attempts[0].tail == b"last words"
 
 
-def test_claims_of_another_boot_are_over_at_once(host: Host) -> None:
+def test_a_reboot_expires_all_claims(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1", "Forbid")])
     old = Asker(store).claim_one(ttl_s=3600)
@@ -83,7 +83,7 @@ def test_claims_of_another_boot_are_over_at_once(host: Host) -> None:
     assert again["a.b@1"].fence > old.fence
 
 
-def test_the_same_boot_goes_on_with_its_claims(host: Host) -> None:
+def test_claims_survive_reopening_in_the_same_boot(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1")])
     old = Asker(store).claim_one()
@@ -93,7 +93,7 @@ def test_the_same_boot_goes_on_with_its_claims(host: Host) -> None:
     assert Asker(store, "n2").claim() == []
 
 
-def test_graces_end_with_their_boot(host: Host) -> None:
+def test_a_reboot_ends_graces(host: Host) -> None:
     store = host.open()
     policy = Policy(grace_s=1000.0)
     store.put([fire("a.b@1", "Forbid", policy=policy)])
@@ -103,7 +103,7 @@ def test_graces_end_with_their_boot(host: Host) -> None:
     assert Asker(host.reboot(), "n3").claim_one().fire.key == "a.b@2"
 
 
-def test_a_life_of_another_boot_is_forgotten_with_its_numbers(host: Host) -> None:
+def test_a_reboot_forgets_the_numbers_of_asks(host: Host) -> None:
     store = host.open()
     store.claim(Ask("a", "n1", 50))
     store = host.reboot()
@@ -111,7 +111,7 @@ def test_a_life_of_another_boot_is_forgotten_with_its_numbers(host: Host) -> Non
     assert len(store.claim(Ask("a", "n1", 1)).claims) == 1
 
 
-def test_a_note_lasts_as_long_as_it_was_meant_to_through_a_boot(host: Host) -> None:
+def test_a_reboot_does_not_change_when_a_note_expires(host: Host) -> None:
     host.open().note("a", "pause/a.b", "until noon", ttl_s=100)
     store = host.reboot(away_s=60)
     (note,) = store.notes("a")
@@ -121,7 +121,7 @@ def test_a_note_lasts_as_long_as_it_was_meant_to_through_a_boot(host: Host) -> N
     assert store.notes("a") == []
 
 
-def test_a_retry_is_due_after_a_boot_when_it_would_have_been(host: Host) -> None:
+def test_a_reboot_does_not_change_when_a_retry_is_due(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1")])
     finish(store, Asker(store).claim_one(), AGAIN)
@@ -132,7 +132,7 @@ def test_a_retry_is_due_after_a_boot_when_it_would_have_been(host: Host) -> None
 
 
 @pytest.mark.parametrize(("away_s", "free_in_s"), [(20.0, 40.0), (-3600.0, 60.0), (100.0, 0.0)])
-def test_a_rate_looks_back_through_a_boot(away_s: float, free_in_s: float, host: Host) -> None:
+def test_a_rate_counts_charges_before_a_reboot(away_s: float, free_in_s: float, host: Host) -> None:
     """How long the machine was off only its wall clock knows; set back, it frees nothing."""
     store, rate = host.open(), Rate(2, 60.0 - MARGIN_S)
     assert [store.charge("a", "mail", rate).used for _ in range(3)] == [1, 2, 2]
@@ -142,7 +142,7 @@ def test_a_rate_looks_back_through_a_boot(away_s: float, free_in_s: float, host:
     assert store.charge("a", "mail", rate) == Usage(1, 0.0)
 
 
-def test_charges_that_no_rate_looks_back_to_are_pruned(host: Host) -> None:
+def test_charges_outside_every_window_are_pruned(host: Host) -> None:
     store = host.open()
     store.charge("a", "mail", Rate(1, 60.0))
     store.charge("a", "sms", Rate(1, 9000.0))
@@ -152,7 +152,7 @@ def test_charges_that_no_rate_looks_back_to_are_pruned(host: Host) -> None:
         assert db.execute("SELECT name FROM charges").fetchall() == [("sms",)]
 
 
-def test_this_machine_knows_its_boot() -> None:
+def test_this_machine_has_a_boot_id() -> None:
     assert len(boot_id()) > 8
     assert boot_id() == boot_id()
 
@@ -160,7 +160,7 @@ def test_this_machine_knows_its_boot() -> None:
 # Eras.
 
 
-def test_a_restored_file_is_a_new_epoch_with_higher_fences_and_a_calm(host: Host) -> None:
+def test_a_restored_file_begins_a_new_epoch_with_higher_fences_and_a_quarantine(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1"), fire("a.b@2")])
     old, epoch = Asker(store).claim_one(limit=1), store.look("a").epoch
@@ -176,7 +176,7 @@ def test_a_restored_file_is_a_new_epoch_with_higher_fences_and_a_calm(host: Host
     assert fresh["a.b@2"] >= old.fence + (1 << FENCE_SHIFT)
 
 
-def test_the_same_file_is_the_same_era(host: Host) -> None:
+def test_the_same_file_is_the_same_epoch(host: Host) -> None:
     store = host.open()
     epoch = store.look("a").epoch
     store.close()
@@ -210,7 +210,7 @@ def test_a_file_that_is_replaced_does_not_get_the_log_of_the_old_one(host: Host)
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_file_that_is_deleted_under_an_open_store_is_made_again(host: Host) -> None:
+def test_a_file_that_is_deleted_under_an_open_store_is_created_again(host: Host) -> None:
     store, other = host.open(), host.open()
     store.put([fire("a.b@1")])
     other.find(Query())
@@ -221,7 +221,7 @@ def test_a_file_that_is_deleted_under_an_open_store_is_made_again(host: Host) ->
     assert store.look("a").epoch != epoch
 
 
-def test_a_new_file_grants_at_once_unless_nodes_of_a_deleted_one_may_be_there(host: Host) -> None:
+def test_a_new_file_grants_at_once_unless_nodes_of_a_deleted_file_may_run(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1")])
     assert len(Asker(store).claim()) == 1
@@ -240,7 +240,7 @@ def test_a_new_file_grants_at_once_unless_nodes_of_a_deleted_one_may_be_there(ho
 
 
 @pytest.mark.parametrize("step_s", [3 * 3600.0, -3 * 3600.0])
-def test_a_step_of_the_wall_clock_moves_a_retry_and_no_expiry(host: Host, step_s: float) -> None:
+def test_a_step_of_the_wall_clock_moves_retries_but_no_expiry(host: Host, step_s: float) -> None:
     store = host.open()
     store.put([fire("a.b@1"), fire("a.b@2")])
     first, second = Asker(store).claim()
@@ -263,7 +263,7 @@ def test_an_instant_of_a_schedule_does_not_move_with_the_wall_clock(host: Host) 
     assert [claim.fire.key for claim in Asker(store).claim()] == [planner.key(1), planner.key(2)]
 
 
-def test_a_step_that_another_process_noticed_is_not_taken_twice(host: Host) -> None:
+def test_a_step_of_the_clock_is_applied_once(host: Host) -> None:
     store, other = host.open(), host.open()
     store.put([fire("a.b@1")])
     finish(store, Asker(store).claim_one(), AGAIN)
@@ -276,14 +276,14 @@ def test_a_step_that_another_process_noticed_is_not_taken_twice(host: Host) -> N
     assert (after - before).total_seconds() == 100
 
 
-def test_notes_alone_notice_a_boot(host: Host) -> None:
+def test_reading_notes_notices_a_reboot(host: Host) -> None:
     store = host.open()
     store.note("a", "heartbeat", "alive", ttl_s=10)
     assert [note.name for note in store.notes("a")] == ["heartbeat"]
     assert host.reboot(away_s=60).notes("a") == []
 
 
-def test_reading_leaves_the_file_as_it_is(host: Host) -> None:
+def test_reading_does_not_change_the_file(host: Host) -> None:
     store = host.open()
     store.put([fire("a.b@1")])
     log = Path(f"{host.path}-wal")

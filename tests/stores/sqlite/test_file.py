@@ -70,14 +70,14 @@ def test_the_file_its_log_and_its_directory_are_for_their_owner_only(tmp_path: P
     assert modes == {"detent": 0o700, **files}
 
 
-def test_a_name_that_looks_like_a_url_is_only_a_name(tmp_path: Path) -> None:
+def test_a_path_may_look_like_a_url(tmp_path: Path) -> None:
     path = tmp_path / "a?mode=memory#b%41 c.db"
     with closing(SqliteStore(path)) as store:
         store.put([fire("a.b@1")])
     assert path.stat().st_size > 0
 
 
-def test_a_store_is_where_it_was_named_even_if_the_process_moves(
+def test_a_relative_path_does_not_follow_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -130,7 +130,7 @@ STRANGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", STRANGE)
-def test_what_is_no_store_of_ours_is_refused_and_left_alone(what: str, tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_refused_and_not_changed(what: str, tmp_path: Path) -> None:
     make, said = STRANGE[what]
     path = tmp_path / "store.db"
     make(path)
@@ -162,7 +162,7 @@ MOUNTS = """\
         ("/over/x", "fuse.sshfs"),
     ],
 )
-def test_a_network_disk_is_known_by_the_innermost_mount(directory: str, kind: str) -> None:
+def test_a_network_disk_is_recognized_by_the_innermost_mount(directory: str, kind: str) -> None:
     assert network_disk(Path(directory), MOUNTS) == kind
 
 
@@ -245,7 +245,7 @@ def test_close_ends_a_wait_and_the_store_can_be_used_again(store: SqliteStore) -
 # Faults.
 
 
-def test_what_was_acknowledged_survives_kill_9_of_its_writer(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     for _ in range(3):
         path.unlink(missing_ok=True)
@@ -294,7 +294,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_no_settled_outcome(tmp_path: Pat
 
 
 @pytest.mark.root
-def test_a_store_that_cannot_be_created_for_want_of_space_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_disk_too_full_to_create_a_store_is_a_clear_error(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, closing(SqliteStore(disk / "store.db")) as store:
         fill(disk / "ballast")
         with pytest.raises(StoreUnavailable, match="full"):
@@ -313,7 +313,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.root
-def test_wherever_the_space_ends_while_a_store_is_made_the_error_says_so(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_while_a_store_is_created_is_a_clear_error(tmp_path: Path) -> None:
     for free_bytes in range(0, 176 << 10, 16 << 10):
         with small_disk(tmp_path / str(free_bytes)) as disk:
             fill(disk / "ballast")
@@ -328,9 +328,7 @@ def test_wherever_the_space_ends_while_a_store_is_made_the_error_says_so(tmp_pat
 
 @pytest.mark.root
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_what_is_old_can_be_pruned_on_a_full_disk_and_the_store_goes_on(
-    tmp_path: Path, is_closed: bool
-) -> None:
+def test_pruning_works_on_a_full_disk(tmp_path: Path, is_closed: bool) -> None:
     with small_disk(tmp_path / "disk", "48m") as disk, closing(SqliteStore(disk / "store.db")) as store:
         _fill_with_history(store, 600)
         assert store.prune("a", 3600, keep=10_000) == 0
@@ -377,7 +375,7 @@ def test_a_read_only_disk_is_a_clear_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["store.db", "private/store.db", "private/deeper/store.db"])
-def test_a_place_that_is_not_ours_is_a_clear_error(path: str) -> None:
+def test_missing_permissions_are_a_clear_error(path: str) -> None:
     """Permissions do not bind root, who therefore tries as nobody, where nobody may look."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -412,7 +410,7 @@ def error_of_nobody(path: Path) -> str:
     return said
 
 
-def test_every_error_is_one_that_a_caller_expects() -> None:
+def test_every_sqlite_error_becomes_a_store_error() -> None:
     file = sqlite_file.File("store.db")
     for number in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_ERROR, 0):
         error = sqlite3.OperationalError("something")

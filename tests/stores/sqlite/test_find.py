@@ -39,7 +39,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
         yield one
 
 
-def test_a_look_waits_for_no_writer(tmp_path: Path) -> None:
+def test_look_waits_for_no_writer(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         adopted = store.set_jobs("a", 0, {"a.b": "r1"})
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as writer:
@@ -59,21 +59,19 @@ def test_a_look_waits_for_no_writer(tmp_path: Path) -> None:
         Query(app="a", limit=20),
     ],
 )
-def test_what_is_open_and_what_is_new_is_found_without_reading_history(
-    old: SqliteStore, query: Query
-) -> None:
+def test_open_and_new_fires_are_found_without_reading_the_history(old: SqliteStore, query: Query) -> None:
     assert old.find(query)
     assert steps_of(old, lambda: old.find(query)) < 10_000
 
 
-def test_a_search_for_what_never_was_reads_a_bounded_part_of_history(old: SqliteStore) -> None:
+def test_a_search_without_a_match_reads_a_bounded_part_of_the_history(old: SqliteStore) -> None:
     query = Query(app="a", kinds=("skipped", "succeeded"), jobs=("a.x", "a.y"))
     found = old.find(query)
     assert found == [] and found.before is not None
     assert steps_of(old, lambda: old.find(query)) < 100 * LOOK_MAX
 
 
-def test_the_apps_are_named_without_reading_history(old: SqliteStore) -> None:
+def test_apps_are_listed_without_reading_the_history(old: SqliteStore) -> None:
     assert steps_of(old, old.apps) < 1_000
 
 

@@ -23,26 +23,26 @@ MOUNTS = "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /data rw - {} none rw\n"
         ("nfs4", "bad", "is on a network disk (nfs4)"),
     ],
 )
-def test_the_disk_says_whether_an_answer_outlives_a_crash(kind: str, state: str, told: str) -> None:
+def test_the_file_system_decides_whether_writes_survive_a_crash(kind: str, state: str, told: str) -> None:
     [row] = promise("/data/deep/detent.db", MOUNTS.format(kind))
     assert (row.what, row.state) == ("durability", state)
     assert told in row.found
     assert bool(row.consequence) == bool(row.advice) == (state != "ok")
 
 
-def test_a_store_elsewhere_does_not_mind_what_is_mounted_here() -> None:
+def test_mounts_elsewhere_do_not_matter() -> None:
     [row] = promise("/other/detent.db", MOUNTS.format("tmpfs"))
     assert row.state == "ok"
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("overlay", 1), ("ext4", 0), ("tmpfs", 0)])
-def test_a_container_takes_its_own_layer_with_it(kind: str, rows: int) -> None:
+def test_a_store_in_a_containers_layer_is_reported(kind: str, rows: int) -> None:
     found = upkeep("/data/detent.db", MOUNTS.format(kind))
     assert len(found) == rows
     assert all(row.state == "weak" and "volume" in row.advice for row in found)
 
 
-def test_a_store_in_memory_promises_less_and_a_url_leads_to_its_file(tmp_path: Path) -> None:
+def test_a_url_leads_to_the_checks_of_its_store(tmp_path: Path) -> None:
     assert [row.state for row in promise_of("memory:")] == ["weak"]
     assert upkeep_of("memory:") == ()
     assert promise_of(f"sqlite:///{tmp_path}/x.db") == promise(tmp_path / "x.db")

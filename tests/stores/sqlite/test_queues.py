@@ -39,7 +39,7 @@ def open_breaker(pair: Pair) -> None:
             finish(store, claim, REFUSED)
 
 
-def test_queues_are_served_as_if_each_message_were_judged(pair: Pair) -> None:
+def test_bulk_grants_of_queues_equal_single_decisions(pair: Pair) -> None:
     open_breaker(pair)
     for store in pair.stores:
         store.note("a", RATE + "mail", rate_text(Rate(25, 60.0)))
@@ -58,7 +58,7 @@ def test_queues_are_served_as_if_each_message_were_judged(pair: Pair) -> None:
     assert pair.ask(6, limit=1000, queues=("plain", "sms", *MAIL))
 
 
-def test_a_queue_that_its_rate_has_closed_hides_no_sentence(pair: Pair) -> None:
+def test_a_queue_closed_by_its_rate_hides_no_disposition(pair: Pair) -> None:
     for store in pair.stores:
         store.note("a", RATE + "mail", rate_text(Rate(2, 60.0)))
     pair.put(*(message(number) for number in range(9)), message(10, start_by=later(-5)))
@@ -68,7 +68,7 @@ def test_a_queue_that_its_rate_has_closed_hides_no_sentence(pair: Pair) -> None:
     ]  # fmt: skip
 
 
-def test_what_comes_after_a_burst_is_found_at_whatever_instant_it_was_put(pair: Pair) -> None:
+def test_fires_after_a_bulk_grant_are_found_whenever_they_were_put(pair: Pair) -> None:
     for step in range(8):
         pair.clock.pass_time(2.4e-7)  # the clock tells less than a microsecond
         keys = [f"a.b@{step}-{number}" for number in range(4)]
@@ -77,7 +77,7 @@ def test_what_comes_after_a_burst_is_found_at_whatever_instant_it_was_put(pair: 
         assert len(pair.ask(2 * step + 2, limit=2)) == 1
 
 
-def test_an_open_breaker_puts_off_a_few_hundred_at_once_and_holds_up_no_other_queue(pair: Pair) -> None:
+def test_an_open_breaker_delays_some_hundred_fires_and_blocks_no_other_queue(pair: Pair) -> None:
     open_breaker(pair)
     _, store = pair.stores
     store.put([message(number, policy=SMTP) for number in range(2 * PUT_OFFS_MAX + 9)])
@@ -93,7 +93,7 @@ def test_an_open_breaker_puts_off_a_few_hundred_at_once_and_holds_up_no_other_qu
         assert (grants.next_in_s < 1) == (asked < 3)
 
 
-def test_messages_are_put_off_together_as_if_each_were_judged(pair: Pair) -> None:
+def test_bulk_delays_equal_single_decisions(pair: Pair) -> None:
     open_breaker(pair)
     slow = SMTP._replace(breaker_cooldown_s=45.0)
     odd: dict[int, dict[str, Any]] = {
@@ -128,7 +128,7 @@ def steps(store: SqliteStore, call: Callable[[], object]) -> int:
     return count
 
 
-def test_what_others_leave_lying_costs_an_ask_nothing(tmp_path: Path) -> None:
+def test_unserved_fires_do_not_slow_down_an_ask(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         nodes, costs = [Asker(store, f"n{number}") for number in range(3)], list[list[int]]()
         for first in (0, 5000):
@@ -160,7 +160,7 @@ def test_one_dead_letter_among_thousands_is_found_by_an_index(tmp_path: Path) ->
 # Reports in batches.
 
 
-def test_a_batch_of_reports_is_settled_as_if_each_came_alone(pair: Pair) -> None:
+def test_a_batch_of_reports_is_settled_like_single_ones(pair: Pair) -> None:
     grace = Policy("Forbid", grace_s=9.0)
     pair.put(*(message(number) for number in range(8)), fire("a.g@1", "Forbid", policy=grace, queue="mail"))
     pair.put(fire("a.s@1", policy=SMTP, queue="mail"), message(10, start_by=later(-5)))
@@ -195,7 +195,7 @@ def test_a_fire_that_ends_may_be_followed_by_one_of_its_own_key(pair: Pair) -> N
     assert pair.ask(2, 1, queues=MAIL) == [(again.key, None)]
 
 
-def test_messages_wait_for_their_lane_as_if_each_were_judged_by_every_ask(pair: Pair) -> None:
+def test_messages_wait_for_their_lane_like_with_single_decisions(pair: Pair) -> None:
     queue = {"policy": Policy("Queue"), "lane": "a.b"}
     pair.put(*(message(number, **queue) for number in range(12)), fire("a.b@x", "Queue", queue="mail"))
     for number in range(1, 5):

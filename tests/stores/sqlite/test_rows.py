@@ -44,26 +44,26 @@ POLICIES = st.builds(
 
 
 @given(POLICIES)
-def test_a_policy_comes_back_as_it_was(policy: Policy) -> None:
+def test_a_policy_is_read_as_it_was_written(policy: Policy) -> None:
     assert policy_of(policy_text(policy)) == policy
 
 
-def test_a_policy_that_is_all_defaults_takes_no_room() -> None:
+def test_a_default_policy_is_an_empty_text() -> None:
     assert policy_text(Policy()) == ""
 
 
-def test_a_field_that_a_newer_version_wrote_is_passed_over() -> None:
+def test_a_field_of_a_newer_version_is_ignored() -> None:
     text = '{"concurrency":"Allow","priority":3,"retries":{"max_attempts":2,"pace":"slow"}}'
     assert policy_of(text) == Policy(concurrency="Allow", retries=Retries(max_attempts=2))
 
 
 @given(st.sampled_from(["failed", "timed-out"]), st.text())
-def test_an_outcome_comes_back_as_it_was(kind: str, reason: str) -> None:
+def test_an_outcome_is_read_as_it_was_written(kind: str, reason: str) -> None:
     outcome = Outcome(kind, reason)  # type: ignore[arg-type]
     assert outcome_of(outcome_text(outcome)) == outcome
 
 
-def test_a_reason_that_is_no_unicode_is_recorded_readably(tmp_path: Path) -> None:
+def test_a_reason_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         store.put([fire("a.b@1")])
         finish(store, Asker(store).claim_one(), DONE._replace(outcome=Outcome("failed", "no file \udcff")))
@@ -71,9 +71,7 @@ def test_a_reason_that_is_no_unicode_is_recorded_readably(tmp_path: Path) -> Non
     assert row.outcome == Outcome("failed", "no file \\udcff")
 
 
-def test_a_url_names_a_file_from_here_or_from_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_url_names_a_relative_or_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for url in ("sqlite:///here.db", f"sqlite:///{tmp_path}/there.db"):
         with closing(open_store(url)) as store:

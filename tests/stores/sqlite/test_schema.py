@@ -30,9 +30,7 @@ def older(path: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_store_of_an_older_version_is_brought_up_to_date_and_keeps_what_it_has(
-    version: int, tmp_path: Path
-) -> None:
+def test_a_store_of_an_older_version_is_upgraded_and_keeps_its_data(version: int, tmp_path: Path) -> None:
     older(tmp_path / "store.db", version)
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         (claim,) = store.claim(Ask("a", "n1", 1)).claims
@@ -43,7 +41,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date_and_keeps_what_it_has
         assert store.charge("a", "mail", Rate(1)).used == 1
 
 
-def test_a_program_of_the_version_before_may_go_on_beside_us(tmp_path: Path) -> None:
+def test_a_program_of_the_version_before_works_beside_this_one(tmp_path: Path) -> None:
     """It refuses a file by `user_version`, and writes rows by the columns that it knows."""
     older(tmp_path / "store.db", schema.OLDEST)
     with closing(SqliteStore(tmp_path / "store.db")) as store:

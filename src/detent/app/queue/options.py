@@ -8,10 +8,9 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from detent.app.declarations import Location
 from detent.errors import UsageError
-from detent.manifest.fields import BACKOFF_S, DAY_S, YEAR_S, name_shape
-from detent.manifest.problems import Findings
+from detent.manifest.fields import BACKOFF_S, DAY_S, NAME_SHAPE, YEAR_S
+from detent.manifest.problems import INVALID, Findings
 from detent.manifest.shapes import (
-    INVALID,
     Boolean,
     Choice,
     Field,
@@ -152,10 +151,10 @@ def _label(allowed: str) -> Shape:
 
 
 _SECONDS = Number(0, YEAR_S)
-_QUEUES = ListOf(name_shape(), low=0, high=100, noun="queue")
+_QUEUES = ListOf(NAME_SHAPE, low=0, high=100, noun="queue")
 _TASK: dict[str, Shape] = {
-    "name": name_shape(),
-    "queue": name_shape(),
+    "name": NAME_SHAPE,
+    "queue": NAME_SHAPE,
     "also_from": _QUEUES,
     "max_retries": Integer(0, RETRIES_MAX),
     "backoff": _Backoff(),
@@ -181,7 +180,7 @@ _PUSH: dict[str, Shape] = {
     "unique_for": Number(0.001, YEAR_S),
     "expires": Number(0.001, YEAR_S),
     "rate_key": _label("a text"),
-    "queue": name_shape(),
+    "queue": NAME_SHAPE,
     "then": _Messages(),
     "catch": _Messages(),
     "finally_": _Messages(),
@@ -202,8 +201,7 @@ def checked(record: Record, options: Mapping[str, Any], where: str) -> dict[str,
     except UsageError as error:
         problems = getattr(error, "problems", ())
         told = [
-            f"{where}: {one.path}: {one.message.replace('unknown field', 'unknown option')}"
-            for one in problems
+            f"{where}: {one.path}: {one.text.replace('unknown key', 'unknown option')}" for one in problems
         ]
         raise UsageError("\n".join(told)) from None
     return clean

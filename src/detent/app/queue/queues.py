@@ -15,7 +15,7 @@ from detent.app.queue.deliveries import Delivery
 from detent.app.queue.handles import Handle, State, state_of
 from detent.app.queue.options import checked
 from detent.errors import UsageError
-from detent.manifest.fields import DAY_S, name_shape
+from detent.manifest.fields import DAY_S, NAME_SHAPE
 from detent.manifest.shapes import Field, Integer, Number, Record
 from detent.messages.ad_hoc import CALL, COMMAND, REQUEST
 from detent.messages.envelope import MessageBody, Refusal, open_envelope
@@ -39,7 +39,7 @@ _CLAIM = Record((
     Field("ttl_seconds", Number(CLAIM_MIN_S, DAY_S)),
     Field("wait_seconds", Number(0, DAY_S)),
 ))  # fmt: skip
-_NAME = Record((Field("queue", name_shape()),))
+_NAME = Record((Field("queue", NAME_SHAPE),))
 
 
 class Queued(NamedTuple):

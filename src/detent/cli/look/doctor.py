@@ -28,7 +28,7 @@ from detent.loading.sources import find_place
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
 from detent.manifest.lint.work import lint_secrets
-from detent.manifest.rules import AWAY_S
+from detent.manifest.rules import OUTAGE_S
 from detent.model import Call, Command, Job, Request
 from detent.rules.fingerprint import fingerprint
 from detent.rules.trust import time_away_s
@@ -166,12 +166,12 @@ def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:
         consequence = "nobody can end them alone: one that hangs keeps its lane, and ends with its node"
         advice = "use `isolation: process`, the default, where you can"
         yield Diagnosis("in-process calls", "weak", _named(bound), consequence, advice)
-    brief = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < AWAY_S]
+    brief = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < OUTAGE_S]
     if brief:
-        consequence = f"a store that is away for less than {AWAY_S} s already ends their work"
+        consequence = f"a store that is away for less than {OUTAGE_S} s already ends their work"
         yield Diagnosis("claims", "weak", _named(brief), consequence, "write `claim_seconds: 30`, or more")
     else:
-        yield Diagnosis("claims", "ok", f"a store that is away for {AWAY_S} s ends no work")
+        yield Diagnosis("claims", "ok", f"a store that is away for {OUTAGE_S} s ends no work")
 
 
 def _kill_after_s(job: Job) -> float:

@@ -25,7 +25,7 @@ from detent.cli.options import ALLOWED, parse_time
 from detent.cli.tables import printable, write_json, write_table
 from detent.errors import UsageError
 from detent.model import Job, Query, Row
-from detent.rules.chains import put_after
+from detent.rules.chains import predecessor_of
 from detent.schedules.explain import Answer, Reading, explain, explain_skipped, read_wall_clock
 from detent.schedules.zones import open_zone
 from detent.stores.base import find_all
@@ -200,7 +200,7 @@ def _replaced(context: Context, row: Row) -> list[str]:
 
 
 def _put_by(row: Row) -> list[str]:
-    before = put_after(row.fire)
+    before = predecessor_of(row.fire)
     return [f"it was put by the success of {before}"] if before else []
 
 

@@ -55,17 +55,12 @@ def main(args: argparse.Namespace) -> int:
         found = found._replace(document=found.document | {"app": args.app})
     converted = _checked(found, file, env)
     for warning in converted.warnings:
-        say(f"warning: {_told(warning, file, str(file))}")
+        say(f"warning: {format_problem(warning, str(file))}")
     if args.output == "json":
         write_json(_record(converted))
     else:
         print("\n".join(WRITERS[args.to](converted, file)))
     return 0
-
-
-def _told(warning: Problem, file: Path, named: str) -> str:
-    """A warning of a unit says in which one, with the line."""
-    return format_problem(warning, "" if warning.path.startswith(file.name) else named)
 
 
 def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Converted:
@@ -85,12 +80,15 @@ def _record(converted: Converted) -> dict[str, Any]:
 
 
 def _warning(problem: Problem) -> dict[str, Any]:
-    return {"line": problem.line or None, "path": problem.path, "message": problem.message}
+    place = {"file": problem.file or None, "line": problem.line or None, "path": problem.path}
+    return {**place, "message": problem.message}
 
 
 def _heading(converted: Converted, file: Path) -> Iterator[str]:
     yield f"# Made from {printable(str(file))} by `detent convert`."
-    yield from (f"# warning: {printable(_told(warning, file, file.name))}" for warning in converted.warnings)
+    yield from (
+        f"# warning: {printable(format_problem(warning, file.name))}" for warning in converted.warnings
+    )
 
 
 def _source(converted: Converted, number: int) -> list[str]:

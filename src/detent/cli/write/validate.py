@@ -69,7 +69,8 @@ def _check(place: Place, args: argparse.Namespace) -> int:
 
 
 def _tell(warning: Problem, file: Place) -> None:
-    told = wrapped(f"{format_problem(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
+    told = format_problem(warning._replace(advice=""), str(file))
+    told = wrapped(f"{told} [{warning.code}]", first=WARNING, indent="  ")
     print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
     if warning.advice:
         print(wrapped(warning.advice, first="  → ", indent="    "))
@@ -108,7 +109,7 @@ def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
     place = {"line": problem.line or None, "column": problem.column or None}
     about = {"code": problem.code or None, "advice": problem.advice or None}
     told = {"path": problem.path, "message": problem.message}
-    return {"level": level, "file": file or None, **place, **told, **about}
+    return {"level": level, "file": problem.file or file or None, **place, **told, **about}
 
 
 # Warnings.
@@ -120,10 +121,7 @@ def find_warnings(place: Place, manifest: Manifest) -> list[str]:
     if len(manifest.canonical) > JOBS_CHECKED_MAX:
         return [format_problem(warning, str(place)) for warning in manifest.warnings]
     found = [(one, warning) for one in manifest_places(place) for warning in _read(one, "")[1]]
-    lines = [
-        format_problem(warning, str(one)) + (f"; {warning.advice}" if warning.advice else "")
-        for one, warning in found[:WARNINGS_LOGGED_MAX]
-    ]
+    lines = [format_problem(warning, str(one)) for one, warning in found[:WARNINGS_LOGGED_MAX]]
     more = len(found) - len(lines)
     return [*lines, f"{plural(more, 'more warning')}: `detent validate` lists them"] if more > 0 else lines
 

@@ -1,14 +1,12 @@
-"""A cronlock file as a version 2 manifest, or everything that is wrong with it.
+"""Converts a cronlock file to a version 2 manifest.
 
-Rules:
-
-- Messages name a place as cronlock does (`jobs[0].timeout`), with the line, and say what to do.
-- A job that still runs is skipped (`Forbid`); what was due while nobody was there is not made good.
-- `lock_ttl` becomes `claim_seconds`, at most 30: a claim is renewed, so that a long job keeps it.
-- `${VAR}` and `${VAR:-x}` stay variables of the manifest; one that is not set is empty, as there.  A bare
-  `$VAR` is the shell's in a command, and a variable elsewhere.
+- Messages name a place as cronlock does (`jobs[0].timeout`), with the line and advice.
+- A job that is still running is skipped (`Forbid`), and missed times stay missed.
+- `lock_ttl` becomes `claim_seconds`, at most 30: claims are renewed, so a long job keeps its claim.
+- `${VAR}` and `${VAR:-x}` stay variables of the manifest; an unset one is empty, as in cronlock.  A bare
+  `$VAR` is for the shell in a command, and a variable elsewhere.
 - Schedules are in the machine's time zone unless they begin with CRON_TZ= or TZ=.
-- A password is never repeated.
+- A password is never shown.
 """
 
 import re
@@ -27,9 +25,9 @@ from detent.text import did_you_mean, listed, quote, show
 
 NODE_FIELDS = ("id", "grace_period")
 REDIS_FIELDS = ("address", "password", "db", "key_prefix")
-TELLING = ("timeout", "lock_ttl")  # fields of a job that only cronlock has
+TYPICAL = ("timeout", "lock_ttl")  # fields of a job that only cronlock has
 HOOKS = ("on_success", "on_failure")
-JOB_FIELDS = ("name", "schedule", "command", *TELLING, "work_dir", "env", *HOOKS, "enabled")
+JOB_FIELDS = ("name", "schedule", "command", *TYPICAL, "work_dir", "env", *HOOKS, "enabled")
 ADDRESS, KEY_PREFIX, DB_MAX = "localhost:6379", "cronlock:", 15
 GRACE_S = 5.0
 CLAIM_MAX_S = 30.0
@@ -39,28 +37,28 @@ _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
 
 
 class LocalContext(NamedTuple):
-    """What the file means depends on this much of its machine."""
+    """The properties of the machine that a file depends on."""
 
     timezone: str = "UTC"
     variables: Mapping[str, str] = {}
     app: str = APP
-    answers: Callable[[str], bool] = lambda address: False  # is there a Redis at this address?
+    answers: Callable[[str], bool] = lambda address: False  # whether a Redis answers at an address
 
 
 def is_cronlock(document: Any, file_name: str = "") -> bool:
-    """Is it one by its content?  Where every field could be ours as well, the file's name decides."""
+    """Recognise a cronlock file by its fields or, if they could also be ours, by its name."""
     if type(document) is not dict or "version" in document or "app" in document:
         return False
     node, jobs = document.get("node"), document.get("jobs")
     if "redis" in document or (type(node) is dict and "grace_period" in node):
         return True
     items = [job for job in jobs if type(job) is dict] if type(jobs) is list else []
-    telling = any(field in job for job in items for field in TELLING)
-    return telling or (bool(items) and "cronlock" in file_name.lower())
+    is_typical = any(field in job for job in items for field in TYPICAL)
+    return is_typical or (bool(items) and "cronlock" in file_name.lower())
 
 
 def convert_cronlock(document: Any, lines: Mapping[str, int], here: LocalContext) -> Converted:
-    """The manifest; raises one `ManifestError` with everything that is wrong."""
+    """Convert a document, or raise one `ManifestError` with all problems."""
     return _Converter(lines, here).convert(document)
 
 
@@ -90,20 +88,17 @@ class _Converter:
         )
 
     def _app(self, redis: Any) -> str:
-        """Named after what keeps cronlock's files apart on one Redis, else after the file."""
+        """Name the app after the key prefix, which separates files on one Redis, else after the file."""
         prefix = self._texts.filled(self._texts.value(redis.get("key_prefix"), "")) if redis else ""
         return app_name(prefix) if prefix and prefix != KEY_PREFIX else self._here.app
 
     def _problem(self, path: str, message: str) -> None:
-        self._problems.append(Problem(path="", message=_theirs(path, message), line=self._line(path)))
+        self._problems.append(Problem("", _message(path, message), line_of(path, self._lines)))
 
     def _warn(self, path: str, message: str) -> None:
-        told = Problem(path="", message=_theirs(path, message), line=self._line(path), code=FOREIGN)
-        if told not in self._warnings:
-            self._warnings.append(told)
-
-    def _line(self, path: str) -> int:
-        return line_of(path, self._lines)
+        warning = Problem("", _message(path, message), line_of(path, self._lines), code=FOREIGN)
+        if warning not in self._warnings:
+            self._warnings.append(warning)
 
     def _check_fields(self, path: str, value: dict[str, Any], known: tuple[str, ...]) -> None:
         for name in value:
@@ -120,8 +115,6 @@ class _Converter:
         self._check_fields(path, value, known)
         return value
 
-    # node and redis
-
     def _node(self, given: Any) -> dict[str, Any]:
         node = self._section("node", given, NODE_FIELDS)
         grace_s = self._duration("node/grace_period", node.get("grace_period"))
@@ -131,7 +124,7 @@ class _Converter:
         return settings
 
     def _store(self, given: Any) -> dict[str, Any] | None:
-        """The Redis, if it answers or is another host's; else this host's own SQLite file."""
+        """Return the Redis if it answers or is on another host, else None for this host's SQLite file."""
         redis = self._section("redis", given, REDIS_FIELDS)
         db = redis.get("db", 0)
         if type(db) is not int or not 0 <= db <= DB_MAX:
@@ -140,27 +133,23 @@ class _Converter:
         prefix = self._texts.value(redis.get("key_prefix"), "redis/key_prefix") or KEY_PREFIX
         used = self._texts.filled(address)
         if not used:
-            self._problem("redis/address", f"is required, and empty; leave it out for {ADDRESS}")
+            self._problem("redis/address", f"is empty; leave it out to use {ADDRESS}")
         if _is_local(used) and not self._here.answers(used):
             self._warn(
                 "redis",
-                f"at {quote(used)} does not answer, and is not used: fires are kept in this host's own SQLite"
-                " file, so that a job fires once on this host; if several hosts have this file, name a Redis"
-                " that all of them share, as redis.address or with --store redis://HOST",
+                f"at {quote(used)} does not answer and is not used: a SQLite file of this host records fires,"
+                " so each host fires on its own; if several hosts use this file, name a shared Redis in"
+                " redis.address, or with --store redis://HOST",
             )
             return None
         self._warn(
             "redis/address",
-            f"{quote(used)} is used in a format of our own, which does not look at cronlock's locks: stop its"
-            " nodes before you start ours",
+            f"{quote(used)} is used in detent's own format, which ignores cronlock's locks: stop cronlock's"
+            " nodes before you start detent's",
         )
         if "password" in redis:
-            self._warn(
-                "redis/password", "is not taken over: run it with DETENT_STORE=redis://:PASSWORD@HOST/DB"
-            )
+            self._warn("redis/password", "is not converted: set DETENT_STORE=redis://:PASSWORD@HOST/DB")
         return {"url": f"redis://{address}/{db}", "key_prefix": prefix}
-
-    # jobs
 
     def _jobs(self, given: Any) -> list[dict[str, Any]]:
         if type(given) is not list or not given:
@@ -196,11 +185,10 @@ class _Converter:
             other = f"jobs[{self._names[text]}]"
             self._problem(path, f"{quote(text)} is a duplicate of {other}; rename one of them")
             return ""
-        named = text if slug(text[:1], 1) else f"job {text}"  # a name begins with a letter
+        named = text if slug(text[:1], 1) else f"job {text}"  # a name must begin with a letter
         name = unique(slug(named, NAME_MAX), self._slugs)
         if name != text:
-            allowed = "a name has lower-case letters, digits and hyphens"
-            self._warn(path, f"{quote(text)} is called {name} here: {allowed}")
+            self._warn(path, f"{quote(text)} becomes {name}: names have small letters, digits and hyphens")
         return name
 
     def _schedule(self, path: str, given: Any) -> tuple[str, str]:
@@ -223,7 +211,7 @@ class _Converter:
         policy: dict[str, Any] = {}
         timeout_s = self._duration(f"{path}/timeout", job.get("timeout")) or 0.0
         if timeout_s > TIMEOUT_MAX_S:
-            self._problem(f"{path}/timeout", "is more than seven days; write 168h or less, or leave it out")
+            self._problem(f"{path}/timeout", "is more than 7 days; write 168h or less, or leave it out")
         elif timeout_s:
             policy["timeout_seconds"] = self._whole(f"{path}/timeout", timeout_s)
         lock_ttl_s = self._duration(f"{path}/lock_ttl", job.get("lock_ttl")) or 0.0
@@ -231,7 +219,7 @@ class _Converter:
         if claim_s < CLAIM_MIN_S:
             self._warn(
                 f"{path}/lock_ttl",
-                f"is taken as {CLAIM_MIN_S:g} s: a claim lives that long at least, and is renewed",
+                f"becomes {CLAIM_MIN_S:g} s, the shortest claim; claims are renewed",
             )
         if claim_s < CLAIM_MAX_S:
             policy["claim_seconds"] = _number(max(claim_s, CLAIM_MIN_S))
@@ -240,11 +228,11 @@ class _Converter:
     def _whole(self, path: str, seconds: float) -> int:
         whole = int(seconds) + (seconds > int(seconds))
         if whole != seconds:
-            self._warn(path, f"is taken as {whole} s: timeouts are in whole seconds")
+            self._warn(path, f"becomes {whole} s: timeouts are in whole seconds")
         return whole
 
     def _duration(self, path: str, given: Any) -> float | None:
-        """Seconds; None where nothing was given, or it was refused."""
+        """Return seconds, or None if nothing was given or it was refused."""
         try:
             seconds = parse_duration(given)
         except UsageError as error:
@@ -261,7 +249,7 @@ class _Converter:
         return text if not text or shell == "/bin/sh" else [shell, "-c", text]
 
     def _hook(self, path: str, given: Any) -> Any:
-        """A list is a list of hooks; and what only looks like a URL is a command, too."""
+        """Return a hook.  In cronlock it is always a command, even if it looks like a URL."""
         command = self._command(path, given)
         if type(command) is str and command.startswith(("http://", "https://", "-")):
             command = ["/bin/sh", "-c", command]
@@ -286,8 +274,8 @@ def _is_local(address: str) -> bool:
     return host.strip("[]") in LOCAL or address.startswith("/")
 
 
-def _theirs(path: str, message: str) -> str:
-    """`jobs/0/env/A` and a message as cronlock words them: `jobs[0].env.A must be …`."""
+def _message(path: str, message: str) -> str:
+    """Combine a path and a message in cronlock's form: `jobs[0].env.A must be …`."""
     place = re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
     return f"{place}{'' if message.startswith(':') else ' '}{message}"
 

@@ -1,9 +1,9 @@
-"""The texts of a cronlock file: variables in them, and Go's durations.
+"""The texts of a cronlock file: variables, and Go's durations.
 
-- `${VAR}` is kept with an empty default, which is what cronlock makes of a variable that is not set, and
-  a warning where it is not set now.  Anything else with a dollar is the shell's, in a command.
-- A duration is a list of numbers with units (`1h30m`, `1.5h`, `300ms`).  A number alone would be
-  nanoseconds to Go, which nobody means: it is refused.
+- `${VAR}` gets an empty default, because an unset variable is empty in cronlock; there is a warning if it
+  is unset. In a command, any other dollar is for the shell.
+- A duration has numbers with units (`1h30m`, `1.5h`, `300ms`).  Go reads a number without a unit as
+  nanoseconds, which is never intended: it is refused.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Any
 
 from detent.errors import UsageError
 from detent.manifest.problems import escape_dollars
+from detent.schedules.timetable import period_text
 from detent.text import quote, show
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
@@ -24,11 +25,11 @@ _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _EITHER = re.compile(_BRACED.pattern + r"|\$([A-Za-z_][A-Za-z0-9_]*)")
 _WRITTEN = re.compile(_BRACED.pattern + r"|\$\$")
 
-Warn = Callable[[str, str], None]  # where, what
+Report = Callable[[str, str], None]  # takes a path and a message
 
 
 def parse_duration(given: Any) -> float | None:
-    """A duration in seconds; None: none was given.  Raises what is wrong with it."""
+    """Return a duration in seconds, or None if none was given."""
     if given is None or given == "":
         return None
     if given in (0, "0") and type(given) is not bool:
@@ -36,7 +37,7 @@ def parse_duration(given: Any) -> float | None:
     if type(given) in (int, float) or (type(given) is str and re.fullmatch(r"[-+]?[\d.]+", given)):
         raise UsageError(
             f"is {given} without a unit, which Go reads as nanoseconds: suspiciously small;"
-            f" write {_positive(given)}s if seconds are meant"
+            f" write {str(given).lstrip('-+')}s for seconds"
         )
     found = _DURATION.fullmatch(given) if type(given) is str else None
     if not found:
@@ -45,22 +46,18 @@ def parse_duration(given: Any) -> float | None:
     return -total if found[1] == "-" else total
 
 
-def _positive(given: Any) -> str:
-    return str(given).lstrip("-+")
-
-
 class Texts:
-    """Texts with variables, as a manifest of ours has them."""
+    """Converts texts with variables to the syntax of a manifest."""
 
-    def __init__(self, variables: Mapping[str, str], problem: Warn, warn: Warn) -> None:
+    def __init__(self, variables: Mapping[str, str], problem: Report, warn: Report) -> None:
         self._variables, self._problem, self._warn = variables, problem, warn
 
     def value(self, given: Any, path: str, *, is_required: bool = False) -> str:
-        """A text that no shell sees: a bare `$VAR` is a variable, too."""
+        """Convert a text that is not for a shell: a bare `$VAR` is a variable."""
         return self._converted(_EITHER, given, path, is_required=is_required)
 
     def command(self, given: Any, path: str, *, is_required: bool = False) -> str:
-        """A text for the shell, which has a bare `$VAR` for itself."""
+        """Convert a text for the shell, which expands a bare `$VAR` itself."""
         return self._converted(_BRACED, given, path, is_required=is_required)
 
     def _converted(self, pattern: re.Pattern[str], given: Any, path: str, *, is_required: bool) -> str:
@@ -86,17 +83,17 @@ class Texts:
         name, default = found[1] or found[3], found[2]
         if default is None and name not in self._variables:
             advice = f"set it, or write ${{{name}:-default}}"
-            self._warn(path, f"uses the variable {name}, which is not set and so is empty; {advice}")
+            self._warn(path, f"uses the variable {name}, which is not set and therefore empty; {advice}")
         return f"${{{name}:-{default or ''}}}"
 
     def filled(self, text: str) -> str:
-        """A converted text as it will be used."""
+        """Return a converted text with its variables expanded."""
         return _WRITTEN.sub(
             lambda found: self._variables.get(found[1]) or found[2] or "" if found[1] else "$", text
         )
 
     def every(self, schedule: str) -> str:
-        """`@every 1.5h` in the units that a manifest has; other schedules stay."""
+        """Convert `@every 1.5h` to the units of a manifest; other schedules stay unchanged."""
         word, _, duration = schedule.partition(" ")
         if word.lower() != "@every":
             return schedule
@@ -104,5 +101,4 @@ class Texts:
             seconds = max(1, int(parse_duration(duration.strip()) or 0))
         except UsageError as error:
             raise UsageError(f"bad schedule {quote(schedule)}: the duration {error}") from None
-        parts = ((seconds // 3600, "h"), (seconds % 3600 // 60, "m"), (seconds % 60, "s"))
-        return "@every " + "".join(f"{number}{unit}" for number, unit in parts if number)
+        return f"@every {period_text(seconds)}"

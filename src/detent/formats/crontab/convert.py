@@ -1,14 +1,11 @@
-"""The lines of a crontab: what is due when, as whom, with which variables and which standard input.
+"""Parses the lines of a crontab, with the rules of Vixie's cron and its successors (Debian, cronie, BSD).
 
-Rules, as Vixie's cron and its heirs (Debian, cronie, the BSDs) have them:
-
-- `NAME = value` holds for the lines after it; quotes around either are taken off, nothing is expanded.
-- A line is five fields or an @word, in the system form a user, and a command up to the line's end.
-- The first `%` ends the command; what follows is its standard input, with a newline for each further
-  `%`.  `\\%` is a plain percent sign.
-- A `-` before the fields (cronie, SUSE), and `-n`, `-q` or `-s` before the command (BSD), are options:
-  no line in the log; no mail, no log, never two at once.
-- `a~b` (cronie, OpenBSD) is a random value: here one that hangs on the job's name, and stays.
+- `NAME = value` applies to the lines after it.  Quotes around either are removed, and nothing is expanded.
+- A line is five fields or an @word, in the system form a user, and a command.
+- The first `%` ends the command; the rest is its standard input, with a newline for each further `%`.
+  `\\%` is a plain percent sign.
+- A `-` before the fields (cronie, SUSE) and `-n`, `-q` or `-s` before the command (BSD) are options.
+- `a~b` (cronie, OpenBSD) is a random value.  Here it depends on the job's name, and does not change.
 """
 
 import re
@@ -35,43 +32,37 @@ _HEADING = re.compile(r"#\s*m(in)?\s+h(our)?\s.*\buser(-?name)?\b.*\bcommand\b",
 
 
 class Entry(NamedTuple):
-    """One line that fires."""
+    """One line with a command."""
 
     line: int
-    text: str  # as it stands in the file
+    text: str  # of the file
     schedule: str
-    user: str  # "": the form has none
+    user: str  # "" in a user's crontab
     command: str
-    stdin: str | None  # None: there is none
-    alone: bool  # never two at once
-    variables: Mapping[str, str]  # those in force there
+    stdin: str | None
+    is_exclusive: bool  # never two at once
+    variables: Mapping[str, str]  # set by the lines before it
 
 
 class Crontab(NamedTuple):
-    """What a crontab says, and what is to be said about it."""
-
     entries: tuple[Entry, ...]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
 
 def parse_crontab(text: str, form: Form) -> Crontab:
-    """All lines, and all that is wrong with them."""
     reader = _Reader(form)
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         reader.read(number, line.removesuffix("\r"))
     if "\r\n" in text:
-        reader.warn(1, "lines end in CR LF; cron would have passed the CR on, here it is taken off")
+        reader.warn(1, "lines end in CR LF; cron passes the CR to the command, here it is removed")
     if lines[-1].strip():
-        told = "there is no newline at the end; cron may have ignored this line, here it counts"
-        reader.warn(len(lines), told)
+        reader.warn(len(lines), "there is no newline at the end; cron may ignore this line, here it counts")
     return Crontab(tuple(reader.entries), tuple(reader.problems), tuple(reader.warnings))
 
 
 class _Reader:
-    """Reads line by line; a variable holds for the lines after it."""
-
     def __init__(self, form: Form) -> None:
         self._form = form
         self._variables: dict[str, str] = {}
@@ -100,7 +91,7 @@ class _Reader:
     def _entry(self, number: int, line: str) -> Entry:
         found = _LINE.fullmatch(line)
         if not found:
-            raise UsageError(f"{quote(line)} is neither {FIELDS} fields and a command nor NAME=value")
+            raise UsageError(f"{quote(line)} is neither {FIELDS} fields and a command, nor NAME=value")
         schedule = self._schedule(found[2], number)
         user, rest = self._user(found[3] or "")
         options = _OPTIONS.match(rest)
@@ -109,14 +100,15 @@ class _Reader:
             raise UsageError(f"{quote(line)} has no command")
         if _SIXTH_FIELD.match(command):
             self.warn(number, f"the command is {quote(command)}: a crontab has no field for seconds")
-        alone = options is not None and "s" in options[0]
-        return Entry(number, line, schedule, user, command, stdin, alone, self._variables)
+        is_exclusive = options is not None and "s" in options[0]
+        return Entry(number, line, schedule, user, command, stdin, is_exclusive, self._variables)
 
     def _schedule(self, fields: str, number: int) -> str:
         schedule = read_schedule(fields)
         if "~" in fields:
-            told = "is one that hangs on the job's name, and stays the same"
-            self.warn(number, f"the random value in {quote(fields)} {told}")
+            self.warn(
+                number, f"the random value in {quote(fields)} is derived from the job's name, and fixed"
+            )
         return schedule
 
     def _user(self, rest: str) -> tuple[str, str]:
@@ -125,29 +117,29 @@ class _Reader:
         user, command = (*rest.split(None, 1), "", "")[:2]
         if not _USER.fullmatch(user):
             raise UsageError(
-                f"{quote(user)} is not the name of a user, which stands before the command in a system's"
-                " crontab; if this is a user's own, say --crontab user:FILE"
+                f"{quote(user)} is not a user name, which a system crontab has before the command; for a"
+                " user's crontab, give --crontab user:FILE"
             )
         return user, command
 
 
 def _about_variable(name: str, value: str) -> str:
-    """What is to be said about a variable by itself; nothing: an empty text."""
+    """Return a warning about a variable, or an empty text."""
     if name == "MAILTO" and value:
         return (
-            f"no mail is sent to {quote(value)}: output is kept (`detent logs`); to be told of a failure,"
-            " give `on_failure` a command or a URL (`detent convert` writes the file to put it in)"
+            f"no mail is sent to {quote(value)}: `detent logs` shows the output; to be notified of a failure,"
+            " convert the file with `detent convert`, and set `on_failure` to a command or URL"
         )
     if name in ("MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"):
-        return f"{name} is about cron's mail, and no mail is sent"
+        return f"{name} is for cron's mail, and no mail is sent"
     if name == "RANDOM_DELAY":
-        return "RANDOM_DELAY is not supported: fires come at their time; `H` in a schedule spreads them"
+        return "RANDOM_DELAY is not supported; use `H` in a schedule to spread fires"
     if name == "LOGNAME" or name.startswith("DETENT_"):
-        return f"{name} cannot be set in a crontab: it is passed over"
+        return f"{name} cannot be set in a crontab: it is ignored"
     if name == "TZ":
-        return "TZ is for the commands alone, as under cron; CRON_TZ sets the schedules' time zone"
+        return "TZ only applies to commands, as in cron; CRON_TZ sets the time zone of schedules"
     if "$" in value:
-        return f"{name} is {quote(value)} as it stands: like cron, we expand nothing in a variable"
+        return f"{name} is literally {quote(value)}: as in cron, variables are not expanded"
     return ""
 
 
@@ -158,7 +150,7 @@ def _unquoted(value: str) -> str:
 
 
 def read_schedule(fields: str) -> str:
-    """The fields as our grammar has them, checked; the job's name, which `H` hangs on, is not known yet."""
+    """Convert the fields to our syntax, and check them with any seed for `H`."""
     words = [",".join(_hashed(item) for item in word.split(",")) for word in fields.split()]
     schedule = MINUTELY.get(fields.lower(), " ".join(words))
     parse_schedule(schedule, seed="any")
@@ -166,7 +158,7 @@ def read_schedule(fields: str) -> str:
 
 
 def _hashed(item: str) -> str:
-    """`5~20` as `H(5-20)`, `~` as `H`: a value of the range, with the job's name for a seed."""
+    """Convert `5~20` to `H(5-20)`, and `~` to `H`."""
     body, slash, step = item.partition("/")
     if "~" not in body:
         return item
@@ -179,7 +171,7 @@ def _hashed(item: str) -> str:
 
 
 def split_percent(text: str) -> tuple[str, str | None]:
-    """The command, and its standard input where there is one."""
+    """Return the command, and its standard input or None."""
     command, escaped = "", False
     for at, character in enumerate(text):
         if character == "%" and not escaped:
@@ -192,17 +184,14 @@ def split_percent(text: str) -> tuple[str, str | None]:
     return command.rstrip(), None
 
 
-# Which form a file has, and whether it is a crontab at all.
-
-
 def looks_like_crontab(text: str) -> bool:
-    """Is every line one of a crontab, and at least one of them a command?"""
+    """Whether every line is valid in a crontab, and at least one has a command."""
     lines = [line.strip() for line in text.splitlines()]
-    told = [line for line in lines if line and not line.startswith("#") and not _VARIABLE.fullmatch(line)]
-    return bool(told) and all(_is_line(line) for line in told)
+    entries = [one for one in lines if one and not one.startswith("#") and not _VARIABLE.fullmatch(one)]
+    return bool(entries) and all(_is_entry(entry) for entry in entries)
 
 
-def _is_line(line: str) -> bool:
+def _is_entry(line: str) -> bool:
     found = _LINE.fullmatch(line)
     if not found or not found[3]:
         return False
@@ -214,7 +203,7 @@ def _is_line(line: str) -> bool:
 
 
 def guess_form(text: str, users: Collection[str]) -> tuple[Form, str]:
-    """The form, and what is doubtful about it: a user of this machine stands before commands."""
+    """Guess the form from user names before commands, and return it with a warning if it is not certain."""
     if _HEADING.search(text):
         return "system", ""
     rests = [found[3] or "" for line in text.splitlines() if (found := _LINE.fullmatch(line.strip()))]
@@ -223,5 +212,6 @@ def guess_form(text: str, users: Collection[str]) -> tuple[Form, str]:
     if not named:
         return "user", ""
     form: Form = "system" if len(named) == len(firsts) else "user"
-    told = "taken for the user that it runs as" if form == "system" else "taken for a part of the command"
-    return form, f"{quote(named[0])} before the command is {told}; say --crontab user:FILE or system:FILE"
+    meaning = "the user" if form == "system" else "part of the command"
+    advice = "give --crontab user:FILE or system:FILE to be sure"
+    return form, f"{quote(named[0])} before the command is read as {meaning}; {advice}"

@@ -1,15 +1,12 @@
-"""A crontab as a version 2 manifest: its lines fire here as they did under cron.
+"""Converts crontabs to a version 2 manifest.  Defaults follow cron, not those of a new manifest.
 
-Rules; where cron and a new manifest differ, a crontab keeps what cron does:
-
-- Lines may overlap themselves (`concurrency: Allow`), what was due while nobody was there is not made
-  good (`catch_up: skip`), and what a command leaves in the background is left alone (`children: leave`).
-  Who wants another policy, like `concurrency: Forbid`, writes it into what `detent convert` prints.
-- A command runs in its user's home (or HOME), by SHELL; its variables are those of the lines before it
-  and, unlike under cron, the node's: PATH stays the node's unless the crontab sets one.
-- `@reboot` fires once a boot on its own host (`run_on: every`).
-- A job's name is a slug of its command and 6 hex digits of a hash of schedule, user and command: it
-  stays when lines are moved, and changes with the line.
+- Lines may overlap (`concurrency: Allow`), missed times stay missed (`catch_up: skip`), and background
+  processes are left running (`children: leave`).  To change that, edit the output of `detent convert`.
+- A command runs in the home of its user (or HOME) with SHELL.  It has the variables of the lines before it
+  and, unlike in cron, those of the node: PATH is the node's unless the crontab sets it.
+- `@reboot` fires once per boot on each host (`run_on: every`).
+- A job's name is a slug of its command and 6 hex digits of a hash of schedule, user and command.  It stays
+  the same if lines are moved, and changes with the line.
 """
 
 import re
@@ -18,7 +15,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from detent.formats.base import APP, Converted, slug, unique
-from detent.formats.crontab.convert import Crontab, Entry, Form, parse_crontab
+from detent.formats.crontab.convert import Entry, Form, parse_crontab
 from detent.manifest.problems import ManifestError, Problem, escape_dollars
 
 SHELL = "/bin/sh"
@@ -26,9 +23,9 @@ SLUG_MAX = 40
 HASH_DIGITS = 6
 MAIL = ("MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
 NOT_PASSED = (*MAIL, "RANDOM_DELAY", "CRON_TZ", "LOGNAME")
-FEED = 'printf %s "$1" | "$2" -c "$3"'  # standard input, shell and command reach it as words: no quoting
+FEED = 'printf %s "$1" | "$2" -c "$3"'  # takes standard input, shell and command as words, without quoting
 
-_GUARD = re.compile(  # what comes before the command proper
+_GUARD = re.compile(  # tests and the like before the actual command
     r"""(\[\[?[^]]*\]\]? | test\s[^&|]* | cd\s+\S+ | command\s+-v\s[^&|]* | (/\S*/)?sleep\s[^&|;]*
     | perl\s+-e\s+'[^']*' | if\s[^;]*;\s*then\s | [{(]) \s*(?:&&|\|\||;)?\s*(?=\S)""",
     re.VERBOSE,
@@ -37,47 +34,40 @@ _REST = re.compile(r"\s*(\d?>|[|;&<]).*", re.DOTALL)
 
 
 class File(NamedTuple):
-    """A crontab, with how it is called where there are several."""
-
     text: str
     form: Form
-    name: str = ""
+    name: str = ""  # if there are several crontabs
 
 
 class LocalContext(NamedTuple):
-    """What a crontab means depends on this much of its machine."""
+    """The properties of the machine that a crontab depends on."""
 
     timezone: str = "UTC"
-    homes: Mapping[str, str] = {}  # user → home; "": of whoever runs the node
+    homes: Mapping[str, str] = {}  # user → home; "" is the user of the node
     app: str = APP
 
 
 def convert_crontabs(files: Sequence[File], here: LocalContext) -> Converted:
-    """The jobs of these crontabs; raises one `ManifestError` with everything that is wrong."""
+    """Convert crontabs, or raise one `ManifestError` with all problems."""
     read = [(file, parse_crontab(file.text, file.form)) for file in files]
-    problems = [_placed(problem, file) for file, crontab in read for problem in crontab.problems]
+    problems = [problem._replace(file=file.name) for file, crontab in read for problem in crontab.problems]
     entries = [(file, entry) for file, crontab in read for entry in crontab.entries]
     if not entries and not problems:
-        problems = [Problem(path="", message="there is no line that fires in it")]
+        problems = [Problem(path="", message="the crontab has no entry")]
     if problems:
         raise ManifestError(problems)
     taken = set[str]()
     jobs = [_job(entry, here, taken) for _, entry in entries]
     return Converted(
         document=_document(jobs, here),
-        warnings=tuple(_placed(warning, file) for file, crontab in read for warning in _warnings(crontab)),
+        warnings=tuple(
+            warning._replace(file=file.name)
+            for file, crontab in read
+            for warning in sorted(crontab.warnings, key=lambda warning: warning.line)
+        ),
         lines={} if len(files) > 1 else {f"jobs/{i}": entry.line for i, (_, entry) in enumerate(entries)},
         sources=tuple(entry.text for _, entry in entries),
     )
-
-
-def _placed(problem: Problem, file: File) -> Problem:
-    """Where there are several files, a line alone says nothing."""
-    return problem._replace(path=f"{file.name}:{problem.line}", line=0) if file.name else problem
-
-
-def _warnings(crontab: Crontab) -> list[Problem]:
-    return sorted(crontab.warnings, key=lambda warning: warning.line)
 
 
 def _document(jobs: list[dict[str, Any]], here: LocalContext) -> dict[str, Any]:
@@ -87,7 +77,7 @@ def _document(jobs: list[dict[str, Any]], here: LocalContext) -> dict[str, Any]:
 
 
 def _shared(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What all jobs have alike, taken from them: a file with a line once is easier to read."""
+    """Move the fields that are equal in all jobs to the defaults."""
     first, shared = jobs[0], dict[str, Any]()
     for name in ("work_dir", "user"):
         if name in first and all(job.get(name) == first[name] for job in jobs):
@@ -106,13 +96,17 @@ def _shared(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _job(entry: Entry, here: LocalContext, taken: set[str]) -> dict[str, Any]:
     variables = entry.variables
-    passed = {name: escape_dollars(value) for name, value in variables.items() if _is_passed(name)}
+    passed = {
+        name: escape_dollars(value)
+        for name, value in variables.items()
+        if name not in NOT_PASSED and not name.startswith("DETENT_")
+    }
     home = variables.get("HOME") or here.homes.get(entry.user, "")
     fields = {
         "name": unique(_name(entry), taken),
         "schedule": entry.schedule,
         "timezone": variables.get("CRON_TZ", ""),
-        "policy": {"concurrency": "Forbid"} if entry.alone else {},
+        "policy": {"concurrency": "Forbid"} if entry.is_exclusive else {},
         **_command(entry),
         "work_dir": escape_dollars(home),
         "env": passed,
@@ -122,35 +116,17 @@ def _job(entry: Entry, here: LocalContext, taken: set[str]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _is_passed(name: str) -> bool:
-    return name not in NOT_PASSED and not name.startswith("DETENT_")
-
-
 def _command(entry: Entry) -> dict[str, Any]:
-    """The command with its shell; lines after a % become its standard input."""
-    shell, command = entry.variables.get("SHELL") or SHELL, escape_dollars(entry.command)
+    shell = escape_dollars(entry.variables.get("SHELL") or SHELL)
+    command = escape_dollars(entry.command)
     if entry.stdin is not None:
-        return {
-            "command": [
-                SHELL,
-                "-c",
-                FEED,
-                "cron",
-                escape_dollars(entry.stdin),
-                escape_dollars(shell),
-                command,
-            ]
-        }
-    return (
-        {"command": command}
-        if shell == SHELL
-        else {"command": command, "shell": [escape_dollars(shell), "-c"]}
-    )
+        return {"command": [SHELL, "-c", FEED, "cron", escape_dollars(entry.stdin), shell, command]}
+    return {"command": command} if shell == SHELL else {"command": command, "shell": [shell, "-c"]}
 
 
 def _name(entry: Entry) -> str:
-    told = "\0".join((entry.schedule, entry.user, entry.command, entry.stdin or ""))
-    digits = sha256(told.encode()).hexdigest()[:HASH_DIGITS]
+    text = "\0".join((entry.schedule, entry.user, entry.command, entry.stdin or ""))
+    digits = sha256(text.encode()).hexdigest()[:HASH_DIGITS]
     return f"{slug(_gist(entry.command), SLUG_MAX) or 'job'}-{digits}"
 
 

@@ -1,12 +1,12 @@
-"""A schedule as the five fields of a crontab: they name every minute with an instant, sometimes more.  Pure.
+"""Renders a schedule as the five fields of a crontab, which name every minute with an instant, or more.
+Pure.
 
-- Read on the same wall clocks, the fields are the schedule's own: Vixie's rules about days and about
-  changes of offset are ours.  Minutes get no `*` where the hour has none: cron would take the line for one
-  that follows real time, and ring for nothing that fell into a gap.
-- In another zone, or where each of two equal times counts (`dst: twice`): those minutes of every hour.
-- `@every` counts from 1970 in UTC: the minutes of the hour that its instants can have.
-- `L`, `W` and `#` become the days that they may mean.
-- Seconds are refused.
+- In the same zone, the fields are those of the schedule: Vixie's rules about days and clock changes are
+  ours.  The minute gets no `*` if the hour has none: cron would treat the line as one that follows real
+  time, and not fire after a gap.
+- In another zone, or with `dst: twice`, the line fires in these minutes of every hour.
+- `@every` counts from 1970 in UTC: it becomes the minutes of the hour that its instants can have.
+- `L`, `W` and `#` become all days that they can mean.  Seconds are refused.
 """
 
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from detent.schedules.zones import open_zone
 
 
 def cron_fields(instants: Instants, zone: str) -> str:
-    """The fields for a cron on the clocks of this zone; what it cannot ring for is raised."""
+    """Return the fields for cron in this zone, or raise a `UsageError` if it is not supported."""
     match instants:
         case WallClock():
             return _wall_fields(instants, zone)
@@ -44,7 +44,7 @@ def cron_fields(instants: Instants, zone: str) -> str:
             return _once_fields(instants, zone)
         case AtBoot():
             raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
 
 
 def _wall_fields(clock: WallClock, zone: str) -> str:
@@ -72,8 +72,8 @@ def _every_hour(minutes: int) -> str:
 
 
 def _once_fields(once: Once, zone: str) -> str:
-    """The date and the time, every year: the trigger knows which.  Cron never rings twice at a fixed time:
-    the second of two equal ones is found by ringing every hour."""
+    """Render the date and time in every year: the trigger ignores the other years.  Cron never fires twice
+    at a fixed time, so the second of two equal times needs every hour."""
     check_whole_minutes(once.at)
     local = datetime.fromtimestamp(once.at + open_zone(zone).window(once.at).offset, UTC)
     hour = "*" if is_second_time(once, zone) else local.hour

@@ -1,13 +1,12 @@
-"""A schedule as expressions of EventBridge Scheduler: they ring at every instant, not much oftener.  Pure.
+"""Renders a schedule as EventBridge expressions, which fire at every instant and rarely at others.  Pure.
 
-- `cron(minute hour day month weekday year)`: weekdays are 1 to 7 from Sunday on, and one of the two day
-  fields is `?`.  Where either of them may match, there are two schedules; where both must, the one that
-  names fewer days stands for both.
-- It leaves out what falls into a gap, and rings once in a fold: there is a second schedule for the hours
-  around a change.
-- `rate()` counts from when the schedule was created, and `@every` from 1970: so that is a `cron()` too.
-- `L` as a date and `#` are said as they are; the other days that move become the days that they may mean.
-- Seconds are refused: it rings once a minute at most.
+- `cron(minute hour day month weekday year)` has weekdays 1 to 7 from Sunday, and one day field is `?`.  If
+  either day field may match, there are two schedules; if both must, the field with fewer days is used.
+- The service skips times in a gap, and fires once in a fold.  So another schedule covers the hours around
+  clock changes.
+- `@every` counts from 1970 and becomes `cron()`: `rate()` counts from the creation of the schedule.
+- `L` as a date and `#` are kept.  Other special days become all days that they can mean.
+- Seconds are refused, because the service fires at most once a minute.
 """
 
 from collections.abc import Iterator
@@ -42,14 +41,12 @@ ANY = "?"
 
 
 class Expression(NamedTuple):
-    """When a schedule rings."""
-
     text: str
     timezone: str = "UTC"
 
 
 def schedule_expressions(instants: Instants) -> list[Expression]:
-    """The schedules for one of ours; what they cannot ring for is raised."""
+    """Return the expressions of a schedule, or raise a `UsageError` if it is not supported."""
     match instants:
         case WallClock():
             found = list(_wall_schedules(instants))
@@ -62,9 +59,9 @@ def schedule_expressions(instants: Instants) -> list[Expression]:
         case AtBoot():
             raise UsageError(REBOOT_UNSUPPORTED)
         case _:
-            raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+            raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
     if any(len(expression.text) > EXPRESSION_MAX for expression in found):
-        raise UsageError(f"it has more than {EXPRESSION_MAX} characters there; divide it into several")
+        raise UsageError(f"its expression has more than {EXPRESSION_MAX} characters; use several schedules")
     return found
 
 
@@ -83,7 +80,7 @@ def _wall_schedules(clock: WallClock) -> Iterator[Expression]:
 
 
 def _days(days: Field, weekdays: Field) -> Iterator[tuple[str, str]]:
-    """The two day fields of each schedule."""
+    """Yield the two day fields of each expression."""
     by_date, by_weekday = (_date(days), ANY), (ANY, _weekday(weekdays))
     if not days.is_open and not weekdays.is_open:
         yield by_date
@@ -115,7 +112,7 @@ def _plain(times: UtcTimes) -> Expression:
 
 
 def _values(mask: int, low: int, high: int) -> str:
-    """The values of a mask; `0/5` runs on to the end of the field."""
+    """Render a mask; `0/5` continues to the end of the field."""
     values = bits(mask)
     if len(values) == high - low + 1:
         return "*"

@@ -1,13 +1,13 @@
-"""Kubernetes' CronJobs as a version 2 manifest.
+"""Converts Kubernetes CronJobs to a version 2 manifest.
 
-- Documents of one file: CronJobs of batch/v1 and batch/v1beta1, lists of them; others are told.
-- A schedule is read as its controller reads it: five fields or a shortcut, both day fields restricted means
-  either also after a step; without `timeZone` it is the controller's zone, which is mostly UTC.
-- `concurrencyPolicy` is `Allow` where nothing is said, and a missed start is caught up once, as `latest`.
-- A pod that fails is tried again six times, from 10 s apart to six minutes.
-- A change of offset follows our rule, not the controller's, which loses a time that falls into the gap.
-- The app is the namespace, if there is one and the same.
-- What the cluster itself writes into an object (status, uid, managedFields) means nothing here.
+- A file may have several documents: CronJobs of batch/v1 and batch/v1beta1, and lists of them.
+- A schedule has the meaning of the controller: if both day fields are restricted, also by a step, either is
+  enough.  Without `timeZone`, it is in the controller's zone, which is usually UTC.
+- `concurrencyPolicy` defaults to `Allow`, and a missed start is caught up once (`latest`).
+- A failed pod is retried six times, with waits from 10 s to six minutes.
+- Clock changes follow our rule; the controller skips a time in the gap.
+- The app is the namespace, if all CronJobs have the same one.
+- Fields that the cluster writes (status, uid, managedFields) are ignored.
 """
 
 import math
@@ -21,7 +21,7 @@ from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
 from detent.formats.kubernetes.pods import pod_fields, warn_unread
 from detent.manifest.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S, YEAR_S
 from detent.manifest.problems import ManifestError, Problem, escape_dollars, line_of
-from detent.schedules.timetable import parse_schedule
+from detent.schedules.timetable import parse_schedule, period_text
 from detent.text import quote, show
 
 API_VERSIONS = ("batch/v1", "batch/v1beta1")
@@ -31,14 +31,14 @@ LISTS = ("command", "args", "env", "envFrom")
 BACKOFF_LIMIT = 6
 BACKOFF_S = (10, 360)
 TAG_MAX, TAGS_MAX = 63, 32
-KEPT = "history is kept by `node.keep_fires` (a job) and `node.keep_days`, for the whole node"
+KEPT = "set `node.keep_fires` (per job) and `node.keep_days`, which apply to the whole node"
 SPEC_ADVICE = {"successfulJobsHistoryLimit": KEPT, "failedJobsHistoryLimit": KEPT}
 SPEC_READ = ("schedule", "timeZone", "suspend", "concurrencyPolicy", "startingDeadlineSeconds", "jobTemplate")
 JOB_ADVICE = {
     "ttlSecondsAfterFinished": KEPT,
-    "parallelism": "a fire runs its command once; start the others in the command",
+    "parallelism": "a fire runs its command once; start parallel work in the command",
     "completions": "a fire runs its command once; repeat it in the command",
-    "podFailurePolicy": "name the exit codes worth another attempt in `policy.retries.on_exit_codes`",
+    "podFailurePolicy": "list the exit codes to retry in `policy.retries.on_exit_codes`",
 }
 JOB_READ = ("backoffLimit", "activeDeadlineSeconds", "template")
 CLUSTER_DEFAULTS = {
@@ -54,21 +54,19 @@ _GO_UNITS_S = {"h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class FoundCronJob(NamedTuple):
-    """A CronJob, and its path in the file: 0, or 1/items/2."""
-
-    path: str
+    path: str  # in the file: 0, or 1/items/2
     content: dict[str, Any]
 
 
 def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int], name: str = APP) -> Converted:
-    """The CronJobs of a file.  The paths of `lines` start with the number of the document.  The app is named
-    after their namespace or, where they name none or several, as the caller says."""
+    """Convert the CronJobs of a file.  The paths of `lines` start with the number of the document.  `name`
+    is the app if there is no common namespace."""
     reader = _Reader(lines)
     found = [one for i, document in enumerate(documents) for one in reader.find(document, str(i))]
     namespaces = {_text(_sub(one.content, "metadata").get("namespace")) for one in found} - {""}
     jobs = [reader.job(one) for one in found]
     if not found:
-        reader.problem("", "", "there is no CronJob (batch/v1) in this file")
+        reader.problem("", "", "this file has no CronJob (batch/v1)")
     if reader.problems:
         raise ManifestError(reader.problems)
     app = namespaces.pop() if len(namespaces) == 1 else name
@@ -89,7 +87,7 @@ def _source(found: FoundCronJob) -> str:
 
 
 class _Reader:
-    """Reads the objects of one file."""
+    """Finds the CronJobs of one file."""
 
     def __init__(self, lines: Mapping[str, int]) -> None:
         self._lines = lines
@@ -106,7 +104,6 @@ class _Reader:
         self.warnings.append(Problem(path=inner, message=message, line=line, code=FOREIGN))
 
     def find(self, document: Any, path: str) -> Iterator[FoundCronJob]:
-        """The CronJobs in a document."""
         if document is None:
             return
         if not isinstance(document, dict) or not {"apiVersion", "kind"} <= set(document):
@@ -123,14 +120,16 @@ class _Reader:
             )
         else:
             name = _text(_sub(document, "metadata").get("name"))
-            self.warning(path, "kind", f"{_text(document['kind'])} {name}: it is no CronJob; it is left out")
+            self.warning(
+                path, "kind", f"{_text(document['kind'])} {name}: it is not a CronJob; it is ignored"
+            )
 
     def job(self, found: FoundCronJob) -> dict[str, Any]:
         return _CronJob(found, self).job(self._names)
 
 
 class _CronJob:
-    """One CronJob on its way to a job."""
+    """Converts one CronJob to a job."""
 
     def __init__(self, found: FoundCronJob, reader: _Reader) -> None:
         self._path, self._content = found
@@ -155,14 +154,14 @@ class _CronJob:
         if tags := self._tags():
             job["tags"] = tags
         job["policy"] = self._policy(pod)
-        self._tell_rest()
+        self._warn_unread()
         return job
 
     def _has_containers(self, pod: dict[str, Any]) -> bool:
-        """Are there containers, and lists where there must be?"""
+        """Whether there are containers, and lists where lists are required."""
         containers = pod.get("containers")
         if not isinstance(containers, list) or not containers or not isinstance(containers[0], dict):
-            self._refuse(f"{POD}/containers", "there is no list of containers")
+            self._refuse(f"{POD}/containers", "the list of containers is missing")
             return False
         held = {f"containers/0/{key}": containers[0].get(key) for key in LISTS}
         held["initContainers"] = pod.get("initContainers")
@@ -174,17 +173,18 @@ class _CronJob:
     def _name(self, names: set[str]) -> str:
         given = _text(self._metadata.get("name") or self._metadata.get("generateName"))
         if not given:
-            self._refuse("metadata/name", "it is missing")
+            self._refuse("metadata/name", "the name is missing")
         made = unique(slug(given if given[:1].isalpha() else f"job-{given}", NAME_MAX), names)
         if made != given:
-            self._warn("metadata/name", f"{quote(given)} is called {made} here: names are unique and plain")
+            self._warn(
+                "metadata/name",
+                f"{quote(given)} becomes {made}: names are unique, with small letters, digits and hyphens",
+            )
         return made
 
     def _tags(self) -> list[str]:
         labels = _sub(self._metadata, "labels")
         return [escape_dollars(f"{key}={_text(value)}"[:TAG_MAX]) for key, value in labels.items()][:TAGS_MAX]
-
-    # When.
 
     def _when(self) -> dict[str, Any]:
         text = _text(self._spec.get("schedule")).strip()
@@ -193,8 +193,7 @@ class _CronJob:
         if prefix:
             text, zone = text[prefix.end() :], zone or prefix[1]
         if not zone:
-            told = "without it the schedule is in the controller's time zone; UTC is assumed"
-            self._warn("spec/timeZone", told)
+            self._warn("spec/timeZone", "missing, so the controller's time zone applies; UTC is assumed")
         try:
             schedule = _schedule(text)
             parse_schedule(schedule, timezone=zone or "UTC")
@@ -202,8 +201,6 @@ class _CronJob:
             self._refuse("spec/timeZone" if "bad timezone" in str(error) else "spec/schedule", str(error))
             return {}
         return {"schedule": schedule} | ({"timezone": zone} if zone not in ("", "UTC") else {})
-
-    # How.
 
     def _policy(self, pod: dict[str, Any]) -> dict[str, Any]:
         policy: dict[str, Any] = {"concurrency": self._concurrency()}
@@ -226,16 +223,16 @@ class _CronJob:
         return str(given)
 
     def _timeout(self, pod: dict[str, Any]) -> int:
-        """A pod's deadline is that of an attempt; a job's is for all its attempts together."""
+        """A pod's deadline limits one attempt; a Job's limits all its attempts together."""
         place = "spec/jobTemplate/spec"
         of_pod = self._number(pod, f"{place}/template/spec", "activeDeadlineSeconds")
         of_job = self._number(self._job_spec, place, "activeDeadlineSeconds")
         given = min((limit for limit in (of_pod, of_job) if limit), default=0)
         if of_job and self._attempts() > 1:
-            told = "it limits all attempts together; `timeout_seconds` limits each one"
-            self._warn(f"{place}/activeDeadlineSeconds", told)
+            message = "it limits all attempts together; `timeout_seconds` limits each attempt"
+            self._warn(f"{place}/activeDeadlineSeconds", message)
         if given > TIMEOUT_MAX_S:
-            self._warn(f"{place}/activeDeadlineSeconds", "a timeout is 7 days at most; the job has none")
+            self._warn(f"{place}/activeDeadlineSeconds", "a timeout is at most 7 days; the job gets none")
             return 0
         return given
 
@@ -252,28 +249,30 @@ class _CronJob:
         self._refuse(f"{path}/{key}", f"{show(value)} is not a whole number of 0 or more")
         return None
 
-    # What has no equivalent.
-
-    def _tell_rest(self) -> None:
-        warn_unread(self._spec, SPEC_READ, SPEC_ADVICE, lambda key, told: self._warn(f"spec/{key}", told))
+    def _warn_unread(self) -> None:
+        warn_unread(
+            self._spec, SPEC_READ, SPEC_ADVICE, lambda key, message: self._warn(f"spec/{key}", message)
+        )
         job_spec = {key: value for key, value in self._job_spec.items() if CLUSTER_DEFAULTS.get(key) != value}
         place = "spec/jobTemplate/spec"
-        warn_unread(job_spec, JOB_READ, JOB_ADVICE, lambda key, told: self._warn(f"{place}/{key}", told))
+        warn_unread(
+            job_spec, JOB_READ, JOB_ADVICE, lambda key, message: self._warn(f"{place}/{key}", message)
+        )
         notes = [
             key for key in _sub(self._metadata, "annotations") if not key.startswith(IGNORED_ANNOTATIONS)
         ]
         if notes:
-            self._warn("metadata/annotations", f"{', '.join(notes)}: nobody reads them here")
+            self._warn("metadata/annotations", f"{', '.join(notes)}: ignored")
 
 
 def _schedule(text: str) -> str:
-    """The schedule in our words; what the controller would not take is raised as a `UsageError`."""
+    """Convert a schedule, or raise a `UsageError` for one that the controller refuses."""
     if text.lower().startswith("@every"):
         return f"@every {_every(text)}"
     parse_schedule(text, version=1)
     words = text.split()
     if len(words) == 5 and all(words[at] not in ("*", "?") for at in (2, 4)):
-        # Here `*/2` is a restriction like any other; with us a field that starts with * is none.
+        # The controller treats `*/2` as a restriction; in our syntax, a field that starts with * is none.
         words[2] = re.sub(r"(^|,)\*/(?!1(?:,|$))", r"\g<1>1-31/", words[2])
         words[4] = re.sub(r"(^|,)\*/(?!1(?:,|$))", r"\g<1>0-6/", words[4])
     return " ".join(words)
@@ -283,15 +282,13 @@ def _every(text: str) -> str:
     given = text[len("@every") :].strip()
     amounts = _GO_AMOUNT.findall(given)
     if not amounts or "".join(number + unit for number, unit in amounts) != given:
-        raise UsageError(f"bad schedule {quote(text)}: write @every and a duration such as 1h30m")
+        raise UsageError(f"bad schedule {quote(text)}: write @every and a duration, such as 1h30m")
     total_s = max(1, math.floor(sum(float(number) * _GO_UNITS_S[unit] for number, unit in amounts)))
-    hours, minutes = total_s // 3_600, total_s % 3_600 // 60
-    parts = ((hours, "h"), (minutes, "m"), (total_s % 60, "s"))
-    return "".join(f"{amount}{unit}" for amount, unit in parts if amount)
+    return period_text(total_s)
 
 
 def _sub(holder: Any, *keys: str) -> dict[str, Any]:
-    """A mapping within an object; empty where there is none."""
+    """Return a mapping inside an object; an empty one if it is missing."""
     for key in keys:
         holder = holder.get(key) if isinstance(holder, dict) else None
     return holder if isinstance(holder, dict) else {}

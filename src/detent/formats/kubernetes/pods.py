@@ -1,46 +1,46 @@
-"""The pod of a Kubernetes CronJob as a command of ours.
+"""Converts the pod of a Kubernetes CronJob to a command.
 
-- A job runs on the node's own machine: the image, its volumes, its accounts and its limits are told.
-- `command` and `args` become a list of words; `$(NAME)` is filled in from `env`, `$$` is a dollar.
-- What only the cluster knows (a secret, a field of the pod) must be in the node's environment; a command
-  that mentions it goes through the shell, so that the value never stands in the manifest.
-- Where a part of the work is missing (the image's own entry point, further containers), the job is there,
-  but disabled.
+- A job runs on the node's machine: the image, volumes, accounts and limits are reported.
+- `command` and `args` become a list of words, with `$(NAME)` expanded from `env`.
+- Values that only the cluster knows, such as secrets, must be in the node's environment.  A command that
+  uses one runs in the shell, so that the value is not in the manifest.
+- If a part of the work is missing (the image's entry point, further containers), the job is disabled.
 """
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
+from detent.formats.base import Expanded, expand_references
 from detent.manifest.problems import escape_dollars
 from detent.text import listed, plural, show
 
-Warn = Callable[[str, str], None]  # a path and a message
+Warn = Callable[[str, str], None]  # takes a path and a message
 
 DISABLED = "; the job is disabled until then"
 PLACE = "choose the nodes that run it with `queue`"
-RIGHTS = "set `user`; further rights are those of the node"
+RIGHTS = "set `user`; the job has the other rights of the node"
 POD_ADVICE = {
     **dict.fromkeys(("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints"), PLACE),
     **dict.fromkeys(("nodeName", "runtimeClassName", "priorityClassName", "priority"), PLACE),
-    "volumes": "the command sees the files of the node's machine; put them there",
+    "volumes": "the command uses the files of the node's machine; copy them there",
     "serviceAccountName": "give the command its credentials on the node's machine",
     "serviceAccount": "give the command its credentials on the node's machine",
     "imagePullSecrets": "no image is pulled",
     "securityContext": RIGHTS,
-    "hostAliases": "the command has the names of the node's machine",
-    "dnsConfig": "the command has the names of the node's machine",
+    "hostAliases": "the command uses the host names of the node's machine",
+    "dnsConfig": "the command uses the host names of the node's machine",
 }
 CONTAINER_ADVICE = {
     "resources": "the command has the limits of the node; use nice, ulimit or systemd-run",
-    "volumeMounts": "the command sees the files of the node's machine; use their paths there",
+    "volumeMounts": "the command uses the files of the node's machine; use their paths there",
     "securityContext": RIGHTS,
     "ports": "the command listens on the node's machine",
-    "lifecycle": "put it into the command",
+    "lifecycle": "do it in the command",
     **dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), "use `policy.timeout_seconds`"),
 }
-PLAIN = {  # what an exported object says although nobody chose it
+DEFAULTS = {  # values that the cluster adds to an exported object
     "dnsPolicy": ("ClusterFirst", "Default"),
     "schedulerName": ("default-scheduler",),
     "restartPolicy": ("Never", "OnFailure"),
@@ -59,40 +59,34 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 _VARIABLE = re.compile(r"(?!DETENT_)[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Expanded(NamedTuple):
-    """A text as it is (None: only known when it runs), and for the shell."""
-
-    plain: str | None
-    shell: str
-
-
-def pod_fields(pod: dict[str, Any], path: str, tell: Warn) -> dict[str, Any]:
-    """The fields of a job that a pod gives."""
+def pod_fields(pod: dict[str, Any], path: str, warn: Warn) -> dict[str, Any]:
     first, *others = pod["containers"]
-    fields = _Container(first, f"{path}/containers/0", tell).fields()
+    fields = _Container(first, f"{path}/containers/0", warn).fields()
     for i, other in enumerate(others, 1):
-        tell(
+        warn(
             f"{path}/containers/{i}",
-            f"{_named(other)}: a job has one command; join them in a script{DISABLED}",
+            f"{_named(other)}: a job has one command; combine them in a script{DISABLED}",
         )
         fields["enabled"] = False
     for i, other in enumerate(pod.get("initContainers") or ()):
-        told = f"{_named(other)}: run what it does before the command, in a script{DISABLED}"
-        tell(f"{path}/initContainers/{i}", told)
+        warn(
+            f"{path}/initContainers/{i}",
+            f"{_named(other)}: do its work in a script before the command{DISABLED}",
+        )
         fields["enabled"] = False
     grace = pod.get("terminationGracePeriodSeconds")
-    if isinstance(grace, int) and grace != 30:  # what the cluster fills in says nothing
+    if isinstance(grace, int) and grace != 30:  # 30 is the default of the cluster
         fields["kill_after_seconds"] = min(max(grace, 0), 3600)
-    warn_unread(pod, READ_OF_POD, POD_ADVICE, lambda key, told: tell(f"{path}/{key}", told))
+    warn_unread(pod, READ_OF_POD, POD_ADVICE, lambda key, message: warn(f"{path}/{key}", message))
     return fields
 
 
-def warn_unread(given: dict[str, Any], read: tuple[str, ...], advice: dict[str, str], tell: Warn) -> None:
-    """Warn of each field that is not read, unless it says nothing."""
+def warn_unread(given: dict[str, Any], read: tuple[str, ...], advice: dict[str, str], warn: Warn) -> None:
+    """Warn about each field that is not converted, unless it has a default value."""
     for key, value in given.items():
-        says_nothing = value is False or value in (None, "", {}, []) or value in PLAIN.get(key, ())
+        says_nothing = value is False or value in (None, "", {}, []) or value in DEFAULTS.get(key, ())
         if key not in read and not says_nothing:
-            tell(key, advice.get(key, "it has no equivalent; look whether the job needs it"))
+            warn(key, advice.get(key, "it has no equivalent; check whether the job needs it"))
 
 
 def _named(container: Any) -> str:
@@ -101,14 +95,14 @@ def _named(container: Any) -> str:
 
 
 class _Container:
-    """One container on its way to a command."""
+    """Converts one container to a command."""
 
-    def __init__(self, container: dict[str, Any], path: str, tell: Warn) -> None:
+    def __init__(self, container: dict[str, Any], path: str, warn: Warn) -> None:
         self._container = container
         self._path = path
-        self._tell = tell
+        self._warn = warn
         self._variables: dict[str, Expanded] = {}
-        self._is_open = bool(container.get("envFrom"))  # any name may come from there
+        self._is_open = bool(container.get("envFrom"))  # it may define any variable
 
     def fields(self) -> dict[str, Any]:
         self._read_variables()
@@ -119,19 +113,20 @@ class _Container:
         if work_dir := self._container.get("workingDir"):
             fields["work_dir"] = escape_dollars(str(work_dir))
         if image := self._container.get("image"):
-            told = "no container is started; install the program on the nodes, or write `docker run --rm …`"
-            self._tell(f"{self._path}/image", f"{show(image)}: {told}")
+            message = "no container is started; install the program on the nodes, or use `docker run --rm …`"
+            self._warn(f"{self._path}/image", f"{show(image)}: {message}")
         warn_unread(
-            self._container, READ, CONTAINER_ADVICE, lambda key, told: self._tell(f"{self._path}/{key}", told)
+            self._container,
+            READ,
+            CONTAINER_ADVICE,
+            lambda key, message: self._warn(f"{self._path}/{key}", message),
         )
         return fields
 
-    # Variables.
-
     def _read_variables(self) -> None:
         for i, source in enumerate(self._container.get("envFrom") or ()):
-            told = f"{_reference(source)}: put its variables into the node's environment or `env`"
-            self._tell(f"{self._path}/envFrom/{i}", told)
+            message = f"{_reference(source)}: set its variables in the node's environment or in `env`"
+            self._warn(f"{self._path}/envFrom/{i}", message)
         for i, variable in enumerate(self._container.get("env") or ()):
             if isinstance(variable, dict):
                 self._read_variable(variable, f"{self._path}/env/{i}")
@@ -139,73 +134,48 @@ class _Container:
     def _read_variable(self, variable: dict[str, Any], path: str) -> None:
         name = str(variable.get("name", ""))
         if not _VARIABLE.fullmatch(name):
-            self._tell(path, f"{show(name)} cannot be the name of a job's variable; it is left out")
+            self._warn(path, f"{show(name)} is not a valid name of a variable; it is ignored")
         elif source := variable.get("valueFrom"):
             self._variables[name] = Expanded(None, "")
-            self._tell(path, f"{name} from {_reference(source)}: set {name} in the node's environment")
+            self._warn(path, f"{name} from {_reference(source)}: set {name} in the node's environment")
         else:
             value = variable.get("value")
             self._variables[name] = self._filled("" if value is None else _text(value))
 
     def _filled(self, text: str) -> Expanded:
-        plain, shell, at, is_known = "", "", 0, True
-        for match in _REFERENCE.finditer(text):
-            before = text[at : match.start()]
-            value = self._value(match)
-            plain += before + (value or "")
-            shell += _quoted(before) + (f'"${match[1]}"' if value is None else _quoted(value))
-            is_known = is_known and value is not None
-            at = match.end()
-        plain, shell = plain + text[at:], shell + _quoted(text[at:])
-        return Expanded(plain, shlex.quote(plain)) if is_known else Expanded(None, shell)
+        return expand_references(text, _REFERENCE, self._value)
 
     def _value(self, match: re.Match[str]) -> str | None:
-        """What a reference stands for; None: only known when it runs."""
+        """Return the value of a reference, or None if it is only known at run time."""
         if match[1] is None:
             return "$"
         if match[1] in self._variables:
             return self._variables[match[1]].plain
         is_open = self._is_open and _VARIABLE.fullmatch(match[1])
-        return None if is_open else match[0]  # Kubernetes leaves what it does not know
-
-    # Words.
+        return None if is_open else match[0]  # Kubernetes does not expand an unknown name
 
     def _command(self) -> dict[str, Any]:
         command, args = self._container.get("command"), self._container.get("args")
         if not command:
             image = show(self._container.get("image"))
-            lost = (
-                f" ({plural(len(args), 'argument')} to it: {show(' '.join(map(_text, args)))})"
-                if args
-                else ""
-            )
-            told = (
-                f"the image's own entry point{lost} is not known here; write the command of {image}{DISABLED}"
-            )
-            self._tell(f"{self._path}/command", told)
-            return {"command": _missing(image), "enabled": False}
+            lost = f" ({plural(len(args), 'argument')}: {show(' '.join(map(_text, args)))})" if args else ""
+            told = f"the entry point of {image}{lost} is unknown here; write the command{DISABLED}"
+            self._warn(f"{self._path}/command", told)
+            placeholder = f"echo {shlex.quote(f'write here what {image} runs')} >&2; exit 1"
+            return {"command": escape_dollars(placeholder), "enabled": False}
         words = [self._filled(_text(word)) for word in (*command, *(args or ()))]
         plain = [word.plain for word in words if word.plain is not None]
-        exports = list(self._exports())
+        # Variables whose values use others that are only known at run time.
+        exports = [
+            f"export {name}={filled.shell}; "
+            for name, filled in self._variables.items()
+            if filled.plain is None and filled.shell
+        ]
         if len(plain) == len(words) and not exports:
             return {"command": [escape_dollars(word) for word in plain]}
         return {
             "command": escape_dollars("".join(exports) + "exec " + " ".join(word.shell for word in words))
         }
-
-    def _exports(self) -> Iterator[str]:
-        """Variables that are made of others which are only known when it runs."""
-        for name, filled in self._variables.items():
-            if filled.plain is None and filled.shell:
-                yield f"export {name}={filled.shell}; "
-
-
-def _missing(image: str) -> str:
-    return escape_dollars(f"echo {shlex.quote(f'write here what {image} runs')} >&2; exit 1")
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(text) if text else ""
 
 
 def _text(value: Any) -> str:
@@ -213,11 +183,11 @@ def _text(value: Any) -> str:
 
 
 def _reference(source: Any) -> str:
-    """`secretKeyRef db-password key password`."""
+    """Describe a source: `secretKeyRef db-password key password`."""
     if not isinstance(source, dict):
         return show(source)
-    kinds = []
-    for kind, what in source.items():
-        said = what.values() if isinstance(what, dict) else [what]
-        kinds.append(" ".join([kind, *(str(word) for word in said if isinstance(word, str))]))
+    values = {kind: what.values() if isinstance(what, dict) else [what] for kind, what in source.items()}
+    kinds = [
+        " ".join([kind, *(one for one in some if isinstance(one, str))]) for kind, some in values.items()
+    ]
     return listed(kinds, "and")

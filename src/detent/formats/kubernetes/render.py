@@ -1,11 +1,11 @@
-"""A schedule as schedules of CronJobs: they ring at every instant, as seldom as they can.  Pure.
+"""Renders a schedule as schedules of CronJobs, which fire at every instant and rarely at others.  Pure.
 
-- The controller reads five fields as robfig/cron does: weekdays 0 to 6, no `L`, `W` or `#`; both day fields
-  restricted means either, also after a step (`*/2` is a restriction there, and none with us).
-- It leaves out what falls into a gap, and rings twice in a fold, or loses its way in a zone that changes by
-  half an hour or at midnight: there is a second CronJob for the hours around a change.
-- `@every` is said in UTC: the controller would count from when the CronJob was created.
-- `L`, `W` and `#` become the days that they may mean.  Seconds are refused.
+- The controller reads five fields like robfig/cron: weekdays 0 to 6, no `L`, `W` or `#`.  If both day
+  fields are restricted, either is enough, also for a step (`*/2` is a restriction there, and none here).
+- It skips times in a gap, fires twice in a fold, and fails in zones that change by half an hour or at
+  midnight. So a second CronJob covers the hours around clock changes.
+- `@every` is rendered in UTC: the controller would count from the creation of the CronJob.
+- `L`, `W` and `#` become all days that they can mean.  Seconds are refused.
 """
 
 from collections.abc import Iterator
@@ -33,14 +33,12 @@ from detent.schedules.wallclock import WallClock
 
 
 class CronSchedule(NamedTuple):
-    """When a CronJob rings."""
-
     schedule: str
     timezone: str = "Etc/UTC"
 
 
 def cronjob_schedules(instants: Instants) -> list[CronSchedule]:
-    """The CronJobs for a schedule; what they cannot ring for is raised."""
+    """Return the CronJobs of a schedule, or raise a `UsageError` if it is not supported."""
     match instants:
         case WallClock():
             return list(_wall_schedules(instants))
@@ -52,7 +50,7 @@ def cronjob_schedules(instants: Instants) -> list[CronSchedule]:
             return [_plain(instant_times(instants.at))]
         case AtBoot():
             raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
 
 
 def _wall_schedules(clock: WallClock) -> Iterator[CronSchedule]:

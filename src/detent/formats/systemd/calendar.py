@@ -1,10 +1,10 @@
-"""The grammar of systemd's calendar events (`OnCalendar=Mon..Fri *-*-* 09:00`): text in, sets of values out.
+"""Parses systemd's calendar events (`OnCalendar=Mon..Fri *-*-* 09:00`) into sets of values.
 
-- Weekdays, a date and a time, each optional, and a time zone: `Sat *-*-1..7 18:00 Europe/Berlin`.
+- Weekdays, a date, a time and a time zone are optional: `Sat *-*-1..7 18:00 Europe/Berlin`.
 - A component is `*` or a list of values `a`, ranges `a..b` and repetitions `a/n`, `a..b/n`.
-- A `~` before the day counts it from the end of the month; a repetition runs towards the end.
-- What systemd refuses is refused: backward ranges, repetitions that never happen, `*/n`.
-- Fractions of a second are refused, as a fire is due at a whole second.
+- A `~` before the day counts from the end of the month; a repetition continues towards the end.
+- Everything that systemd refuses is refused: backward ranges, repetitions that never happen, `*/n`.
+- Fractions of a second are refused, because a fire is due at a whole second.
 """
 
 import re
@@ -15,8 +15,8 @@ from detent.errors import UsageError
 from detent.schedules.zones import open_zone
 from detent.text import quote
 
-YEAR_LOW, YEAR_HIGH = 1970, 2199  # systemd knows no others
-FROM_END_HIGH = 28  # the days that every month has, counted from its end
+YEAR_LOW, YEAR_HIGH = 1970, 2199  # the limits of systemd
+FROM_END_HIGH = 28  # every month has this many days
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 ALL_WEEKDAYS = frozenset(range(7))
 SHORTHANDS = {
@@ -37,21 +37,20 @@ _NUMBER = re.compile(r"\d{1,10}")
 
 
 class Calendar(NamedTuple):
-    """The local times of one expression: all that every component names."""
+    """The local times of one expression: all components must match."""
 
-    years: frozenset[int] | None  # None: every year
+    years: frozenset[int] | None  # None for every year
     months: frozenset[int]
     days: frozenset[int]
     hours: frozenset[int]
     minutes: frozenset[int]
     seconds: frozenset[int]
     weekdays: frozenset[int] = ALL_WEEKDAYS  # 0 is Sunday
-    from_end: bool = False  # the days are counted from the month's end: 1 is the last
-    zone: str = ""  # "": the machine's
+    from_end: bool = False  # days count from the end of the month: 1 is the last day
+    zone: str = ""  # "" for the machine's zone
 
 
 def parse_calendar(text: str) -> Calendar:
-    """The calendar of an expression; what is wrong is raised as a `UsageError`."""
     try:
         return _parse(text.split())
     except UsageError as error:
@@ -63,7 +62,7 @@ def _parse(words: list[str]) -> Calendar:
     if zone:
         words = words[:-1]
     if not words:
-        raise UsageError("it is empty")
+        raise UsageError("the expression is empty")
     if len(words) == 1 and words[0].lower() in SHORTHANDS:
         words = SHORTHANDS[words[0].lower()].split()
     if words[0].startswith("@"):
@@ -78,12 +77,12 @@ def _parse(words: list[str]) -> Calendar:
 def _from_unix_time(words: list[str]) -> list[str]:
     number = words[0][1:]
     if len(words) > 1 or not _NUMBER.fullmatch(number):
-        raise UsageError(f"{quote(words[0])} is not @ and the seconds since 1970 alone")
+        raise UsageError(f"{quote(words[0])} is not @ and the seconds since 1970")
     return f"{datetime.fromtimestamp(int(number), UTC):%Y-%m-%d %H:%M:%S}".split()
 
 
 def _zone(word: str) -> str:
-    """The word if it names a zone; nothing otherwise."""
+    """Return the word if it is a zone, or an empty text."""
     if word.upper() == "UTC":
         return "UTC"
     if not word[0].isalpha() or word.lower() in SHORTHANDS or _is_weekdays(word):
@@ -102,13 +101,12 @@ def _weekdays(word: str) -> frozenset[int]:
         first, _, last = item.replace("..", "-").partition("-")
         low, high = _weekday(first), _weekday(last or first)
         if low > high:
-            raise UsageError(f"the range {quote(item)} runs backwards; a week ends with Sunday")
+            raise UsageError(f"the range {quote(item)} is backwards; a week ends with Sunday")
         found.update((day + 1) % 7 for day in range(low, high + 1))
     return frozenset(found)
 
 
 def _weekday(name: str) -> int:
-    """Counted from Monday, which is 0."""
     for i, day in enumerate(WEEKDAYS):
         if name.lower() in (day, day[:3]):
             return i
@@ -116,11 +114,11 @@ def _weekday(name: str) -> int:
 
 
 def _dated(words: list[str]) -> Calendar:
-    """The date and the time; no date: every day; no time: midnight."""
+    """Parse the date and the time.  The defaults are every day and midnight."""
     date = words[0] if words and ":" not in words[0] else "*-*-*"
     rest = words[1:] if words and ":" not in words[0] else words
     if len(rest) > 1:
-        raise UsageError(f"{quote(rest[1])} follows the time; only a time zone may")
+        raise UsageError(f"{quote(rest[1])} follows the time, where only a time zone is allowed")
     day, time = _DATE.fullmatch(date), _TIME.fullmatch(rest[0] if rest else "0:0")
     if day is None:
         raise UsageError(f"{quote(date)} is not a date such as *-*-*, *-12-24 or 2026-12-24")
@@ -139,7 +137,7 @@ def _dated(words: list[str]) -> Calendar:
 
 
 def _years(text: str) -> frozenset[int]:
-    """Years of two digits lie between 1970 and 2069."""
+    """Parse years.  Two digits mean 1970 to 2069."""
     items = []
     for item in text.split(","):
         span, slash, step = item.partition("/")
@@ -161,7 +159,7 @@ def _seconds(text: str) -> frozenset[int]:
 
 
 def _days_from_end(text: str) -> frozenset[int]:
-    """Counted from the end, an open repetition runs towards the 1: `~07/1` is the last seven days."""
+    """Parse days that count from the end, so that `~07/1` is the last seven days."""
     if text == "*":
         return _values(text, 1, 31)
     found: set[int] = set()
@@ -177,7 +175,6 @@ def _days_from_end(text: str) -> frozenset[int]:
 
 
 def _values(text: str, low: int, high: int) -> frozenset[int]:
-    """The values of one component."""
     if text == "*":
         return frozenset(range(low, high + 1))
     found: set[int] = set()
@@ -195,7 +192,7 @@ def _never_repeats(item: str, room: int) -> UsageError:
 
 
 def _item(item: str, low: int, high: int) -> tuple[int, int | None, int]:
-    """First value, last value if it is a range, and the step; 0: none was given."""
+    """Return the first value, the last value of a range or None, and the step or 0."""
     match = _ITEM.fullmatch(item)
     if match is None or any(len(number) > 10 for number in match.groups("")):
         raise UsageError(f"{quote(item)} is not a value, a range a..b or a repetition a/n")
@@ -205,7 +202,7 @@ def _item(item: str, low: int, high: int) -> tuple[int, int | None, int]:
         if value is not None and not low <= value <= high:
             raise UsageError(f"{value} in {quote(item)} is not in {low}–{high}")
     if last is not None and first > last:
-        raise UsageError(f"the range {quote(item)} runs backwards")
+        raise UsageError(f"the range {quote(item)} is backwards")
     if match[3] and not step:
         raise UsageError(f"the step of {quote(item)} is 0")
     return first, last, step

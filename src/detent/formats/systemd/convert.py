@@ -1,10 +1,10 @@
-"""systemd's timers, with the services that they start, as a version 2 manifest.
+"""Converts systemd timers and their services to a version 2 manifest.
 
-- A timer is a job, named as its unit.  `OnCalendar=` becomes cron expressions (`formats.systemd.schedules`),
-  `OnBootSec=` and its like become `@reboot`, `OnUnitActiveSec=` and its like become `@every`.
-- `Persistent=true` is `catch_up: latest`; without it a missed time stays missed: `skip`.
-- UtcTimes that one job cannot hold together (other zones, other years) are jobs of their own.
-- A timer is never dropped: what cannot be said makes a job that is disabled, and a warning that says why.
+- A timer becomes a job with the name of its unit.  `OnCalendar=` becomes cron expressions, `OnBootSec=` and
+  similar become `@reboot`, `OnUnitActiveSec=` and similar become `@every`.
+- `Persistent=true` becomes `catch_up: latest`, otherwise `skip`.
+- Times that one job cannot have together (other zones, other years) become several jobs.
+- A timer is never dropped: if it cannot be converted, its job is disabled, with a warning.
 """
 
 import math
@@ -19,11 +19,12 @@ from detent.formats.systemd.schedules import PLACEHOLDER_SCHEDULE, Span, spans_o
 from detent.formats.systemd.service import TRUE, Work, placeholder_work, work_of
 from detent.formats.systemd.units import Entry, Unit, as_text, expand, parse_span, parse_unit
 from detent.manifest.problems import ManifestError, Problem
+from detent.schedules.timetable import period_text
 from detent.text import listed, quote
 
 AT_BOOT = ("OnBootSec", "OnStartupSec", "OnActiveSec")
 REPEATED = ("OnUnitActiveSec", "OnUnitInactiveSec")
-TOLD = {
+KNOWN_KEYS = {
     *AT_BOOT,
     *REPEATED,
     "OnCalendar",
@@ -33,26 +34,26 @@ TOLD = {
     "Documentation",
     "DefaultDependencies",
 }
-TOLD |= {"AccuracySec", "RemainAfterElapse"}  # we fire to the second, and keep what has fired
-SPAN_MAX_S = 1_000 * 366 * 86_400  # what is longer, nobody waits for
+KNOWN_KEYS |= {"AccuracySec", "RemainAfterElapse"}  # detent fires to the second, and keeps past fires
+SPAN_MAX_S = 1_000 * 366 * 86_400  # a longer one never elapses
 ADVICE = {
-    "RandomizedDelaySec": "the job fires at its instants exactly; write H for a field to spread jobs",
-    "RandomizedOffsetSec": "the job fires at its instants exactly; write H for a field to spread jobs",
-    "FixedRandomDelay": "the job fires at its instants exactly; H for a field is a fixed spread",
-    "WakeSystem": "a machine that sleeps is not woken; the fire is caught up by `catch_up`",
-    "OnClockChange": "a change of the clock fires nothing",
-    "OnTimezoneChange": "a change of the time zone fires nothing",
+    "RandomizedDelaySec": "the job fires exactly on time; use H in a field to spread jobs",
+    "RandomizedOffsetSec": "the job fires exactly on time; use H in a field to spread jobs",
+    "FixedRandomDelay": "the job fires exactly on time; H in a field spreads jobs by a fixed value",
+    "WakeSystem": "a sleeping machine is not woken; `catch_up` applies to the fire",
+    "OnClockChange": "a clock change starts no fire",
+    "OnTimezoneChange": "a time zone change starts no fire",
 }
 
 
 def convert_systemd(texts: Mapping[str, str], zone: str, app: str = APP) -> Converted:
-    """The timers among these unit files, in the machine's zone.  A file is known by its name, such as
-    backup.timer or, for what is laid over it, backup.timer.d/nightly.conf."""
+    """Convert the timers in these unit files.  Their names are such as backup.timer or, for a drop-in,
+    backup.timer.d/nightly.conf."""
     units = _parsed(texts)
     timers = [unit for unit in units.values() if unit.name.endswith(".timer")]
     if not timers:
         found = f"; there is {listed(sorted(units), 'and')}" if units else ""
-        raise ManifestError([Problem("", f"there is no .timer among these units{found}")])
+        raise ManifestError([Problem("", f"these units have no .timer{found}")])
     jobs: list[dict[str, Any]] = []
     warnings: list[Problem] = []
     sources: list[str] = []
@@ -66,7 +67,7 @@ def convert_systemd(texts: Mapping[str, str], zone: str, app: str = APP) -> Conv
         warnings += timer.warnings
         left -= {unit.name, timer.service}
     for name in sorted(left):
-        warnings.append(Problem(name, "no timer among these units starts it; it is not converted"))
+        warnings.append(Problem("", "no timer here starts it; it is not converted", file=name))
     return Converted(
         document={"version": 2, "app": app, "jobs": jobs},
         warnings=tuple(warning._replace(code=FOREIGN) for warning in warnings),
@@ -87,7 +88,7 @@ def _parsed(texts: Mapping[str, str]) -> dict[str, Unit]:
 
 
 def _with_drop_ins(units: Mapping[str, Unit]) -> dict[str, Unit]:
-    """What stands in backup.service.d/nice.conf is as if it stood at the end of backup.service."""
+    """Append the drop-ins of a unit, such as backup.service.d/nice.conf, to it."""
     whole = {name: unit for name, unit in units.items() if "/" not in name}
     for name in sorted(set(units) - set(whole)):
         base = name.partition(".d/")[0]
@@ -98,20 +99,20 @@ def _with_drop_ins(units: Mapping[str, Unit]) -> dict[str, Unit]:
 
 
 def services_of(timer: Unit) -> list[str]:
-    """The service that a timer starts, and the files that may hold it."""
+    """Return the service that a timer starts, and the files that may contain it."""
     name = expand(timer.text("Timer", "Unit"), timer.name) or f"{timer.stem}.service"
     prefix, at, _ = name.partition("@")
     return [name, f"{prefix}@.service"] if at else [name]
 
 
 class _Timer:
-    """One timer on its way to a job."""
+    """Converts one timer to jobs."""
 
     def __init__(self, unit: Unit, units: Mapping[str, Unit], zone: str) -> None:
         self._unit = unit
         self._units = units
         self._zone = zone
-        self.service = ""  # the file in which its service was found
+        self.service = ""  # the file of its service
         self.warnings: list[Problem] = []
 
     @property
@@ -119,19 +120,19 @@ class _Timer:
         return f"{self._unit.name}, {self.service}" if self.service else self._unit.name
 
     def _warn(self, entry: Entry, message: str) -> None:
-        self.warnings.append(Problem(entry.place, f"{entry.key}={entry.value}: {message}"))
+        self.warnings.append(entry.problem(f"{entry.key}={entry.value}: {message}"))
 
     def jobs(self) -> list[dict[str, Any]]:
         spans = self._spans()
         work = self._work()
-        self._tell_rest()
-        self.warnings = sorted(self.warnings, key=_line) + sorted(work.warnings, key=_line)
+        self._warn_unread()
+        self.warnings = sorted(self.warnings, key=_place) + sorted(work.warnings, key=_place)
         enabled = [span for span in spans if not span.fault]
         if len(enabled) > 1:
-            told = f"it became {len(enabled)} jobs, which may run at the same time"
-            self.warnings.append(
-                Problem(self._unit.name, f"{told}; other zones or years need jobs of their own")
+            message = (
+                f"it became {len(enabled)} jobs, for several zones or years, which may run at the same time"
             )
+            self.warnings.append(Problem("", message, file=self._unit.name))
         return [self._job(span, deepcopy(work)) for span in spans]
 
     def _job(self, span: Span, work: Work) -> dict[str, Any]:
@@ -147,8 +148,6 @@ class _Timer:
         is_kept = self._unit.text("Timer", "Persistent").lower() in TRUE
         return {**job, "policy": {**work.fields["policy"], "catch_up": "latest" if is_kept else "skip"}}
 
-    # When.
-
     def _spans(self) -> list[Span]:
         spans = [span for entry in self._unit.given("Timer", "OnCalendar") for span in self._calendar(entry)]
         for entry in self._unit.given("Timer", *AT_BOOT):
@@ -156,8 +155,8 @@ class _Timer:
         for entry in self._unit.given("Timer", *REPEATED):
             spans += self._repeated(entry)
         if not spans:
-            why = "it says no time that can be converted; the job is disabled until it has a schedule"
-            self.warnings.append(Problem(self._unit.name, why))
+            why = "no time can be converted; the job is disabled until it has a schedule"
+            self.warnings.append(Problem("", why, file=self._unit.name))
             spans = [Span(schedules=(PLACEHOLDER_SCHEDULE,), timezone=self._zone, fault=why)]
         return _gathered(spans)
 
@@ -165,7 +164,7 @@ class _Timer:
         try:
             spans = spans_of(parse_calendar(entry.value), self._zone)
         except UsageError as error:
-            self._warn(entry, f"{error}; it is left out")
+            self._warn(entry, f"{error}; it is ignored")
             return []
         for fault in dict.fromkeys(span.fault for span in spans if span.fault):
             self._warn(entry, f"{fault}; its job is disabled")
@@ -176,8 +175,8 @@ class _Timer:
         if delay_s is None:
             return []
         if delay_s:
-            told = f"it fires when the node first starts after a boot, not {entry.value} later"
-            self._warn(entry, f"{told}; sleep in the command where that matters")
+            message = f"it fires when the node first starts after a boot, not {entry.value} later"
+            self._warn(entry, f"{message}; sleep in the command if that matters")
         return [Span(schedules=("@reboot",), timezone=self._zone)]
 
     def _repeated(self, entry: Entry) -> list[Span]:
@@ -186,32 +185,30 @@ class _Timer:
             return []
         whole_s = max(1, math.ceil(period_s))
         since = "the service was started" if entry.key == REPEATED[0] else "it had ended"
-        self._warn(entry, f"@every counts from the epoch, on every machine alike, not from when {since}")
+        self._warn(entry, f"@every counts from 1970, not from when {since}")
         if whole_s != period_s:
-            self._warn(entry, f"a period is of whole seconds: {whole_s} s")
-        return [Span(schedules=(f"@every {_written(whole_s)}",), timezone=self._zone)]
+            self._warn(entry, f"a period has whole seconds: {whole_s} s")
+        return [Span(schedules=(f"@every {period_text(whole_s)}",), timezone=self._zone)]
 
     def _seconds(self, entry: Entry) -> float | None:
         try:
             seconds = parse_span(entry.value)
         except UsageError as error:
-            self._warn(entry, f"{error}; it is left out")
+            self._warn(entry, f"{error}; it is ignored")
             return None
         if seconds is None or seconds > SPAN_MAX_S:
-            self._warn(entry, "it never fires; it is left out")
+            self._warn(entry, "it never elapses; it is ignored")
             return None
         return seconds
-
-    # What.
 
     def _work(self) -> Work:
         name, *files = services_of(self._unit)
         asked = self._unit.last("Timer", "Unit")
-        place = asked.place if asked else self._unit.name
+        place = asked.problem("") if asked else Problem("", "", file=self._unit.name)
         if name.partition("@")[2] == ".service":
-            return placeholder_work(place, f"{name} is a template; give the timer of an instance")
+            return placeholder_work(place, f"{name} is a template; convert the timer of an instance")
         if not name.endswith(".service"):
-            return placeholder_work(place, f"it starts {name}, and only a service can be a job")
+            return placeholder_work(place, f"it starts {name}, but only a service can become a job")
         for file in (name, *files):
             if file in self._units:
                 self.service = file
@@ -220,31 +217,30 @@ class _Timer:
 
     def _found(self, service: Unit) -> Work:
         if not service.given("Service", "ExecStart"):
-            return placeholder_work(service.name, "it has no ExecStart")
+            return placeholder_work(Problem("", "", file=service.name), "it has no ExecStart")
         try:
             work = work_of(service)
         except UsageError as error:
-            return placeholder_work(service.name, str(error))
+            return placeholder_work(Problem("", "", file=service.name), str(error))
         described = as_text(expand(service.text("Unit", "Description"), service.name))
         return work._replace(fields={**work.fields, "description": described})
 
-    def _tell_rest(self) -> None:
+    def _warn_unread(self) -> None:
         for entry in self._unit.entries:
-            if entry.section not in ("Unit", "Timer") or entry.key in TOLD or not entry.value:
+            if entry.section not in ("Unit", "Timer") or entry.key in KNOWN_KEYS or not entry.value:
                 continue
             if entry.value.lower() in ("0", "no", "false", "off"):
                 continue
             if entry.section == "Unit" and entry.key.startswith(("Condition", "Assert")):
-                self._warn(entry, "it is not tested; let the command test it")
+                self._warn(entry, "it is not checked; check it in the command")
             elif entry.section == "Unit":
-                self._warn(entry, "no other unit is started or waited for")
+                self._warn(entry, "detent does not start or wait for other units")
             else:
                 self._warn(entry, ADVICE.get(entry.key, f"{quote(entry.key)} has no equivalent"))
 
 
-def _line(problem: Problem) -> tuple[str, int]:
-    file, _, line = problem.path.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (problem.path, 0)
+def _place(problem: Problem) -> tuple[str, int]:
+    return problem.file, problem.line
 
 
 def _times(span: Span) -> dict[str, Any]:
@@ -266,16 +262,8 @@ def _times(span: Span) -> dict[str, Any]:
 
 
 def _gathered(spans: list[Span]) -> list[Span]:
-    """What one job can hold is one: the same zone, the same years, enabled or not."""
+    """Combine the spans that one job can have: with the same zone and years, enabled or not."""
     groups: dict[Span, list[str]] = {}
     for span in spans:
         groups.setdefault(span._replace(schedules=()), []).extend(span.schedules)
     return [span._replace(schedules=tuple(dict.fromkeys(texts))) for span, texts in groups.items()]
-
-
-def _written(period_s: int) -> str:
-    """`1h30m` from seconds."""
-    hours, rest_s = divmod(period_s, 3_600)
-    minutes, seconds = divmod(rest_s, 60)
-    parts = ((hours, "h"), (minutes, "m"), (seconds, "s"))
-    return "".join(f"{amount}{unit}" for amount, unit in parts if amount)

@@ -1,12 +1,12 @@
-"""A schedule as calendar events of systemd: they elapse at every instant, in UTC at no other.  Pure.
+"""Renders a schedule as systemd's calendar events, which elapse at every instant, and at no other in UTC.
+Pure.
 
-- systemd wants weekday *and* date, where cron fires on *either*: then there are two events, and a timer
-  elapses with each.  `L`, `#` and `W` are said exactly, but for `28W` and `29W` in February.
-- `@every` is said by the times of the day that its instants can have: exact where it divides a day.
-- systemd 252 leaves out what falls into a gap, and an hour of what follows real time in a fold.  So around
-  the changes of a zone there are further events in UTC, on the days that such changes have had or will have
-  within 28 years; the trigger judges.
-- What lies beyond the years that systemd knows is refused.
+- systemd requires weekday *and* date, where cron accepts *either*: then there are two events.  `L`, `#` and
+  `W` are exact, except for `28W` and `29W` in February.
+- `@every` becomes the times of day of its instants, which is exact if it divides a day.
+- systemd 252 skips times in a gap, and an hour of real time in a fold.  So there are further events in UTC
+  around the clock changes within 28 years; the trigger ignores the extra ones.
+- Years outside systemd's range are refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from detent.errors import UsageError
 from detent.formats.systemd.calendar import YEAR_HIGH, YEAR_LOW
-from detent.schedules.cronfields import Field, Special
+from detent.schedules.cronfields import Special
 from detent.schedules.host_fields import (
     HOUR_S,
     MINUTE_S,
@@ -38,21 +38,21 @@ WORKDAYS = frozenset(range(MONDAY, FRIDAY + 1))
 EVERY_WEEKDAY = frozenset(range(7))
 MONTHS = frozenset(range(1, 13))
 DAYS = frozenset(range(1, 32))
-LAST_WEEK = frozenset(range(1, 8))  # counted from the end
+LAST_WEEK = frozenset(range(1, 8))  # from the end
 LENGTHS = [{length} if month != 2 else {28, 29} for month, length in enumerate(MONTH_LENGTHS, 1)]
 
 
 class Days(NamedTuple):
-    """Days that one event can name: all that fit each part."""
+    """The days of one event: all parts must match."""
 
     months: frozenset[int] = MONTHS
     days: frozenset[int] = DAYS
     weekdays: frozenset[int] = EVERY_WEEKDAY
-    from_end: bool = False  # the days are counted from the month's end: 1 is the last
+    from_end: bool = False  # days count from the end of the month: 1 is the last day
 
 
 def calendar_events(instants: Instants) -> list[str]:
-    """The events of a timer for this schedule; what it cannot ring for is raised."""
+    """Return the events of a schedule, or raise a `UsageError` if it is not supported."""
     match instants:
         case WallClock():
             return list(dict.fromkeys([*_wall_events(instants), *_events_around_changes(instants)]))
@@ -62,17 +62,14 @@ def calendar_events(instants: Instants) -> list[str]:
             return [_once_event(instants)]
         case AtBoot():
             raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} is no schedule of a manifest")
+    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
 
 
 def _once_event(once: Once) -> str:
     at = EPOCH + timedelta(seconds=once.at)
     if not YEAR_LOW <= at.year <= YEAR_HIGH:
-        raise UsageError(f"systemd knows the years {YEAR_LOW} to {YEAR_HIGH} only")
+        raise UsageError(f"systemd only supports the years {YEAR_LOW} to {YEAR_HIGH}")
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-# Patterns.
 
 
 def _wall_events(clock: WallClock) -> Iterator[str]:
@@ -85,24 +82,17 @@ def _wall_events(clock: WallClock) -> Iterator[str]:
 def _days_of(clock: WallClock) -> list[Days]:
     fields = clock.pattern.fields
     months = frozenset(bits(fields.month.mask))
-    dates = [*_plain_dates(fields.day_of_month), *_moving_dates(fields.day_of_month.specials)]
-    weekdays = [*_plain_weekdays(fields.day_of_week), *_moving_weekdays(fields.day_of_week.specials)]
-    if fields.day_of_month.is_open or fields.day_of_week.is_open:
-        named = [_both(date, weekday) for date in dates for weekday in weekdays]
+    day, weekday = fields.day_of_month, fields.day_of_week
+    dates = [Days(days=frozenset(bits(day.mask)))] if day.mask else []
+    dates += _moving_dates(day.specials)
+    weekdays = [Days(weekdays=frozenset(bits(weekday.mask)))] if weekday.mask else []
+    weekdays += _moving_weekdays(weekday.specials)
+    if day.is_open or weekday.is_open:
+        named = [_both(one, other) for one in dates for other in weekdays]
     else:
         named = [*dates, *weekdays]
     within = [days._replace(months=days.months & months) for days in named]
     return [days for days in within if days.months and days.days and days.weekdays]
-
-
-def _plain_dates(field: Field) -> Iterator[Days]:
-    if field.mask:
-        yield Days(days=frozenset(bits(field.mask)))
-
-
-def _plain_weekdays(field: Field) -> Iterator[Days]:
-    if field.mask:
-        yield Days(weekdays=frozenset(bits(field.mask)))
 
 
 def _moving_weekdays(specials: Iterable[Special]) -> Iterator[Days]:
@@ -127,7 +117,7 @@ def _moving_dates(specials: Iterable[Special]) -> Iterator[Days]:
 
 
 def _nearest_weekday(day: int) -> Iterator[Days]:
-    """The day itself, the Friday before a Saturday, the Monday after a Sunday, all in the same month."""
+    """Yield the day, the Friday before a Saturday, and the Monday after a Sunday, in the same month."""
     months = [month for month, lengths in enumerate(LENGTHS, 1) if max(lengths) >= day]
     ending = frozenset(month for month in months if day in LENGTHS[month - 1])
     going_on = frozenset(month for month in months if max(LENGTHS[month - 1]) > day)
@@ -142,7 +132,7 @@ def _nearest_weekday(day: int) -> Iterator[Days]:
 
 
 def _both(one: Days, other: Days) -> Days:
-    """What both name; where one counts from the month's end and the other does not, a little more."""
+    """Return the common days; a few more if only one counts from the end of the month."""
     months, weekdays = one.months & other.months, one.weekdays & other.weekdays
     if other.days == DAYS and not other.from_end:
         return Days(months, one.days, weekdays, one.from_end)
@@ -152,11 +142,8 @@ def _both(one: Days, other: Days) -> Days:
     return Days(months, days, weekdays, one.from_end)
 
 
-# Changes of offset.
-
-
 def _events_around_changes(clock: WallClock) -> Iterator[str]:
-    """Where an instant lies near a change of the zone: its minutes, in the hours around."""
+    """Yield events for the instants near clock changes: their minutes in the hours around."""
     fields, zone = clock.pattern.fields, clock.zone.name
     ahead = {seconds // MINUTE_S for seconds in differences("UTC", zone)}
     minutes = {(minute - shift) % 60 for minute in bits(fields.minute.mask) for shift in ahead}
@@ -181,11 +168,8 @@ def _events_around_changes(clock: WallClock) -> Iterator[str]:
         yield f"{date} {_time(sorted(hours), sorted(minutes), seconds)} UTC"
 
 
-# Periods.
-
-
 def _period_events(period_s: int) -> Iterator[str]:
-    """The times of a day that multiples of the period can have, gathered by hours, then by minutes."""
+    """Yield the times of day of the multiples of a period, grouped by hours, then by minutes."""
     times = range(0, DAY_S, gcd(period_s, DAY_S))
     hours: dict[tuple[int, int], list[int]] = {}
     for at in times:
@@ -198,9 +182,6 @@ def _period_events(period_s: int) -> Iterator[str]:
         seconds.setdefault((named_hours, tuple(named)), []).append(second)
     for (named_hours, named_minutes), named in seconds.items():
         yield f"*-*-* {_time(list(named_hours), list(named_minutes), named)} UTC"
-
-
-# Text.
 
 
 def _date(days: Days) -> str:

@@ -1,12 +1,12 @@
-"""Calendar events of systemd as cron expressions of ours, exact or not at all.
+"""Converts systemd's calendar events to exactly equal cron expressions, if there are such.
 
-- systemd wants weekday *and* day of the month, where cron fires on *either*.  So a rule for days is
-  proposed in the forms that cron has for it (`MON#1`, `5L`, `L`, a list; a day field that starts with
-  `*` asks for both) and each form is proved on every kind of month before it is taken.
-- Where no form fits, a rule is split by the length of months and, in a single year, by its dates.
-- What remains cannot be said in cron: then the days are all that may match, and a fault says so.
-- Years become `starts_at` and `ends_at`, a single instant becomes `at`.
-- A change of offset follows our rule, not systemd's, which leaves out a time that falls into the gap.
+- systemd requires weekday *and* day of the month, where cron accepts *either*.  So each possible form of
+  cron (`MON#1`, `5L`, `L`, a list; a day field that starts with `*` requires both) is tested on every kind
+  of month.
+- If no form fits, the rule is split by the length of months and, in a single year, by its dates.
+- If that fails too, the expression has all days that may match, and a fault says so.
+- Years become `starts_at` and `ends_at`; a single instant becomes `at`.
+- Clock changes follow our rule; systemd skips a time in the gap.
 """
 
 from calendar import monthrange
@@ -20,20 +20,20 @@ from detent.formats.systemd.calendar import ALL_WEEKDAYS, YEAR_HIGH, YEAR_LOW, C
 from detent.schedules.cronfields import DAY_OF_MONTH, DAY_OF_WEEK, WEEKDAYS, Field, Grammar, parse_field
 from detent.schedules.yeardays import MONTH_LENGTHS, DayRule, days_of_month
 
-SPANS_MAX = 8  # of years that do not follow each other: each is a job of its own
+SPANS_MAX = 8  # ranges of years; each becomes a job
 FEBRUARY = 2
 TOO_WIDE = (
-    "no schedule of ours names exactly these days; this one names more, so test the date in the command"
+    "a cron expression cannot select exactly these days; this one has more, so check the date in the command"
 )
-NO_YEARS = "a schedule of ours has no field for years, so this one fires in all; test the year in the command"
+NO_YEARS = "a cron expression has no years, so this one fires in all; check the year in the command"
 NEVER = "no such day exists, so it never fires"
-PLACEHOLDER_SCHEDULE = "@yearly"  # a job must have a schedule, also one that is disabled for want of it
+PLACEHOLDER_SCHEDULE = "@yearly"  # a disabled job needs a schedule too
 ANY_MONTH = Field("*", (1 << 13) - 2)
 WEEKS = tuple(frozenset(range(first, first + 7)) for first in (1, 8, 15, 22, 29))
 
 
 class Span(NamedTuple):
-    """When, within one stretch of years; a fault says how it differs from what was asked."""
+    """The schedules in one range of years; a fault says how they differ from the event."""
 
     schedules: tuple[str, ...] = ()
     at: str = ""
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 class Days(NamedTuple):
-    """Three fields of a cron expression that choose a day."""
+    """The three fields of a cron expression that select a day."""
 
     day_of_month: str
     month: str
@@ -52,7 +52,7 @@ class Days(NamedTuple):
 
 
 def spans_of(calendar: Calendar, zone: str) -> list[Span]:
-    """The event in cron's words.  `zone` is the machine's."""
+    """Convert an event.  `zone` is the machine's."""
     timezone = calendar.zone or zone
     if calendar.years is None:
         return [_recurring(calendar)._replace(timezone=timezone)]
@@ -66,7 +66,6 @@ def spans_of(calendar: Calendar, zone: str) -> list[Span]:
 
 
 def _within(calendar: Calendar, years: range, timezone: str) -> Span:
-    """The event in years that follow each other."""
     first = datetime(years[0], 1, 1, tzinfo=ZoneInfo(timezone))
     last = datetime(years[-1], 12, 31, 23, 59, 59, tzinfo=ZoneInfo(timezone))
     dates = _dates(calendar, years[0]) if len(years) == 1 else []
@@ -95,7 +94,6 @@ def _stretches(years: list[int]) -> Iterator[range]:
 
 
 def _dates(calendar: Calendar, year: int) -> list[tuple[int, int]]:
-    """The months and days of one year that fit."""
     dates = []
     for month in sorted(calendar.months):
         weekday, length = monthrange(year, month)
@@ -127,11 +125,8 @@ def _written(days: Days, calendar: Calendar) -> str:
     return " ".join([*time, *days])
 
 
-# Days: propose, and prove.
-
-
 def find_days(calendar: Calendar) -> list[Days] | None:
-    """Day fields that name exactly the days that the calendar wants; None: there are none."""
+    """Return day fields that select exactly the days of the calendar, or None."""
     whole = _prove(calendar)
     if whole is not None:
         return [whole]
@@ -140,7 +135,7 @@ def find_days(calendar: Calendar) -> list[Days] | None:
 
 
 def _by_length(calendar: Calendar) -> Iterator[Calendar]:
-    """The same with each length of month for itself; where it is fixed, days count from the start."""
+    """Split the calendar by length of month, so that days can count from the start."""
     for length in (31, 30):
         months = frozenset(m for m in calendar.months if MONTH_LENGTHS[m - 1] == length)
         days = calendar.days
@@ -161,7 +156,7 @@ def _prove(calendar: Calendar) -> Days | None:
 
 
 def _proposals(calendar: Calendar) -> Iterator[tuple[str, str]]:
-    """Forms that may fit, the plainest first."""
+    """Yield forms that may fit, the simplest first."""
     days, weekdays = calendar.days, calendar.weekdays
     names = _weekday_names(weekdays)
     if calendar.from_end:
@@ -196,7 +191,7 @@ def _is_exact(calendar: Calendar, day_of_month: str, day_of_week: str) -> bool:
 
 
 def _wanted(calendar: Calendar, weekday: int, length: int) -> int:
-    """The days that the calendar names in a month that starts on this weekday; bit 0 is the 1st."""
+    """Return the calendar's days in a month that starts on this weekday; bit 0 is the 1st."""
     wanted = 0
     for index in range(length):
         counted = length - index if calendar.from_end else index + 1
@@ -206,7 +201,7 @@ def _wanted(calendar: Calendar, weekday: int, length: int) -> int:
 
 
 def _possible(calendar: Calendar) -> list[int]:
-    """Every day of a month that the calendar names in some month."""
+    """Return the days that the calendar selects in any month."""
     joined = 0
     for length in _lengths(calendar.months):
         for weekday in range(7):
@@ -219,17 +214,14 @@ def _lengths(months: Collection[int]) -> set[int]:
     return lengths | {29} if FEBRUARY in months else lengths
 
 
-# Values as a field of cron.
-
-
 def cron_field(values: Collection[int], low: int, high: int) -> str:
-    """The values as a field: `*`, `*/15`, `1-7`, `9-17/2` or a list."""
+    """Render values as a field: `*`, `*/15`, `1-7`, `9-17/2` or a list."""
     ordered = sorted(values)
     if len(ordered) == high - low + 1:
         return "*"
     step = _step(ordered)
     if step > 1 and len(ordered) > 2:
-        # Only of time: a day field that starts with `*` means something else in cron.
+        # Only for times: a day field that starts with `*` has another meaning in cron.
         is_whole = low == 0 and ordered[0] == low and ordered[-1] + step > high
         return f"*/{step}" if is_whole else f"{ordered[0]}-{ordered[-1]}/{step}"
     return ",".join(_runs(ordered))

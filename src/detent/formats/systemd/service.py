@@ -1,11 +1,11 @@
-"""A systemd service as the work and the policy of a job.
+"""Converts a systemd service to the work and the policy of a job.
 
-- A service that still runs is not started again: `concurrency: Forbid`.
-- `TimeoutStartSec=` limits a oneshot, `RuntimeMaxSec=` any other type; `TimeoutStopSec=` is the time from
-  SIGTERM to SIGKILL; `KillMode=` says what becomes of processes that are left.
-- `Restart=` is what retries are here: so many as `StartLimitBurst=` allows, `RestartSec=` apart.
-- What has no equivalent is a warning of its own where there is something to do, else one that lists it.
-- Where something is missing that the command cannot do without, the job is there, but disabled.
+- systemd does not start a service that is still running: `concurrency: Forbid`.
+- `TimeoutStartSec=` limits a oneshot, and `RuntimeMaxSec=` any other type.  `TimeoutStopSec=` is the time
+  from SIGTERM to SIGKILL.  `KillMode=` decides about remaining processes.
+- `Restart=` becomes retries: as many as `StartLimitBurst=` allows, with waits of `RestartSec=`.
+- A setting without an equivalent is a warning of its own if there is advice, else it is listed with others.
+- If the command lacks something essential, the job is disabled.
 """
 
 import math
@@ -32,7 +32,7 @@ BURST, BURST_INTERVAL_S, RESTART_S = 5, 10.0, 0.1  # systemd's defaults
 TRUE = ("1", "yes", "y", "true", "t", "on")
 STOP = ("TimeoutStopSec", "TimeoutSec")
 MISSING = "echo 'write the command here' >&2; exit 1"
-READ_KEYS = {  # nothing is lost with these, or they are read below
+READ_KEYS = {  # converted below, or without effect
     *(
         "Description",
         "Documentation",
@@ -52,16 +52,16 @@ ORDER = (
     *("RequiresMountsFor", "WantsMountsFor"),
 )
 ADVICE = {
-    "ExecStop": "write what must follow as `on_success` and `on_failure`",
-    "ExecStopPost": "write what must follow as `on_success` and `on_failure`",
+    "ExecStop": "use `on_success` and `on_failure`",
+    "ExecStopPost": "use `on_success` and `on_failure`",
     "Group": "the command has the groups of its `user`",
-    "KillSignal": "the command is ended with SIGTERM, then SIGKILL",
-    "RestartForceExitStatus": "name the exit codes worth another attempt in `retries.on_exit_codes`",
-    "RestartPreventExitStatus": "name the exit codes worth another attempt in `retries.on_exit_codes`",
+    "KillSignal": "the command gets SIGTERM, then SIGKILL",
+    "RestartForceExitStatus": "list the exit codes to retry in `retries.on_exit_codes`",
+    "RestartPreventExitStatus": "list the exit codes to retry in `retries.on_exit_codes`",
     "StandardError": "the output goes into the job's log (`detent logs`); redirect it in the command",
     "StandardInput": "the command has no input; redirect it in the command",
     "StandardOutput": "the output goes into the job's log (`detent logs`); redirect it in the command",
-    "SuccessExitStatus": "only exit code 0 is a success; turn the others into 0 in the command",
+    "SuccessExitStatus": "only exit code 0 is a success; convert other codes to 0 in the command",
     "SupplementaryGroups": "the command has the groups of its `user`",
     "UnsetEnvironment": "unset it in the command",
 }
@@ -76,23 +76,21 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 
 
 class Work(NamedTuple):
-    """Fields of a job, and what could not be said in them."""
-
-    fields: dict[str, Any]
+    fields: dict[str, Any]  # of the job
     warnings: tuple[Problem, ...]
 
 
 def work_of(service: Unit) -> Work:
-    """The fields of a job that a service gives."""
     reader = _Service(service)
     reader.read()
     return Work(reader.fields, tuple(reader.warnings))
 
 
-def placeholder_work(place: str, why: str) -> Work:
-    """A job that is not to run before somebody has said what."""
+def placeholder_work(place: Problem, why: str) -> Work:
+    """Return the work of a disabled job whose command is unknown.  `place` is the location of the warning."""
     fields = {"command": MISSING, "enabled": False, "policy": {}}
-    return Work(fields, (Problem(place, f"{why}; the job is disabled until its command is written"),))
+    message = f"{why}; the job is disabled until its command is written"
+    return Work(fields, (place._replace(message=message),))
 
 
 class _Service:
@@ -110,30 +108,29 @@ class _Service:
         self._read_timeout()
         self._read_stop()
         self._read_restart()
-        self._tell_units()
-        self._tell_rest()
+        self._warn_units()
+        self._warn_unread()
         self.fields["policy"] = self._policy
 
     def _warn(self, entry: Entry, message: str) -> None:
-        self.warnings.append(Problem(entry.place, f"{entry.key}={_short(entry.value)}: {message}"))
+        value = entry.value if len(entry.value) <= 60 else entry.value[:59] + "…"
+        self.warnings.append(entry.problem(f"{entry.key}={value}: {message}"))
 
     def _disable(self, entry: Entry, message: str) -> None:
         self.fields["enabled"] = False
         self._warn(entry, f"{message}; the job is disabled until then")
 
     def _filled(self, entry: Entry, text: str) -> str:
-        """A part of the entry with its specifiers; without all of them the job would do another thing."""
+        """Expand specifiers.  The job is disabled if one is unknown, because it would do something else."""
         if unknown := unknown_specifiers(text):
             self._disable(entry, UNKNOWN.format(", ".join(unknown)))
         return expand(text, self._unit.name)
-
-    # What runs, and where.
 
     def _read_command(self) -> None:
         variables = self._variables()
         files = self._unit.given("Service", "EnvironmentFile")
         for entry in files:
-            self._warn(entry, "the shell reads it now, which also expands what is in it; check its quotes")
+            self._warn(entry, "the shell reads it, and also expands its content; check its quotes")
         paths = [self._filled(entry, entry.value) for entry in files]
         commands = commands_of(self._unit, variables, paths)
         for entry, message in commands.warnings:
@@ -152,7 +149,7 @@ class _Service:
                 if equals and _VARIABLE.fullmatch(name):
                     found[name] = value
                 else:
-                    self._warn(entry, f"{quote(word)} is not a variable that a job can have")
+                    self._warn(entry, f"{quote(word)} is not a valid variable")
         return found
 
     def _read_place(self) -> None:
@@ -162,8 +159,8 @@ class _Service:
         elif user is not None:
             self._disable(user, "write the user's name in `user`")
         dynamic = self._unit.last("Service", "DynamicUser")
-        if dynamic is not None and dynamic.value in TRUE:  # it must not get the node's rights instead
-            self._disable(dynamic, "name a user that exists with `user`")
+        if dynamic is not None and dynamic.value in TRUE:  # it must not run with the node's rights
+            self._disable(dynamic, "set `user` to an existing user")
         place = self._unit.last("Service", "WorkingDirectory")
         if place is None:
             return
@@ -173,20 +170,18 @@ class _Service:
         else:
             self.fields["work_dir"] = as_text(folder)
             if place.value.startswith("-"):
-                self._warn(place, "where the directory is missing, the fire fails")
+                self._warn(place, "if the directory is missing, the fire fails")
 
     def _read_type(self) -> None:
         entry = self._unit.last("Service", "Type")
         if entry is not None and self._type == "forking":
             self.fields["children"] = "leave"
-            self._warn(entry, "the fire ends with its first process; what that leaves behind is not watched")
+            self._warn(entry, "the fire ends with its first process; background processes are not watched")
         elif entry is not None and self._type not in ("simple", "exec", "oneshot", "idle"):
-            self._warn(entry, "the fire ends when the command does; what it says to systemd is not heard")
-
-    # How long, and how often.
+            self._warn(entry, "the fire ends with the command; its notifications to systemd are ignored")
 
     def _span(self, *keys: str) -> float | None:
-        """Seconds of the last of these keys; None: not given, or without end."""
+        """Return the seconds of the last of these keys, or None if there is no limit."""
         entry = self._unit.last("Service", *keys)
         if entry is None:
             return None
@@ -204,14 +199,14 @@ class _Service:
         if limit_s <= TIMEOUT_MAX_S:
             self._policy["timeout_seconds"] = math.ceil(limit_s)
         else:
-            self._warn(entry, "a timeout is 7 days at most; the job has none")
+            self._warn(entry, "a timeout is at most 7 days; the job gets none")
 
     def _read_stop(self) -> None:
         stop_s, entry = self._span(*STOP), self._unit.last("Service", *STOP)
         if stop_s is not None and entry is not None:
             self.fields["kill_after_seconds"] = min(math.ceil(stop_s), KILL_AFTER_MAX_S)
             if stop_s > KILL_AFTER_MAX_S:
-                self._warn(entry, "from SIGTERM to SIGKILL it is an hour at most")
+                self._warn(entry, "the time from SIGTERM to SIGKILL is at most an hour")
         if self._unit.text("Service", "KillMode") in ("process", "none"):
             self.fields["children"] = "leave"
 
@@ -226,13 +221,13 @@ class _Service:
         self._policy["retries"] = {"max_attempts": attempts, "min_seconds": wait_s, "max_seconds": wait_s}
         asked = "a failed attempt is repeated"
         if entry.value in ("always", "on-success"):
-            asked = "a job is not started again when it has succeeded; a failed attempt is repeated"
+            asked = "a job is not started again after a success; a failed attempt is repeated"
         elif entry.value != "on-failure":
             asked = "any failed attempt is repeated"
-        self._warn(entry, f"{asked}, up to {attempts} attempts a fire")
+        self._warn(entry, f"{asked}, up to {attempts} attempts per fire")
 
     def _attempts(self, pause_s: float) -> int:
-        """So many starts as systemd allows in its interval; where they are too slow for it, no limit."""
+        """Return how many starts systemd allows in its interval; if they are slower than it, the maximum."""
         burst = self._unit.text("Unit", "StartLimitBurst") or self._unit.text("Service", "StartLimitBurst")
         limit = int(burst) if burst.isdecimal() else BURST
         interval = self._unit.last("Unit", "StartLimitIntervalSec", "StartLimitInterval")
@@ -243,9 +238,7 @@ class _Service:
         is_limited = limit and (interval_s is None or limit * pause_s < interval_s)
         return min(max(limit, 1), ATTEMPTS_MAX) if is_limited else ATTEMPTS_MAX
 
-    # What has no equivalent.
-
-    def _tell_units(self) -> None:
+    def _warn_units(self) -> None:
         for key, hook in (("OnFailure", "on_failure"), ("OnSuccess", "on_success")):
             for entry in self._unit.given("Unit", key):
                 units = expand(entry.value, self._unit.name)
@@ -253,16 +246,16 @@ class _Service:
         ordered = self._unit.given("Unit", *ORDER)
         if ordered:
             keys = listed(list(dict.fromkeys(entry.key for entry in ordered)), "and")
-            advice = "no other unit is started or waited for; let the command test what it needs"
-            self.warnings.append(Problem(ordered[0].place, f"{keys}: {advice}"))
+            advice = "detent does not start or wait for other units; check what is needed in the command"
+            self.warnings.append(ordered[0].problem(f"{keys}: {advice}"))
         for entry in self._unit.entries:
             if entry.section == "Unit" and entry.key.startswith(("Condition", "Assert")) and entry.value:
-                self._warn(entry, "it is not tested; let the command test it")
+                self._warn(entry, "it is not checked; check it in the command")
         entry_after = self._unit.last("Service", "RemainAfterExit")
         if entry_after is not None and entry_after.value in TRUE:
-            self._warn(entry_after, "systemd would run it once and never again; the job fires each time")
+            self._warn(entry_after, "systemd runs it only once; the job fires each time")
 
-    def _tell_rest(self) -> None:
+    def _warn_unread(self) -> None:
         told = {*READ_KEYS, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
         rest: dict[str, Entry] = {}
         for entry in self._unit.entries:
@@ -275,11 +268,5 @@ class _Service:
                 self._warn(entry, ADVICE[entry.key])
         if rest:
             first = next(iter(rest.values()))
-            advice = (
-                "a job runs with the node's own rights and limits; set them for the node, or use systemd-run"
-            )
-            self.warnings.append(Problem(first.place, f"{listed(list(rest), 'and')}: {advice}"))
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= 60 else value[:59] + "…"
+            advice = "a job has the rights and limits of the node; set them for the node, or use systemd-run"
+            self.warnings.append(first.problem(f"{listed(list(rest), 'and')}: {advice}"))

@@ -1,10 +1,9 @@
-"""The text of systemd's units: sections, keys with their lines, words, spans of time and specifiers.
+"""Parses systemd unit files: sections, keys with their lines, words, time spans and specifiers.
 
-- A line that ends in a backslash goes on in the next; `#` and `;` start a comment, also in between.
-- A key may be given several times; an empty value takes back what was given before.
-- Words are separated by spaces; quotes hold them together, backslashes escape as in C.
-- `%h` is the home of whoever runs the manager: it becomes `${HOME}`, which is filled in when a manifest is
-  loaded.  A specifier that only the manager knows is left as it is and told to the caller.
+- A line that ends in a backslash continues; `#` and `;` start a comment, also inside a continued line.
+- A key may occur several times; an empty value resets it.
+- Words are separated by spaces; quotes group them, and backslashes escape as in C.
+- `%h`, the home of the manager's user, becomes `${HOME}`.  Specifiers that only the manager knows are kept.
 """
 
 import re
@@ -12,10 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from detent.errors import UsageError
-from detent.manifest.problems import escape_dollars
+from detent.manifest.problems import Problem, escape_dollars
 from detent.text import quote
 
-HOME = "\0home\0"  # stands for `${HOME}` until the other dollars have been escaped
+HOME = "\0home\0"  # replaced by `${HOME}` after other dollars are escaped
 FOLDERS = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc"}
 FOLDERS |= {"T": "/tmp", "V": "/var/tmp", "h": HOME, "%": "%"}
 ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
@@ -37,7 +36,7 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[0-7]{3}|.)", re.DOTAL
 
 
 class Entry(NamedTuple):
-    """One assignment, and where it starts."""
+    """One assignment."""
 
     section: str
     key: str
@@ -45,28 +44,20 @@ class Entry(NamedTuple):
     file: str
     line: int
 
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}"
+    def problem(self, message: str) -> Problem:
+        return Problem("", message, self.line, file=self.file)
 
 
 class Unit(NamedTuple):
-    """A unit file by its name, such as backup.timer."""
-
-    name: str
+    name: str  # backup.timer
     entries: tuple[Entry, ...]
 
     @property
     def stem(self) -> str:
         return self.name.rpartition(".")[0]
 
-    @property
-    def instance(self) -> str:
-        """What stands between the @ and the suffix; "": it is no instance."""
-        return self.stem.partition("@")[2]
-
     def given(self, section: str, *keys: str) -> list[Entry]:
-        """What these keys hold, in the order of the file; an empty value starts afresh."""
+        """Return the entries of these keys in the order of the file.  An empty value resets its key."""
         found: list[Entry] = []
         for entry in self.entries:
             if entry.section == section and entry.key in keys:
@@ -74,7 +65,7 @@ class Unit(NamedTuple):
         return found
 
     def last(self, section: str, *keys: str) -> Entry | None:
-        """The one that counts, of keys that hold a single value."""
+        """Return the last entry of these keys, which is the effective one."""
         found = self.given(section, *keys)
         return found[-1] if found else None
 
@@ -84,21 +75,22 @@ class Unit(NamedTuple):
 
 
 def parse_unit(name: str, text: str) -> Unit:
-    """The unit in a text; a line that systemd would not understand is raised as a `UsageError`."""
     entries, section = [], ""
     for line, content in _joined(text):
         key, equals, value = content.partition("=")
         if content.startswith("[") and content.endswith("]"):
             section = content[1:-1]
         elif not equals or not section:
-            raise UsageError(f"{name}:{line}: {quote(content)} is neither a [Section] nor Key=value in one")
+            raise UsageError(
+                f"{name}:{line}: {quote(content)} is neither a [Section] nor Key=value in a section"
+            )
         else:
             entries.append(Entry(section, key.strip(), value.strip(), name, line))
     return Unit(name, tuple(entries))
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, each with its number, continued ones joined."""
+    """Yield the lines with content and their numbers.  Continued lines are joined."""
     whole, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
@@ -115,11 +107,8 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         yield start, whole.strip()
 
 
-# Words.
-
-
 def split_words(text: str) -> list[str]:
-    """The words of a value, without the quotes that held them together."""
+    """Split a value into words, and remove the quotes."""
     words: list[str] = []
     word, is_word, open_quote, at = "", False, "", 0
     while at < len(text):
@@ -153,33 +142,27 @@ def _unescaped(escape: str) -> str:
     return escape if escape in "\\'\"" else "\\" + escape
 
 
-# Spans of time.
-
-
 def parse_span(text: str) -> float | None:
-    """Seconds from `1h 30min`, `90` or `2d`; None: infinity."""
+    """Return the seconds of `1h 30min`, `90` or `2d`, or None for infinity."""
     if text.strip() == "infinity":
         return None
     total, at = 0.0, 0
     while at < len(text.rstrip()):
         amount = _AMOUNT.match(text, at)
         if amount is None or amount[2] not in UNITS_S:
-            raise UsageError(f"{quote(text)} is not a span of time such as 90, 15min or 1h 30min")
+            raise UsageError(f"{quote(text)} is not a time span such as 90, 15min or 1h 30min")
         total += float(amount[1]) * UNITS_S[amount[2]]
         at = amount.end()
     return total
 
 
-# Specifiers.
-
-
 def expand(text: str, unit: str) -> str:
-    """The text with the specifiers filled in that can be known from the unit's name."""
+    """Expand the specifiers that the unit's name determines."""
     return _SPECIFIER.sub(lambda match: _specified(match[1], unit, match[0]), text)
 
 
 def unknown_specifiers(text: str) -> list[str]:
-    """The specifiers that only the manager knows."""
+    """Return the specifiers that only the manager knows."""
     return [match[0] for match in _SPECIFIER.finditer(text) if _specified(match[1], "", match[0]) == match[0]]
 
 
@@ -192,11 +175,11 @@ def _specified(letter: str, unit: str, otherwise: str) -> str:
 
 
 def unescape_name(name: str) -> str:
-    """What systemd-escape made part of a unit's name: dashes are slashes again."""
+    """Undo systemd-escape: dashes become slashes."""
     slashed = name.replace("-", "/")
     return re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), slashed)
 
 
 def as_text(text: str) -> str:
-    """The text as a manifest holds it: its dollars are its own, but for the home."""
+    """Return the text for a manifest, with escaped dollars and `${HOME}`."""
     return escape_dollars(text).replace(HOME, "${HOME}")

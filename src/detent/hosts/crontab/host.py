@@ -1,10 +1,10 @@
-"""crontab: a line for each schedule, in a user's crontab, in `/etc/cron.d`, or in a system's crontab.
+"""crontab: one line for each schedule, in a user's crontab, in `/etc/cron.d`, or in a system crontab.
 
-- A user's crontab goes through the `crontab` program, which checks it before it takes it.  Files with the
-  user column are written atomically, and keep their mode and owner.
-- The line rings; what it says goes to the system's log, so that cron has nothing to mail.
-- cron reads the clocks of its machine: a schedule in another zone rings in those minutes of every hour.
-- What was there before is kept under the state directory before it is changed.
+- A user's crontab is changed with the `crontab` program, which checks it.  Files with a user column are
+  written atomically, and keep their mode and owner.
+- The line runs the trigger and sends its output to the system log, so that cron has nothing to mail.
+- cron uses the machine's time zone: a schedule in another zone fires in its minutes of every hour.
+- The old crontab is backed up in the state directory before a change.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ from detent.errors import HostError, UsageError
 from detent.formats.crontab.convert import Form, parse_crontab
 from detent.formats.crontab.jobs import SHELL
 from detent.formats.crontab.render import cron_fields
-from detent.hosts.adoption import Identity, Unmanaged
+from detent.hosts.adoption import Identity, Unmanaged, triggered_job
 from detent.hosts.base import (
     Option,
     Settings,
-    back_up,
     environment_warnings,
-    lock_file,
     render_schedules,
-    triggered_job,
     write_atomically,
 )
 from detent.hosts.crontab.text import find_entries, make_entry, rewrite
@@ -56,7 +53,7 @@ OPTIONS = (
 CRON_D = Path("/etc/cron.d")
 LOGGER = "/usr/bin/logger"
 PROGRAM_S = 30.0
-LINE_MAX = 990  # bytes: Debian's cron takes commands of 999, and cuts longer ones in silence
+LINE_MAX = 990  # bytes; Debian's cron silently cuts commands after 999
 
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
 
@@ -64,10 +61,10 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
 def open_host(settings: Settings) -> CrontabHost:
     user = settings.option("run_as")
     if user and not _USER.fullmatch(user):
-        raise UsageError(f"--run-as {quote(user)} is not the name of a user")
+        raise UsageError(f"--run-as {quote(user)} is not a user name")
     file = settings.option("cron_file")
     if file and settings.options.get("system"):
-        raise UsageError("--system and --cron-file are two places: name one of them")
+        raise UsageError("--system and --cron-file exclude each other: give one of them")
     if settings.options.get("system"):
         file = str(CRON_D / f"detent-{settings.app}")
     table: Table = FileTable(Path(file)) if file else UserTable(user)
@@ -75,12 +72,10 @@ def open_host(settings: Settings) -> CrontabHost:
 
 
 class Table(Protocol):
-    """One crontab."""
-
     where: str
-    label: str  # as a part of a file's name
+    label: str  # for file names
     form: Form
-    owner: str  # the user of a line that names none
+    owner: str  # the user of a line without one
 
     def read(self) -> str: ...
 
@@ -88,7 +83,7 @@ class Table(Protocol):
 
 
 class CrontabHost:
-    """One crontab, and the folder of specs beside it."""
+    """One crontab and its directory of specs."""
 
     name = "crontab"
 
@@ -98,13 +93,13 @@ class CrontabHost:
         self.identity = Identity(user or table.owner, table.owner, is_implied)
         self._settings = settings
         self._table = table
-        self._user = user  # in the column for it; "": there is none
+        self._user = user  # for the user column; "" if the form has none
         self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
         self._zone = settings.option("host_timezone", settings.timezone)
         self._private: dict[str, bool] = {}
 
     def lock(self) -> AbstractContextManager[None]:
-        return lock_file(self._settings.state_dir / "hosts" / f"{self._table.label}.lock")
+        return self._settings.lock(self._table.label)
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         self._private = {spec.name: spec.is_private for spec in specs}
@@ -115,14 +110,14 @@ class CrontabHost:
         name = resource_name(spec.name, index)
         command = shlex.join(self._settings.trigger_words(spec.name))
         if not command.isprintable() or "\\" in command:
-            raise UsageError(
-                f"{quote(command)} cannot stand in a crontab: no backslash, no control characters"
-            )
+            raise UsageError(f"{quote(command)}: a crontab allows no backslash and no control characters")
         logged = f"{command} 2>&1 | {LOGGER} -t detent-{spec.name}"
         column = f"{self._user} " if self._user else ""
         made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escape_percent(logged)}")
         if len(made.content.encode()) > LINE_MAX:
-            raise UsageError(f"its line has more than {LINE_MAX} bytes, and cron cuts it: use shorter paths")
+            raise UsageError(
+                f"its line has more than {LINE_MAX} bytes, which cron would cut: use shorter paths"
+            )
         return [made]
 
     def find(self) -> list[Found]:
@@ -130,7 +125,7 @@ class CrontabHost:
         return [*self._specs.find({entry.job for entry in entries}), *entries]
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
-        """New specs first, then the crontab, then the specs that nobody rings for any more."""
+        """Write new specs, then the crontab, then delete unused specs."""
         specs = [change for change in changes if change.kind == SPEC]
         self._specs.change([change for change in specs if change.action != "delete"], self._private)
         before = self._table.read()
@@ -138,8 +133,7 @@ class CrontabHost:
         after = rewrite(before, entries, [int(one.place) for one in retire])
         if after != before:
             if before:
-                folder = self._settings.state_dir / "hosts" / "backups"
-                back_up(folder, self._table.label, before.encode("utf-8", "surrogateescape"))
+                self._settings.back_up(self._table.label, before.encode("utf-8", "surrogateescape"))
             self._table.write(after)
         self._specs.change([change for change in specs if change.action == "delete"], self._private)
 
@@ -168,12 +162,12 @@ class CrontabHost:
 
 
 def escape_percent(command: str) -> str:
-    """cron would end the command at a bare percent sign."""
+    """Escape percent signs, at which cron ends the command."""
     return command.replace("%", "\\%")
 
 
 class UserTable:
-    """A user's crontab, by way of the `crontab` program."""
+    """A user's crontab, accessed with the `crontab` program."""
 
     form: Form = "user"
 
@@ -186,7 +180,7 @@ class UserTable:
     def read(self) -> str:
         done = self._run("-l")
         if done.returncode and b"no crontab for" not in done.stderr:
-            raise HostError(f"cannot read {self.where}: {_said(done)}")
+            raise HostError(f"cannot read {self.where}: {_output(done)}")
         return "" if done.returncode else done.stdout.decode("utf-8", "surrogateescape")
 
     def write(self, text: str) -> None:
@@ -194,36 +188,32 @@ class UserTable:
         done = self._run("-", given=content) if content else self._run("-r")
         if done.returncode:
             raise HostError(
-                f"{self.where} is as it was: the crontab program refused the new one: {_said(done)}"
+                f"{self.where} is unchanged: the crontab program refused the new one: {_output(done)}"
             )
         if self.read() != text:
-            raise HostError(
-                f"{self.where} was changed by somebody else at the same time: look, and apply again"
-            )
+            raise HostError(f"{self.where} was changed at the same time: check it, and apply again")
 
     def _run(self, word: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         program = shutil.which("crontab")
         if program is None:
-            raise HostError(
-                "there is no `crontab` program here: install cron, or use --system or --cron-file"
-            )
+            raise HostError("there is no `crontab` program: install cron, or use --system or --cron-file")
         words = [program, *(["-u", self._user] if self._user else []), word]
         try:
             return subprocess.run(words, input=given, capture_output=True, timeout=PROGRAM_S, env=_PLAIN)
         except subprocess.TimeoutExpired:
-            raise HostError(f"`{shlex.join(words)}` did not end within {PROGRAM_S:g} s") from None
+            raise HostError(f"`{shlex.join(words)}` did not finish within {PROGRAM_S:g} s") from None
 
 
-_PLAIN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}  # its answers are read
+_PLAIN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}  # its messages are parsed
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+def _output(done: subprocess.CompletedProcess[bytes]) -> str:
     text = (done.stderr or done.stdout).decode("utf-8", "replace")
     return "; ".join(line.strip() for line in text.splitlines() if line.strip()) or f"exit {done.returncode}"
 
 
 class FileTable:
-    """A crontab in a file, with a column for the user."""
+    """A crontab file with a user column."""
 
     form: Form = "system"
     owner = "root"
@@ -242,12 +232,11 @@ class FileTable:
             raise HostError(f"cannot read {self._path}: {(error.strerror or str(error)).lower()}") from None
 
     def write(self, text: str) -> None:
-        """A file that nothing is left in goes."""
         try:
             if text:
                 write_atomically(self._path, text.encode("utf-8", "surrogateescape"), 0o644)
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:
-            told = (error.strerror or str(error)).lower()
-            raise HostError(f"cannot write {self._path}: {told}; `sudo detent apply` may") from None
+            why = (error.strerror or str(error)).lower()
+            raise HostError(f"cannot write {self._path}: {why}; try `sudo detent apply`") from None

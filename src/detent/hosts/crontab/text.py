@@ -1,10 +1,9 @@
-"""The text of a crontab with lines of ours in it: found by their marks, written without touching the rest.
+"""Finds and rewrites detent's lines in the text of a crontab, without touching other lines.
 
-- A line of ours ends in a comment for the shell: its name, its job's revision, a seal over the line.  So one
-  line is one resource: it can be moved, edited or put out of force by hand, and is still known.
-- New lines go to the top, where no variable of somebody else's is in force.  One that stands below a
-  variable that changes what it does counts as edited.
-- Everything that is not ours is kept byte for byte.
+- Each of detent's lines is one resource.  It ends in a shell comment: its name, its job's revision, and a
+  seal over the line.  So it is recognised even if it was moved, edited or commented out.
+- New lines go to the top, where no variable of another line applies.  A line below a variable that changes
+  its meaning counts as edited.
 """
 
 from __future__ import annotations
@@ -17,28 +16,26 @@ from detent.hosts.reconcile import Change, Found, Resource, seal
 
 HEADING = "# Lines that end in a detent mark are written by `detent apply`: change the manifest instead."
 KIND = "entry"
-MEANINGFUL = ("CRON_TZ", "HOME", "SHELL")  # and XDG_*, DETENT_*: they change what a line of ours does
+MEANINGFUL = ("CRON_TZ", "HOME", "SHELL")  # with XDG_* and DETENT_*: they change what a trigger does
 
 _MARK = re.compile(r"(.*) # (detent-([a-z0-9-]+\.[a-z0-9-]+)-[0-9]+) ([0-9a-f]{16}) ([0-9a-f]{12})\s*")
 _VARIABLE = re.compile(r"""\s*(["']?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=.*""")
 
 
 class Entry(NamedTuple):
-    """A line of ours, and what is in force where it stands."""
+    """One of detent's lines."""
 
-    at: int  # the number of its line, from 0
+    at: int  # line number, from 0
     found: Found
     is_below_variables: bool = False
 
 
 def make_entry(name: str, job: str, revision: str, line: str) -> Resource:
-    """A line with its mark."""
     content = f"{line} # {name} {revision} {seal(line, name, revision)}"
     return Resource(name, job, revision, content, KIND)
 
 
 def find_entries(text: str) -> list[Entry]:
-    """Every line of ours."""
     entries: list[Entry] = []
     variables: dict[str, str] = {}
     for index, line in enumerate(text.split("\n")):
@@ -68,14 +65,14 @@ def _is_meaningful(name: str) -> bool:
 
 
 def rewrite(text: str, changes: Sequence[Change], retired: Collection[int] = ()) -> str:
-    """The text after the changes; `retired` are the numbers of foreign lines that go."""
-    there = {str(entry.at): entry for entry in find_entries(text)}
+    """Return the text after the changes; `retired` are the numbers of unmanaged lines to remove."""
+    existing = {str(entry.at): entry for entry in find_entries(text)}
     lines: list[str | None] = list(text.split("\n"))
     fresh: list[str] = []
     for index in retired:
         lines[index] = None
     for change in changes:
-        entry = there.get(change.before.place) if change.before else None
+        entry = existing.get(change.before.place) if change.before else None
         if entry and (change.action == "delete" or (change.action == "update" and entry.is_below_variables)):
             lines[entry.at] = None
         elif entry and change.action == "update" and change.after:
@@ -86,13 +83,12 @@ def rewrite(text: str, changes: Sequence[Change], retired: Collection[int] = ())
 
 
 def _joined(lines: list[str], fresh: list[str]) -> str:
-    """New lines stand below the heading and the lines of ours that are at the top already; the heading
-    goes with the last line of ours."""
+    """Insert new lines below detent's lines at the top, and keep the heading while there is such a line."""
     rest = [line for line in lines if line != HEADING]
     top = next((i for i, line in enumerate(rest) if not _MARK.fullmatch(line)), len(rest))
     whole = [*rest[:top], *fresh, *rest[top:]]
     if any(_MARK.fullmatch(line) for line in whole):
         whole.insert(0, HEADING)
     if fresh and whole[-1] in fresh:
-        whole.append("")  # every line of a crontab ends in a newline, the last one too
+        whole.append("")  # the last line of a crontab must end in a newline
     return "\n".join(whole)

@@ -1,9 +1,8 @@
 """EventBridge Scheduler: schedules in one group that call a Lambda function with the job's spec.
 
-- The function's handler is `detent.hosts.eventbridge.host:handler` (in AWS's form,
-  `detent.hosts.eventbridge.host.handler`); it runs the trigger.
-- The service has no versions: two who apply from two machines at once may overwrite each other, with the
-  same content; on one machine they wait for each other.
+- The function's handler is `detent.hosts.eventbridge.host.handler`, which runs the trigger.
+- Schedules have no versions: two machines that apply at the same time may overwrite each other, with the same
+  content.  Two processes on one machine wait for each other.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any
 
 from detent.errors import UsageError
 from detent.formats.eventbridge.render import schedule_expressions
-from detent.hosts.adoption import Identity, Unmanaged
-from detent.hosts.base import Option, Settings, back_up, lock_file, triggered_job
+from detent.hosts.adoption import Identity, Unmanaged, triggered_job
+from detent.hosts.base import Option, Settings
 from detent.hosts.eventbridge.lambda_function import handler
 from detent.hosts.eventbridge.schedules import (
     Schedule,
@@ -43,7 +42,7 @@ OPTIONS = (
     Option("lambda-store", "take the store from DETENT_STORE in the function's environment"),
     Option("endpoint-url", "the URL of the service (default: AWS's)", "URL", is_location=True),
 )
-ADVICE = "set DETENT_STORE in the function's own environment, and say --lambda-store"
+ADVICE = "set DETENT_STORE in the function's environment, and give --lambda-store"
 
 _NAME = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S{1,1024}")
@@ -55,19 +54,18 @@ _RATE_UNITS = {"minute": (1, "m"), "hour": (1, "h"), "day": (24, "h")}
 def open_host(settings: Settings) -> EventBridgeHost:
     group = settings.option("group", "default")
     if not _NAME.fullmatch(group):
-        raise UsageError(f"--group {quote(group)} is no name of a group: letters, digits, _ . -, at most 64")
+        raise UsageError(
+            f"--group {quote(group)} is not a valid name: use letters, digits, _ . -, at most 64"
+        )
     for option in ("target_arn", "role_arn", "dead_letter_arn"):
-        said = settings.option(option)
-        if said and not _ARN.fullmatch(said):
-            raise UsageError(
-                f"--{option.replace('_', '-')} {quote(said)} is no ARN: arn:aws:service:region:account:…"
-            )
+        value = settings.option(option)
+        if value and not _ARN.fullmatch(value):
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} {quote(value)} is not an ARN: arn:aws:service:region:account:…")
     return EventBridgeHost(settings, group)
 
 
 class EventBridgeHost:
-    """One group of schedules."""
-
     name = "eventbridge"
 
     def __init__(self, settings: Settings, group: str) -> None:
@@ -78,7 +76,7 @@ class EventBridgeHost:
         self.identity = Identity(_role(settings.option("role_arn")))
 
     def lock(self) -> AbstractContextManager[None]:
-        return lock_file(self._settings.state_dir / "hosts" / f"eventbridge-{self._group}.lock")
+        return self._settings.lock(f"eventbridge-{self._group}")
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         target = self._target()
@@ -90,16 +88,15 @@ class EventBridgeHost:
         ]
 
     def _target(self) -> Target:
-        said = self._settings
-        for option, what in (("target_arn", "Lambda function"), ("role_arn", "role")):
-            if not said.option(option):
-                name = option.replace("_", "-")
-                raise UsageError(f"which {what} shall the schedules use? name it with --{name} ARN")
+        option = self._settings.option
+        for name, what in (("target_arn", "Lambda function"), ("role_arn", "role")):
+            if not option(name):
+                raise UsageError(f"name the {what} of the schedules with --{name.replace('_', '-')} ARN")
         return Target(
-            arn=said.option("target_arn"),
-            role_arn=said.option("role_arn"),
-            dead_letter_arn=said.option("dead_letter_arn"),
-            has_store=bool(said.options.get("lambda_store")),
+            arn=option("target_arn"),
+            role_arn=option("role_arn"),
+            dead_letter_arn=option("dead_letter_arn"),
+            has_store=bool(self._settings.options.get("lambda_store")),
         )
 
     def find(self) -> list[Found]:
@@ -116,40 +113,37 @@ class EventBridgeHost:
                 self._service.delete(change.name)
         written = {change.name for change in changes}
         for entry in retire:
-            if entry.place not in written:  # else it bore our name, and is ours by now
+            if entry.place not in written:  # else it was replaced under the same name
                 self._back_up(entry.place, entry.content)
                 self._service.delete(entry.place)
 
     def _back_up(self, name: str, content: str) -> None:
-        folder = self._settings.state_dir / "hosts" / "backups"
-        back_up(folder, f"eventbridge-{self._group}-{name}", content.encode())
+        self._settings.back_up(f"eventbridge-{self._group}-{name}", content.encode())
 
     def unmanaged(self) -> list[Unmanaged]:
         found = [set_fields(one) for one in self._service.list()]
         return [_unmanaged(one) for one in found if not read_schedule(one).job]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
-        told = list(user_warnings(specs, self.name))
+        warnings = list(user_warnings(specs, self.name))
         if not self._settings.option("dead_letter_arn"):
-            told.append("what cannot be handed over is lost in silence: name a queue with --dead-letter-arn")
+            warnings.append("undelivered events are lost: name a queue for them with --dead-letter-arn")
         for variable in sorted({variable for spec in specs for variable in spec.variables}):
-            told.append(f"the function needs the variable {variable}, for a secret")
-        return told
+            warnings.append(f"the function needs the variable {variable}, which holds a secret")
+        return warnings
 
 
-# Schedules of others.
-
-
-def _unmanaged(said: Schedule) -> Unmanaged:
-    told = str(said.get("Target", {}).get("Input", ""))
+def _unmanaged(schedule: Schedule) -> Unmanaged:
+    target = schedule.get("Target", {})
+    text = str(target.get("Input", ""))
     return Unmanaged(
-        name=said["Name"],
-        place=said["Name"],
-        content=dump(said),
-        schedules=tuple(to_schedules(said.get("ScheduleExpression", ""))),
-        timezone=said.get("ScheduleExpressionTimezone") or "UTC",
-        user=_role(said.get("Target", {}).get("RoleArn", "")),
-        job=_job_in_input(told) or triggered_job(told),
+        name=schedule["Name"],
+        place=schedule["Name"],
+        content=dump(schedule),
+        schedules=tuple(to_schedules(schedule.get("ScheduleExpression", ""))),
+        timezone=schedule.get("ScheduleExpressionTimezone") or "UTC",
+        user=_role(target.get("RoleArn", "")),
+        job=_job_in_input(text) or triggered_job(text),
     )
 
 
@@ -157,17 +151,17 @@ def _role(arn: str) -> str:
     return f"the role {arn}"
 
 
-def _job_in_input(told: str) -> str:
-    """The job that an input is for, if it is one for our function."""
+def _job_in_input(text: str) -> str:
+    """Return the job of an input for detent's function, or an empty text."""
     try:
-        document: Any = decode(told)
+        document: Any = decode(text)
         return str(document["detent"]["job"])
     except (ValueError, KeyError, TypeError):
         return ""
 
 
 def to_schedules(expression: str) -> list[str]:
-    """An expression of theirs in our grammar; none: it cannot be said in it.  Their Sunday is 1."""
+    """Convert an expression to our syntax; empty if that is impossible.  Its Sunday is 1."""
     if rate := _RATE.fullmatch(expression):
         factor, unit = _RATE_UNITS[rate[2]]
         return [f"@every {int(rate[1]) * factor}{unit}"]

@@ -1,10 +1,9 @@
-"""The schedules of a job in EventBridge Scheduler, one for each ring: each hands the spec to a function.
+"""The schedules of a job in EventBridge Scheduler, which send the spec to a Lambda function.
 
-- A schedule cannot be tagged, so the mark stands in its description: the job, its revision, a seal.
-- Overlaps and retries are left to the trigger: the service tries nothing again, and what it could not hand
-  over goes to the dead-letter queue.
-- The service fills in `<aws.scheduler.…>` wherever it stands in an input.  So nothing of a job's own may
-  contain a `<`: it is written as an escape of JSON.
+- A schedule has no tags, so the mark is in its description: the job, its revision, and a seal.
+- The trigger handles overlaps and retries.  The service retries nothing, and undelivered events go to the
+  dead-letter queue.
+- The service replaces `<aws.scheduler.…>` in the input, so each `<` of the spec is written as a JSON escape.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from detent.manifest.spec import Spec
 
 KIND = "schedule"
 NAME_MAX = 64
-INPUT_MAX = 256 * 1024  # bytes that Lambda takes of an event
-EVENT_AGE_MAX_S = 3_600  # older than that it is not handed over any more
+INPUT_MAX = 256 * 1024  # bytes; the limit of a Lambda event
+EVENT_AGE_MAX_S = 3_600  # older events are not delivered
 RANG_AT = "<aws.scheduler.scheduled-time>"
 SERVICE_OWN = ("Arn", "CreationDate", "GroupName", "LastModificationDate", "ResponseMetadata")
 
@@ -34,18 +33,18 @@ Schedule = dict[str, Any]
 
 
 class Target(NamedTuple):
-    """Whom a schedule calls, and as whom."""
+    """The function that a schedule calls, and the role for it."""
 
     arn: str
     role_arn: str
     dead_letter_arn: str = ""
-    has_store: bool = False  # the function itself knows the store
+    has_store: bool = False  # the function has the store's URL in its environment
 
 
 def make_schedule(spec: Spec, index: int, expression: Expression, target: Target) -> Resource:
-    told = make_input(spec, target.has_store)
-    if len(told.encode()) > INPUT_MAX:
-        raise UsageError(f"{spec.name}: its spec has more than the {INPUT_MAX:,} bytes that Lambda takes")
+    text = make_input(spec, target.has_store)
+    if len(text.encode()) > INPUT_MAX:
+        raise UsageError(f"{spec.name}: its spec has more than {INPUT_MAX:,} bytes, the limit of Lambda")
     queue = {"DeadLetterConfig": {"Arn": target.dead_letter_arn}} if target.dead_letter_arn else {}
     made: Schedule = {
         "Name": resource_name(spec.name, index, NAME_MAX),
@@ -57,7 +56,7 @@ def make_schedule(spec: Spec, index: int, expression: Expression, target: Target
         "Target": {
             "Arn": target.arn,
             "RoleArn": target.role_arn,
-            "Input": told,
+            "Input": text,
             "RetryPolicy": {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": EVENT_AGE_MAX_S},
             **queue,
         },
@@ -67,9 +66,9 @@ def make_schedule(spec: Spec, index: int, expression: Expression, target: Target
 
 
 def make_input(spec: Spec, has_store: bool) -> str:
-    """What the function is given."""
-    told = json.dumps(spec_document(spec, has_store), separators=(",", ":")).replace("<", "\\u003c")
-    return f'{{"detent":{{"job":"{spec.name}","rang_at":"{RANG_AT}","spec":{told}}}}}'
+    """Return the event for the function."""
+    text = json.dumps(spec_document(spec, has_store), separators=(",", ":")).replace("<", "\\u003c")
+    return f'{{"detent":{{"job":"{spec.name}","rang_at":"{RANG_AT}","spec":{text}}}}}'
 
 
 def dump(schedule: Schedule) -> str:
@@ -77,21 +76,20 @@ def dump(schedule: Schedule) -> str:
 
 
 def read_schedule(answer: Mapping[str, Any]) -> Found:
-    """A schedule as it is there."""
-    said = set_fields(answer)
-    mark = _MARK.fullmatch(said.get("Description", ""))
+    fields = set_fields(answer)
+    mark = _MARK.fullmatch(fields.get("Description", ""))
     if mark is None:
-        return Found(said["Name"], dump(said), kind=KIND)
-    unsealed = {**said, "Description": f"detent job {mark[1]}, revision {mark[2]}"}
-    return Found(said["Name"], dump(said), mark[1], mark[2], seal(dump(unsealed)) == mark[3], kind=KIND)
+        return Found(fields["Name"], dump(fields), kind=KIND)
+    unsealed = {**fields, "Description": f"detent job {mark[1]}, revision {mark[2]}"}
+    return Found(fields["Name"], dump(fields), mark[1], mark[2], seal(dump(unsealed)) == mark[3], kind=KIND)
 
 
 def set_fields(answer: Mapping[str, Any]) -> Schedule:
-    """What somebody said of a schedule, without what the service keeps of it."""
-    said = {key: _plain(value) for key, value in answer.items() if key not in SERVICE_OWN}
-    if said.get("ActionAfterCompletion") == "NONE":
-        del said["ActionAfterCompletion"]
-    return said
+    """Return the fields that a person or detent has set, without those of the service."""
+    fields = {key: _plain(value) for key, value in answer.items() if key not in SERVICE_OWN}
+    if fields.get("ActionAfterCompletion") == "NONE":
+        del fields["ActionAfterCompletion"]
+    return fields
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The API of EventBridge Scheduler, by way of boto3: the schedules of one group."""
+"""The API of EventBridge Scheduler for the schedules of one group, with boto3."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 from detent.errors import HostError, UsageError
 from detent.hosts.eventbridge.schedules import Schedule
 
-ATTEMPTS = 4  # of a call that was throttled
+ATTEMPTS = 4  # for a throttled call
 
 
 class Service:
-    """One group of schedules."""
-
     def __init__(self, group: str, endpoint_url: str) -> None:
         self._group = group
         self._endpoint_url = endpoint_url
@@ -24,30 +22,27 @@ class Service:
     @property
     def _client(self) -> Any:
         if self._opened is None:
-            with _told():
+            with _errors_converted():
                 self._opened = _open_client(self._endpoint_url)
         return self._opened
 
     def list(self, prefix: str = "") -> list[Schedule]:
-        """Each with all that is known of it."""
-        asked = {"GroupName": self._group, **({"NamePrefix": prefix} if prefix else {})}
-        with _told():
-            pages = self._client.get_paginator("list_schedules").paginate(**asked)
+        query = {"GroupName": self._group, **({"NamePrefix": prefix} if prefix else {})}
+        with _errors_converted():
+            pages = self._client.get_paginator("list_schedules").paginate(**query)
             names = [one["Name"] for page in pages for one in page["Schedules"]]
             return [self._client.get_schedule(GroupName=self._group, Name=name) for name in names]
 
     def create(self, content: str) -> None:
-        with _told():
+        with _errors_converted():
             self._client.create_schedule(GroupName=self._group, **json.loads(content))
 
     def update(self, content: str) -> None:
-        """What is not said is reset to its default."""
-        with _told():
+        with _errors_converted():
             self._client.update_schedule(GroupName=self._group, **json.loads(content))
 
     def delete(self, name: str) -> None:
-        """One that is gone already is gone."""
-        with _told(), suppress(self._client.exceptions.ResourceNotFoundException):
+        with _errors_converted(), suppress(self._client.exceptions.ResourceNotFoundException):
             self._client.delete_schedule(GroupName=self._group, Name=name)
 
 
@@ -62,8 +57,7 @@ def _open_client(endpoint_url: str) -> Any:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What the service refuses is told in its words."""
+def _errors_converted() -> Iterator[None]:
     try:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
@@ -73,15 +67,15 @@ def _told() -> Iterator[None]:
     except ClientError as error:
         raise HostError(f"EventBridge refused: {error}; {_advice(error.response)}") from None
     except BotoCoreError as error:
-        raise HostError(f"EventBridge cannot be asked: {error}") from None
+        raise HostError(f"EventBridge does not respond: {error}") from None
 
 
 def _advice(answer: Any) -> str:
     match answer.get("Error", {}).get("Code", ""):
         case "ResourceNotFoundException":
-            return "apply again; a group is made with `aws scheduler create-schedule-group --name NAME`"
+            return "create the group with `aws scheduler create-schedule-group --name NAME`, and apply again"
         case "ConflictException":
-            return "somebody else wrote it at the same time: look, and apply again"
+            return "it was changed at the same time: check it, and apply again"
         case "AccessDeniedException" | "UnrecognizedClientException" | "ExpiredTokenException":
-            return "ask for the rights that docs/howto/use-eventbridge.md lists"
-    return "nothing more was changed"
+            return "request the permissions in docs/howto/use-eventbridge.md"
+    return "no further changes were made"

@@ -1,8 +1,8 @@
 """The API of a cluster: list, apply, replace and delete the objects of one namespace.
 
-The official client sends the calls.  We use its dynamic form without discovery: objects are plain documents,
-and both kinds have had the same paths since Kubernetes 1.21.  Every call may be repeated: what is changed is
-named with its version, and a version that is not the newest is refused by the server.
+The official client sends the calls, in its dynamic form without discovery: objects are plain documents, and
+both kinds have had the same paths since Kubernetes 1.21.  A change names the version that it replaces, and
+the server refuses it if there is a newer one.
 """
 
 from __future__ import annotations
@@ -18,38 +18,37 @@ from detent.hosts.kubernetes.config import Access, import_client
 from detent.hosts.kubernetes.objects import CONFIGMAP, CRONJOB, MANAGER, Object
 
 CALL_S = 30.0
-PAGE = 500  # objects in one answer
+PAGE = 500  # objects per response
 RESOURCES = {CRONJOB: ("apis/batch/v1", "cronjobs"), CONFIGMAP: ("api/v1", "configmaps")}
 VERSIONS = {CRONJOB: "batch/v1", CONFIGMAP: "v1"}
-MESSAGE_MAX = 500  # characters of the server's words
+MESSAGE_MAX = 500  # characters of the server's message
 JSON, APPLY = "application/json", "application/apply-patch+yaml"
 
 
 class NotFound(HostError):
-    """There is no such object."""
+    pass
 
 
 class Cluster:
-    """One namespace of a cluster."""
-
     def __init__(self, access: Access, namespace: str) -> None:
         self._server, self._namespace = access.server, namespace
         self._client = import_client().dynamic.DynamicClient(access.client, discoverer=lambda *_: None)
 
     def list(self, kind: str) -> list[Object]:
         found: list[Object] = []
-        going_on = ""
+        cursor = ""
         while True:
-            asked = {"limit": str(PAGE), **({"continue": going_on} if going_on else {})}
-            page = self._call("GET", self._path(kind), asked)
+            query = {"limit": str(PAGE), **({"continue": cursor} if cursor else {})}
+            page = self._call("GET", self._path(kind), query)
             found += [{**one, "apiVersion": VERSIONS[kind], "kind": kind} for one in page.get("items") or []]
-            going_on = page.get("metadata", {}).get("continue", "")
-            if not going_on:
+            cursor = page.get("metadata", {}).get("continue", "")
+            if not cursor:
                 return found
 
     def apply(self, wanted: Object, version: str = "") -> Object:
-        """Server-side apply: as a new object or, with the version that was seen, over whoever else set it."""
-        asked = {
+        """Create an object by server-side apply or, with its version, overwrite the fields of other
+        managers."""
+        query = {
             "fieldManager": MANAGER,
             "fieldValidation": "Strict",
             **({"force": "true"} if version else {}),
@@ -57,17 +56,17 @@ class Cluster:
         sent = wanted
         if version:
             sent = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
-        return self._call("PATCH", self._path_of(wanted), asked, sent, APPLY)
+        return self._call("PATCH", self._path_of(wanted), query, sent, APPLY)
 
     def replace(self, wanted: Object) -> Object:
         return self._call("PUT", self._path_of(wanted), {"fieldManager": MANAGER}, wanted)
 
     def delete(self, live: Object) -> None:
-        """This very object, as it was seen; what it started goes on.  One that is gone already is gone."""
+        """Delete exactly this version of the object, but not the Jobs that it started."""
         seen = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
-        asked = {"propagationPolicy": "Orphan", "preconditions": seen}
+        options = {"propagationPolicy": "Orphan", "preconditions": seen}
         with suppress(NotFound):
-            self._call("DELETE", self._path_of(live), {}, asked)
+            self._call("DELETE", self._path_of(live), {}, options)
 
     def _path(self, kind: str) -> str:
         group, plural = RESOURCES[kind]
@@ -77,7 +76,7 @@ class Cluster:
         return f"{self._path(one['kind'])}/{quote(one['metadata']['name'], safe='')}"
 
     def _call(
-        self, method: str, path: str, asked: Mapping[str, str], body: Object | None = None, kind: str = JSON
+        self, method: str, path: str, query: Mapping[str, str], body: Object | None = None, kind: str = JSON
     ) -> Object:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
@@ -88,23 +87,22 @@ class Cluster:
                 path,
                 body=body,
                 serialize=False,
-                query_params=[*asked.items()],
+                query_params=[*query.items()],
                 content_type=kind,
                 _request_timeout=CALL_S,
             )
-            said = json.loads(answer.data)
+            found: Object = json.loads(answer.data)
         except ApiException as error:
             if error.status:
                 raise _error(error.status, _loaded(error.body), f"{method} {path}") from None
-            raise self._silent(error.reason) from None
+            raise self._unreachable(error.reason) from None
         except HTTPError as error:
-            raise self._silent(error) from None
+            raise self._unreachable(error) from None
         except ValueError:
-            raise self._silent("its answer is no JSON") from None
-        found: Object = said
+            raise self._unreachable("its response is not JSON") from None
         return found
 
-    def _silent(self, why: object) -> HostError:
+    def _unreachable(self, why: object) -> HostError:
         return HostError(f"the cluster at {self._server} does not answer: {why}")
 
 
@@ -117,14 +115,14 @@ def _loaded(body: object) -> Any:
 
 
 def _error(status: int, answer: Any, what: str) -> HostError:
-    """What the server said, and what to do about it."""
-    said = answer.get("message", "") if isinstance(answer, dict) else ""
+    """Return the server's message with advice."""
+    message = answer.get("message", "") if isinstance(answer, dict) else ""
     advice = {
-        401: "log in again, or name another kubeconfig",
-        403: "ask for the rights that docs/howto/use-kubernetes.md lists",
-        409: "somebody else changed it at the same time: look, and apply again",
+        401: "log in again, or use another kubeconfig",
+        403: "request the permissions in docs/howto/use-kubernetes.md",
+        409: "it was changed at the same time: check it, and apply again",
     }.get(status, "")
-    plain = "".join(c if c.isprintable() else " " for c in str(said))[:MESSAGE_MAX]
-    told = f"the cluster refused {what} ({status}): {plain}"
+    plain = "".join(c if c.isprintable() else " " for c in str(message))[:MESSAGE_MAX]
+    text = f"the cluster refused {what} ({status}): {plain}"
     kind = NotFound if status == 404 else HostError
-    return kind(f"{told}; {advice}" if advice else told)
+    return kind(f"{text}; {advice}" if advice else text)

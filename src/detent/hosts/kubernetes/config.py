@@ -1,13 +1,13 @@
-"""How to reach a cluster: with a kubeconfig, or with the service account of the pod that this runs in.
+"""Access to a cluster, with a kubeconfig or with the service account of this pod.
 
-The official client reads the kubeconfig, runs its `exec` plugins and speaks TLS.  This module adds what that
-client leaves out:
+The official client reads the kubeconfig, runs its `exec` plugins and uses TLS.  This module adds what the
+client lacks:
 
-- It ignores impersonation (`as` and its companions).  We send the headers for it, and refuse what they cannot
-  express: a call never has more rights than the kubeconfig gives it.
-- It goes on without a credential when a plugin fails.  We stop, and report what the plugin wrote.
+- It ignores impersonation (`as` and related keys).  We send the headers, and refuse what they cannot express,
+  so that a call never has more rights than the kubeconfig gives it.
+- It continues without a credential if a plugin fails.  We stop, and report the plugin's output.
 - It sends a token without TLS.  We allow that to this machine only.
-- It takes a token file as it is.  We drop the newline at its end, as kubectl does.
+- It uses the content of a token file unchanged.  We strip the trailing newline, as kubectl does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from detent.text import quote
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 USUAL = "~/.kube/config"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-COMPANIONS = ("as-uid", "as-groups", "as-user-extra")  # of `as`
+COMPANIONS = ("as-uid", "as-groups", "as-user-extra")  # need `as`
 
 
 class Access(NamedTuple):
-    """A cluster, and a client that is logged in there."""
+    """A cluster and its authenticated client."""
 
     server: str
     namespace: str
@@ -41,7 +41,7 @@ class Access(NamedTuple):
 
 
 def find_access(kubeconfig: str, context: str, env: Mapping[str, str]) -> Access:
-    """The cluster that was named, or the one that is usual here."""
+    """Return the named cluster, or the default one."""
     named = kubeconfig or env.get("KUBECONFIG", "")
     paths = [Path(path).expanduser() for path in named.split(os.pathsep) if path]
     if kubeconfig and not paths[0].is_file():
@@ -54,12 +54,12 @@ def find_access(kubeconfig: str, context: str, env: Mapping[str, str]) -> Access
     if env.get("KUBERNETES_SERVICE_HOST") and (ACCOUNT / "token").is_file():
         return _from_account(env)
     raise UsageError(
-        f"no cluster is known here: there is no {USUAL}; name one with --kubeconfig, or --render"
+        f"no cluster is configured: there is no {USUAL}; name one with --kubeconfig, or use --render"
     )
 
 
 def import_client() -> Any:
-    """The official client: imported late, as it takes a second to load."""
+    """Import the official client.  This is late, because it takes a second."""
     try:
         import kubernetes
         import kubernetes.config.incluster_config
@@ -91,11 +91,10 @@ def _from_files(paths: list[Path], wanted: str) -> Access:
     place = f"the kubeconfig {paths[0]}"
     with _refused(place):
         documents = [_read(path) for path in paths]
-        current = wanted or next((said for one in documents if (said := one.get("current-context"))), "")
+        current = wanted or next((name for one in documents if (name := one.get("current-context"))), "")
         context = _entry(documents, "context", current)
         if context is None:
-            told = f"{place} has no context {quote(str(current))}"
-            raise UsageError(f"{told}: name one of its contexts with --context")
+            raise UsageError(f"{place} has no context {quote(str(current))}: name one with --context")
         user = _entry(documents, "user", context.get("user")) or {}
         headers = _impersonation(user)
         with _errors_logged() as errors:
@@ -106,8 +105,8 @@ def _from_files(paths: list[Path], wanted: str) -> Access:
                 persist_config=False,
             )
     if user.get("exec") and not settings.api_key and not settings.cert_file:
-        told = f"the kubeconfig's plugin {quote(str(user['exec'].get('command')))} gave no credential"
-        raise HostError(f"{told}: {'; '.join(errors)}")
+        plugin = quote(str(user["exec"].get("command")))
+        raise HostError(f"the kubeconfig's plugin {plugin} returned no credential: {'; '.join(errors)}")
     _check_server(settings.host, bool(settings.api_key))
     _trim_token(settings)
     client = kubernetes.client.ApiClient(settings)
@@ -118,12 +117,12 @@ def _from_files(paths: list[Path], wanted: str) -> Access:
 
 def _settings(kubernetes: Any) -> Any:
     settings = kubernetes.client.Configuration()
-    settings.retries = False  # an error is reported at once; a redirect is not followed
+    settings.retries = False  # report errors at once, and follow no redirect
     return settings
 
 
 def _trim_token(settings: Any) -> None:
-    """Trim the token now, and whenever the client reads it again."""
+    """Strip the token now, and whenever the client reads it again."""
     read_again = settings.refresh_api_key_hook
 
     def refresh(_: Any) -> None:
@@ -137,7 +136,7 @@ def _trim_token(settings: Any) -> None:
 
 @contextmanager
 def _refused(place: str) -> Iterator[None]:
-    """Errors of the client, and of whoever wrote the file, as one sentence."""
+    """Convert errors of the client or the file to one-line usage errors."""
     from kubernetes.config import ConfigException
 
     try:
@@ -151,13 +150,13 @@ def _refused(place: str) -> Iterator[None]:
 
 @contextmanager
 def _errors_logged() -> Iterator[list[str]]:
-    """What the client logs while it loads: it raises nothing when a plugin fails."""
-    told: list[str] = []
+    """Collect what the client logs: it does not raise if a plugin fails."""
+    messages: list[str] = []
     handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     try:
-        yield told
+        yield messages
     finally:
         logging.getLogger().removeHandler(handler)
 
@@ -165,18 +164,18 @@ def _errors_logged() -> Iterator[list[str]]:
 def _read(path: Path) -> dict[str, Any]:
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
-        raise UsageError(f"{path} is no kubeconfig: it has no clusters and contexts")
+        raise UsageError(f"{path} is not a kubeconfig: it has no clusters and contexts")
     return document
 
 
 def _entry(documents: list[dict[str, Any]], kind: str, name: object) -> dict[str, Any] | None:
-    """The first entry of this name: that is the one that counts in several files."""
+    """Return the entry of this name.  The first one counts if there are several files."""
     entries = (entry for document in documents for entry in document.get(f"{kind}s") or ())
     return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), None)
 
 
 def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that make the server act as another user, with that user's rights."""
+    """Return the headers that make the server use the rights of another user."""
     name, groups = str(user.get("as") or ""), user.get("as-groups") or []
     extra: Mapping[str, list[str]] = user.get("as-user-extra") or {}
     if not name and any(user.get(key) for key in COMPANIONS):
@@ -197,8 +196,8 @@ def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
 def _check_server(server: str, has_token: bool) -> None:
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"the kubeconfig's server {quote(server)} is not https:// and a host")
+        raise UsageError(f"the kubeconfig's server {quote(server)} is not an https:// URL with a host")
     if parts.scheme == "http" and has_token and parts.hostname not in LOOPBACK:
         raise UsageError(
-            f"the kubeconfig's server {quote(server)} would get the token without TLS: use https"
+            f"the kubeconfig's server {quote(server)} would receive the token without TLS: use https"
         )

@@ -1,9 +1,9 @@
-"""Kubernetes: a CronJob for each schedule and a ConfigMap for each spec, in one namespace of a cluster.
+"""Kubernetes: a CronJob for each schedule and a ConfigMap for each spec, in one namespace.
 
-- Objects are applied by the server (`detent` is their field manager), so that other tools see whose they are.
-- What is changed is named with the version that was seen: two who apply from two machines do not overwrite
-  each other; on one machine they wait for each other.
-- A Secret is referred to, never written.
+- Objects are changed by server-side apply with the field manager `detent`.
+- A change names the version that it replaces, so two machines cannot overwrite each other's changes; two
+  processes on one machine wait for each other.
+- Secrets are referenced, never written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from detent.errors import HostError, UsageError
 from detent.formats.kubernetes.render import cronjob_schedules
 from detent.hosts.adoption import Identity, Unmanaged
-from detent.hosts.base import Option, Settings, back_up, lock_file
+from detent.hosts.base import Option, Settings
 from detent.hosts.kubernetes.objects import (
     CONFIGMAP,
     CRONJOB,
@@ -59,7 +59,7 @@ OPTIONS = (
     Option("memory", "the memory of each pod, such as 128Mi", "AMOUNT"),
     Option("render", "print the objects and change nothing", only="apply"),
 )
-ADVICE = "keep its URL in a Secret, and name that with --store-secret"
+ADVICE = "keep its URL in a Secret, and name it with --store-secret"
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -71,17 +71,15 @@ _UNITS = ("Ki", "Mi", "Gi", "Ti")
 
 def open_host(settings: Settings) -> KubernetesHost:
     for option, form in (("namespace", _LABEL), ("secret", _SUBDOMAIN), ("service_account", _SUBDOMAIN)):
-        said = settings.option(option)
-        if said and not form.fullmatch(said):
+        value = settings.option(option)
+        if value and not form.fullmatch(value):
             name = option.replace("_", "-")
-            raise UsageError(
-                f"--{name} {quote(said)} is no name that Kubernetes takes: small letters, digits, -"
-            )
+            raise UsageError(f"--{name} {quote(value)} is not a valid name: use small letters, digits and -")
     return KubernetesHost(settings)
 
 
 class KubernetesHost:
-    """One namespace of a cluster; with `--render`, of none."""
+    """One namespace of a cluster; with `--render`, no cluster is used."""
 
     name = "kubernetes"
 
@@ -100,22 +98,20 @@ class KubernetesHost:
         from detent.hosts.kubernetes.cluster import Cluster  # late: the client is slow to load
         from detent.hosts.kubernetes.config import find_access
 
-        said = self._settings
-        access = find_access(said.option("kubeconfig"), said.option("context"), said.env)
-        self._namespace = said.option("namespace", access.namespace)
+        settings = self._settings
+        access = find_access(settings.option("kubeconfig"), settings.option("context"), settings.env)
+        self._namespace = settings.option("namespace", access.namespace)
         return Cluster(access, self._namespace), access.server
 
     @property
     def _api(self) -> Cluster:
         if self._cluster is None:
-            raise UsageError("--render is for `detent apply`: it prints the objects, and asks no cluster")
+            raise UsageError("--render is for `detent apply`: it prints the objects without a cluster")
         return self._cluster
 
     def lock(self) -> AbstractContextManager[None]:
         place = re.sub(r"[^A-Za-z0-9.]+", "-", f"{urlsplit(self._server).netloc}-{self._namespace}")
-        return lock_file(self._settings.state_dir / "hosts" / f"kubernetes-{place}.lock")
-
-    # What should be there.
+        return self._settings.lock(f"kubernetes-{place}")
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         pod = self._pod()
@@ -127,23 +123,21 @@ class KubernetesHost:
         return made
 
     def _pod(self) -> Pod:
-        said = self._settings
-        image = said.option("image")
+        option = self._settings.option
+        image = option("image")
         if not image:
-            raise UsageError("which image has detent and the work of the jobs in it? name it with --image")
+            raise UsageError("name the image that contains detent and the jobs' programs with --image")
         if not image.isprintable() or " " in image:
-            raise UsageError(f"--image {quote(image)} is not the name of an image")
+            raise UsageError(f"--image {quote(image)} is not an image name")
         return Pod(
             image=image,
             namespace=self._namespace,
-            program=said.detent,
-            store_secret=_secret_key(said.option("store_secret")),
-            secret=said.option("secret", f"detent-{said.app}".rstrip("-")),
-            service_account=said.option("service_account"),
-            resources=_resources(said.option("cpu"), said.option("memory")),
+            program=self._settings.detent,
+            store_secret=_secret_key(option("store_secret")),
+            secret=option("secret", f"detent-{self._settings.app}".rstrip("-")),
+            service_account=option("service_account"),
+            resources=_resources(option("cpu"), option("memory")),
         )
-
-    # What is there.
 
     def find(self) -> list[Found]:
         self._live = {name_of(one): one for kind in (CONFIGMAP, CRONJOB) for one in self._api.list(kind)}
@@ -151,28 +145,27 @@ class KubernetesHost:
         return [one for one in found if one.job or one.name.partition("/")[2].startswith(PREFIX)]
 
     def unmanaged(self) -> list[Unmanaged]:
-        from detent.hosts.kubernetes.unmanaged import find_unmanaged  # late: few adopt
+        from detent.hosts.kubernetes.unmanaged import find_unmanaged  # late: only `adopt` needs it
 
-        return find_unmanaged(self._api.list(CRONJOB))
+        return list(find_unmanaged(self._api.list(CRONJOB)))
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         secret = self._pod().secret
-        told = list(user_warnings(specs, self.name))
-        for variable in sorted({variable for spec in specs for variable in spec.variables}):
-            told.append(f"pods wait until the Secret {secret} is there and has the key {variable}")
-        return told
-
-    # Changes.
+        variables = sorted({variable for spec in specs for variable in spec.variables})
+        return [
+            *user_warnings(specs, self.name),
+            *(f"pods wait until the Secret {secret} exists and has the key {name}" for name in variables),
+        ]
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
-        """Specs first, then what schedules for them; what goes, goes the other way round."""
+        """Write specs before the CronJobs that use them, and delete them after."""
         fresh = [change for change in changes if change.action in ("create", "update")]
         gone = [change for change in changes if change.action == "delete"]
         for change in sorted(fresh, key=lambda change: change.kind == CRONJOB):
             self._apply(change)
         written = {change.name for change in fresh}
         for entry in retire:
-            if entry.name not in written:  # it bore our name, and is ours by now
+            if entry.name not in written:  # else it was replaced under the same name
                 self._retire(entry)
         for change in sorted(gone, key=lambda change: change.kind != CRONJOB):
             self._api.delete(self._live[change.name])
@@ -185,7 +178,7 @@ class KubernetesHost:
             self._live[change.name] = self._api.apply(wanted)
             return
         if before["metadata"].get("deletionTimestamp"):
-            raise HostError(f"{change.name} is still being deleted by the cluster: apply again in a moment")
+            raise HostError(f"{change.name} is still being deleted: apply again later")
         self._back_up(before)
         after = self._api.apply(wanted, before["metadata"]["resourceVersion"])
         if read_object(after).content != change.after.content:
@@ -200,11 +193,11 @@ class KubernetesHost:
 
     def _back_up(self, live: Object) -> None:
         label = f"kubernetes-{self._namespace}-{name_of(live).replace('/', '-')}"
-        back_up(self._settings.state_dir / "hosts" / "backups", label, dump(live).encode())
+        self._settings.back_up(label, dump(live).encode())
 
 
 def _without_others(live: Object, wanted: Object) -> Object:
-    """What others added goes, and with it their claim to have a say in it; the status is not ours."""
+    """Return the wanted object, without the fields and the ownership of other managers."""
     entries = live["metadata"].get("managedFields", [])
     others = [one for one in own_entries(entries) if (one["manager"], one["operation"]) != (MANAGER, "Apply")]
     kept = [one for one in entries if one not in others]
@@ -212,21 +205,20 @@ def _without_others(live: Object, wanted: Object) -> Object:
     return {**wanted, "metadata": metadata}
 
 
-def _secret_key(said: str) -> tuple[str, str] | None:
-    if not said:
+def _secret_key(given: str) -> tuple[str, str] | None:
+    if not given:
         return None
-    name, _, key = said.partition(":")
+    name, _, key = given.partition(":")
     if not _SUBDOMAIN.fullmatch(name) or (key and not _KEY.fullmatch(key)):
-        raise UsageError(f"--store-secret {quote(said)} is not NAME or NAME:KEY of a Secret")
+        raise UsageError(f"--store-secret {quote(given)} is not NAME or NAME:KEY of a Secret")
     return name, key or "url"
 
 
 def _resources(cpu: str, memory: str) -> Object | None:
-    """Amounts as a cluster writes them, so that they compare.  Memory is limited to what was asked for."""
+    """Return amounts in the form of the cluster, so that they compare equal.  Memory is limited to its
+    request."""
     if cpu and not _CPU.fullmatch(cpu):
-        raise UsageError(
-            f"--cpu {quote(cpu)} is not a number of cores or of thousandths of one, such as 1 or 100m"
-        )
+        raise UsageError(f"--cpu {quote(cpu)} is not a number of cores or millicores, such as 1 or 100m")
     if memory and not _MEMORY.fullmatch(memory):
         raise UsageError(f"--memory {quote(memory)} is not a number of Ki, Mi, Gi or Ti, such as 128Mi")
     asked = {**({"cpu": _cpu(cpu)} if cpu else {}), **({"memory": _memory(memory)} if memory else {})}
@@ -234,13 +226,13 @@ def _resources(cpu: str, memory: str) -> Object | None:
     return {"requests": asked, **limits} if asked else None
 
 
-def _cpu(said: str) -> str:
-    whole = said.removesuffix("000m")
-    return whole if whole != said and whole else said
+def _cpu(amount: str) -> str:
+    whole = amount.removesuffix("000m")
+    return whole if whole != amount and whole else amount
 
 
-def _memory(said: str) -> str:
-    amount, unit = int(said[:-2]), said[-2:]
+def _memory(text: str) -> str:
+    amount, unit = int(text[:-2]), text[-2:]
     while amount % 1024 == 0 and unit != _UNITS[-1]:
         amount, unit = amount // 1024, _UNITS[_UNITS.index(unit) + 1]
     return f"{amount}{unit}"

@@ -1,10 +1,10 @@
 """The objects of a job in a cluster: a ConfigMap with its spec, and a CronJob for each schedule.
 
-- The mark stands in annotations: the job, its revision, a seal over the object.
-- Overlaps are left to the trigger: `concurrencyPolicy` is `Allow`, and contention no failure of the pod.
-  The cluster tries nothing again: `backoffLimit` is 0, and the next ring settles what a lost pod left.
-- Pods are as restricted as a cluster can ask for.
-- A server fills in defaults.  What somebody set is told by `managedFields`: that part alone is compared.
+- The mark is in annotations: the job, its revision, and a seal over the object.
+- The trigger handles overlaps: `concurrencyPolicy` is `Allow`, and contention does not fail the pod.  The
+  cluster retries nothing: `backoffLimit` is 0, and the next trigger settles the fire of a lost pod.
+- Pods have the strictest security settings.
+- The server adds defaults.  Only the fields in `managedFields`, which a manager has set, are compared.
 """
 
 from __future__ import annotations
@@ -30,40 +30,37 @@ CRONJOB, CONFIGMAP = "CronJob", "ConfigMap"
 MANAGER = "detent"
 JOB, REVISION, SEAL = "detent/job", "detent/revision", "detent/seal"
 MANAGED_BY, APP = "app.kubernetes.io/managed-by", "detent/app"
-NAME_MAX = {CRONJOB: 52, CONFIGMAP: 253}  # the controller adds eleven characters to a CronJob's
-SPEC_MAX = 1_000_000  # bytes; a ConfigMap takes 1 MiB
-USER = 65_532  # nobody in particular, and not root
-DEADLINE_MIN_S = 10  # the controller looks every ten seconds
-START_S = 600  # for the pod to be placed, and its image to be pulled
-KEEP_S = 86_400  # a Job that is over, for its logs
+NAME_MAX = {CRONJOB: 52, CONFIGMAP: 253}  # the controller appends eleven characters to a CronJob's name
+SPEC_MAX = 1_000_000  # bytes; a ConfigMap is limited to 1 MiB
+USER = 65_532  # an unprivileged user
+DEADLINE_MIN_S = 10  # the controller runs every ten seconds
+START_S = 600  # to schedule the pod and pull its image
+KEEP_S = 86_400  # a finished Job is kept for its logs
 KEPT = {"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 3}
-LINE_MAX = 10_000  # characters; longer texts are folded
-OWN = {"spec", "data", "binaryData", "immutable"}  # beside metadata
+LINE_MAX = 10_000  # characters; longer lines are folded
+OWN = {"spec", "data", "binaryData", "immutable"}  # in addition to metadata
 
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 Object = dict[str, Any]
 
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the one in C, where PyYAML has it
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # faster, if PyYAML has it
 
 
 class Pod(NamedTuple):
-    """What a trigger's pod is told, beyond the job."""
+    """Settings of the pods of triggers."""
 
     image: str
     namespace: str
     program: str = "detent"
     store_secret: tuple[str, str] | None = None  # a Secret and its key
-    secret: str = ""  # the Secret with the variables that jobs' secrets are in
+    secret: str = ""  # the Secret with the variables of the jobs' secrets
     service_account: str = ""
     resources: Object | None = None
 
 
-# Names.
-
-
 def object_name(kind: str, job: str, index: int | None = None) -> str:
-    """`detent-app.job-0`, as a name that a cluster takes; a ConfigMap has no number."""
+    """Return `detent-app.job-0` as a valid name of an object; a ConfigMap has no number."""
     whole = resource_name(job, index or 0, NAME_MAX[kind])
     if index is None:
         whole = whole.removesuffix("-0")
@@ -79,7 +76,7 @@ def resource_of(made: Object, spec: Spec) -> Resource:
 
 
 def name_of(found: Object) -> str:
-    """As `kubectl` tells it: the kind and the name."""
+    """Return the kind and the name in the form of `kubectl`."""
     return f"{found['kind'].lower()}/{found['metadata']['name']}"
 
 
@@ -88,16 +85,16 @@ def account_name(name: str) -> str:
 
 
 class _Plain(_Dumper):  # type: ignore[misc]
-    """Without anchors: whatever stands twice is written twice."""
+    """Writes no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def dump(document: Object) -> str:
-    """YAML in plain ASCII: what is odd is escaped, so that every reader takes it."""
-    told: str = yaml.dump(document, Dumper=_Plain, sort_keys=True, width=LINE_MAX)
-    return told
+    """Return the object as YAML in plain ASCII."""
+    text: str = yaml.dump(document, Dumper=_Plain, sort_keys=True, width=LINE_MAX)
+    return text
 
 
 def load(content: str) -> Object:
@@ -109,13 +106,10 @@ def _sealed(document: Object) -> str:
     return seal(json.dumps(document, sort_keys=True))
 
 
-# Made.
-
-
 def make_configmap(spec: Spec, pod: Pod) -> Object:
     text = compact(spec_document(spec, pod.store_secret is not None))
     if len(text.encode()) > SPEC_MAX:
-        raise UsageError(f"{spec.name}: its spec has more than {SPEC_MAX:,} bytes, which no ConfigMap takes")
+        raise UsageError(f"{spec.name}: its spec has more than {SPEC_MAX:,} bytes, the limit of a ConfigMap")
     made = {"apiVersion": "v1", "kind": CONFIGMAP, "data": {spec.file_name: text}}
     return _marked(made, object_name(CONFIGMAP, spec.name), spec, pod)
 
@@ -153,7 +147,7 @@ def _deadline(spec: Spec) -> Object:
 
 
 def _longest(spec: Spec) -> Object:
-    """So long a Job may last, with all its attempts; where a command has no limit, neither has its Job."""
+    """Limit a Job to the time of all its attempts.  Without a timeout, there is no limit."""
     policy = spec.job.policy
     return {"activeDeadlineSeconds": START_S + trigger_max_s(policy)} if policy.timeout_s else {}
 
@@ -201,7 +195,7 @@ def _container(spec: Spec, pod: Pod) -> Object:
 
 
 def _environment(spec: Spec, pod: Pod) -> list[Object]:
-    """The Job's name ends in the minute that the controller rang for.  A read-only root leaves /tmp."""
+    """The Job's name ends in the scheduled minute.  With a read-only root, only /tmp is writable."""
     by = {"fieldPath": "metadata.labels['batch.kubernetes.io/job-name']"}
     return [
         {"name": "DETENT_RANG_BY", "valueFrom": {"fieldRef": by}},
@@ -224,7 +218,7 @@ def _from_secret(variable: str, secret: str, key: str) -> Object:
 
 
 def _literal(text: str) -> str:
-    """A cluster fills in `$(NAME)`."""
+    """Escape `$(NAME)`, which the cluster would expand."""
     return text.replace("$", "$$")
 
 
@@ -243,38 +237,35 @@ def _marked(made: Object, name: str, spec: Spec, pod: Pod) -> Object:
     return made
 
 
-# Read.
-
-
 def read_object(live: Object) -> Found:
-    """An object as it is there: what somebody set of it, with our own labels and annotations only."""
-    said = set_fields(live)
-    notes = said["metadata"].get("annotations", {})
-    told = dump(said)
+    """Read an existing object: its set fields, with only detent's labels and annotations."""
+    fields = set_fields(live)
+    notes = fields["metadata"].get("annotations", {})
+    text = dump(fields)
     if live["metadata"].get("deletionTimestamp"):
-        told += "# it is being deleted\n"
+        text += "# it is being deleted\n"
     if not (notes.get(JOB) and notes.get(REVISION)):
-        return Found(name_of(live), told, kind=live["kind"])
+        return Found(name_of(live), text, kind=live["kind"])
     unsealed = {name: note for name, note in notes.items() if name != SEAL}
-    body = {**said, "metadata": {**said["metadata"], "annotations": unsealed}}
-    intact = told == dump(said) and _sealed(body) == notes.get(SEAL)
-    return Found(name_of(live), told, notes[JOB], notes[REVISION], intact, kind=live["kind"])
+    body = {**fields, "metadata": {**fields["metadata"], "annotations": unsealed}}
+    intact = text == dump(fields) and _sealed(body) == notes.get(SEAL)
+    return Found(name_of(live), text, notes[JOB], notes[REVISION], intact, kind=live["kind"])
 
 
 def set_fields(live: Object) -> Object:
-    """What managers set, without what the server filled in or keeps of itself."""
+    """Return the fields that managers have set, without defaults and status."""
     metadata = live["metadata"]
-    said = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": _own_metadata(metadata)}
+    kept = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": _own_metadata(metadata)}
     fields = [entry.get("fieldsV1", {}) for entry in own_entries(metadata.get("managedFields", []))]
     for key in sorted(OWN & live.keys()):
         sets = [field[f"f:{key}"] for field in fields if f"f:{key}" in field]
         if sets:
-            said[key] = _chosen(live[key], sets)
-    return said
+            kept[key] = _chosen(live[key], sets)
+    return kept
 
 
 def own_entries(entries: Iterable[Object]) -> list[Object]:
-    """Those about the object itself, and not about its status."""
+    """Return the entries of the object itself, without its status."""
     return [entry for entry in entries if not entry.get("subresource")]
 
 
@@ -288,7 +279,7 @@ def _own_metadata(metadata: Object) -> Object:
 
 
 def _chosen(value: Any, sets: list[Object]) -> Any:
-    """The part of a value that the sets of fields name; an empty set names all of it."""
+    """Return the part of a value that the sets of fields name; an empty set means all of it."""
     if any(not fields for fields in sets):
         return value
     if isinstance(value, dict):
@@ -303,7 +294,7 @@ def _inner(sets: list[Object], name: str) -> list[Object]:
 
 
 def _chosen_item(item: Any, sets: list[Object]) -> Any:
-    """An item of a list is named by its value, or by some of its keys."""
+    """Return the named part of a list item, which is named by its value or by some of its keys."""
     inner: list[Object] = []
     for fields in sets:
         for name, below in fields.items():

@@ -1,8 +1,8 @@
-"""systemd: a timer and a service for each schedule, in the folder of the system's units or of a user's.
+"""systemd: a timer and a service for each schedule, in the unit directory of the system or of a user.
 
-- A timer is enabled by its link in `timers.target.wants`; one that lost it, or was stopped, has drifted.
-- Where systemd runs and reads the folder, it is told at once; elsewhere the units wait for the next boot.
-- Drop-ins (`systemctl edit`) are their author's: they are left alone.
+- A timer is enabled by its link in `timers.target.wants`.  A timer without it, or a stopped one, has drifted.
+- A running systemd that reads the directory is reloaded at once; otherwise the units wait for the next boot.
+- Drop-ins (`systemctl edit`) are not touched.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from detent.hosts.adoption import Identity, Unmanaged
 from detent.hosts.base import (
     Option,
     Settings,
-    back_up,
     environment_warnings,
-    lock_file,
     render_schedules,
     write_atomically,
 )
@@ -43,18 +41,18 @@ OPTIONS = (
 )
 SYSTEM_UNITS = Path("/etc/systemd/system")
 WANTS = "timers.target.wants"
-NAME_MAX = 200  # systemd takes 255, with the suffix
+NAME_MAX = 200  # systemd allows 255, including the suffix
 
 
 def open_host(settings: Settings) -> SystemdHost:
     is_user = bool(settings.options.get("user"))
     if is_user and settings.option("run_as"):
-        raise UsageError("--run-as is for the system's units: with --user the triggers run as that user")
+        raise UsageError("--run-as is for system units: with --user, triggers run as that user")
     return SystemdHost(settings, is_user)
 
 
 class SystemdHost:
-    """The units in one folder, and the folder of specs beside them."""
+    """The units in one directory, and the directory of specs."""
 
     name = "systemd"
 
@@ -72,7 +70,7 @@ class SystemdHost:
 
     def lock(self) -> AbstractContextManager[None]:
         label = str(self._units).strip("/").replace("/", "-")
-        return lock_file(self._settings.state_dir / "hosts" / f"systemd-{label}.lock")
+        return self._settings.lock(f"systemd-{label}")
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         self._private = {spec.name: spec.is_private for spec in specs}
@@ -104,15 +102,15 @@ class SystemdHost:
 
     def _notes(self, name: str, active: dict[str, bool]) -> Iterator[str]:
         if name.endswith(".timer") and not self._link(name).is_symlink():
-            yield "it is not enabled"
+            yield "not enabled"
         if not active.get(name, True):
-            yield "it is not active"
+            yield "not active"
 
     def _link(self, timer: str) -> Path:
         return self._units / WANTS / timer
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
-        """What goes is stopped first; what is new rings only when all of it is there."""
+        """Stop and remove old timers first, and start new ones when all files are written."""
         specs = [change for change in changes if change.kind == SPEC]
         units = [change for change in changes if change.kind != SPEC]
         gone = [change.name for change in units if change.action == "delete"]
@@ -124,8 +122,8 @@ class SystemdHost:
             self._retire(retire)
             self._write(fresh)
         except OSError as error:
-            told = (error.strerror or str(error)).lower()
-            raise HostError(f"cannot write {error.filename or self._units}: {told}; sudo may") from None
+            why = (error.strerror or str(error)).lower()
+            raise HostError(f"cannot write {error.filename or self._units}: {why}; try sudo") from None
         if units or retire:
             self._systemctl.reload()
             self._systemctl.start([change.name for change in fresh if change.kind == "timer"])
@@ -160,8 +158,7 @@ class SystemdHost:
 
     def _back_up(self, name: str) -> None:
         if (self._units / name).exists():
-            content = (self._units / name).read_bytes()
-            back_up(self._settings.state_dir / "hosts" / "backups", name, content)
+            self._settings.back_up(name, (self._units / name).read_bytes())
 
     def _texts(self) -> dict[str, str]:
         return {path.name: self._read(path.name) for path in self._files()}
@@ -176,6 +173,6 @@ class SystemdHost:
 
 
 def _user_units(settings: Settings) -> Path:
-    said = settings.env.get("XDG_CONFIG_HOME", "")
-    home = Path(said) if said.startswith("/") else Path("~/.config").expanduser()
+    given = settings.env.get("XDG_CONFIG_HOME", "")
+    home = Path(given) if given.startswith("/") else Path("~/.config").expanduser()
     return home / "systemd" / "user"

@@ -1,4 +1,4 @@
-"""Tells a running systemd about its unit files; where none runs, says so, and what to do there."""
+"""Runs `systemctl` if systemd is running, or says what to do by hand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 
 from detent.errors import HostError
 
-RUNNING = Path("/run/systemd/system")  # it is there if and only if systemd is the init of this machine
+RUNNING = Path("/run/systemd/system")  # exists if and only if systemd is the init system
 CALL_S = 60.0
 
 
 class Systemctl:
-    """`systemctl`, of the system or of a user."""
-
     def __init__(self, is_user: bool, is_read: bool) -> None:
         self._words = ["systemctl", "--user"] if is_user else ["systemctl"]
         self._is_user = is_user
@@ -27,18 +25,17 @@ class Systemctl:
         return not self._is_user or self._run("show-environment").returncode == 0
 
     def is_active(self, timers: Sequence[str]) -> dict[str, bool]:
-        """Which of these timers would elapse; none is known where no systemd runs."""
+        """Return which timers are active; empty if systemd does not run."""
         if not self.is_live or not timers:
             return {}
-        said = self._run("is-active", *timers).stdout.decode().split("\n")
-        return {timer: state == "active" for timer, state in zip(timers, said, strict=False)}
+        states = self._run("is-active", *timers).stdout.decode().split("\n")
+        return {timer: state == "active" for timer, state in zip(timers, states, strict=False)}
 
     def reload(self) -> None:
         if self.is_live:
             self._call("daemon-reload")
 
     def start(self, timers: Sequence[str]) -> None:
-        """Those that were active are started afresh, with their new times."""
         if self.is_live and timers:
             self._call("restart", *timers)
 
@@ -47,23 +44,25 @@ class Systemctl:
             self._call("stop", *timers)
 
     def advice(self) -> str:
-        """What remains to be done by hand; nothing: an empty text."""
+        """Return what remains to be done by hand, or an empty text."""
         if self.is_live:
             return ""
         command = " ".join(self._words)
         return (
-            "no systemd reads these units here: they are written and enabled, and ring from the next boot on,"
+            "systemd does not run or read these units here: they are enabled, and fire from the next boot on,"
             f" or after `{command} daemon-reload` and `{command} start 'detent-*.timer'`"
         )
 
     def _call(self, *words: str) -> None:
         done = self._run(*words)
         if done.returncode:
-            said = "; ".join(done.stderr.decode("utf-8", "replace").strip().splitlines())
-            raise HostError(f"`{' '.join([*self._words, *words])}` ended with {done.returncode}: {said}")
+            output = "; ".join(done.stderr.decode("utf-8", "replace").strip().splitlines())
+            raise HostError(f"`{' '.join([*self._words, *words])}` failed ({done.returncode}): {output}")
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         try:
             return subprocess.run([*self._words, *words], capture_output=True, timeout=CALL_S)
         except subprocess.TimeoutExpired:
-            raise HostError(f"`{' '.join([*self._words, *words])}` did not end within {CALL_S:g} s") from None
+            raise HostError(
+                f"`{' '.join([*self._words, *words])}` did not finish within {CALL_S:g} s"
+            ) from None

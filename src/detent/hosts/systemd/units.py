@@ -1,12 +1,12 @@
-"""The units of one schedule: a timer that rings, and a service that starts the trigger.
+"""The units of one schedule: a timer, and a service that starts the trigger.
 
-- A timer that elapses while its service is active does nothing.  So the service only asks the manager for
-  a transient unit, in which the trigger runs, and is over at once; the trigger decides what overlaps.
-- The transient unit is `detent-APP.JOB@ID.service`, so that `journalctl -u 'detent-APP.JOB@*'` finds all that
-  the triggers of a job and their work wrote.  The id is that of the service's invocation: no two are alike.
-- The mark stands in a section of its own, `[X-Detent]`, which systemd passes over.
-- The service is shut in as far as systemd can.  A request's trigger may not write to the system nor gain
-  rights; a command's or a call's has the rights that the work may need.
+- systemd ignores a timer whose service is still active.  So the service only starts a transient unit for the
+  trigger, and exits; the trigger decides about overlaps.
+- The transient unit is `detent-APP.JOB@ID.service`, with the id of the service's invocation.  So
+  `journalctl -u 'detent-APP.JOB@*'` shows the output of all triggers of a job.
+- The mark is in a section `[X-Detent]`, which systemd ignores.
+- The service is sandboxed as far as possible.  The trigger of a request may not write to the system or gain
+  privileges; the trigger of a command or call has the rights that the work may need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from detent.model import Request
 
 RUN = "/usr/bin/systemd-run"
 
-SANDBOX = {  # the service that only asks the manager for something
+SANDBOX = {  # the service only talks to the systemd manager
     "NoNewPrivileges": "yes",
     "CapabilityBoundingSet": "",
     "LockPersonality": "yes",
@@ -45,7 +45,7 @@ SANDBOX = {  # the service that only asks the manager for something
     "RestrictSUIDSGID": "yes",
     "SystemCallArchitectures": "native",
 }
-USER_SANDBOX = {  # a user's manager cannot make the others true
+USER_SANDBOX = {  # a user's manager cannot enforce the others
     name: SANDBOX[name]
     for name in ("NoNewPrivileges", "LockPersonality", "RestrictRealtime", "RestrictSUIDSGID")
 }
@@ -60,24 +60,25 @@ REQUEST_SANDBOX = {  # the trigger of a request writes to its store and its lock
     "RestrictRealtime": "yes",
     "RestrictSUIDSGID": "yes",
 }
-INVOCATION = "${INVOCATION_ID}"  # systemd fills it in: another one for each start of the service
+INVOCATION = "${INVOCATION_ID}"  # systemd sets a new one for each start of the service
 _PLAIN = re.compile(r"[A-Za-z0-9_@,./:=+-]+")
 _MARK = re.compile(r"\n\[X-Detent\]\nJob=([a-z0-9.-]+)\nRevision=([0-9a-f]{16})\nSeal=([0-9a-f]{12})\n")
 
 
 class TriggerCommand(NamedTuple):
-    """What a unit is told, beyond the job."""
+    """How a unit runs the trigger."""
 
-    words: Sequence[str]  # of the trigger
-    is_user: bool  # of a user's manager
+    words: Sequence[str]
+    is_user: bool  # under a user's manager
     run_as: str
 
 
 def make_timer(name: str, spec: Spec, index: int, events: Sequence[str]) -> Resource:
     time = spec.times[index]
+    text = time.text.replace("%", "%%")  # a percent sign starts a specifier
     lines = [
         "[Unit]",
-        f"Description=Rings for the detent job {spec.name} at {_text(time.text)} {time.timezone}",
+        f"Description=Timer of the detent job {spec.name} at {text} {time.timezone}",
         "",
         "[Timer]",
         *(f"OnCalendar={event}" for event in events),
@@ -106,7 +107,7 @@ def make_service(name: str, spec: Spec, trigger: TriggerCommand) -> Resource:
 
 
 def _systemd_run_words(spec: Spec, trigger: TriggerCommand) -> list[str]:
-    """The words after the transient unit's name; in its command a dollar is expanded once more."""
+    """Return the arguments of systemd-run, which expands dollars in the command a second time."""
     properties = {
         "Type": "exec",
         "SyslogIdentifier": f"detent-{spec.name}",
@@ -131,26 +132,18 @@ def _systemd_run_words(spec: Spec, trigger: TriggerCommand) -> list[str]:
 
 def _confined(spec: Spec, trigger: TriggerCommand) -> dict[str, str]:
     if not isinstance(spec.job.work, Request):
-        return {"Delegate": "yes"}  # the work gets a cgroup of its own, and is ended with it
+        return {"Delegate": "yes"}  # the work runs in its own cgroup, and is killed with it
     return {} if trigger.is_user else REQUEST_SANDBOX
 
 
 def quote_word(word: str) -> str:
-    """A word of a command line: nothing in it is expanded, and it stays one word."""
+    """Quote one word of a command line, so that systemd expands nothing in it."""
     if not word.isprintable():
-        raise UsageError("no control characters can stand in a unit")
+        raise UsageError("a unit file allows no control characters")
     plain = word.replace("%", "%%").replace("$", "$$")
     if _PLAIN.fullmatch(plain):
         return plain
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _text(text: str) -> str:
-    """A description, without what systemd would fill in."""
-    return text.replace("%", "%%")
-
-
-# The mark.
 
 
 def _marked(name: str, spec: Spec, lines: Iterable[str], kind: str) -> Resource:
@@ -161,12 +154,12 @@ def _marked(name: str, spec: Spec, lines: Iterable[str], kind: str) -> Resource:
 
 
 def read_unit(name: str, content: str, notes: Sequence[str] = ()) -> Found:
-    """A unit as it is there; `notes` are what else is wrong with it, such as that it is not enabled."""
+    """Read an existing unit; `notes` are further differences, such as that it is not enabled."""
     mark = _MARK.search(content)
     kind = name.rpartition(".")[2]
-    told = content + "".join(f"# {note}\n" for note in notes)
+    shown = content + "".join(f"# {note}\n" for note in notes)
     if mark is None:
-        return Found(name, told, kind=kind)
+        return Found(name, shown, kind=kind)
     body = content[: mark.start()] + content[mark.end() :]
     intact = not notes and seal(body, name, mark[2]) == mark[3]
-    return Found(name, told, mark[1], mark[2], intact, kind=kind)
+    return Found(name, shown, mark[1], mark[2], intact, kind=kind)

@@ -1,8 +1,7 @@
-"""Lints of one cron expression: what its fields say, and what was probably meant.  Pure.
+"""Lints of one cron expression that probably does not mean what its author intended.  Pure.
 
-- A lint speaks only where the instants really are what nobody would expect: a step that wraps within the
-  times that the other fields name, a day that a named month does not have.
-- A step that starts at another value than the first (`3/7`) was thought about, and is left alone.
+A lint only reports fire times that are really unexpected: a step that wraps between two values of the next
+field, or a day that a named month does not have.  A step with its own first value (`3/7`) is intentional.
 """
 
 import re
@@ -12,11 +11,11 @@ from typing import NamedTuple
 from detent.manifest.problems import Problem
 from detent.schedules.cron import Pattern
 from detent.schedules.cronfields import MONTHS, WEEKDAYS, Field
-from detent.schedules.timetable import UNITS
+from detent.schedules.timetable import period_text
 from detent.schedules.yeardays import MONTH_LENGTHS
 from detent.text import listed, plural, quote
 
-SHOWN_MAX = 4  # values of a list in a message
+SHOWN_MAX = 4  # values that a message lists
 FEBRUARY, LEAP_DAY = 2, 29
 
 _STEP = re.compile(r"(?:\*|0|1|JAN)/([0-9]+)", re.IGNORECASE)
@@ -24,12 +23,12 @@ _NUMBERS = re.compile(r"[0-9]+(,[0-9]+)*")
 
 
 class Unit(NamedTuple):
-    """A field that counts the same number of values, over and over."""
+    """The unit of a field, whose values repeat."""
 
     noun: str
     low: int
     size: int
-    unit_s: int  # 0: its values are not equally long
+    unit_s: int  # 0 if its values differ in length
 
 
 SECONDS = Unit("second", 0, 60, 1)
@@ -39,7 +38,7 @@ MONTHS_OF_YEAR = Unit("month", 1, 12, 0)
 
 
 def lint_pattern(text: str, pattern: Pattern, path: str, version: int) -> Iterator[Problem]:
-    """What is doubtful about an expression; `text` is how the manifest writes it."""
+    """Return the warnings about an expression; `text` is the form in the manifest."""
     fields = pattern.fields
     found = [
         *_uneven_steps(pattern),
@@ -58,9 +57,6 @@ def lint_pattern(text: str, pattern: Pattern, path: str, version: int) -> Iterat
 Lint = tuple[str, str, str]  # code, message, advice
 
 
-# Steps.
-
-
 def _uneven_steps(pattern: Pattern) -> Iterator[Lint]:
     fields = pattern.fields
     days_follow = fields.day_of_month.is_open and fields.day_of_week.is_open
@@ -77,19 +73,19 @@ def _uneven_steps(pattern: Pattern) -> Iterator[Lint]:
 
 
 def has_neighbours(mask: int, size: int) -> bool:
-    """Are two values that follow each other in it?  The first follows the last."""
+    """Whether the mask has two adjacent values.  The first value follows the last."""
     return bool(mask & (mask >> 1)) or bool(mask & 1 and mask >> (size - 1) & 1)
 
 
 def _step_of(field: Field, low: int) -> int:
-    """The n of `*/n`, from 2 on; 0: the field is something else."""
+    """Return the n of `*/n` if it is at least 2, else 0."""
     match = _STEP.fullmatch(field.text)
     starts_low = match is not None and field.mask >> low & 1
     return int(match[1]) if match and starts_low and int(match[1]) > 1 else 0
 
 
 def _is_alone(field: Field, pattern: Pattern) -> bool:
-    """Could `@every` take its place: are the smaller fields 0, and do all larger ones say `*`?"""
+    """Whether `@every` can replace it: smaller fields are 0, and larger ones are `*`."""
     fields = pattern.fields
     order = (fields.second, fields.minute, fields.hour, fields.day_of_month, fields.month, fields.day_of_week)
     at = [one is field for one in order].index(True)
@@ -99,10 +95,10 @@ def _is_alone(field: Field, pattern: Pattern) -> bool:
 
 def _uneven(clock: Unit, step: int, alone: bool) -> Lint:
     values = range(clock.low, clock.low + clock.size, step)
-    every = f"; for exactly every {step} {clock.noun}s write @every {every_text(step * clock.unit_s)}"
+    every = f"; for exactly every {step} {clock.noun}s write @every {period_text(step * clock.unit_s)}"
     exactly = every if alone and clock.unit_s else ""
     if len(values) == 1:
-        message = f"steps by {step}, and there are {clock.size} {clock.noun}s: it fires at {clock.low} only"
+        message = f"steps by {step}, but there are {clock.size} {clock.noun}s: it fires at {clock.low} only"
         return "step-too-large", message, f"{clock.low} says the same{exactly}"
     rest = clock.size - (values[-1] - clock.low)
     shown = series([str(value) for value in values])
@@ -111,7 +107,6 @@ def _uneven(clock: Unit, step: int, alone: bool) -> Lint:
 
 
 def _even_steps(clock: Unit, step: int) -> str:
-    """The nearest steps that divide the field."""
     even = [n for n in range(2, clock.size // 2 + 1) if clock.size % n == 0]
     below, above = [n for n in even if n < step][-1:], [n for n in even if n > step][:1]
     near = [f"*/{n}" for n in below + above]
@@ -125,7 +120,7 @@ def _step_of_month(field: Field, month: Field, day_of_week: Field) -> Lint | Non
     last = range(1, 32, step)[-1]
     days = series([str(day) for day in range(1, 32, step)])
     message = f"fires on days {days} and then on day 1: {_days_later(32 - last)} after a month of 31 days"
-    advice = f"name the days that you mean; @every {24 * step}h is exactly every {step} days, at midnight UTC"
+    advice = f"list the days; @every {24 * step}h fires exactly every {step} days, at midnight UTC"
     return "day-step", message, advice
 
 
@@ -136,18 +131,15 @@ def _step_of_week(field: Field, day_of_month: Field) -> Lint | None:
     days = [WEEKDAYS[day] for day in range(0, 7, step)]
     rest = 7 - WEEKDAYS.index(days[-1])
     message = f"fires on {listed(days, 'and')} and then on SUN again, {_days_later(rest)}"
-    return "day-step", message, "name the days that you mean, like MON,WED,FRI"
+    return "day-step", message, "list the days, like MON,WED,FRI"
 
 
 def _days_later(days: int) -> str:
-    return "the very next day" if days == 1 else f"{days} days later"
-
-
-# Slips.
+    return "the next day" if days == 1 else f"{days} days later"
 
 
 def _too_often(text: str, pattern: Pattern) -> Lint | None:
-    """`* 2 * * *` is a common slip for `0 2 * * *`."""
+    """Find `* 2 * * *`, which is a common mistake for `0 2 * * *`."""
     fields = pattern.fields
     words = text.split()
     if len(words) < 5:
@@ -161,10 +153,7 @@ def _too_often(text: str, pattern: Pattern) -> Lint | None:
     else:
         return None
     once = " ".join([*words[:at], "0", *words[at + 1 :]])
-    return "every-minute", f"fires {what}, {60 * times} times", f"for once write {quote(once)}"
-
-
-# Days.
+    return "every-minute", f"fires {what}, {60 * times} times", f"to fire once, write {quote(once)}"
 
 
 def _short_months(pattern: Pattern, version: int) -> Lint | None:
@@ -174,20 +163,20 @@ def _short_months(pattern: Pattern, version: int) -> Lint | None:
     if field.is_open or not fields.day_of_week.is_open or field.specials:
         return None
     months = [month for month in range(1, 13) if fields.month.mask >> month & 1]
-    told = []
+    gaps = []
     for day in sorted({day for day in named if day > 28}):
         without = [month for month in months if _lacks(month, day, field.mask)]
         if without and len(without) < len(months):
-            told.append(_missing(day, without))
-    if not told:
+            gaps.append(_missing(day, without))
+    if not gaps:
         return None
     where = "" if version > 1 else " (in a manifest of version 2)"
     advice = f"write L for the last day of every month{where}"
-    return "short-month", f"does not fire in every month: {'; '.join(told)}", advice
+    return "short-month", f"does not fire in every month: {'; '.join(gaps)}", advice
 
 
 def _lacks(month: int, day: int, mask: int) -> bool:
-    """Has the month no such day, and is its last day not named either?"""
+    """Whether the month lacks this day, and its last day is not listed either."""
     length = MONTH_LENGTHS[month - 1]
     return day > length and not mask >> length & 1
 
@@ -203,12 +192,9 @@ def _either_day(pattern: Pattern, version: int) -> Lint | None:
     days, weekdays = pattern.fields.day_of_month, pattern.fields.day_of_week
     if days.is_open or weekdays.is_open:
         return None
-    message = f"fires on day {days.text} of the month, and on every {weekdays.text} too: either is enough"
+    message = f"fires on day {days.text} of the month and on every {weekdays.text}, because either is enough"
     nth = "; MON#1 is the first Monday of a month" if version > 1 else ""
-    return "either-day", message, f"write * for the one that you do not mean{nth}"
-
-
-# Words.
+    return "either-day", message, f"write * for one of the two fields{nth}"
 
 
 def series(values: list[str]) -> str:
@@ -216,12 +202,3 @@ def series(values: list[str]) -> str:
     if len(values) <= SHOWN_MAX:
         return ", ".join(values)
     return ", ".join([*values[: SHOWN_MAX - 1], "…", values[-1]])
-
-
-def every_text(seconds: int) -> str:
-    """Seconds as `@every` takes them: 1h30m."""
-    told = ""
-    for unit, unit_s in UNITS.items():
-        count, seconds = divmod(seconds, unit_s)
-        told += f"{count}{unit}" if count else ""
-    return told or "0s"

@@ -1,8 +1,7 @@
-"""The lint of changes of offset: which times of a schedule a wall clock skips or shows twice.  Pure.
+"""The lint of clock changes: fire times that a wall clock skips or shows twice in the next year.  Pure.
 
-- Only times that the expression fixes are told; one whose hour starts with `*` follows real time.
-- An author who has written `policy.dst` has chosen: whoever knows the file leaves this lint out then.
-- The words say what `schedules.wallclock` does under the job's rule, for the changes of the coming year.
+It only concerns expressions with fixed hours: one whose hour starts with `*` follows real time.  The caller
+drops this lint if the manifest sets `policy.dst`.
 """
 
 from collections.abc import Iterator
@@ -22,14 +21,13 @@ _IN_FOLD = {"vixie": "fires the first time only", "skip": "fires the first time 
 
 
 class LintSpan:
-    """What is looked at: a zone, and from when until when."""
+    """The zone and the period that a lint examines."""
 
     def __init__(self, zone: Zone, since: datetime, until: datetime | None = None) -> None:
         end = min(since + AHEAD, until) if until else since + AHEAD
         self.zone, self.since, self.until = zone, floor(since), min(floor(end), LAST_S)
 
     def changes(self) -> Iterator[Window]:
-        """The windows that begin within the span."""
         at = self.zone.window(self.since).until
         while at < self.until:
             window = self.zone.window(at)
@@ -38,19 +36,18 @@ class LintSpan:
 
 
 def lint_dst(text: str, pattern: Pattern, path: str, rule: Dst, span: LintSpan) -> Problem | None:
-    """What changes of offset do to a schedule."""
     if rule == "utc" or pattern.fields.hour.is_open:
         return None
-    met = [told for window in span.changes() if (told := _meeting(pattern, window, rule))]
-    if not met:
+    effects = [effect for window in span.changes() if (effect := _effect(pattern, window, rule))]
+    if not effects:
         return None
-    message = f"{quote(text)} meets a change of the clock in {span.zone.name}: {'; '.join(met)}"
-    advice = "move it to another hour; or write policy.dst (vixie, skip, twice or utc), and it is your choice"
+    message = f"clock changes in {span.zone.name} affect {quote(text)}: {'; '.join(effects)}"
+    advice = "move it to another hour, or set policy.dst (vixie, skip, twice or utc) to confirm the rule"
     return Problem(path, message, code=CODE, advice=advice)
 
 
-def _meeting(pattern: Pattern, window: Window, rule: Dst) -> str:
-    """What the change at the window's start does; nothing: an empty text."""
+def _effect(pattern: Pattern, window: Window, rule: Dst) -> str:
+    """Describe what the change at the window's start does; empty if it does nothing."""
     before, after = window.high, window.start + window.offset
     low, high = min(before, after), max(before, after)
     local = pattern.at_or_after(low)

@@ -1,9 +1,7 @@
-"""Lints: what a manifest may say, and its author probably did not mean.  Pure.
+"""Lints of one job: valid settings that its author probably did not intend.  Pure.
 
-- Every lint has a code that stays the same, a message that says what will happen, and advice.
-- It speaks of what is certain from the manifest and the calendar; an ordinary manifest has none.
-- Paths are those within the job (`schedules/0`); whoever knows the file puts the rest before them.
-- Jobs that are due more often than every minute expect to find themselves still running: no word of it.
+A lint has a stable code, a message that says what will happen, and advice.  It reports only what follows from
+the manifest and the calendar.  Paths are relative to the job (`schedules/0`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import combinations, islice, pairwise
 from typing import Any, NamedTuple
 
-from detent.manifest.lint.cron_fields import every_text, lint_pattern
+from detent.manifest.lint.cron_fields import lint_pattern
 from detent.manifest.lint.dst import LintSpan, lint_dst
 from detent.manifest.lint.work import lint_work
 from detent.manifest.problems import Problem
@@ -24,24 +22,23 @@ from detent.schedules.timetable import (
     parse_instant,
     parse_schedule,
     patterns_of,
+    period_text,
 )
 from detent.schedules.wallclock import check_dst
 from detent.schedules.zones import open_zone
 from detent.text import plural, quote
 
-OFTEN_S = 60.0
-INSTANTS_LOOKED_AT = 50  # for the shortest time between two
-SCHEDULES_COMPARED = 20  # with each other
-MEETINGS_SOUGHT = 500  # steps in looking for an instant that two schedules share
-DEADLINE_LOW_S = 5.0  # a store that is busy, or a node that takes over, needs about so long
+OFTEN_S = 60.0  # jobs that fire more often are expected to overlap
+INSTANTS_LOOKED_AT = 50  # to find the shortest interval
+SCHEDULES_COMPARED = 20
+MEETINGS_SOUGHT = 500  # steps of the search for an instant that two schedules share
+DEADLINE_LOW_S = 5.0  # a busy store or a takeover by another node delays a start by about this much
 
 _TICK = timedelta(seconds=1)
 _CALENDAR = {DAY_S: "@daily", 7 * DAY_S: "@weekly"}
 
 
 class LintedJob(NamedTuple):
-    """A job to look at."""
-
     name: str  # app.job
     job: Mapping[str, Any]  # canonical
     version: int
@@ -57,7 +54,6 @@ class LintedJob(NamedTuple):
         return rule
 
     def timetables(self) -> list[Timetable]:
-        """The schedules, one by one."""
         zone = self.job["timezone"]
         return [
             parse_schedule(text, timezone=zone, dst=self.rule, version=self.version, seed=self.name)
@@ -66,14 +62,10 @@ class LintedJob(NamedTuple):
 
 
 def lint_job(subject: LintedJob) -> list[Problem]:
-    """All that is doubtful about a job."""
     tables = subject.timetables()
     found = [*_expressions(subject, tables), *_together(tables, subject)]
     found += [*_policy(subject, tables), *lint_work(subject.job)]
     return found
-
-
-# When.
 
 
 def _expressions(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
@@ -81,10 +73,10 @@ def _expressions(subject: LintedJob, tables: list[Timetable]) -> Iterator[Proble
         path = f"schedules/{i}"
         for pattern in patterns_of(table):
             yield from lint_pattern(text, pattern, path, subject.version)
-            if told := lint_dst(text, pattern, path, check_dst(subject.rule), _span(subject)):
-                yield told
-        if told := _every(text, table, path, subject.job["timezone"]):
-            yield told
+            if found := lint_dst(text, pattern, path, check_dst(subject.rule), _span(subject)):
+                yield found
+        if found := _every(text, table, path, subject.job["timezone"]):
+            yield found
 
 
 def _span(subject: LintedJob) -> LintSpan:
@@ -95,7 +87,7 @@ def _span(subject: LintedJob) -> LintSpan:
 
 
 def _every(text: str, table: Timetable, path: str, zone: str) -> Problem | None:
-    """A day or a week in a zone was probably meant to begin at its midnight."""
+    """Find `@every 24h` in a zone other than UTC: its author probably expects midnight in that zone."""
     instead = _CALENDAR.get(table.instants.period_s) if isinstance(table.instants, Every) else None
     if instead is None or zone == "UTC":
         return None
@@ -105,35 +97,37 @@ def _every(text: str, table: Timetable, path: str, zone: str) -> Problem | None:
 
 
 def _together(tables: list[Timetable], subject: LintedJob) -> Iterator[Problem]:
-    """What the job's schedules come to, all together."""
+    """Lint the schedules of the job in combination."""
     at_boot = any(text.strip().lower() == AT_BOOT for text in subject.texts)
-    if not at_boot and (told := _nothing_left(tables, subject)):
-        yield told
+    if not at_boot and (found := _nothing_left(tables, subject)):
+        yield found
         return
     numbered = [(i, table) for i, table in enumerate(tables)][:SCHEDULES_COMPARED]
     for (i, one), (j, other) in combinations(numbered, 2):
         if at := shared_instant(one, other, subject.now):
             pair = f"{quote(subject.texts[i])} and {quote(subject.texts[j])}"
-            message = f"{pair} are both due at {at:%Y-%m-%dT%H:%M:%SZ}: that is one fire, not two"
-            advice = "take one away if the other covers it, or move it if you want two fires"
+            message = f"{pair} are both due at {at:%Y-%m-%dT%H:%M:%SZ}, which is one fire, not two"
+            advice = "remove one, or move it if you want two fires"
             yield Problem(f"schedules/{j}", message, code="overlapping-schedules", advice=advice)
             return
 
 
 def _nothing_left(tables: list[Timetable], subject: LintedJob) -> Problem | None:
     job, now = subject.job, subject.now
-    advice = "give a later one, or take the job away"
+    advice = "choose a later time, or remove the job"
     if "at" in job and parse_instant(job["at"], "at") <= now:
-        return Problem("at", f"{job['at']} is past: it is not due again", code="past", advice=advice)
+        message = f"{job['at']} is in the past: the job will not fire again"
+        return Problem("at", message, code="past", advice=advice)
     bounds = {name: job[name] for name in ("starts_at", "ends_at") if name in job}
     if tables and combine(tables, **bounds).after(now) is None:
         name = "ends_at" if "ends_at" in job else "schedules"
-        return Problem(name, "its last instant is past: it is not due again", code="past", advice=advice)
+        message = "the last instant is in the past: the job will not fire again"
+        return Problem(name, message, code="past", advice=advice)
     return None
 
 
 def shared_instant(one: Timetable, other: Timetable, now: datetime) -> datetime | None:
-    """The first instant after now that both name, if a bounded search finds it."""
+    """Return the first instant after now that both have, if a bounded search finds one."""
     since: datetime = now
     for _ in range(MEETINGS_SOUGHT):
         first, second = one.after(since), other.after(since)
@@ -141,9 +135,6 @@ def shared_instant(one: Timetable, other: Timetable, now: datetime) -> datetime 
             return first if first == second else None
         since = max(first, second) - _TICK
     return None
-
-
-# Policy.
 
 
 def _policy(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
@@ -155,37 +146,37 @@ def _policy(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
             yield from _too_long(policy, interval_s, waits_s, subject.version)
     deadline_s = policy.get("start_deadline_seconds", 0)
     if 0 < deadline_s < DEADLINE_LOW_S:
-        message = f"a fire that cannot start within {deadline_s:g} s is missed: a busy store takes as long"
-        advice = f"give it {DEADLINE_LOW_S:g} s or more"
+        message = f"a fire that cannot start within {deadline_s:g} s is missed; a busy store can take as long"
+        advice = f"set {DEADLINE_LOW_S:g} or more"
         yield Problem("policy/start_deadline_seconds", message, code="short-deadline", advice=advice)
 
 
 def _too_long(
     policy: Mapping[str, Any], interval_s: float, waits_s: float, version: int
 ) -> Iterator[Problem]:
-    interval, timeout_s = every_text(int(interval_s)), policy["timeout_seconds"]
+    interval, timeout_s = period_text(int(interval_s)), policy["timeout_seconds"]
     forbids = policy["concurrency"] == "Forbid" and policy.get("max_running", 1) == 1
     if forbids and timeout_s > interval_s:
-        message = f"an attempt may take {every_text(timeout_s)}, and the next fire is due {interval} after: "
-        message += "under Forbid it is skipped while one runs"
+        message = f"an attempt may take {period_text(timeout_s)}, but the next fire is due {interval} later: "
+        message += "Forbid skips it while one runs"
         wait = ", or let one fire wait with `concurrency: Queue`" if version > 1 else ""
         advice = f"choose a timeout below {int(interval_s)} s{wait}"
         yield Problem("policy/timeout_seconds", message, code="timeout-over-interval", advice=advice)
     if waits_s > interval_s:
-        attempts, waits = plural(policy["retries"]["max_attempts"], "attempt"), every_text(int(waits_s))
-        message = f"{attempts} have waits of {waits} in all, and the next fire is due {interval} after"
-        advice = "make fewer attempts, or a smaller max_seconds: the next fire is another try anyway"
+        attempts, waits = plural(policy["retries"]["max_attempts"], "attempt"), period_text(int(waits_s))
+        message = f"{attempts} wait {waits} in total, but the next fire is due {interval} after the first"
+        advice = "set fewer attempts or a smaller max_seconds: the next fire tries again anyway"
         yield Problem("policy/retries", message, code="retries-over-interval", advice=advice)
 
 
 def total_wait_s(retries: Mapping[str, Any]) -> float:
-    """How long a fire that always fails waits between its attempts, all together."""
+    """Return the total wait between the attempts of a fire that always fails."""
     low, high = retries["min_seconds"], retries["max_seconds"]
     return float(sum(min(low * 2 ** min(n, 40), high) for n in range(retries["max_attempts"] - 1)))
 
 
 def _shortest_s(schedule: Timetable, now: datetime) -> float:
-    """The shortest time between two of the coming instants; endless where there are not two."""
+    """Return the shortest interval between the next instants; infinity if there are fewer than two."""
     instants = list(islice(_coming(schedule, now), INSTANTS_LOOKED_AT))
     gaps = ((b - a).total_seconds() for a, b in pairwise(instants))
     return min(gaps, default=float("inf"))

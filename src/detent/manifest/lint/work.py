@@ -1,4 +1,4 @@
-"""Lints of what a job does, and of what a manifest's own text says: secrets and `$$`.  Pure."""
+"""Lints of a job's work, and of secrets and `$$` in the text of a manifest.  Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,13 +24,12 @@ _BACKGROUND = re.compile(r"(?<![&>\\])&\s*$")
 
 
 def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is doubtful about a canonical job's work."""
     if "request" in job:
         yield from _request(job)
     if isinstance(job.get("command"), str):
         yield from _shell(job["command"], job)
     if "shell" in job and not _TAKES_TEXT.fullmatch(job["shell"][-1]):
-        message = "the command follows these words: without -c, a shell takes it for the name of a script"
+        message = "without -c at the end, the shell takes the command for the name of a script"
         yield Problem("shell", message, code="shell-without-c", advice="end the list with -c")
     yield from _unused_retries(job)
 
@@ -38,12 +37,12 @@ def lint_work(job: Mapping[str, Any]) -> Iterator[Problem]:
 def _request(job: Mapping[str, Any]) -> Iterator[Problem]:
     match = _HOST.match(job["request"]["url"])
     if match and job["auth"]["secret_refs"] and not is_private_host(match[1]):
-        message = f"the signature goes to {quote(match[1])} over plain http: whoever is on the way can use it"
+        message = f"the signature is sent to {quote(match[1])} over plain http, where others can read it"
         yield Problem("request/url", message, code="signed-over-http", advice="use https://")
 
 
 def is_private_host(host: str) -> bool:
-    """Is it this machine, a private network, or a name that only such a network knows?"""
+    """Whether the host is this machine, or an address or name of a private network."""
     name = host.lower()
     is_bare = "." not in name and not name.startswith("[")
     return is_bare or name.endswith(_PRIVATE_SUFFIXES) or _PRIVATE.match(name) is not None
@@ -51,11 +50,11 @@ def is_private_host(host: str) -> bool:
 
 def _shell(command: str, job: Mapping[str, Any]) -> Iterator[Problem]:
     if _BACKGROUND.search(command) and job.get("children", "end") == "end":
-        message = "it ends with &: the shell is done at once, and what it left in the background is ended"
-        advice = "leave the & away; for a program that is to go on by itself write `children: leave`"
+        message = "the command ends with &: the shell exits at once, and its background process is stopped"
+        advice = "remove the &; to keep the process running, set `children: leave`"
         yield Problem("command", message, code="background", advice=advice)
     if "\\%" in command:
-        message = r"it has \% in it, as a crontab needs it; here a % is a plain character"
+        message = r"the command has \%, which only a crontab needs; here a % is a plain character"
         yield Problem("command", message, code="crontab-percent", advice=r"write % without the backslash")
 
 
@@ -63,16 +62,16 @@ def _unused_retries(job: Mapping[str, Any]) -> Iterator[Problem]:
     retries = job["policy"]["retries"]
     name = "on_status" if "request" in job else "on_exit_codes"
     if retries["max_attempts"] == 1 and retries.get(name):
-        message = f"`{name}` does nothing: with max_attempts 1 there is no other attempt"
+        message = f"`{name}` has no effect: max_attempts is 1"
         path = f"policy/retries/{name}"
-        yield Problem(path, message, code="no-retry", advice="write `max_attempts: 3`, or more")
+        yield Problem(path, message, code="no-retry", advice="set `max_attempts` to 2 or more")
 
 
-# The manifest's own text, before `${VAR}` is replaced.
+# The text of the manifest, before `${VAR}` is expanded.
 
 
 def lint_text(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is doubtful about the text of a manifest; paths are those of the document."""
+    """Lint the text of a manifest.  Paths are those of the document."""
     yield from lint_secrets(document)
     jobs = document.get("jobs")
     owners = [(f"jobs/{i}", job) for i, job in enumerate(jobs if isinstance(jobs, list) else ())]
@@ -82,9 +81,9 @@ def lint_text(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _dollars(command: Any, path: str) -> Iterator[Problem]:
-    """`$$` in what a shell runs.  Its author may have meant the shell's process id."""
+    """Find `$$` in a shell command: its author may mean the shell's process id."""
     if isinstance(command, str) and _DOUBLE_DOLLAR.search(command):
-        message = "$$ in a manifest is one dollar sign: the shell gets $, and not its process id"
+        message = "$$ in a manifest is one dollar sign: the shell sees $, not its process id"
         advice = "write $$$$ for the process id of the shell, and a single $ for a variable"
         yield Problem(path, message, code="double-dollar", advice=advice)
     for i, hook in enumerate(command if isinstance(command, list) and path.partition("/on_")[1] else ()):
@@ -92,7 +91,7 @@ def _dollars(command: Any, path: str) -> Iterator[Problem]:
 
 
 def lint_secrets(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Secrets in the text of a manifest.  What a `${VAR}` brings in does not stand in it."""
+    """Find secrets in the text of a manifest.  The value of a `${VAR}` is not in the text."""
     table = document.get("secrets")
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, str) and not value.startswith(("env:", "file:")) and "${" not in value:
@@ -112,5 +111,5 @@ def _plain_references(job: Any, path: str) -> Iterator[Problem]:
 
 
 def _plain(path: str) -> Problem:
-    message = "the secret stands here in plain text: whoever may read this file can sign as you"
+    message = "the secret is in plain text: everyone who can read this file can sign requests"
     return Problem(path, message, code="plain-secret", advice="use env:NAME or file:/path")

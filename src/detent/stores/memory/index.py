@@ -1,4 +1,4 @@
-"""Where the store in memory keeps its entries, under what they are found, its graces and its bell."""
+"""The entries of the in-memory store with their indexes, the graces of lanes, and the wake-up of waiters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from detent.stores.record import Entry
 class Index:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
-        self.open: dict[str, Entry] = {}  # those not over
-        self.lanes: dict[str, dict[str, Entry]] = {}  # the open ones of a lane
-        self.jobs: dict[str, dict[str, Entry]] = {}  # the open scheduled ones of a job
+        self.open: dict[str, Entry] = {}  # not finished
+        self.lanes: dict[str, dict[str, Entry]] = {}  # lane -> its open entries
+        self.jobs: dict[str, dict[str, Entry]] = {}  # job -> its open scheduled entries
 
     def add(self, entry: Entry) -> None:
         fire = entry.fire
@@ -26,7 +26,6 @@ class Index:
             self.jobs.setdefault(fire.job, {})[fire.key] = entry
 
     def close(self, entry: Entry) -> None:
-        """It is over."""
         key = entry.fire.key
         del self.open[key]
         self.lanes.get(entry.fire.lane, {}).pop(key, None)
@@ -38,14 +37,13 @@ class Index:
         del self.entries[entry.fire.key]
 
     def drop_late_hooks(self, fire: Fire) -> None:
-        """It started, or is over: whoever was to be told that it is late need not be."""
+        """Delete the pending `on_late` hooks of a fire that started or ended."""
         for hook in fire.policy.hooks:
             entry = self.open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
             if entry and entry.state == "pending":
                 self.remove(entry)
 
     def count(self, app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
-        """The messages of each queue."""
         found: dict[str, Size] = {}
         for entry in self.entries.values():
             fire, word = entry.fire, _word_of(entry, now)
@@ -61,7 +59,7 @@ class Index:
 
 
 def _word_of(entry: Entry, now: float) -> str:
-    """As which of a queue's messages it counts; "": as none."""
+    """The field of `Size` that counts it; "": none."""
     if entry.state == "over":
         return "dead" if entry.outcome and entry.outcome.kind in DEAD else ""
     if entry.state == "claimed":
@@ -70,11 +68,11 @@ def _word_of(entry: Entry, now: float) -> str:
 
 
 class Graces:
-    """Places of lanes that are kept for a while after their fire is over."""
+    """Places of lanes that stay taken for a while after their fire ended."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self.all_ends: dict[str, list[float]] = {}  # lane -> when its places are free
+        self.all_ends: dict[str, list[float]] = {}  # lane -> when its places become free
 
     def keep(self, lane: str, seconds: float) -> None:
         self.all_ends[lane] = [*self.ends(lane), self._monotonic() + seconds]
@@ -90,7 +88,7 @@ class Wakeups:
     def __init__(self, tell: Callable[[], None]) -> None:
         self.lock = threading.Condition(threading.RLock())
         self._tell = tell
-        self._count, self._heard = 0, -1  # how often it rang, and up to where that was heard
+        self._count, self._heard = 0, -1  # -1: nobody has waited yet
 
     def wake(self) -> None:
         self._count += 1
@@ -100,6 +98,6 @@ class Wakeups:
     def wait(self, seconds: float) -> bool:
         with self.lock:
             seen = self._count if self._heard < 0 else self._heard
-            rang = self.lock.wait_for(lambda: self._count != seen, seconds)
+            is_awake = self.lock.wait_for(lambda: self._count != seen, seconds)
             self._heard = self._count
-            return rang
+            return is_awake

@@ -1,11 +1,11 @@
-"""Rates and circuit breakers of the store in memory: who may begin now, and what that is charged to."""
+"""Rates and circuit breakers of the in-memory store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from detent.model import Fire, Outcome, Rate, Usage
-from detent.rules.breakers import Circuit, circuit_of, circuit_text, ended, passed, wait_s
+from detent.rules.breakers import Circuit, after_attempt, after_grant, circuit_of, circuit_text, wait_s
 from detent.rules.rates import charged_as, rate_of, span_s, usage, without_priority
 from detent.stores.base import BREAKER, RATE, app_of
 from detent.stores.memory.notes import Notes
@@ -20,7 +20,7 @@ class Gates:
 
     def charge(self, app: str, name: str, rate: Rate, count: int) -> Usage:
         now = self._monotonic()
-        since = now - max(span_s(rate), 3600.0)  # another rate may look back further
+        since = now - max(span_s(rate), 3600.0)  # a later rate may have a longer window
         live = [at for at in self._charges.get((app, name), ()) if at > since]
         found = usage(live, rate, now)
         if count and not found.free_in_s:
@@ -33,7 +33,7 @@ class Gates:
         self._charges.pop((app, name), None)
 
     def closed_s(self, app: str, queue: str) -> float:
-        """How long no fire of this queue may begin."""
+        """How long the rate lets no fire of this queue start."""
         rate = self._rate(app, queue)
         if rate is None or rate.by_key:
             return 0.0
@@ -43,11 +43,11 @@ class Gates:
         text = self._notes.read(app, RATE + without_priority(queue))
         return rate_of(text) if text else None
 
-    # What one fire has to pass.
+    # The checks of one fire.
 
     def wait_s(self, fire: Fire, is_live: Callable[[str, int], bool]) -> float:
-        """How long to put it off; 0: it may begin.  `is_live`: is there a live claim of that
-        key and fence?"""
+        """How long to delay the fire; 0: it may start.  `is_live` says whether the claim with this key and
+        fence is live."""
         app, rate = app_of(fire.job), self._rate(app_of(fire.job), fire.queue)
         waits = 0.0
         if rate and rate.by_key:
@@ -59,18 +59,18 @@ class Gates:
         return waits
 
     def enter(self, fire: Fire, fence: int) -> None:
-        """It begins under this claim."""
+        """The fire starts under this claim."""
         app, rate = app_of(fire.job), self._rate(app_of(fire.job), fire.queue)
         if rate:
             self.charge(app, charged_as(fire.queue, rate, fire.policy.rate_key), rate, 1)
         if fire.policy.breaker:
-            self._keep(fire, passed(self._circuit(fire), fire.key, fence))
+            self._keep(fire, after_grant(self._circuit(fire), fire.key, fence))
 
     def leave(self, fire: Fire, fence: int, outcome: Outcome) -> None:
-        """The attempt of this claim ended so."""
+        """The attempt of this claim ended."""
         if fire.policy.breaker:
             threshold = fire.policy.breaker_threshold
-            self._keep(fire, ended(self._circuit(fire), fence, outcome, threshold, self._wall()))
+            self._keep(fire, after_attempt(self._circuit(fire), fence, outcome, threshold, self._wall()))
 
     def _circuit(self, fire: Fire) -> Circuit:
         return circuit_of(self._notes.read(app_of(fire.job), BREAKER + fire.policy.breaker) or "")

@@ -1,4 +1,4 @@
-"""The notes of the store in memory."""
+"""The notes of the in-memory store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Notes:
             self._notes[app, name] = text, self._wall(), expires
 
     def read(self, app: str, name: str) -> str | None:
-        """None: there is none."""
         text, _, expires = self._notes.get((app, name), ("", 0.0, 0.0))
         return text if expires > self._monotonic() else None
 

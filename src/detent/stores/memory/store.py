@@ -1,6 +1,6 @@
-"""The store as a model: what every other store must behave like.  Single process.
+"""The in-memory store: the model that every other store must behave like, for one process.
 
-It keeps two clocks apart: `wall` says what is due, `monotonic` when a claim expires.
+`wall` decides what is due, `monotonic` when a claim expires.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,11 +66,11 @@ class MemoryStore:
         self._changed, self._wake = self._wakeups.lock, self._wakeups.wake
         self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
         self._watermarks: dict[str, Watermark] = {}
-        self._reached: dict[str, datetime] = {}  # job -> its newest instant claimed, cancelled or forgotten
+        self._reached: dict[str, datetime] = {}  # job -> newest instant claimed, cancelled or pruned
         self._generations: dict[str, int] = {}
         self._successes: dict[str, float] = {}
         self._graces = Graces(monotonic)
-        self._asks: dict[str, tuple[int, float]] = {}  # life -> its newest ask, and when
+        self._asks: dict[str, tuple[int, float]] = {}  # instance -> its newest ask, and when
         self._notes = Notes(wall, monotonic)
         self._gates = Gates(self._notes, wall, monotonic)
         self._fences: dict[str, int] = {}
@@ -170,7 +170,7 @@ class MemoryStore:
             self._wake()
             return True
 
-    # Book-keeping.
+    # Records.
 
     def find(self, query: Query) -> Found:
         with self._changed:
@@ -207,7 +207,7 @@ class MemoryStore:
     # Time.
 
     def _now(self) -> float:
-        """The wall clock.  Where it was set, retries and delays move along: they are durations."""
+        """The wall clock.  If it was set, retries and delays move with it, because they are durations."""
         now = self._wall()
         step = now - self._monotonic() - self._offset
         self._offset += step
@@ -217,7 +217,7 @@ class MemoryStore:
                     entry.run_at += step
         return now
 
-    # How a job's plan changes.
+    # Changing a plan.
 
     def _read_watermarks(self, app: str) -> Watermarks:
         by_job = {job: watermark for job, watermark in self._watermarks.items() if app_of(job) == app}
@@ -243,13 +243,13 @@ class MemoryStore:
         self._notes.write(app, GONE + job, "")
 
     def _withdraw(self, planned: Sequence[Entry], since: datetime | None) -> None:
-        """Forget what was planned after this instant; None: all of it, as its job is another one by now."""
+        """Delete the fires that were planned after this instant; None: all, because the job is new."""
         for entry in planned:
             if since is None or (entry.fire.first_at or entry.fire.due_at) > since:
                 self._index.remove(entry)
 
     def _unattempted(self, job: str) -> list[Entry]:
-        """The fires that plans recorded for this job and that no node has claimed yet."""
+        """The planned fires of this job that were never claimed."""
         ours = (entry for entry in self._open.values() if entry.fire.job == job)
         return [e for e in ours if e.state == "pending" and not e.attempt and is_planned(e.fire)]
 
@@ -262,7 +262,7 @@ class MemoryStore:
         self._index.add(Entry(fire, run_at))
         return True
 
-    # Who may run.
+    # Granting.
 
     def _declare_dead(self, lives: Sequence[str]) -> None:
         for entry in self._open.values():
@@ -272,10 +272,10 @@ class MemoryStore:
 
     def _grant_due(self, ask: Ask, now: float) -> None:
         left, dispositions = {False: ask.limit, True: ask.hooks}, DISPOSITIONS_MAX
-        lanes: dict[str, list[OpenFire]] = {}  # as they are seen now, until something in them changes
+        lanes: dict[str, list[OpenFire]] = {}  # what was read of each lane, until one of its fires changes
         for entry in self._due_entries(ask, now):
             if entry.fire.key not in self._open:
-                continue  # a hook that the start of its fire has dropped
+                continue  # a late hook that was deleted when its fire started
             kind, decision = is_hook(entry.fire), self._decide(entry, now, lanes)
             for key in decision.stop:
                 self._open[key].stop = replaced_by(entry.fire.key)
@@ -292,7 +292,7 @@ class MemoryStore:
             lanes.pop(entry.fire.lane, None)
 
     def _let_in(self, entry: Entry, ask: Ask, now: float) -> bool:
-        """Grant it to run, if its queue's rate and its breaker let it; hooks always may."""
+        """Grant it to run if its queue's rate and its breaker allow it.  Hooks have neither."""
         if not is_hook(entry.fire):
             if self._gates.closed_s(ask.app, entry.fire.queue):
                 return False
@@ -312,7 +312,7 @@ class MemoryStore:
 
     def _decide(self, entry: Entry, now: float, lanes: dict[str, list[OpenFire]]) -> Decision:
         fire, watermark = entry.fire, self._watermarks.get(entry.fire.job)
-        rivals = reversed(self._index.jobs.get(fire.job, {}).values())  # the newest first
+        rivals = reversed(self._index.jobs.get(fire.job, {}).values())  # newest first
         facts = Facts(
             now=instant(now),
             planned_until=watermark.at if watermark else None,
@@ -341,7 +341,7 @@ class MemoryStore:
         soon = [wait for wait in (*waits, *self._graces.waits(), *rates) if wait > 0]
         return min(soon, default=float("inf"))
 
-    # What becomes of a claim.
+    # Claims.
 
     def _grant(self, entry: Entry, ask: Ask) -> None:
         app = app_of(entry.fire.job)
@@ -361,7 +361,7 @@ class MemoryStore:
             self._index.drop_late_hooks(entry.fire)
 
     def _reach(self, fire: Fire) -> None:
-        """This instant must not be recorded again, also when its row is gone and the clock set back."""
+        """Remember this instant, so that it is not recorded again if the clock is set back."""
         if fire.origin == "schedule":
             self._reached[fire.job] = max(fire.due_at, self._reached.get(fire.job, fire.due_at))
 
@@ -417,7 +417,7 @@ class MemoryStore:
         self._index.drop_late_hooks(entry.fire)
 
     def _new_epoch(self) -> None:
-        """What the store remembers may be old: fences leap, and no claim is granted too soon."""
+        """The store may have lost data: raise the fences, and grant nothing while an old claim may live."""
         self._epoch += 1
         now = self._now()
         self._fences = {app: leap(fence, now) for app, fence in self._fences.items()}

@@ -1,7 +1,7 @@
-"""What the settings of a PostgreSQL server carry of the promise, for `detent doctor` and a node that starts.
+"""Checks whether the settings of a PostgreSQL server keep what it acknowledged.
 
-- Our own calls ask for `synchronous_commit = on`, whatever the server's default is.
-- The list of standbys is shown in full only to members of `pg_monitor`; others learn how many there are.
+For `detent doctor` and the start of a node.  `synchronous_commit` is not checked, because every call sets it.
+Without `pg_monitor`, a user sees only the number of standbys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from detent.stores.postgres.link import SCHEMA, SOON_S, Link, Links, Refusal, Si
 from detent.text import plural
 
 AGAIN = "a fire may be launched again, with the same key and a higher fence"
-CONNECTIONS_A_NODE = 5  # one for each line of its business, and one that listens
+CONNECTIONS_A_NODE = 5  # one for each of its concurrent calls, and one that listens
 _LOOK = """
 SELECT json_build_object(
     'fsync', current_setting('fsync'), 'full_page_writes', current_setting('full_page_writes'),
@@ -29,34 +29,34 @@ SELECT json_build_object(
 
 
 def promise(url: str) -> tuple[Diagnosis, ...]:
-    """Does what this server acknowledged outlive a crash and a failover?"""
+    """Whether acknowledged writes survive a crash and a failover."""
     try:
-        told = _look(url)
+        settings = _look(url)
     except DetentError as error:
         return (Diagnosis("durability", "weak", str(error), "what it keeps is not known"),)
-    return _durability(told), _failover(told)
+    return _durability(settings), _failover(settings)
 
 
 def upkeep(url: str) -> tuple[Diagnosis, ...]:
-    """What else could make the store go away?"""
+    """What could make the store unavailable later."""
     try:
-        told = _look(url)
+        settings = _look(url)
     except DetentError:
-        return ()  # which `promise` tells
-    return tuple(row for row in (_encoding(told), _connections(told)) if row.state != "ok")
+        return ()  # `promise` reports it
+    return tuple(row for row in (_encoding(settings), _connections(settings)) if row.state != "ok")
 
 
-def _durability(told: Mapping[str, Any]) -> Diagnosis:
-    off = [name for name in ("fsync", "full_page_writes") if told[name] != "on"]
+def _durability(settings: Mapping[str, Any]) -> Diagnosis:
+    off = [name for name in ("fsync", "full_page_writes") if settings[name] != "on"]
     if off:
-        found = f"PostgreSQL {told['version']} with {' and '.join(f'{name} = off' for name in off)}"
+        found = f"PostgreSQL {settings['version']} with {' and '.join(f'{name} = off' for name in off)}"
         consequence = f"after a power cut it may have forgotten or mixed up what it acknowledged: {AGAIN}"
         return Diagnosis("durability", "weak", found, consequence, f"set {' and '.join(off)} to on")
-    return Diagnosis("durability", "ok", f"PostgreSQL {told['version']}, every commit is synced")
+    return Diagnosis("durability", "ok", f"PostgreSQL {settings['version']}, every commit is synced")
 
 
-def _failover(told: Mapping[str, Any]) -> Diagnosis:
-    standbys, names = told["standbys"], told["standby_names"].strip()
+def _failover(settings: Mapping[str, Any]) -> Diagnosis:
+    standbys, names = settings["standbys"], settings["standby_names"].strip()
     if not standbys and not names:
         return Diagnosis("failover", "ok", "no standby: a server that is away is waited for")
     count = plural(standbys, "standby")
@@ -68,23 +68,26 @@ def _failover(told: Mapping[str, Any]) -> Diagnosis:
     return Diagnosis("failover", "weak", found, consequence, "set synchronous_standby_names")
 
 
-def _encoding(told: Mapping[str, Any]) -> Diagnosis:
-    if told["encoding"] == "UTF8":
+def _encoding(settings: Mapping[str, Any]) -> Diagnosis:
+    if settings["encoding"] == "UTF8":
         return Diagnosis("encoding", "ok", "UTF8")
-    found, consequence = f"the database is in {told['encoding']}", "it refuses text that this cannot express"
+    found, consequence = (
+        f"the database is in {settings['encoding']}",
+        "it refuses text that this cannot express",
+    )
     return Diagnosis("encoding", "weak", found, consequence, "use a database that was created with UTF8")
 
 
-def _connections(told: Mapping[str, Any]) -> Diagnosis:
-    found = plural(told["free"], "free connection")
-    if told["free"] >= 2 * CONNECTIONS_A_NODE:
+def _connections(settings: Mapping[str, Any]) -> Diagnosis:
+    found = plural(settings["free"], "free connection")
+    if settings["free"] >= 2 * CONNECTIONS_A_NODE:
         return Diagnosis("connections", "ok", found)
     consequence = f"a node needs up to {CONNECTIONS_A_NODE}; one that gets none cannot claim"
     return Diagnosis("connections", "weak", found, consequence, "raise max_connections, or use a pooler")
 
 
 def _look(url: str) -> Mapping[str, Any]:
-    """Nothing is created by looking; a standby is not looked at, but refused when it is opened."""
+    """Read the settings.  Creates nothing; raises for a standby."""
     links = Links(url, SCHEMA, lambda link: None)
     link: Link = links.open()
     try:

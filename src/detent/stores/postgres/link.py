@@ -1,14 +1,13 @@
-"""Connections of the PostgreSQL store: a bounded pool in each process, every wait on it bounded.
+"""Connections of the PostgreSQL store: a bounded pool for each process, with a timeout on every wait.
 
-1. A call is one round trip, and a transaction of its own: nothing is kept in the session that another
-   one would not find out for itself, so that a pooler may give each call another one.
-2. Every wait has an end: what is not answered by then is given up with its connection, and whether it
-   was carried out is unknown.  The server gives up first, where it still can.
-3. Deadlocks and lock time-outs are tried again here; they have changed nothing.
-4. No message repeats a password, nor any part of a URL that could be one.
-5. A process has at most `pool_size` connections for its calls (a parameter of the URL), and one more to
-   listen.  A call waits for a free connection.  A forked process opens its own, and leaves alone those that
-   it inherited.
+1. A call is one round trip and one transaction.  It needs no session state, so that a pooler may give each
+   call another session.
+2. A call that times out closes its connection; the caller does not know whether it took effect.  The server
+   times out first if it can.
+3. Deadlocks and lock timeouts are retried here, because they have changed nothing.
+4. No message holds a password, nor a part of a URL that could be one.
+5. A process has at most `pool_size` connections for calls (a parameter of the URL), and one that listens.  A
+   forked process opens its own connections, and does not touch those that it inherited.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
     from psycopg_pool import ConnectionPool
 
-CONNECT_S = 5  # libpq counts in whole seconds, and no less than two
-SOON_S = 5.0  # for an answer on which a claim depends
-LATER_S = 30.0  # for one that may concern a hundred thousand rows
-SERVER_SHARE = 0.8  # of that time; then the server gives up by itself
-TRIES = 4  # of a call that met a deadlock
-PAUSE_S = 0.05  # between two of them, at most
+CONNECT_S = 5  # libpq takes whole seconds, at least two
+SOON_S = 5.0  # for a call on which a claim depends
+LATER_S = 30.0  # for a call that may change a hundred thousand rows
+SERVER_SHARE = 0.8  # of that time, after which the server times out
+TRIES = 4  # of a call that failed with a deadlock
+PAUSE_S = 0.05  # the longest pause between two tries
 POOL_SIZE = 10  # connections of one process, unless its URL says otherwise
 POOL_SIZE_MAX = 1000
 SCHEMA = "detent"
@@ -43,7 +42,7 @@ SETTINGS: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
     "application_name": "detent",
     "client_encoding": "UTF8",
-    "target_session_attrs": "read-write",  # of several hosts the one that is no standby
+    "target_session_attrs": "read-write",  # of several hosts, the primary
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
@@ -51,7 +50,7 @@ SETTINGS: dict[str, str | int] = {
 }
 _AGAIN = ("40001", "40P01", "55P03")  # serialisation, deadlock, lock time-out
 _LACKING = ("3F000", "42P01", "42883", "42704")  # no such schema, table, function, type
-_REFUSED = (  # what a server says to a stranger, and what to do; nobody else can put it right
+_REFUSED = (  # a part of the server's message, and the advice; waiting does not help
     ("certificate verify failed", "name the authority that vouches for its certificate: ?sslrootcert=FILE"),
     ("does not match host name", "write the name that its certificate is for into the URL"),
     ("root certificate file", "name a file that is there: ?sslrootcert=FILE"),
@@ -66,11 +65,11 @@ _BEGIN = (
     " SET LOCAL synchronous_commit TO on; SET LOCAL jit TO off;"
     " SET LOCAL statement_timeout TO {ms}; SET LOCAL lock_timeout TO {ms};"
 )
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # what fails is reported by the caller
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # the caller reports errors
 
 
 class Refusal(Exception):
-    """The server carried out nothing, and said why."""
+    """The server refused the statement, which had no effect."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -78,18 +77,18 @@ class Refusal(Exception):
 
 
 class Silence(Exception):
-    """No answer: the connection is gone, or was given up."""
+    """No reply: the connection broke or timed out."""
 
 
 class Link:
-    """A connection, for one caller at a time."""
+    """A connection, for one thread at a time."""
 
     def __init__(self, db: Connection) -> None:
         self.db, self._pg, self._pid = db, db.pgconn, os.getpid()
 
     @property
     def is_open(self) -> bool:
-        """False in a forked process too: the connection is its parent's."""
+        """False in a forked process too, because the connection is its parent's."""
         return not self.db.closed and self._pid == os.getpid()
 
     def close(self) -> None:
@@ -97,11 +96,11 @@ class Link:
             self.db.close()
 
     def is_stale(self) -> bool:
-        """Did the server hang up while nobody called?"""
+        """Whether the server closed the connection while it was idle."""
         try:
-            while self._readable(0.0):  # first what it said at last, then the end
+            while self._readable(0.0):  # its last message, then the end
                 self._pg.consume_input()
-        except Exception:  # whatever it is, this connection is of no use any more
+        except Exception:  # any error makes the connection useless
             return True
         return self._pg.status != 0  # ConnStatus.OK
 
@@ -111,12 +110,12 @@ class Link:
         return bytes(Escaping(self._pg).escape_literal(text.encode())).decode()
 
     def call(self, statement: str, within_s: float) -> str:
-        """The one value that a statement answers, in a transaction of its own, by one round trip."""
+        """The value that a statement returns, in its own transaction and one round trip."""
         begin = _BEGIN.format(ms=round(within_s * SERVER_SHARE * 1000))
         return self.run(f"{begin} {statement}; COMMIT", within_s)
 
     def run(self, statements: str, within_s: float) -> str:
-        """Carry out statements; the value that the last one with a value answers, "" for none."""
+        """Execute statements.  Returns the last value that one of them returns; "": none."""
         deadline = clock.monotonic() + within_s
         try:
             results = self._exchange(statements.encode(), deadline)
@@ -131,7 +130,7 @@ class Link:
         return value
 
     def heard(self, within_s: float) -> list[str]:
-        """What was notified; waits until something is, or the time is up."""
+        """Wait for notifications; returns their payloads, empty after `within_s`."""
         deadline = clock.monotonic() + within_s
         while True:
             found = list(self._notified())
@@ -170,7 +169,7 @@ class Link:
             raise TimeoutError("it did not answer in time")
 
     def _readable(self, within_s: float, writing: bool = False) -> bool:
-        poll = select.poll()  # select() itself fails beyond a thousand descriptors
+        poll = select.poll()  # select() fails for descriptors above 1023
         poll.register(self._pg.socket, select.POLLIN | (select.POLLOUT if writing else 0))
         return bool(poll.poll(within_s * 1000))
 
@@ -190,7 +189,7 @@ class Link:
 
 
 class Links:
-    """The connections of a store."""
+    """The connection pool of a store."""
 
     def __init__(self, url: str, schema: str, prepare: Callable[[Link], None]) -> None:
         self.schema, self._prepare = schema, prepare
@@ -201,18 +200,18 @@ class Links:
         self._failure: DetentError | None = None  # of the newest connection that could not be opened
 
     def call(self, verb: str, document: str, within_s: float) -> str:
-        """What a function of the schema answers to this document."""
+        """Call a function of the schema; returns its result."""
         for last in (False, True):
             try:
                 return self._call(verb, document, within_s)
             except Refusal as refusal:
                 if last or refusal.code not in _LACKING:
                     raise self.explain(refusal) from refusal
-                self.open().close()  # somebody dropped the schema: a new connection makes it again
+                self.open().close()  # the schema was dropped: a new connection creates it
         raise AssertionError("the last try returns or raises")
 
     def open(self) -> Link:
-        """A connection of the caller's own, to a schema that is ready."""
+        """A connection outside the pool, after the schema was prepared."""
         import psycopg
 
         try:
@@ -254,7 +253,7 @@ class Links:
 
     @contextmanager
     def _link(self, within_s: float = SOON_S) -> Iterator[Link]:
-        """A connection of the pool, as soon as one is free."""
+        """Take a connection from the pool, when one is free."""
         deadline = clock.monotonic() + within_s
         while True:
             pool = self._pool()
@@ -273,8 +272,8 @@ class Links:
         try:
             return pool.getconn(max(deadline - clock.monotonic(), 0.1))
         except PoolClosed as error:
-            told = StoreUnavailable(f"the store {self.name} was closed while a call waited for it")
-            raise self._failure or told from error
+            closed = StoreUnavailable(f"the store {self.name} was closed while a call waited for it")
+            raise self._failure or closed from error
         except PoolTimeout as error:
             raise self._failure or StoreUnavailable(
                 f"the store {self.name} was not asked: all {self._size} connections of this process were "
@@ -282,7 +281,7 @@ class Links:
             ) from error
 
     def _pool(self) -> ConnectionPool[Connection]:
-        """That of this process.  What a fork inherits stays in `_pools`, untouched: its parent uses it."""
+        """The pool of this process.  An inherited pool stays in `_pools`, because the parent uses it."""
         pool = self._pools.get(os.getpid())
         if pool is not None and not pool.closed:
             return pool
@@ -298,7 +297,7 @@ class Links:
 
         links = self
 
-        class Opened(Connection):  # the pool only logs why a connection could not be opened: keep the reason
+        class Opened(Connection):  # keeps the reason of a failed connection, which the pool only logs
             @classmethod
             def connect(cls, *_: Any, **__: Any) -> Any:
                 try:
@@ -309,9 +308,9 @@ class Links:
                     raise
 
         def give_up(pool: ConnectionPool[Connection]) -> None:
-            """With no connection left, those who wait fail at once; else one will be free for them."""
+            """If the pool has no connection, let the waiting calls fail at once."""
             if not pool.get_stats().get("pool_size"):
-                threading.Thread(target=pool.close, daemon=True).start()  # it joins the thread we are in
+                threading.Thread(target=pool.close, daemon=True).start()  # `close` joins this thread
 
         self._failure = None
         return ConnectionPool(
@@ -349,15 +348,15 @@ class Links:
     def _unreachable(self, text: str) -> DetentError:
         if "session is read-only" in text:
             return StoreUnavailable(f"the store {self.name} is a read-only standby: name the primary server")
-        told = _first_line(text)
-        for said, advice in _REFUSED:
-            if said in text:
-                return StoreMismatch(f"the store {self.name} cannot be used: {told}: {advice}")
-        return StoreUnavailable(f"the store {self.name} cannot be reached: {told}")
+        said = _first_line(text)
+        for part, advice in _REFUSED:
+            if part in text:
+                return StoreMismatch(f"the store {self.name} cannot be used: {said}: {advice}")
+        return StoreUnavailable(f"the store {self.name} cannot be reached: {said}")
 
 
 def _split_size(url: str) -> tuple[str, int]:
-    """The URL without the size of the pool, which libpq does not know; and the size."""
+    """The URL without `pool_size`, which libpq does not know, and the size."""
     address, mark, query = url.partition("?")
     words = [word.partition("=") for word in query.split("&")]
     sizes = [value for name, _, value in words if name == "pool_size"]
@@ -372,7 +371,7 @@ def _split_size(url: str) -> tuple[str, int]:
 
 
 def _read_url(url: str) -> tuple[str, str]:
-    """What to connect with, and how to call it in messages: with neither user nor password."""
+    """The connection string, and the name for messages, which has neither user nor password."""
     try:
         import psycopg
         import psycopg_pool  # noqa: F401
@@ -383,7 +382,7 @@ def _read_url(url: str) -> tuple[str, str]:
         ) from None
     try:
         authority, _, path = url.partition("//")[2].partition("?")[0].partition("/")
-        if authority.count("@") > 1 or "@" in path:  # part of a password would be taken for a host
+        if authority.count("@") > 1 or "@" in path:  # a part of the password would be read as a host
             raise psycopg.ProgrammingError
         given = {name: value for name, value in conninfo_to_dict(url).items() if value is not None}
     except psycopg.Error:

@@ -1,7 +1,7 @@
-"""How one who waits hears of a ring: by LISTEN on a connection of its own, and by looking.
+"""Waits for wake-ups: by LISTEN on its own connection, and by polling their count.
 
-A pooler accepts LISTEN and passes no notification on.  So the store also counts its rings, and a waiter
-looks at that number now and then: where it has grown and nothing was heard, it looks often from then on.
+A pooler accepts LISTEN but may forward no notification.  So the store also counts its wake-ups.  A waiter
+polls the count rarely, and often once it has grown without a notification.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import threading
 from detent import clock
 from detent.stores.postgres.link import SOON_S, Link, Links, Refusal, Silence
 
-SLICE_S = 0.25  # at the end of each, `close` is noticed
-LOOK_OFTEN_S = 0.25  # where notifications do not arrive
+SLICE_S = 0.25  # how often it checks whether `close` was called
+LOOK_OFTEN_S = 0.25  # if notifications do not arrive
 LOOK_SELDOM_S = 5.0
-NOTIFIED_S = 1.0  # a ring is counted a moment before it is notified
+NOTIFIED_S = 1.0  # a wake-up is counted shortly before its notification arrives
 
 
-class Ears:
+class Listener:
     def __init__(self, links: Links) -> None:
         self._links = links
         self._link: Link | None = None
-        self._waiting = threading.Lock()  # one at a time on the connection
+        self._waiting = threading.Lock()  # one waiting thread at a time
         self._closing = threading.Event()
         self._wakeups: int | None = None  # None: unknown since the last notification, which was not counted
         self._looked_at = 0.0
-        self.is_deaf = False  # notifications do not arrive here
+        self.is_deaf = False  # notifications do not arrive
 
     def wait(self, app: str, seconds: float) -> bool:
         closing, until = self._closing, clock.monotonic() + seconds
@@ -59,7 +59,7 @@ class Ears:
         return self._link
 
     def _missed_one(self, link: Link) -> bool:
-        """Has it rung without a sound?  It may have been for another app: a hint may be for nothing."""
+        """Whether the count has grown without a notification, perhaps for another app."""
         now = clock.monotonic()
         if now < self._looked_at + (LOOK_OFTEN_S if self.is_deaf else LOOK_SELDOM_S):
             return False

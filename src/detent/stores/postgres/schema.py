@@ -1,12 +1,10 @@
-"""The schema of the PostgreSQL store: made with the first connection, and brought to our version.
+"""Creates and upgrades the schema of the PostgreSQL store.
 
-- It lives in a schema of its own, beside whatever else the database holds.
-- Whoever finds it old or missing changes it in one transaction, under an advisory lock; the others wait
-  and find it done.
-- Tables are made, and later changed, by the sections of `tables.sql`, one for each version; functions
-  and their types are made anew with every version.
-- Its functions take and give JSON documents, so that an older program goes on with a newer schema for as
-  long as `oldest` says that it may.
+- The store has a schema of its own in the database.
+- The first process that finds it missing or old upgrades it in one transaction, under an advisory lock.
+- `tables.sql` has one section for each version, with the changes of the tables.  Functions and types are
+  dropped and created again with each version.
+- Functions exchange JSON documents, so that an older program can use a newer schema, down to `oldest`.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from detent.stores.postgres.link import LATER_S, SOON_S, Link, Refusal
 from detent.text import quote
 
 VERSION = 6
-OLDEST = 6  # the oldest version of the program that may use what this one makes
+OLDEST = 6  # the oldest schema version whose program can use this schema
 SERVER_OLDEST = 130_000
 TABLES = "tables.sql"
 FUNCTIONS = (
@@ -53,7 +51,6 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
 def schema_name(prefix: str) -> str:
-    """The schema that a `key_prefix` names."""
     if not _NAME.fullmatch(prefix) or prefix.startswith("pg_"):
         raise UsageError(
             f"bad key_prefix {quote(prefix)}: in PostgreSQL it names the schema; use at most 63 of a–z, 0–9 "
@@ -63,14 +60,14 @@ def schema_name(prefix: str) -> str:
 
 
 def prepare(link: Link, schema: str) -> None:
-    """See that the schema is there, and one that we may use."""
+    """Create or upgrade the schema if needed.  Raises if this version cannot use it."""
     _refuse_old_server(link)
     if _version(link, schema) < VERSION:
         _migrate(link, schema)
 
 
 def _version(link: Link, schema: str) -> int:
-    """The version of the schema; 0: there is none."""
+    """The version of the schema; 0: it does not exist."""
     try:
         found = link.call(f'SELECT json_build_array(version, oldest) FROM "{schema}".world', SOON_S)
     except Refusal as refusal:
@@ -102,7 +99,7 @@ def _migrate(link: Link, schema: str) -> None:
 
 
 def _have(link: Link, schema: str) -> int:
-    """The version now: somebody may have been faster.  A schema with other things in it is not ours."""
+    """The version, read under the lock.  Raises if the schema belongs to another program."""
     name = link.literal(schema)
     relations = f"FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = {name}"
     if link.run(f"SELECT count(*) {relations} AND relname = 'world'", SOON_S) != "0":
@@ -116,23 +113,23 @@ def _have(link: Link, schema: str) -> int:
 
 
 def _script(link: Link, schema: str, have: int) -> str:
-    """What makes the schema, or brings it from that version to ours."""
+    """The statements that create the schema, or upgrade it from that version."""
     exists = link.run(f"SELECT count(*) FROM pg_namespace WHERE nspname = {link.literal(schema)}", SOON_S)
     begin = f'CREATE SCHEMA "{schema}";' if exists == "0" else ""
     begin += f' SET LOCAL search_path TO "{schema}", pg_temp;'
     steps = [step for version, step in sections() if version > have]
     functions = [_DROP_FUNCTIONS, *map(_read, FUNCTIONS)]
-    world = f"UPDATE world SET version = {VERSION}, oldest = {OLDEST}"
+    header = f"UPDATE world SET version = {VERSION}, oldest = {OLDEST}"
     if not have:
-        world = (
+        header = (
             f"INSERT INTO world SELECT 1, {VERSION}, {OLDEST}, gen_random_uuid()::text, '', system_now(),"
             " 0, now, now, now FROM clock() AS now"
         )
-    return " ".join((begin, *steps, *functions, world))
+    return " ".join((begin, *steps, *functions, header))
 
 
 def sections() -> Iterator[tuple[int, str]]:
-    """What each version of the tables adds to the one before."""
+    """Each version, with the changes to the tables of the version before."""
     for section in _read(TABLES).split("-- version ")[1:]:
         version, _, rest = section.partition("\n")
         yield int(version), rest

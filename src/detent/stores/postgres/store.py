@@ -1,8 +1,7 @@
-"""The store of a fleet: a schema in a PostgreSQL database that its nodes, triggers and people share.
+"""The PostgreSQL store: a schema in a database that nodes on many hosts share.
 
-Every verb is one call of a function in the database (`sql/*.sql`), which decides by the server's
-clock and under its locks; here are only the documents that go there and back.  The rules are those of
-`stores.base`, the answers those of `stores.memory`.
+Every call is one call of a function in the database (`sql/*.sql`), which decides by the server's clock and
+under its locks.  This module only builds and reads the documents.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from detent.model import (
 )
 from detent.stores.encoding import outcome_of
 from detent.stores.postgres.link import LATER_S, SCHEMA, SOON_S, Link, Links
-from detent.stores.postgres.listen import Ears
+from detent.stores.postgres.listen import Listener
 from detent.stores.postgres.schema import prepare, schema_name
 from detent.stores.postgres.values import (
     Json,
@@ -60,8 +59,8 @@ from detent.stores.record import page
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-SOON_MAX = 1000  # fires that are put in a moment
-PRUNE_MAX = 5000  # rows a call: others get their turn in between
+SOON_MAX = 1000  # fires that one `put` records within `SOON_S`
+PRUNE_MAX = 5000  # rows of one call; other calls run between two
 
 
 class PostgresStore:
@@ -70,12 +69,11 @@ class PostgresStore:
     ) -> None:
         self._links = Links(url, schema_name(schema or SCHEMA), self._prepare)
         self._boottime = boottime
-        self._is_ready = False  # we have seen the schema
-        self._memory: tuple[str, float, float, float] | None = (
-            None  # epoch, its clock; ours, before and after
-        )
+        self._is_ready = False  # the schema was checked
+        # The newest reply: epoch and clock of the store, and our clock before and after the call.
+        self._memory: tuple[str, float, float, float] | None = None
         self._remembering = threading.Lock()
-        self._ears = Ears(self._links)
+        self._listener = Listener(self._links)
 
     # Planning.
 
@@ -101,8 +99,7 @@ class PostgresStore:
         return fresh_of(self._call("put", put_json(fires, delay_s), within_s), fires)
 
     def put_in(self, connection: Connection[Any], fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
-        """The same by a connection of the caller's, in the transaction that it is in: recorded and told when
-        that commits, and not if it is rolled back."""
+        """`put` in the transaction of the caller's connection: it takes effect when that commits."""
         self._see_to_schema()
         with connection.cursor(row_factory=first_of) as cursor:
             cursor.execute(*self._putting(fires, delay_s))
@@ -133,7 +130,7 @@ class PostgresStore:
         return [verdict_of(one) for one in self._call("finish", document)["verdicts"]]
 
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
-        """In two transactions: a single one would hold lanes that it has left while it waits for others."""
+        """Two transactions: a single one would hold the locks of freed lanes while it waits for others."""
         return self.finish(reports), self.claim(ask)
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
@@ -157,7 +154,7 @@ class PostgresStore:
         said = self._call("count", {"app": app, "queues": list(queues)}, LATER_S)
         return {queue: Size(**size) for queue, size in said["sizes"].items()}
 
-    # Book-keeping.
+    # Records.
 
     def find(self, query: Query) -> Found:
         said = self._call("find", query_json(query), LATER_S)
@@ -184,20 +181,20 @@ class PostgresStore:
         return [note_of(one) for one in self._call("notes", {"app": app, "prefix": prefix})["notes"]]
 
     def wait(self, app: str, seconds: float) -> bool:
-        return self._ears.wait(app, seconds)
+        return self._listener.wait(app, seconds)
 
     def close(self) -> None:
-        self._ears.close()
+        self._listener.close()
         self._links.close()
 
-    # How a call is made.
+    # Calls.
 
     def _prepare(self, link: Link) -> None:
         prepare(link, self._links.schema)
         self._is_ready = True
 
     def _see_to_schema(self) -> None:
-        """Make it, if need be, by a connection of our own: a statement that fails ends a transaction."""
+        """Prepare the schema on our own connection: an error would abort the caller's transaction."""
         if not self._is_ready:
             self._links.open().close()
 
@@ -214,14 +211,14 @@ class PostgresStore:
         return said
 
     def _remembered(self, now: float) -> Json:
-        """What we know of the store's clock, and how long ago by one of our own that nobody sets."""
+        """The store's clock at the newest reply, and how long ago that was by a clock that is never set."""
         if self._memory is None:
             return {}
         epoch, mono, asked, answered = self._memory
         return {"epoch": epoch, "mono": mono, "least": now - answered, "most": now - asked}
 
     def _remember(self, epoch: str, mono: float, asked: float) -> None:
-        """The newest answer counts: another thread may have been answered meanwhile."""
+        """Keep the newest reply; another thread may have got a newer one."""
         with self._remembering:
             if self._memory is None or self._memory[0] != epoch or self._memory[1] < mono:
                 self._memory = epoch, mono, asked, self._boottime()

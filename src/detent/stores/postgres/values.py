@@ -1,6 +1,6 @@
-"""Values of the PostgreSQL store ↔ the JSON documents that its functions take and give.
+"""Converts values to the JSON documents of the PostgreSQL functions and back.
 
-A policy is only kept here; what the functions judge by stands beside it.
+The functions store the policy as a text, and read only the fields beside it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -33,7 +32,7 @@ from detent.model import (
 )
 from detent.stores import encoding
 from detent.stores.base import LOOK_MAX
-from detent.stores.encoding import outcome_of, policy_of, policy_text, read_outcome
+from detent.stores.encoding import instant_of, outcome_of, policy_of, policy_text, read_outcome, seconds_of
 
 Json = dict[str, Any]
 
@@ -41,7 +40,7 @@ Json = dict[str, Any]
 
 
 def fire_json(fire: Fire, place: int) -> Json:
-    """What is not said is as in most fires: there may be very many."""
+    """Leaves out common values, because there may be very many fires."""
     said: Json = {
         "place": place,
         "key": fire.key,
@@ -61,13 +60,13 @@ def fire_json(fire: Fire, place: int) -> Json:
     if fire.start_by:
         said["start_by"] = fire.start_by.timestamp()
     if fire.first_at or fire.instants != 1:
-        said |= {"first": _seconds(fire.first_at), "instants": fire.instants}
+        said |= {"first": seconds_of(fire.first_at), "instants": fire.instants}
     if late := [f"{fire.key}/{hook}" for hook in fire.policy.hooks if hook.startswith("on_late")]:
         said["late_hooks"] = late
     return said
 
 
-@lru_cache(maxsize=1024)  # the same few policies come again and again
+@lru_cache(maxsize=1024)  # most fires share a few policies
 def _policy_json(policy: Policy) -> Json:
     said = {"policy": policy_text(policy), "concurrency": policy.concurrency, "claim_s": policy.claim_s}
     usual = Policy()
@@ -86,7 +85,7 @@ def fires_json(fires: Iterable[Fire]) -> list[Json]:
 
 
 def put_json(fires: Sequence[Fire], delay_s: float) -> Json:
-    """Messages of one push differ in little: what they share is said once."""
+    """Messages of one push share most fields, which are then written once."""
     if fires and _are_alike(fires):
         same = fire_json(fires[0], 0)
         for name in ("place", "key", "run_id", "payload"):
@@ -102,7 +101,7 @@ def put_json(fires: Sequence[Fire], delay_s: float) -> Json:
 
 
 def _are_alike(fires: Sequence[Fire]) -> bool:
-    """In all but key, run id and payload; and nothing else needs to be looked at for them."""
+    """Whether they differ only in key, run id and payload, and need no other check."""
     first = fires[0]
     if first.lane or first.policy.unique_s or any(hook.startswith("on_late") for hook in first.policy.hooks):
         return False
@@ -144,7 +143,7 @@ def claim_json(claim: Claim, place: int) -> Json:
 
 
 def report_json(report: Report) -> Json:
-    """What is not said is as in most reports."""
+    """Leaves out common values."""
     verdict = report.verdict
     said: Json = {
         "key": report.claim.fire.key,
@@ -169,12 +168,12 @@ def report_json(report: Report) -> Json:
 
 def query_json(query: Query) -> Json:
     before = [query.before[0].timestamp(), query.before[1]] if query.before else None
-    span = {"since": _seconds(query.since), "until": _seconds(query.until), "before": before}
+    span = {"since": seconds_of(query.since), "until": seconds_of(query.until), "before": before}
     return query._asdict() | span | {"most": LOOK_MAX}
 
 
 def plain(text: str) -> str:
-    """Text as PostgreSQL can keep it: no NUL, and nothing that is no Unicode, as a file's name may be."""
+    """Text that PostgreSQL accepts: without NUL, and without bytes of a file name that are not Unicode."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
@@ -188,12 +187,12 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def first_of(_: object) -> Callable[[Sequence[Any]], Json]:
-    """How a cursor makes the answer of a function, its only value, whatever its connection does with rows."""
+    """A row factory that parses the only value of a row, whatever the row factory of the connection is."""
     return lambda values: json.loads(values[0])
 
 
 def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool]:
-    """Which were new; of two with one key it is the first."""
+    """Which fires were new; of two with the same key, the first."""
     if not said:
         return [False] * len(fires)
     if "all" in said:
@@ -210,7 +209,7 @@ def fresh_of(said: Mapping[str, Any] | None, fires: Sequence[Fire]) -> list[bool
 
 def watermarks_of(said: Mapping[str, Any]) -> Watermarks:
     by_job = {job: Watermark(instant(at), revision) for job, (at, revision) in said["watermarks"].items()}
-    quarantine = _instant(said["quarantined_until"])
+    quarantine = instant_of(said["quarantined_until"])
     return Watermarks(instant(said["now"]), said["epoch"], said["generation"], by_job, quarantine)
 
 
@@ -229,7 +228,7 @@ def _claim_of(said: Mapping[str, Any], node: str) -> Claim:
         ttl_s=float(said["ttl"]),
         expires_at=instant(said["expires"]),
         disposition=outcome_of(said["sentence"]),
-        previous_success_at=_instant(said["succeeded"]),
+        previous_success_at=instant_of(said["succeeded"]),
     )
 
 
@@ -241,12 +240,12 @@ def _fire_of(said: Mapping[str, Any]) -> Fire:
         run_id=said["run_id"],
         queue=said["queue"],
         lane=said["lane"],
-        start_by=_instant(said["start_by"]),
+        start_by=instant_of(said["start_by"]),
         policy=policy_of(said["policy"]),
         origin=said["origin"],
         revision=said["revision"],
         payload=said["payload"],
-        first_at=_instant(said["first"]),
+        first_at=instant_of(said["first"]),
         instants=said["instants"],
     )
 
@@ -259,8 +258,8 @@ def row_of(said: Mapping[str, Any]) -> Row:
         node=said["node"],
         fence=said["fence"],
         run_at=instant(said["run_at"]),
-        claimed_at=_instant(said["ran_at"] or None),
-        over_at=_instant(said["over_at"] or None),
+        claimed_at=instant_of(said["ran_at"] or None),
+        over_at=instant_of(said["over_at"] or None),
         outcome=outcome_of(said["outcome"]),
         stop=outcome_of(said["stop"]),
         attempts=tuple(map(_attempt_of, said["attempts"])),
@@ -285,15 +284,4 @@ def verdict_of(said: list[Any] | None) -> Verdict | None:
 
 def note_of(said: list[Any]) -> Note:
     name, text, written, ends = said
-    return Note(name, text, instant(written), _instant(ends))
-
-
-# Parts.
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
-
-
-def _instant(seconds: float | None) -> datetime | None:
-    return None if seconds is None else instant(seconds)
+    return Note(name, text, instant(written), instant_of(ends))

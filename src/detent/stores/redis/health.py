@@ -1,7 +1,7 @@
-"""What the settings of a Redis server carry of the promise, for `detent doctor` and for a node that starts.
+"""Checks whether a Redis server can be a store, and whether its settings keep what it acknowledged.
 
-`refusal` is asked before a server is used; it reads only what INFO tells, which no store can do without.
-The rest is read by CONFIG where its user may.
+`refusal` runs before a server is used, and reads only INFO.  `promise` also reads CONFIG if the user may; it
+is for `detent doctor` and the start of a node.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ UNREAD = "could not be read"
 
 
 def refusal(info: Mapping[Any, Any] | bytes) -> str:
-    """Why a server with this INFO cannot be a store at all; "": it can."""
+    """Why a server with this INFO cannot be a store; "": it can."""
     told = _info(info)
     version = told.get("redis_version", "")
     if _version(version) < OLDEST:
         return f"is version {version}: a store needs {OLDEST[0]}.{OLDEST[1]} or newer"
     if told.get("role") == "slave":
-        from detent.stores.redis.link import READ_ONLY  # late: a trigger does without that file
+        from detent.stores.redis.link import READ_ONLY  # late: the trigger does not need it
 
         return READ_ONLY
     policy = told.get("maxmemory_policy", NO_EVICTION)
@@ -42,7 +42,7 @@ def refusal(info: Mapping[Any, Any] | bytes) -> str:
 
 
 def promise(url: str, wait_replicas: int) -> tuple[Diagnosis, ...]:
-    """Does what this server acknowledged outlive a crash, a full memory and a failover?"""
+    """Whether acknowledged writes survive a crash, a full memory and a failover."""
     from detent.stores.redis.link import Link
 
     link = Link(url, 0)
@@ -61,7 +61,6 @@ def promise(url: str, wait_replicas: int) -> tuple[Diagnosis, ...]:
 
 
 def _worst(rows: Iterable[Diagnosis]) -> Diagnosis:
-    """Of several servers, that which carries least."""
     return max(rows, key=lambda row: ("ok", "weak", "bad").index(row.state))
 
 
@@ -110,7 +109,7 @@ def _failover(told: Mapping[str, str], wait_replicas: int, is_guarded: bool) -> 
 
 
 def _settings(link: Link) -> list[dict[str, str]]:
-    """Of each server; none where they may not be read."""
+    """The settings of each server; empty if the user may not read them."""
     try:
         return [_pairs(told) for told in link.call_each("CONFIG", "GET", "append*")]
     except DetentError:  # an ACL may forbid it

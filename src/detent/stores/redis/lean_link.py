@@ -1,8 +1,7 @@
-"""The way to a Redis server for a process that lives for a moment: a few connections that speak RESP.
+"""Connects the trigger to a Redis server without redis-py, which takes longer to import than a fire takes.
 
-redis-py takes longer to load than a whole fire does.  This is for `redis://` without options;
-TLS, Sentinels and clusters are `redis_link`'s.  What is promised is the same: nothing is repeated, a thread
-that calls has a connection of its own, no message holds a password.
+Supports `redis://` without options; `link` supports TLS, Sentinels and clusters.  The rules are the same: no
+retries, one connection for each calling thread, no password in a message.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from detent.stores.redis.resp import Refused, Wire
 if TYPE_CHECKING:
     from detent.stores.redis.script import Script
 
-TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one answer, and for a connection
-ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of an answer
+TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one reply, and for a connection
+ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of a reply
 PORT = 6379
 _URL = re.compile(
     r"redis://(?:(?P<user>[^:/@%]*)(?::(?P<password>[^/@%]*))?@)?"
@@ -37,7 +36,7 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address | None:
-    """None: it says more than this file understands."""
+    """None: this module does not support the URL."""
     found = _URL.fullmatch(url)
     if found is None:
         return None
@@ -46,7 +45,7 @@ def parse(url: str) -> Address | None:
 
 
 class Connection:
-    """One connection; broken for good by the first thing that goes wrong."""
+    """One connection.  After an error it cannot be used again."""
 
     def __init__(self, address: Address) -> None:
         self._socket = socket.create_connection((address.host, address.port), CONNECT_S)
@@ -59,7 +58,7 @@ class Connection:
             self.call("SELECT", address.db)
 
     def call(self, *command: Any) -> Any:
-        """The answer; an error of the server is raised."""
+        """The reply.  Raises `Refused` for an error."""
         return self.call_all(command)[0]
 
     def call_all(self, *commands: Sequence[Any]) -> list[Any]:
@@ -70,7 +69,7 @@ class Connection:
 
 
 class LeanLink:
-    """As `redis_link.Link`, for one server."""
+    """The methods of `link.Link` that a store needs, for one server."""
 
     def __init__(self, address: Address, wait_replicas: int) -> None:
         self._address, self._wait_replicas = address, wait_replicas
@@ -80,11 +79,11 @@ class LeanLink:
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """How messages name the server."""
         return f"the Redis at {self._address.host}:{self._address.port}"
 
     def run(self, script: Script, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
-        """Have the script carried out once.  It is sent whole: to know its hash would take longer."""
+        """Run the script once.  Sends its text, because that is faster than computing its hash."""
         commands: list[tuple[Any, ...]] = [("EVAL", script.whole, 1, key, *arguments)]
         if is_write and self._wait_replicas:
             commands.append(("WAIT", self._wait_replicas, ACKNOWLEDGE_MS))
@@ -96,15 +95,13 @@ class LeanLink:
         return texts
 
     def call(self, key: str, *command: Any) -> Any:
-        """One command that needs no script."""
         return self._call_all(command)[0]
 
     def refused(self, why: str) -> DetentError:
-        """Why this server cannot be a store."""
         return StoreMismatch(f"{self.where} {why}")
 
     def close(self) -> None:
-        """Let go of all connections, also of those that somebody waits on."""
+        """Close all connections, also those that a thread waits on."""
         with self._lock:
             open_ones, self._idle, self._busy = [*self._idle, *self._busy], [], set()
         for connection in open_ones:
@@ -132,7 +129,6 @@ class LeanLink:
         return connection
 
     def _explain(self, said: str) -> DetentError:
-        """An error of the server, in our words."""
         from detent.stores.redis.link import AWAY, OTHER_VERSION, READ_ONLY
 
         if said.startswith(("WRONGPASS", "NOAUTH", "ERR AUTH", "ERR invalid password")):

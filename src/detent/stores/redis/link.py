@@ -1,15 +1,11 @@
-"""The way to a Redis or Valkey server: its URL, its connections, its refusals in our words.
+"""Connects to a Redis or Valkey server with redis-py, and explains its errors.
 
-- `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS, `unix:///path/to/socket`;
-  `redis+sentinel://host[:port],host/service[/db]` asks Sentinels for the master of that service
-  (`redis_sentinel` tells how many must agree);
-  `redis+cluster://host[:port],host` finds an app's server among those of a cluster; `rediss+sentinel://`
-  and `rediss+cluster://` with TLS.  Options follow as redis-py knows them: `?ssl_ca_certs=/ca.pem`,
-  `?socket_timeout=3`; `?sentinel_password=…` for the Sentinels.
-- The client repeats nothing by itself: whether a call that failed was carried out is unknown, and to ask
-  again is the caller's to decide.
-- A thread that calls has a connection of its own for that time, so that no call waits for another.
-- No message holds a password.
+- `redis://[user:password@]host[:port][/db]`, with TLS `rediss://`; `unix:///path/to/socket`.
+- `redis+sentinel://host[:port],host/service[/db]` asks Sentinels for the master (`sentinel`), and
+  `redis+cluster://host[:port],host` finds an app's server in a cluster; with TLS `rediss+…://`.
+- Options are redis-py's: `?ssl_ca_certs=/ca.pem`, `?socket_timeout=3`; `?sentinel_password=…` for Sentinels.
+- The client never retries: the caller decides, because a failed call may have taken effect.
+- Each calling thread has its own connection.  No message holds a password.
 """
 
 from __future__ import annotations
@@ -25,19 +21,19 @@ from detent.stores.redis.script import Script
 from detent.stores.redis.sentinel import Host, Sentinels, sentinel_options
 from detent.text import quote
 
-Client = Any  # redis-py's own types do not say enough
-TIMEOUT_S = 5.0  # for one answer; a server may be slow for 2 s and more
+Client = Any  # the types of redis-py are not precise enough
+TIMEOUT_S = 5.0  # for one reply; a server may pause for more than 2 s
 CONNECT_S = 3.0
-ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of an answer
+ACKNOWLEDGE_S = 2.0  # for `wait_replicas`, which is part of a reply
 PORT, SENTINEL_PORT = 6379, 26379
-REDIRECTS_MAX = 5  # an app's slot moves rarely
+REDIRECTS_MAX = 5  # slots move rarely
 OTHER_VERSION = "was used by another version of detent, which keeps things otherwise: upgrade the older one"
 READ_ONLY = "is a read-only replica: name its master"
 AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 
 
 class Address(NamedTuple):
-    """A URL, taken apart."""
+    """The parts of a URL."""
 
     kind: str  # plain | sentinel | cluster
     hosts: tuple[Host, ...]
@@ -47,20 +43,20 @@ class Address(NamedTuple):
 
 
 class Link:
-    """Connections to one server, or to all those of a cluster; made when they are needed."""
+    """Connections to one server, or to the servers of a cluster.  Opened at the first use."""
 
     def __init__(self, url: str, wait_replicas: int) -> None:
         self._address, self._wait_replicas = parse(url), wait_replicas
         self._lock = threading.Lock()
         self._client: Client = None
-        self._master: Host | None = None  # whose client that is, if the Sentinels named it
+        self._master: Host | None = None  # the server of the client, if Sentinels named it
         self._sentinels: Sentinels | None = None
         self._cluster: Client = None
         self._keeps_functions = True
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """How messages name the server."""
         address = self._address
         if "path" in address.options:
             return f"the Redis at {address.options['path']}"
@@ -69,14 +65,14 @@ class Link:
         return f"{kinds.get(address.kind, 'the Redis at')} {hosts}"
 
     def run(self, script: Script, key: str, arguments: Sequence[bytes | str], is_write: bool) -> list[bytes]:
-        """Have the script carried out once, on the server that has the key."""
+        """Run the script once on the server that has the key."""
         acknowledged = self._wait_replicas if is_write else 0
         with self._translated():
             for _ in range(REDIRECTS_MAX):
                 try:
                     return self._run(self.client(key), script, (1, key, *arguments), acknowledged)
                 except _redis().exceptions.MovedError:
-                    self._forget()  # it was not carried out there
+                    self._forget()  # the script did not run there
         raise StoreUnavailable(f"{self.where}: the slot of {quote(key)} moves from server to server")
 
     def _run(
@@ -89,12 +85,12 @@ class Link:
             except errors.NoPermissionError:
                 self._keeps_functions = False
             except errors.ResponseError as refused:
-                if "unknown command" not in str(refused):  # which Redis 6.2 says
+                if "unknown command" not in str(refused):  # the reply of Redis 6.2
                     raise
                 self._keeps_functions = False
         try:
             return self._send(client, ("EVALSHA", script.sha, *arguments), acknowledged)
-        except errors.NoScriptError:  # a server that was restarted, or another one
+        except errors.NoScriptError:  # the server was restarted, or is another one
             return self._send(client, ("EVAL", script.whole, *arguments), acknowledged)
 
     def _call_function(
@@ -109,7 +105,7 @@ class Link:
         try:
             client.execute_command("FUNCTION", "LOAD", script.library)
         except errors.ResponseError as refused:
-            if "already exists" not in str(refused):  # another was quicker
+            if "already exists" not in str(refused):  # another process loaded it
                 raise
         return self._send(client, command, acknowledged)
 
@@ -118,10 +114,10 @@ class Link:
         if not acknowledged:
             answer = client.execute_command(*command)
             return answer
-        both = client.pipeline(transaction=False)  # WAIT is about the writes of its own connection
+        both = client.pipeline(transaction=False)  # WAIT covers the writes of its own connection
         both.execute_command(*command)
         both.execute_command("WAIT", acknowledged, round(ACKNOWLEDGE_S * 1000))
-        answers = both.execute(raise_on_error=False)  # else the message would hold the whole command
+        answers = both.execute(raise_on_error=False)  # else the error would hold the whole command
         for error in (one for one in answers if isinstance(one, Exception)):
             raise error
         answer, replicas = answers
@@ -131,12 +127,12 @@ class Link:
         return answer
 
     def call(self, key: str, *command: Any) -> Any:
-        """One command that needs no script, on the server that has the key."""
+        """Run one command on the server that has the key."""
         with self._translated():
             return self.client(key).execute_command(*command)
 
     def call_each(self, *command: Any) -> list[Any]:
-        """The same on every server that may have an app's keys: more than one only in a cluster."""
+        """Run one command on every server; there is more than one only in a cluster."""
         with self._translated():
             clients = [self.client("")]
             if self._cluster is not None:
@@ -146,11 +142,10 @@ class Link:
 
     @property
     def is_guarded(self) -> bool:
-        """Do Sentinels promote another server when this one is gone?"""
+        """Whether Sentinels promote another server if this one fails."""
         return self._address.kind == "sentinel"
 
     def client(self, key: str) -> Client:
-        """The client of the server that has the key."""
         with self._lock:
             address = self._address
             if address.kind == "cluster":
@@ -169,7 +164,7 @@ class Link:
             return self._client
 
     def close(self) -> None:
-        """Let go of all connections, also of those that somebody waits on."""
+        """Close all connections, also those that a thread waits on."""
         with self._lock:
             client, sentinels, cluster = self._client, self._sentinels, self._cluster
             self._client = self._sentinels = self._master = self._cluster = None
@@ -181,8 +176,8 @@ class Link:
             cluster.close()
 
     def _forget(self) -> None:
-        """Who is the master, and where the slots are, is asked again.  Calls under way may go on; connections
-        that nobody uses go, as they may be dead too."""
+        """Ask again for the master and the slots.  Running calls continue; idle connections are closed,
+        because they may be dead too."""
         if self._address.kind == "plain":
             if (client := self._client) is not None:
                 client.connection_pool.disconnect(inuse_connections=False)
@@ -196,7 +191,6 @@ class Link:
         return _Translated(self)
 
     def explain(self, error: Exception) -> DetentError:
-        """The error in our words."""
         self._forget()
         errors, said = _redis().exceptions, str(error)
         if isinstance(error, errors.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
@@ -218,7 +212,7 @@ class Link:
         return StoreMismatch(f"{self.where} refuses: {said}")
 
     def refused(self, why: str) -> DetentError:
-        """Why this server cannot be a store.  Where there are several, it may be one for a moment only."""
+        """The error for a server that cannot be a store.  After a failover that may be temporary."""
         self._forget()
         if why == READ_ONLY and self._address.kind != "plain":
             return StoreUnavailable(f"{self.where} has just failed over")
@@ -226,7 +220,7 @@ class Link:
 
 
 class _Translated:
-    """Turns what the client raises into our errors."""
+    """Translates the errors of redis-py."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -237,14 +231,14 @@ class _Translated:
         if error is None or isinstance(error, DetentError):
             return
         errors = _redis().exceptions
-        told = errors.RedisError | errors.RedisClusterException | OSError
-        if isinstance(error, told) or _is_cut(error):
+        known = errors.RedisError | errors.RedisClusterException | OSError
+        if isinstance(error, known) or _is_cut(error):
             assert isinstance(error, Exception)
             raise self._link.explain(error) from error
 
 
 def _is_cut(error: BaseException | None) -> bool:
-    """Was the connection closed under one who waits?  The client without hiredis finds its buffer closed."""
+    """Whether `close` closed the connection of a waiting thread: redis-py without hiredis raises this."""
     return isinstance(error, ValueError) and "closed file" in str(error)
 
 
@@ -254,7 +248,6 @@ _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def _doubt(said: str) -> str:
-    """What is wrong with a certificate, and what to do."""
     fault = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
     if "mismatch" in fault:
         return f"{fault}; write the name that it is for into the URL"
@@ -283,7 +276,7 @@ def parse(url: str) -> Address:
         raise UsageError(f"bad store: its Redis URL is wrong: {FORM}")
     security, _, kind = scheme.partition("+")
     where, _, query = rest.partition("?")
-    # A password may hold anything but an @ that is not escaped.
+    # A password may hold any character but an unescaped @.
     user, at, where = where.rpartition("@")
     hosts, _, path = where.partition("/")
     service, _, db = path.partition("/") if kind == "sentinel" else ("", "", path)
@@ -302,20 +295,22 @@ def _options(url: str) -> dict[str, Any]:
         "socket_timeout": TIMEOUT_S,
         "socket_connect_timeout": CONNECT_S,
         "health_check_interval": 0,
-        "protocol": 2,  # the answers of all versions of redis-py are alike in it
+        "protocol": 2,  # all versions of redis-py give the same replies with it
     }
     if not url.startswith("unix:"):
         settings["socket_keepalive"] = True
     try:
         options = {**settings, **_redis().connection.parse_url(url)}
         if url.startswith("rediss:") and "ssl_cert_reqs" not in options:
-            options.setdefault("ssl_check_hostname", True)  # redis-py before 6.0 does not by itself
+            options.setdefault("ssl_check_hostname", True)  # redis-py before 6.0 does not set it
         return options
     except UsageError:
         raise
     except ValueError as error:
-        told = str(error) if str(error).startswith("Invalid value for") else FORM  # others repeat a password
-        raise UsageError(f"bad store: its Redis URL is wrong: {told}") from None
+        why = (
+            str(error) if str(error).startswith("Invalid value for") else FORM
+        )  # other messages may hold the password
+        raise UsageError(f"bad store: its Redis URL is wrong: {why}") from None
 
 
 def _sentinel_options(query: str) -> tuple[dict[str, str], str]:
@@ -364,7 +359,7 @@ def _open(options: Mapping[str, Any]) -> Client:
     _check_files(options)
     try:
         pool = redis.ConnectionPool(**options, retry=_no_retries(), retry_on_error=[])
-        pool.make_connection()  # it says which options it does not know
+        pool.make_connection()  # raises for an unknown option
     except TypeError as error:
         raise UsageError(f"bad store: an option of its URL is unknown: {error}") from None
     return redis.Redis(connection_pool=pool)

@@ -1,4 +1,4 @@
-"""A small client of RESP 2, for the trigger alone: redis-py takes longer to load than a whole fire does."""
+"""A small RESP 2 client for the trigger, because redis-py takes longer to import than a fire takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Wire:
         self._buffer, self._at = b"", 0
 
     def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers; where one is an error of the server, that is raised after all were read."""
+        """The replies.  If one is an error, raises it after all were read."""
         self._socket.sendall(b"".join(map(encoded, commands)))
         answers = [self._answer() for _ in commands]
         for answer in answers:

@@ -1,9 +1,8 @@
-"""The scripts of the Redis store, and the two forms in which a server takes one.
+"""The Lua scripts of the Redis store, as functions (Redis 7, Valkey) or for EVALSHA (Redis 6.2).
 
-A server that knows functions (Redis 7, Valkey) keeps a script that is called often as one: it reads the text
-once, where a script's text is set up at each call.  Another one has it by EVALSHA, of the same text.  A
-function's name holds the digest of its text, so that versions of detent work side by side; one that a server
-does not have (it forgot it, or was promoted) is loaded again.
+A server compiles a function once, but sets up the text of a script at every call.  The name of a function
+holds the digest of its text, so that versions of detent work side by side.  A function that the server does
+not have, for example after a failover, is loaded again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from hashlib import sha1
 
-# A script holds only what its verbs need: by EVALSHA the server sets all of it up at each call.
+# A script holds only the parts that its verbs need, because EVALSHA sets up all of them at each call.
 CLAIM = ("instances", "lanes", "parked", "gates", "grants", "quick_claim", "candidates", "claim")
 PARTS = {
     ("claim", "declare_dead"): CLAIM,
@@ -22,19 +21,13 @@ PARTS = {
     ("charge", "reset", "forget", "count"): ("gates", "queues"),
 }
 FIRST, LAST = ("header", "messages", "general", "fires", "steps"), "call"
-LATE_PARTS = (
-    "general",
-    "steps",
-    "records",
-    "instances",
-    "lanes",
-    "parked",
-    "gates",
-)  # which most calls do without
-# A full server refuses a function as a whole, and of a script only what would take more: pruning gives back.
+# Most calls need none of these parts; each is set up at its first use.
+LATE_PARTS = ("general", "steps", "records", "instances", "lanes", "parked", "gates")
+# A full server refuses a whole function, but refuses only the commands of a script that need memory.  So the
+# scripts that can free memory are not functions.
 SELDOM = (("merge", "queries"), ("gates", "queues"))
 
-# Before 7, what a script does is not replicated in place of the script itself unless it says so.
+# Before Redis 7, a script must ask for the replication of its effects instead of its text.
 _EVAL = "if redis.replicate_commands then redis.replicate_commands() end\n{}\nreturn answer()"
 _FUNCTION = """#!lua name={name}
 local KEYS, ARGV
@@ -46,29 +39,25 @@ end)"""
 
 
 class Script:
-    """A text that defines `answer`."""
+    """A Lua text that defines `answer`."""
 
     def __init__(self, text: str, is_kept: bool) -> None:
-        self.text, self.is_kept = text, is_kept  # is_kept: as a function, where the server can
+        self.text, self.is_kept = text, is_kept  # is_kept: as a function, if the server supports them
 
     @cached_property
     def whole(self) -> str:
-        """For EVAL."""
         return _EVAL.format(self.text)
 
     @cached_property
     def sha(self) -> str:
-        """For EVALSHA."""
         return _digest(self.whole)
 
     @cached_property
     def function(self) -> str:
-        """For FCALL."""
         return f"detent_{_digest(self.text)[:16]}"
 
     @cached_property
     def library(self) -> str:
-        """For FUNCTION LOAD."""
         return _FUNCTION.format(name=self.function, text=self.text)
 
 
@@ -85,7 +74,7 @@ def _text_of(part: str) -> str:
 
 
 def _set_up_late(part: str, text: str) -> str:
-    """At its first use."""
+    """Wrap a part so that it is set up at its first use."""
     return (
         f"local made_{part}\n"
         f"local function the_{part}()\n"

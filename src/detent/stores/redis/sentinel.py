@@ -1,11 +1,12 @@
-"""Which Redis is the master?  More than half of the Sentinels that a URL names must say so.
+"""Asks Sentinels for the master of a Redis service.  More than half of them must agree.
 
-- A master that was cut off from its Sentinels still answers whoever reaches it, while they promote a
-  replica.  So the question is asked again before a call, where the last answer is older than `CONFIRM_S`:
-  less than the margin by which work ends before its claim does, and less than it takes to promote.  Claims
-  of the old master are then over before the new one grants any, whatever it has forgotten.
-- One Sentinel alone may be on the wrong side of a cut: name all of them.
-- Those that did not answer are asked last, so that a dead one costs no time.
+A master that lost contact to its Sentinels still answers the clients that reach it, while they promote a
+replica.  So a call first asks again if the last answer is older than `CONFIRM_S`.  That is less than the
+margin by which work ends before its claim, and less than a promotion takes: the claims of the old master have
+ended before the new master grants any.
+
+One Sentinel alone may be on the wrong side of a network partition, so a URL should name all of them.
+Sentinels that did not answer are asked last.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from detent import clock
 from detent.errors import StoreUnavailable
 
 CONFIRM_S = 0.4
-ANSWER_S = 1.0  # for one Sentinel
+ANSWER_S = 1.0  # for the reply of one Sentinel
 Host = tuple[str, int]
 
 
 class Sentinels:
     def __init__(self, clients: Sequence[Any], service: str, where: str) -> None:
-        """`clients` are redis-py's, one for each Sentinel; `where` is what messages call them."""
+        """`clients` are redis-py clients, one for each Sentinel; `where` is how messages name them."""
         self._clients, self._service, self._where = list(clients), service, where
         self._master: Host | None = None
         self._asked_at = 0.0
 
     def master(self) -> Host:
-        """The master, as it was no longer than `CONFIRM_S` ago."""
+        """The master, at most `CONFIRM_S` ago."""
         now = clock.boottime()
         if self._master is None or now > self._asked_at + CONFIRM_S:
-            self._master = None  # whatever comes now
+            self._master = None  # stays None if asking fails
             self._master, self._asked_at = self._ask(), now
         return self._master
 
     def forget(self) -> None:
-        """Ask again, however new the last answer is."""
+        """Ask again before the next call."""
         self._master = None
 
     def close(self) -> None:
@@ -51,7 +52,7 @@ class Sentinels:
         for client in self._clients:
             try:
                 said = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
-            except Exception as error:  # the client's own; it is told below
+            except Exception as error:  # any error of redis-py; reported below
                 troubles.append(error)
                 silent.append(client)
                 continue
@@ -71,16 +72,16 @@ class Sentinels:
         count, answered = len(self._clients), len(self._clients) - len(troubles)
         if not answered:
             return troubles[0]
-        told = "they do not agree who is the master"
+        why = "they do not agree who is the master"
         if not votes:
-            told = "they know no such service"
+            why = "they know no such service"
         elif 2 * answered <= count:
-            told = f"{answered} of {count} answer, and more than half must name the master: {troubles[0]}"
-        return StoreUnavailable(f"{self._where}: {told}")
+            why = f"{answered} of {count} answer, and more than half must name the master: {troubles[0]}"
+        return StoreUnavailable(f"{self._where}: {why}")
 
 
 def sentinel_options(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the Sentinels are reached with: TLS as the master is, but a user and a password of their own."""
+    """The options for Sentinels: the TLS options of the master, but their own user and password."""
     shared = {name: value for name, value in options.items() if name.startswith(("ssl_", "connection_class"))}
     times = {name: min(ANSWER_S, options[name]) for name in ("socket_timeout", "socket_connect_timeout")}
     return {**shared, **times, "decode_responses": True, **given}

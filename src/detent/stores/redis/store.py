@@ -1,11 +1,8 @@
-"""The store of a fleet: a Redis or Valkey server, 6.2 or newer, that nodes on many hosts share.
+"""The Redis store: a Redis or Valkey server, 6.2 or newer, that nodes on many hosts share.
 
-Every verb is one script, carried out whole, whatever the size of its batch; the server's clock is the
-clock.  The keys of an app lie in one slot of a cluster, below `<key_prefix>{detent:<app>}:`.  The rules
-are those of `stores.base`, the answers those of `stores.memory`; `header.lua` tells how claims
-survive a step of the server's clock, and what a new epoch is.
-
-A call that touches several apps is one script for each of them.
+Every call is one Lua script for each app that it touches, whatever the size of its batch.  The server's clock
+is the store's clock; `header.lua` describes how claims survive a step of it, and when a new epoch begins.
+The keys of an app begin with `<key_prefix>{detent:<app>}:`, and so are in one slot of a cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from detent.model import (
 )
 from detent.stores.base import LOOK_MAX, app_of
 from detent.stores.encoding import outcome_of, stop_text
-from detent.stores.record import page, place_of
+from detent.stores.record import matches, page, place_of
 from detent.stores.redis.health import refusal
 from detent.stores.redis.script import script_of
 from detent.stores.redis.values import (
@@ -63,15 +60,15 @@ if TYPE_CHECKING:
     from detent.stores.redis.lean_link import LeanLink
     from detent.stores.redis.link import Link
 
-BLOCK_S = 2.0  # one blocking read; less than the client's patience
+BLOCK_S = 2.0  # one blocking read; shorter than the client's timeout
 READS = ("find",)
 
 Asked = TypeVar("Asked")
-Told = TypeVar("Told")
+Said = TypeVar("Said")
 
 
 class Seen(NamedTuple):
-    """The newest answer that an app's server gave, in its words, and when it was here."""
+    """The newest reply for an app, as the server wrote it, and when it arrived."""
 
     epoch: bytes
     mono: bytes
@@ -97,14 +94,14 @@ class RedisStore:
         *,
         link: LeanLink | None = None,
     ) -> None:
-        """`wall` stands for the server's clock, in tests; `link` for the usual way to the server."""
+        """`wall` replaces the server's clock in tests; `link` replaces redis-py."""
         if "{}" in key_prefix:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
         self._link, self._prefix = link or _usual_link(url, wait_replicas), key_prefix
         self._waits, self._wall, self._elapsed = wait_replicas > 0, wall, elapsed
         self._seen: dict[str, Seen] = {}
-        self._met: set[tuple[str, str]] = set()  # apps and epochs of servers that we may use
-        self._heard: dict[str, bytes] = {}  # app -> the newest ring
+        self._met: set[tuple[str, str]] = set()  # apps and epochs whose server was checked
+        self._heard: dict[str, bytes] = {}  # app -> its newest wake-up
         self._closing = threading.Event()
 
     # Planning.
@@ -122,10 +119,8 @@ class RedisStore:
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         def put(app: str, some: list[Fire]) -> Sequence[bool]:
             rules, words = put_values(some)
-            return [
-                told == 1
-                for told in self._call(app, "put", {"delay_s": delay_s, "rules": rules}, words).texts
-            ]
+            answer = self._call(app, "put", {"delay_s": delay_s, "rules": rules}, words)
+            return [is_new == 1 for is_new in answer.texts]
 
         jobs = [fire.job for fire in fires]
         starts = {job: f"{app_of(job)}." for job in set(jobs)}
@@ -137,7 +132,7 @@ class RedisStore:
     # Running.
 
     def claim(self, ask: Ask) -> Grants:
-        if ask.dead:  # a life may have claims of other apps
+        if ask.dead:  # an instance may have claims of other apps
             for app in self._apps() - {ask.app}:
                 self._call(app, "declare_dead", list(ask.dead))
         return self._grants(ask, self._call(ask.app, "claim", ask_values(ask)))
@@ -151,8 +146,8 @@ class RedisStore:
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
         def finish(app: str, some: list[Report]) -> Sequence[Verdict | None]:
-            told = self._call(app, "finish", {"count": len(some)}, report_values(some)).texts
-            return [verdict_of(one, report.verdict) for one, report in zip(told, some, strict=True)]
+            said = self._call(app, "finish", {"count": len(some)}, report_values(some)).texts
+            return [verdict_of(one, report.verdict) for one, report in zip(said, some, strict=True)]
 
         return _for_each_app(finish, reports, [report.claim.fire.job for report in reports])
 
@@ -161,13 +156,13 @@ class RedisStore:
             return self.finish(reports), self.claim(ask)
         asked = {"count": len(reports), "ask": ask_values(ask)}
         answer = self._call(ask.app, "finish_and_claim", asked, report_values(reports))
-        told, words = answer.texts[: len(reports)], answer.texts[len(reports) :]
-        verdicts = [verdict_of(one, report.verdict) for one, report in zip(told, reports, strict=True)]
+        said, words = answer.texts[: len(reports)], answer.texts[len(reports) :]
+        verdicts = [verdict_of(one, report.verdict) for one, report in zip(said, reports, strict=True)]
         return verdicts, self._grants(ask, answer._replace(texts=words))
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
-        told = stop_text(Outcome("cancelled", reason, cause))
-        return bool(self._call(app_of(key), "cancel", {"key": key, "reason": told}).value)
+        said = stop_text(Outcome("cancelled", reason, cause))
+        return bool(self._call(app_of(key), "cancel", {"key": key, "reason": said}).value)
 
     # Queues.
 
@@ -188,14 +183,14 @@ class RedisStore:
         found = self._call(app, "count", {"queues": list(queues)}).value or {}
         return {queue: Size(*numbers) for queue, numbers in found.items() if any(numbers)}
 
-    # Book-keeping.
+    # Records.
 
     def find(self, query: Query) -> Found:
         found = [self._find(app, query) for app in self._searched(query)]
         if query.upcoming:
             rows = merge(*found, key=lambda row: (row.run_at, row.fire.key))
             return Found(islice(rows, query.limit))
-        # Of what is due before the place where the search of one app stopped, not all is known.
+        # Below the place where the search of one app stopped, the result would be incomplete.
         stopped_at = max((one.before for one in found if one.before), default=None)
         rows = merge(*found, key=lambda row: place_of(row.fire), reverse=True)
         known = (row for row in rows if stopped_at is None or place_of(row.fire) >= stopped_at)
@@ -205,7 +200,7 @@ class RedisStore:
         return sorted(self._apps())
 
     def prune(self, app: str, older_than_s: float, keep: int) -> int:
-        """What is surplus goes first: whether it is counts what is old as well."""
+        """Prunes the surplus first: its count includes the old fires."""
         surplus = self._prune(app, "prune_surplus", {"keep": keep, "cursor": "0", "job": "", "passed": 0})
         old = self._prune(app, "prune_old", {"older_than_s": older_than_s, "passed": 0})
         for what in ("reached", "succeeded"):
@@ -227,13 +222,13 @@ class RedisStore:
         while (left := until - clock.monotonic()) > 0 and not closing.is_set():
             block = max(1, round(min(left, BLOCK_S) * 1000))
             try:
-                rang = self._link.call(bell, "XREAD", "BLOCK", block, "STREAMS", bell, since)
+                woken = self._link.call(bell, "XREAD", "BLOCK", block, "STREAMS", bell, since)
             except StoreUnavailable:
                 if closing.is_set():
                     return False
                 raise
-            if rang:
-                self._heard[app] = _newest(rang)
+            if woken:
+                self._heard[app] = _newest(woken)
                 return True
         return False
 
@@ -242,7 +237,7 @@ class RedisStore:
         closing.set()
         self._link.close()
 
-    # One call.
+    # Calls.
 
     def _grants(self, ask: Ask, answer: Answer) -> Grants:
         next_in_s = math.inf if answer.value is None else float(answer.value)
@@ -260,8 +255,8 @@ class RedisStore:
     def _call(self, app: str, verb: str, asked: Any, words: Sequence[bytes] = ()) -> Answer:
         return self._answer(app, self._run(app, verb, asked, words))
 
-    def _answer(self, app: str, told: list[Any]) -> Answer:
-        now, mono, name, longest, answer, *rest = told
+    def _answer(self, app: str, said: list[Any]) -> Answer:
+        now, mono, name, longest, answer, *rest = said
         seen, epoch = Seen(name, mono, longest, self._elapsed()), name.decode()
         if (app, epoch) not in self._met:
             self._meet(app, epoch)
@@ -275,7 +270,7 @@ class RedisStore:
         return self._link.run(script_of(verb), self._key(app, "world"), arguments, verb not in READS)
 
     def _known(self, app: str) -> tuple[bytes | str, ...]:
-        """What we know that the server may not: how long ago it told which time, and what it may forget."""
+        """The server's epoch and clock at the last reply, and how long ago that was: it may lose them."""
         waits, wall = "1" if self._waits else "", repr(self._wall()) if self._wall else ""
         seen = self._seen.get(app)
         if seen is None:
@@ -283,7 +278,7 @@ class RedisStore:
         return waits, wall, seen.epoch, seen.mono, seen.longest, repr(self._elapsed() - seen.at)
 
     def _meet(self, app: str, epoch: str) -> None:
-        """An epoch that is new to us may be another server's, or one that has forgotten its apps."""
+        """Check the server and register the app: in a new epoch it may be another one, or have lost data."""
         self._check(app)
         self._link.call(self._registry, "SADD", self._registry, app)
         self._met.add((app, epoch))
@@ -297,19 +292,19 @@ class RedisStore:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
 
     def _searched(self, query: Query) -> set[str]:
-        """The apps in which there may be what is asked for."""
+        """The apps that the query can match."""
         named = [{query.app}, {app_of(query.job)}, {app_of(query.key)}]
         named += [set(map(app_of, query.jobs)), set(map(app_of, query.keys))]
         meant = [apps for apps in named if apps - {""}]
         return set.intersection(*meant) if meant else self._apps()
 
     def _find(self, app: str, query: Query) -> Found:
-        """In several short calls: nobody else is served during one."""
+        """Search in several short calls, because a server runs one script at a time."""
         asked, looked = query_values(query), 0
         rows: list[Row] = []
         while True:
-            told, *texts = self._run(app, "find", {**asked, "limit": query.limit - len(rows)}, ())
-            found = of_json(told)
+            said, *texts = self._run(app, "find", {**asked, "limit": query.limit - len(rows)}, ())
+            found = of_json(said)
             if query.key:
                 return Found(_whole_rows(found["rows"], texts, query))
             rows += [row_of(one, text, []) for one, text in zip(found["rows"] or (), texts, strict=True)]
@@ -321,7 +316,7 @@ class RedisStore:
             asked["before"] = {"due": float(before["due"]), "key": before["key"]}
 
     def _prune(self, app: str, verb: str, asked: dict[str, Any]) -> int:
-        """In bounded calls, each of which says where the next goes on."""
+        """Prune in bounded calls; each returns where the next one continues."""
         gone, is_last = 0, False
         while not is_last:
             found = self._call(app, verb, asked).value
@@ -348,48 +343,34 @@ def _usual_link(url: str, wait_replicas: int) -> Link:
 
 
 def _for_each_app(
-    call: Callable[[str, list[Asked]], Sequence[Told]], asked: Sequence[Asked], jobs: Sequence[str]
-) -> list[Told]:
-    """One call for each app; the answers in the order of what was asked."""
+    call: Callable[[str, list[Asked]], Sequence[Said]], asked: Sequence[Asked], jobs: Sequence[str]
+) -> list[Said]:
+    """Make one call for each app; return the results in the order of `asked`."""
     app_by_job = {job: app_of(job) for job in dict.fromkeys(jobs)}
     apps = {*app_by_job.values()}
     if len(apps) == 1:
         return [*call(apps.pop(), [*asked])]
     order = [app_by_job[job] for job in jobs]
-    told = {
+    said = {
         app: iter(call(app, [one for one, of in zip(asked, order, strict=True) if of == app]))
         for app in dict.fromkeys(order)
     }
-    return [next(told[app]) for app in order]
+    return [next(said[app]) for app in order]
 
 
 def _whole_rows(found: Any, texts: list[bytes], query: Query) -> list[Row]:
-    """The row that was asked for by its key, with its output, if the rest of the query fits it too."""
-    if not found:
+    """The row of the query's key, with its output, if it matches the rest of the query."""
+    if not found or query.limit <= 0:
         return []
     row = row_of(found[0], texts[0], texts[1:])
-    fire = row.fire
-    fits = (
-        query.job in ("", fire.job)
-        and (not query.jobs or fire.job in query.jobs)
-        and (not query.keys or fire.key in query.keys)
-        and (query.before is None or place_of(fire) < query.before)
-        and query.state in ("", row.state)
-        and (not query.origins or fire.origin in query.origins)
-        and (not query.queues or fire.queue in query.queues)
-        and (not query.kinds or (row.outcome is not None and row.outcome.kind in query.kinds))
-        and (query.since is None or fire.due_at >= query.since)
-        and (query.until is None or fire.due_at <= query.until)
-        and query.limit > 0
-        and (not query.upcoming or row.state == "pending")
-    )
-    return [row] if fits else []
+    is_before = query.before is None or place_of(row.fire) < query.before
+    return [row] if is_before and matches(row, query) else []
 
 
-def _newest(rang: Any) -> bytes:
-    streams = rang.items() if isinstance(rang, dict) else rang
+def _newest(woken: Any) -> bytes:
+    streams = woken.items() if isinstance(woken, dict) else woken
     for _, entries in streams:
-        while isinstance(entries[0][0], list | tuple):  # redis-py nests them for RESP3
+        while isinstance(entries[0][0], list | tuple):  # the form that redis-py uses for RESP 3
             entries = entries[0]
         return bytes(entries[-1][0])
     return b"0-0"

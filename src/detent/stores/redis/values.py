@@ -1,7 +1,7 @@
-"""Values ↔ what travels to and from the scripts of the Redis store.
+"""Converts values to the arguments of the Lua scripts, and their replies to values.
 
-A fire is JSON: what Python needs to have it back, and under `rules` what the rules of lanes need.
-Instants are seconds since the epoch; numbers come back as texts, because cjson would round them.
+A fire is a JSON text; `rules` holds the fields that the scripts read.  Instants are Unix seconds.  Replies
+have numbers as texts, because cjson rounds them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,25 @@ from detent.model import (
     Watermark,
 )
 from detent.stores.base import is_planned
-from detent.stores.encoding import outcome_of, outcome_text, policy_of, policy_text, read_outcome
+from detent.stores.encoding import (
+    instant_of,
+    outcome_of,
+    outcome_text,
+    policy_of,
+    policy_text,
+    read_outcome,
+    seconds_of,
+)
 
 REPORT_WORDS = 5
-_COMMON = b',"job":'  # in the text of a message, what is its own comes before, what many have after it
+_COMMON = b',"job":'  # in the text of a message, its own fields come before, shared ones after
 _NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":""', 4
-FIRST_TEXT = 9  # where the texts stand among a script's arguments, counted from 1
+FIRST_TEXT = 9  # the index of the first text among a script's arguments, from 1
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_json(value: Any) -> bytes:
-    """A name of a file may be no Unicode: such a byte is written out."""
+    """JSON as UTF-8.  A file name may hold bytes that are not Unicode; they are escaped."""
     return to_text(_encode(value))
 
 
@@ -65,12 +73,12 @@ def fire_text(fire: Fire) -> bytes:
         "due": fire.due_at.timestamp(),
         "run_id": fire.run_id,
         "queue": fire.queue,
-        "start_by": _seconds(fire.start_by),
+        "start_by": seconds_of(fire.start_by),
         "policy": policy_text(fire.policy),
         "origin": fire.origin,
         "revision": fire.revision,
         "payload": fire.payload,
-        "first": _seconds(fire.first_at),
+        "first": seconds_of(fire.first_at),
         "instants": fire.instants if fire.instants != 1 else None,
         "rules": _light_rules(fire) if _is_light(fire) else _rules(fire),
     }
@@ -87,12 +95,12 @@ def fire_of(text: bytes) -> Fire:
         found["run_id"],
         found["queue"],
         rules.get("lane", "") if rules else "",
-        _instant(get("start_by")),
+        instant_of(get("start_by")),
         policy_of(found["policy"]),
         found["origin"],
         found["revision"],
         found["payload"],
-        _instant(get("first")),
+        instant_of(get("first")),
         get("instants", 1),
     )
 
@@ -129,7 +137,7 @@ def _start_text(fire: Fire) -> str | None:
     return f"{fire.start_by:%Y-%m-%dT%H:%M:%SZ}" if fire.start_by else None
 
 
-# Messages without a lane.  Many of them have the same rules, and texts that end alike.
+# Light fires are messages without a lane.  Many of them share their rules and the end of their text.
 
 
 def _is_light(fire: Fire) -> bool:
@@ -140,15 +148,15 @@ def _is_light(fire: Fire) -> bool:
 
 def _light_rules(fire: Fire) -> dict[str, Any]:
     policy = fire.policy
-    rare = _gates(policy) | _given({"start_by": _seconds(fire.start_by), "start_text": _start_text(fire)})
+    rare = _gates(policy) | _given({"start_by": seconds_of(fire.start_by), "start_text": _start_text(fire)})
     rules = {"is_light": True, "claim_s": policy.claim_s, "unique_s": policy.unique_s or None}
     return _given(rules | {"rare": rare or None})
 
 
 def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The rules that they have, and four words for each: key, due instant, number of the rules, text."""
+    """The distinct rules, and for each fire four words: key, due instant, number of its rules, text."""
     rules: list[dict[str, Any]] = []
-    kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # the number, and how a text ends
+    kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # number of the rules, and end of the text
     words: list[bytes] = []
     alike, number, end = None, b"0", ""
     due_at, due, due_word = None, "", b""
@@ -165,7 +173,7 @@ def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]
 
 
 def _kind_of(fire: Fire, rules: list[dict[str, Any]]) -> tuple[bytes, str]:
-    """The number of its rules, which are added, and how its text ends; 0 and nothing: it is not light."""
+    """Add its rules; return their number and the end of its text; 0 and "" if it is not light."""
     if not _is_light(fire):
         return b"0", ""
     rules.append({"job": fire.job, "queue": fire.queue} | _light_rules(fire))
@@ -176,7 +184,7 @@ def _end_of_text(fire: Fire) -> str:
     values = {
         "job": fire.job,
         "queue": fire.queue,
-        "start_by": _seconds(fire.start_by),
+        "start_by": seconds_of(fire.start_by),
         "policy": policy_text(fire.policy),
         "origin": fire.origin,
         "revision": fire.revision,
@@ -185,7 +193,7 @@ def _end_of_text(fire: Fire) -> str:
 
 
 def fires_of(texts: Sequence[bytes]) -> list[Fire]:
-    """Of many texts: what they have in common, at their ends, is read once, and the rest of all at once."""
+    """Parse many texts.  Parses a shared end only once, and the other fields of all texts together."""
     cuts = [text.rfind(_COMMON) for text in texts]
     starts = b"},".join([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
     alike: dict[bytes, Fire] = {}
@@ -204,7 +212,7 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
     return fires
 
 
-# What is asked and answered.
+# Requests and replies.
 
 
 def ask_values(ask: Ask) -> dict[str, Any]:
@@ -257,8 +265,8 @@ def query_values(query: Query) -> dict[str, Any]:
 
 
 def report_values(reports: Sequence[Report]) -> list[bytes]:
-    """Five words for each report: key, fence, outcome, what only history needs, what most do not have; then
-    their outputs and what follows from them, which are named by their place."""
+    """Five words for each report: key, fence, outcome, fields for the history, rare fields.  Then the outputs
+    and follow-up fires; the rare fields refer to them by index."""
     words: list[bytes] = []
     texts: list[bytes] = []
     first = FIRST_TEXT + REPORT_WORDS * len(reports)
@@ -275,7 +283,7 @@ def report_values(reports: Sequence[Report]) -> list[bytes]:
     return words + texts
 
 
-@lru_cache(maxsize=64)  # most have the same
+@lru_cache(maxsize=64)  # most reports share it
 def _outcome_word(outcome: Outcome) -> bytes:
     return to_text(outcome_text(outcome))
 
@@ -299,27 +307,27 @@ def add_text(texts: list[bytes], text: bytes, first: int = FIRST_TEXT) -> int:
     return first + len(texts) - 1
 
 
-def claims_of(told: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
-    """Four words for each: its fire, fence, attempt, and the rest, which is the same for most."""
+def claims_of(said: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
+    """Four words for each claim: fire, fence, attempt, and the rest, which most claims share."""
     rests: dict[bytes, tuple[Any, ...]] = {}
     claims = []
     for fire, fence, attempt, rest in zip(
-        fires_of(told[::4]), told[1::4], told[2::4], told[3::4], strict=True
+        fires_of(said[::4]), said[1::4], said[2::4], said[3::4], strict=True
     ):
         if rest not in rests:
             found = of_json(rest)
             ttl_s = float(found["ttl_s"])
-            disposition, success = outcome_of(found.get("sentence")), _instant(found.get("success"))
+            disposition, success = outcome_of(found.get("sentence")), instant_of(found.get("success"))
             rests[rest] = ttl_s, instant(now + ttl_s), disposition, success
         claims.append(Claim(fire, node, fence, attempt, *rests[rest]))
     return tuple(claims)
 
 
-def verdict_of(told: int | bytes, reported: Verdict) -> Verdict | None:
-    """0: it was not theirs to give; 1: the one that was reported stands."""
-    if isinstance(told, int):
-        return reported if told else None
-    found = of_json(told)
+def verdict_of(said: int | bytes, reported: Verdict) -> Verdict | None:
+    """0: a newer claim has the fire; 1: the reported verdict stands; else the verdict that stands."""
+    if isinstance(said, int):
+        return reported if said else None
+    found = of_json(said)
     again_in_s = found.get("again_in_s")
     outcome = read_outcome(found["outcome"])
     return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])
@@ -336,9 +344,9 @@ def row_of(found: Mapping[str, Any], text: bytes, tails: list[bytes]) -> Row:
         attempt=found["attempt"],
         node=found.get("node", ""),
         fence=int(found["fence"]),
-        run_at=_instant(found.get("run_at")),
-        claimed_at=_instant(found.get("claimed_at")),
-        over_at=_instant(found.get("over_at")),
+        run_at=instant_of(found.get("run_at")),
+        claimed_at=instant_of(found.get("claimed_at")),
+        over_at=instant_of(found.get("over_at")),
         outcome=outcome_of(found.get("outcome")),
         stop=outcome_of(found.get("stop")),
         attempts=tuple(
@@ -365,20 +373,12 @@ def _attempt_of(found: Mapping[str, Any], tail: bytes) -> Attempt:
 
 def note_of(found: Mapping[str, Any]) -> Note:
     written = instant(float(found["written"]))
-    return Note(found["name"], found["text"], written, _instant(found.get("ends")))
+    return Note(found["name"], found["text"], written, instant_of(found.get("ends")))
 
 
 # Parts.
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not there: Lua would get a null that is not nil."""
+    """Leave out None: Lua would get a null that is not nil."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
-
-
-def _instant(seconds: float | str | None) -> datetime | None:
-    return None if seconds is None else instant(float(seconds))

@@ -1,17 +1,17 @@
-"""What a SQLite store knows of the world around it, and the clocks that it lives by."""
+"""The clocks of a SQLite store, and the header of its file."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-READ_WITHIN_S = 0.01  # two clocks that were read further apart than this were not read together
+READ_WITHIN_S = 0.01  # two readings further apart than this are repeated
 
 
 def boot_id() -> str:
-    """What names this boot of the machine; "" where nothing does, and then no boot ends a claim."""
+    """The id of this boot; "" if the system has none, and then a reboot expires no claim."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
-    import subprocess  # late: Linux does without
+    import subprocess  # late: not needed on Linux
 
     with suppress(OSError, subprocess.SubprocessError):
         words = ["sysctl", "-n", "kern.bootsessionuuid"]
@@ -25,7 +25,7 @@ class Clocks(NamedTuple):
     boot_id: str
 
     def read(self) -> tuple[float, float]:
-        """Both clocks at one moment.  A process may be stopped between two readings."""
+        """Both clocks at one moment.  Reads again if the process was suspended between the two readings."""
         for _ in range(8):
             before, wall = self.monotonic(), self.wall()
             if self.monotonic() - before <= READ_WITHIN_S:
@@ -34,7 +34,7 @@ class Clocks(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What the store knows of the world around it."""
+    """The state of the store as a whole, and the file, device and boot that last wrote it."""
 
     epoch: str
     file: str

@@ -1,11 +1,11 @@
-"""The file under the SQLite store: opened safely, shared fairly, and its errors put into words.
+"""Opens the file of a SQLite store, begins its transactions, and explains its errors.
 
-1. Every thread has a connection of its own; a transaction is the only way to one.
-2. SQLite's own busy handler lets processes starve each other, so it is off: writers take turns
-   (`writer_lock`), and whoever finds the file locked tries again, for `BUSY_MAX_S` in all.
-3. Nothing but SQLite may open a file that exists: closing any other descriptor of it would drop the
-   locks of every connection in this process.
-4. Before a transaction goes on, the path must still name the file that its connection has open.
+1. Every thread has its own connection, and uses it only in a transaction.
+2. SQLite's busy handler is off, because it lets processes starve.  Writers use `writer_lock`, and a process
+   that finds the file locked tries again for up to `BUSY_MAX_S`.
+3. Only SQLite may open an existing store: closing any other descriptor of the file would drop the locks of
+   every connection in this process.
+4. A transaction continues only if the path still names the file that its connection has open.
 """
 
 from __future__ import annotations
@@ -30,28 +30,27 @@ NETWORK_DISKS = frozenset((
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
     "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs",
 ))  # fmt: skip
-# What bounds the file: `prune` makes room that is used again; the log is written back into the file
-# after a thousand pages, whenever no reader is in the way, and cut to this size then.
+# SQLite writes the log back after a thousand pages, once no reader needs it, and truncates it to this size.
 _LOG_MAX_BYTES = 16 << 20
 _SETTINGS = (
-    "PRAGMA synchronous = FULL",  # a commit that was answered survives a power cut
-    "PRAGMA fullfsync = ON",  # on macOS that takes more than fsync
+    "PRAGMA synchronous = FULL",  # an acknowledged commit survives a power cut
+    "PRAGMA fullfsync = ON",  # macOS needs it in addition to fsync
     f"PRAGMA journal_size_limit = {_LOG_MAX_BYTES}",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA temp_store = MEMORY",
 )
-SHARED_MEMORY_BYTES = 64 << 10  # SQLite's file for it needs 32 KiB, and its lack is an I/O error
+SHARED_MEMORY_BYTES = 64 << 10  # the -shm file needs 32 KiB; without them SQLite reports an I/O error
 _opening = threading.Lock()  # rule 3, between creating a file and opening it
 _Answer = TypeVar("_Answer")
 _Begin = Callable[[sqlite3.Connection, float], None]
 
 
 class Link:
-    """A connection of one thread, and the file it has open."""
+    """The connection of one thread, and the identity of the file that it has open."""
 
     def __init__(self, db: sqlite3.Connection, path: str, identity: tuple[int, int]) -> None:
         self.db, self.path, self.identity = db, path, identity
-        self.lock = threading.Lock()  # held during a transaction, so that nobody closes it then
+        self.lock = threading.Lock()  # held during a transaction, so that `close` waits for it
         self.is_open = True
         self._close = weakref.finalize(self, db.close)
         self._beside = {name: inode for name in self._names() if (inode := _inode(name))}
@@ -61,7 +60,7 @@ class Link:
         self._close()
 
     def leave(self) -> None:
-        """Close it where the path names another file now; that one must not get the log of ours."""
+        """Close it after the file was replaced, and delete the log of the old file, if it is still there."""
         for name, inode in self._beside.items():
             if _inode(name) == inode:
                 with suppress(FileNotFoundError):
@@ -73,18 +72,18 @@ class Link:
 
 
 class File:
-    """A store's file, which is created with its first use."""
+    """The file of a store.  The first use creates it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(path)
         self._mine = threading.local()
         self._links = weakref.WeakSet[Link]()
-        self._writers = threading.Lock()  # threads of one process need not wait for each other in naps
+        self._writers = threading.Lock()  # lets threads of one process wait without polling
         self._writer_lock = WriterLock(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[Link]:
-        """A transaction that may write: the only one there is."""
+        """A write transaction.  There is at most one at a time."""
         deadline = clock.monotonic() + BUSY_MAX_S
         if not self._writers.acquire(timeout=BUSY_MAX_S):
             raise self._locked()
@@ -96,18 +95,18 @@ class File:
 
     @contextmanager
     def reading(self) -> Iterator[Link]:
-        """A transaction that sees one state of the store, and waits for nobody."""
+        """A transaction that reads a snapshot, and waits for no writer."""
         with self._transaction(_begin_reading, clock.monotonic() + BUSY_MAX_S) as link:
             yield link
 
     def look(self, statement: str) -> int:
-        """The number that this statement answers, outside of any transaction."""
+        """The number that this statement returns, outside a transaction."""
         deadline = clock.monotonic() + BUSY_MAX_S
         with self._words(), self._link(deadline) as link:
             return _patiently(lambda: number_of(link.db, statement), deadline)
 
     def make_room(self) -> bool:
-        """On a full disk, give the reserve to the store, and write its log back.  False: there is none."""
+        """On a full disk, release the reserve and write the log back.  False: there is no reserve."""
         if not release_reserve(self.path):
             return False
         self.look("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -128,7 +127,7 @@ class File:
                 yield link
                 link.db.execute("COMMIT")
             except sqlite3.Error:
-                link.close()  # which rolls back; what went wrong may be the connection's own
+                link.close()  # this rolls back; the connection itself may be broken
                 raise
             except BaseException:
                 roll_back(link.db)
@@ -142,7 +141,7 @@ class File:
 
     @contextmanager
     def _link(self, deadline: float) -> Iterator[Link]:
-        """This thread's connection to what the path names now, held against `close`."""
+        """This thread's connection to the file that the path names now; `close` waits for its end."""
         link: Link | None = getattr(self._mine, "link", None)
         if link is None or not link.is_open:
             link = self._open(deadline)
@@ -281,14 +280,14 @@ class File:
 
 
 def named(path: str | os.PathLike[str]) -> str:
-    """A path in a message: all of it, however long, with nothing that could upset a terminal."""
+    """A path as a message shows it: whole, and without control characters."""
     text = os.fspath(path)
     return f'"{text if text.isprintable() else ascii(text)[1:-1]}"'
 
 
 def forbidden(path: str) -> str:
-    """Which of the store's files, or its directory, this user may not write; "": none, or its whole disk is
-    read-only, which may pass."""
+    """The file or directory of the store that this user may not write; "": none, or the disk is mounted
+    read-only, which may be temporary."""
     directory = os.path.dirname(path)
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
@@ -300,7 +299,7 @@ def forbidden(path: str) -> str:
 
 
 def refuse_network_disk(directory: str | os.PathLike[str]) -> None:
-    """Locks and shared memory do not work there as SQLite needs them; two hosts would not see it."""
+    """Raise if the directory is on a network disk, where the locks of SQLite do not work between hosts."""
     with suppress(OSError), open("/proc/self/mountinfo", errors="replace") as mounts:
         if kind := network_disk(directory, mounts.read()):
             raise StoreMismatch(
@@ -310,28 +309,25 @@ def refuse_network_disk(directory: str | os.PathLike[str]) -> None:
 
 
 def network_disk(directory: str | os.PathLike[str], mounts: str) -> str:
-    """The kind of network disk that a directory is on, by the lines of mountinfo; "": it is on none."""
+    """The kind of network disk that a directory is on, from the text of mountinfo; "": none."""
     kind = disk_kind(directory, mounts)
     return kind if kind in NETWORK_DISKS else ""
 
 
 def disk_kind(directory: str | os.PathLike[str], mounts: str) -> str:
-    """The kind of file system that a directory is on; "": it is not known."""
+    """The kind of file system that a directory is on; "": unknown."""
     within, best, kind = os.path.realpath(directory).rstrip("/") + "/", -1, ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         point = left.split()[4].rstrip("/") + "/"
         point = point.encode().decode("unicode_escape") if "\\" in point else point  # a space is \040
-        if len(point) >= best and within.startswith(point):  # the last one mounted there counts
+        if len(point) >= best and within.startswith(point):  # the last mount at a point counts
             best, kind = len(point), right.split()[0]
     return kind
 
 
-# Parts.
-
-
 def _connect(path: str) -> sqlite3.Connection:
-    """`mode=rw`: a file that went away since is not made again, with whatever permissions."""
+    """`mode=rw`: do not create a file that was deleted meanwhile, which would get default permissions."""
     name = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
         f"file:{name}?mode=rw",
@@ -350,7 +346,7 @@ def _begin_reading(db: sqlite3.Connection, deadline: float) -> None:
 def _begin(db: sqlite3.Connection, begin: str) -> None:
     db.execute(begin)
     try:
-        db.execute("SELECT 1 FROM world").fetchone()  # a reader's state is taken with its first look
+        db.execute("SELECT 1 FROM world").fetchone()  # SQLite takes the snapshot at the first read
     except sqlite3.Error:
         roll_back(db)
         raise
@@ -368,7 +364,7 @@ def _patiently(act: Callable[[], _Answer], deadline: float) -> _Answer:
 
 
 def _make_directory(path: str) -> None:
-    """With all above it, each for nobody else."""
+    """Create the directory and its parents, each accessible to this user only."""
     if not os.path.isdir(path):
         _make_directory(os.path.dirname(path))
         with suppress(FileExistsError):
@@ -376,7 +372,7 @@ def _make_directory(path: str) -> None:
 
 
 def _keep_directory(directory: str) -> None:
-    """The file's name itself must survive a power cut."""
+    """Sync the directory, so that the name of a new file survives a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,7 @@
-"""What `detent doctor` tells of a SQLite store: whether its disk keeps what was acknowledged.
+"""Checks for `detent doctor` whether the disk of a SQLite store keeps what was acknowledged.
 
-- Nothing is opened, written or created: every connection sets the write-ahead log and `synchronous=FULL`
-  itself (`sqlite_file`), so that the disk is all that can differ.
-- A store that nobody has used yet is judged by where it will be.
+Only the file system can differ between stores, because every connection sets the write-ahead log and
+`synchronous=FULL`.  So nothing is opened, and the check also works before the store exists.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from detent.stores.sqlite.file import NETWORK_DISKS, disk_kind, named
 
 IN_MEMORY = frozenset(("ramfs", "tmpfs"))
 OF_A_CONTAINER = frozenset(("aufs", "fuse.fuse-overlayfs", "overlay"))
-AGAIN = "a fire may be launched again, and what was due meanwhile is not known"
+AGAIN = "all records are lost, and a fire may be launched again"
 
 
 def promise(path: str | os.PathLike[str], mounts: str | None = None) -> tuple[Diagnosis, ...]:
-    """Does an answer of this store outlive a crash?  `mounts` are the lines of mountinfo."""
+    """Whether acknowledged writes survive a crash.  `mounts` is the text of mountinfo."""
     file = Path(path).absolute()
     kind = _kind(file.parent, mounts)
     if kind in NETWORK_DISKS:
@@ -34,7 +33,7 @@ def promise(path: str | os.PathLike[str], mounts: str | None = None) -> tuple[Di
 
 
 def upkeep(path: str | os.PathLike[str], mounts: str | None = None) -> tuple[Diagnosis, ...]:
-    """Will the store still be there tomorrow?"""
+    """Whether the file itself will stay."""
     file = Path(path).absolute()
     kind = _kind(file.parent, mounts)
     if kind not in OF_A_CONTAINER:

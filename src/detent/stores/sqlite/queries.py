@@ -1,4 +1,4 @@
-"""What the SQLite store remembers: finding, pruning and notes."""
+"""Finds, counts and prunes fires of the SQLite store."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from collections.abc import Sequence
 from typing import Any
 
 from detent.clock import instant
-from detent.model import DEAD, Found, Note, Policy, Query, Row, Size
+from detent.model import DEAD, Found, Policy, Query, Row, Size
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.record import page, row_of
-from detent.stores.sqlite.rows import Kept, attempt_of_row, note_of
+from detent.stores.sqlite.rows import Kept, attempt_of_row
 from detent.stores.sqlite.transaction import Transaction
 
 RESULT_S = Policy().result_s
-Condition = tuple[str, tuple[Any, ...]]  # of a statement, and its values
+Condition = tuple[str, tuple[Any, ...]]  # the text of a condition, and its values
 
 
-def find(call: Transaction, query: Query) -> Found:
+def find(transaction: Transaction, query: Query) -> Found:
     where, values = _condition(query)
     if query.upcoming:
-        return Found(_rows(call, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
+        return Found(_rows(transaction, query, f"{where} ORDER BY run_at, key LIMIT ?", values))
     span, span_values = _span(query)
-    if few := _few(call, query):  # all of these are examined, and sorted
+    if few := _few(transaction, query):  # few enough to read and sort all of them
         sorted_so = f"{where} AND {span} ORDER BY +due DESC, +key DESC LIMIT ?"
-        return page(_rows(call, query, sorted_so, values + span_values, few), query.limit, None)
+        return page(_rows(transaction, query, sorted_so, values + span_values, few), query.limit, None)
     history = f"fires INDEXED BY {_index(query)} WHERE {span} ORDER BY due DESC, key DESC LIMIT {LOOK_MAX}"
-    rows = _rows(call, query, f"{where} LIMIT ?", span_values + values, f"(SELECT * FROM {history})")
+    rows = _rows(transaction, query, f"{where} LIMIT ?", span_values + values, f"(SELECT * FROM {history})")
     stopped_at = None
     if len(rows) < query.limit:
-        last = call.one(f"SELECT due, key FROM {history} OFFSET {LOOK_MAX - 1}", *span_values)
+        last = transaction.one(f"SELECT due, key FROM {history} OFFSET {LOOK_MAX - 1}", *span_values)
         stopped_at = (instant(last[0]), last[1]) if last else None
     return page(rows, query.limit, stopped_at)
 
 
 def _rows(
-    call: Transaction, query: Query, where: str, values: tuple[Any, ...], source: str = "fires"
+    transaction: Transaction, query: Query, where: str, values: tuple[Any, ...], source: str = "fires"
 ) -> list[Row]:
-    entries = list(call.select(where, (*values, query.limit), source))
-    _add_attempts(call, entries, whole=bool(query.key))
+    entries = list(transaction.fires.select(where, (*values, query.limit), source))
+    _add_attempts(transaction, entries, whole=bool(query.key))
     return [row_of(entry, bool(query.key)) for entry in entries]
 
 
-def _few(call: Transaction, query: Query) -> str:
-    """Where to look for what is few however long history is; "": there is no such place."""
+def _few(transaction: Transaction, query: Query) -> str:
+    """The table or index to read if it gives at most `LOOK_MAX` fires; "": there is none."""
     if query.key or query.keys:
         return "fires"
     index = {"pending": "fires_ready", "claimed": "fires_claimed"}.get(query.state)
@@ -52,19 +52,19 @@ def _few(call: Transaction, query: Query) -> str:
     source, app = f"fires INDEXED BY {index}", query.app or app_of(query.job)
     among, values = f"{source} WHERE state = '{query.state}'", (app,) if app else ()
     among += " AND app = ?" if app else ""
-    counted = call.one(f"SELECT count(*) FROM (SELECT 1 FROM {among} LIMIT {LOOK_MAX + 1})", *values)
+    counted = transaction.one(f"SELECT count(*) FROM (SELECT 1 FROM {among} LIMIT {LOOK_MAX + 1})", *values)
     return source if counted and counted[0] <= LOOK_MAX else ""
 
 
 def _index(query: Query) -> str:
-    """The index in whose order history is read."""
+    """The index that gives the order of the history."""
     if query.job:
         return "fires_job"
     return "fires_dead" if _is_without_success(query) else "fires_due"
 
 
 def _span(query: Query) -> Condition:
-    """Which part of history: what its index is enough for."""
+    """The conditions that the index supports."""
     texts, values = ["1"], list[Any]()
     if query.job:
         texts, values = ["job = ?"], [query.job]
@@ -85,7 +85,7 @@ def _is_without_success(query: Query) -> bool:
 
 
 def _condition(query: Query) -> Condition:
-    """The state is written out, so that SQLite sees which of its indexes are enough."""
+    """The state is a literal, so that SQLite can use the partial indexes."""
     origins, queues, kinds = (
         json.dumps(words) if words else "" for words in (query.origins, query.queues, query.kinds)
     )
@@ -99,7 +99,7 @@ def _condition(query: Query) -> Condition:
         ("key = ?", query.key),
         (f"state = '{state}' AND state = ?", state),
         ("origin IN (SELECT value FROM json_each(?))", origins),
-        ("queue = ?", one),  # one alone is read in its order
+        ("queue = ?", one),  # a single queue is read in index order
         ("queue IN (SELECT value FROM json_each(?))", several),
         (_OF_KINDS, kinds),
         ("key IN (SELECT value FROM json_each(?))", keys),
@@ -109,59 +109,52 @@ def _condition(query: Query) -> Condition:
     return " AND ".join(["1", *(text for text, _ in given)]), tuple(value for _, value in given)
 
 
-def count(call: Transaction, app: str, queues: Sequence[str]) -> dict[str, Size]:
+def count(transaction: Transaction, app: str, queues: Sequence[str]) -> dict[str, Size]:
     found: dict[str, Size] = {}
-    values = {"now": call.wall, "app": app, "queues": json.dumps(list(queues))}
+    values = {"now": transaction.wall, "app": app, "queues": json.dumps(list(queues))}
     among = _AMONG if queues else ""
     for words, text in (_COUNT_WAITING, _COUNT_RUNNING, _COUNT_DEAD):
-        for queue, *numbers in call.db.execute(f"{text}{among} GROUP BY queue", values):
+        for queue, *numbers in transaction.db.execute(f"{text}{among} GROUP BY queue", values):
             found[queue] = found.get(queue, Size())._replace(**dict(zip(words, numbers, strict=True)))
     return found
 
 
-def _add_attempts(call: Transaction, entries: Sequence[Kept], whole: bool) -> None:
+def _add_attempts(transaction: Transaction, entries: Sequence[Kept], whole: bool) -> None:
     by_id = {entry.id: entry for entry in entries}
     statement = _ATTEMPTS_WITH_TAILS if whole else _ATTEMPTS
-    for fire, *attempt in call.db.execute(statement, (json.dumps(list(by_id)),)):
+    for fire, *attempt in transaction.db.execute(statement, (json.dumps(list(by_id)),)):
         by_id[fire].attempts.append(attempt_of_row(tuple(attempt)))
 
 
-def notes(call: Transaction, app: str, prefix: str) -> list[Note]:
-    ahead = call.wall - call.monotonic
-    rows = call.db.execute(
-        "SELECT name, text, written, expires FROM notes"
-        " WHERE app = ? AND substr(name, 1, ?) = ? AND (expires IS NULL OR expires > ?) ORDER BY name",
-        (app, len(prefix), prefix, call.monotonic),
-    )
-    return [note_of(row[:3], None if row[3] is None else row[3] + ahead) for row in rows]
-
-
-def prunable(call: Transaction, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
-    """Id and key of what was over for longer than the first limit, or beyond the newest so many of a job."""
+def prunable(
+    transaction: Transaction, app: str, now: float, limits: tuple[float, int]
+) -> list[tuple[int, str]]:
+    """Id and key of the finished fires that are older than the first limit, or not among the newest of their
+    job, as many as the second limit says."""
     older_than_s, keep = limits
-    return call.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
+    return transaction.db.execute(_PRUNABLE, (app, now - older_than_s, keep, now, now, now, now)).fetchall()
 
 
-def prune(call: Transaction, found: Sequence[tuple[int, str]], now: float) -> int:
-    """What became of a row since it was found is looked at again: its id may be another's by now."""
+def prune(transaction: Transaction, found: Sequence[tuple[int, str]], now: float) -> int:
+    """Delete those of these fires that may still be deleted: a row may have changed since it was found."""
     gone = []
     for id, key in found:
-        if row := call.one(_STILL_PRUNABLE, id, key, now, now):
-            call.reach(*row)
+        if row := transaction.one(_STILL_PRUNABLE, id, key, now, now):
+            transaction.jobs.reach(*row)
             gone.append(id)
-    call.delete(gone)
+    transaction.fires.delete(gone)
     return len(gone)
 
 
-def forget_the_expired(call: Transaction) -> None:
-    call.db.execute("DELETE FROM asks WHERE asked_at <= ?", (call.monotonic - REMEMBER_ASKS_S,))
-    call.db.execute("DELETE FROM graces WHERE until <= ?", (call.monotonic,))
-    call.db.execute("DELETE FROM notes WHERE expires <= ?", (call.monotonic,))
-    call.db.execute("DELETE FROM charges WHERE until <= ?", (call.monotonic,))
+def forget_the_expired(transaction: Transaction) -> None:
+    transaction.db.execute("DELETE FROM asks WHERE asked_at <= ?", (transaction.monotonic - REMEMBER_ASKS_S,))
+    transaction.db.execute("DELETE FROM graces WHERE until <= ?", (transaction.monotonic,))
+    transaction.db.execute("DELETE FROM notes WHERE expires <= ?", (transaction.monotonic,))
+    transaction.db.execute("DELETE FROM charges WHERE until <= ?", (transaction.monotonic,))
 
 
 _IS_TO_COME = "(origin = 'schedule' AND due > min(coalesce(at, ?), ?))"
-# A dead letter, a key that still counts as taken, or a result that is kept for longer.
+# A dead letter, or its key is still unique, or its result is still kept.
 _IS_WANTED = f"""
 (origin = 'push' AND (substr(outcome, 1, 10) <> 'succeeded '
     OR due + iif(instr(policy, '"unique_s":'), json_extract(policy, '$.unique_s'), 0) > ?
@@ -192,7 +185,7 @@ FROM attempts LEFT JOIN tails USING (fire, number) LEFT JOIN results USING (fire
 WHERE fire IN (SELECT value FROM json_each(?)) ORDER BY fire, number
 """
 _OF_KINDS = "substr(outcome, 1, instr(outcome, ' ') - 1) IN (SELECT value FROM json_each(?))"
-_HAD_NO_SUCCESS = "substr(outcome, 1, 10) <> 'succeeded '"  # word for word as in the index
+_HAD_NO_SUCCESS = "substr(outcome, 1, 10) <> 'succeeded '"  # must be the text of the index's condition
 _COUNT_WAITING = (
     ("delayed", "pending"),
     """

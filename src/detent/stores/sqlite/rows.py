@@ -1,14 +1,21 @@
-"""Rows of the SQLite store ↔ values.  No statement is executed here."""
+"""Converts rows of the SQLite store to values and back.  Executes no statement."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from detent.clock import instant
 from detent.model import Attempt, Fire, Note, Outcome, Verdict
 from detent.stores.base import app_of
-from detent.stores.encoding import outcome_of, outcome_text, policy_of, policy_text, read_outcome
+from detent.stores.encoding import (
+    instant_of,
+    outcome_of,
+    outcome_text,
+    policy_of,
+    policy_text,
+    read_outcome,
+    seconds_of,
+)
 from detent.stores.record import Entry
 
 FIRE = (
@@ -28,7 +35,7 @@ CHANGE = f"UPDATE fires SET ({', '.join(CHANGING)}) = ({', '.join('?' * len(CHAN
 
 
 class Kept(Entry):
-    """An entry that has a row."""
+    """An entry with the id of its row."""
 
     __slots__ = ("id",)
 
@@ -37,14 +44,11 @@ class Kept(Entry):
         self.id = id
 
 
-# Fires.
-
-
 def record_values(fire: Fire, run_at: float) -> tuple[Any, ...]:
     return (
         app_of(fire.job), run_at, fire.key, fire.job, fire.due_at.timestamp(), fire.run_id, fire.queue,
-        fire.lane, _seconds(fire.start_by), policy_text(fire.policy), fire.origin, fire.revision,
-        fire.payload, _seconds(fire.first_at), fire.instants,
+        fire.lane, seconds_of(fire.start_by), policy_text(fire.policy), fire.origin, fire.revision,
+        fire.payload, seconds_of(fire.first_at), fire.instants,
     )  # fmt: skip
 
 
@@ -60,7 +64,6 @@ def change_values(entry: Kept) -> tuple[Any, ...]:
 
 
 def entry_of(row: tuple[Any, ...]) -> Kept:
-    """The entry of a row of `COLUMNS`."""
     entry = Kept(_fire_of(row[1:14]), row[14], row[0])
     (
         entry.state, entry.attempt, entry.fence, entry.node, entry.ask, entry.ttl_s, entry.expires, waits,
@@ -81,12 +84,9 @@ def entry_of(row: tuple[Any, ...]) -> Kept:
 def _fire_of(row: tuple[Any, ...]) -> Fire:
     key, job, due, run_id, queue, lane, start_by, policy, origin, revision, payload, first, instants = row
     return Fire(
-        key, job, instant(due), run_id, queue, lane, _instant(start_by), policy_of(policy), origin, revision,
-        payload, _instant(first), instants,
+        key, job, instant(due), run_id, queue, lane, instant_of(start_by), policy_of(policy), origin,
+        revision, payload, instant_of(first), instants,
     )  # fmt: skip
-
-
-# Attempts and notes.
 
 
 def attempt_values(fire: int, one: Attempt) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ def attempt_of_row(row: tuple[Any, ...]) -> Attempt:
 
 def note_of(row: tuple[Any, ...], ends: float | None) -> Note:
     name, text, written = row
-    return Note(name, text, instant(written), _instant(ends))
+    return Note(name, text, instant(written), instant_of(ends))
 
 
 # Parts.
@@ -114,13 +114,5 @@ def outcome_column(outcome: Outcome | None) -> str | None:
     if outcome is None:
         return None
     text = outcome_text(outcome)
-    # A reason may repeat a file's name that is no Unicode, which SQLite would refuse.
+    # A reason may hold a file name that is not valid Unicode, which SQLite refuses.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
-
-
-def _instant(seconds: float | None) -> datetime | None:
-    return None if seconds is None else instant(seconds)

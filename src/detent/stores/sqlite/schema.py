@@ -1,4 +1,4 @@
-"""The schema of a SQLite store: made with the file, and brought to our version."""
+"""Creates and upgrades the schema of a SQLite store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Iterator
 
 VERSION = 3
-OLDEST = 2  # the oldest version of the program that may use what this one makes
-APPLICATION_ID = 0x64746E74  # "dtnt": whose database this is
+OLDEST = 2  # the oldest schema version whose program can use this schema
+APPLICATION_ID = 0x64746E74  # "dtnt"; marks the file as a detent store
 
 
 def look_inside(db: sqlite3.Connection) -> tuple[int, int, bool]:
-    """The schema's version, the oldest program that may use it, and whether the file is another
-    program's: at one moment, as another process may be making the store just now."""
+    """The version of the schema, the oldest version that can use it, and whether the file belongs to another
+    program.  One transaction reads them, because another process may be creating the store."""
     db.execute("BEGIN")
     try:
         if number_of(db, "PRAGMA application_id") != APPLICATION_ID and not _is_empty(db):
@@ -24,19 +24,19 @@ def look_inside(db: sqlite3.Connection) -> tuple[int, int, bool]:
 
 
 def roll_back(db: sqlite3.Connection) -> None:
-    """End a transaction that failed.  After some errors, as on a full disk, SQLite has ended it already."""
+    """End a failed transaction.  After some errors, such as a full disk, SQLite has already ended it."""
     if db.in_transaction:
         db.execute("ROLLBACK")
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Up to version 2 it had no table of its own."""
+    """Up to version 2 there was no table `version`."""
     has_table = number_of(db, "SELECT count(*) FROM sqlite_master WHERE name = 'version'")
     return number_of(db, "SELECT max(number) FROM version" if has_table else "PRAGMA user_version")
 
 
 def upgrade(db: sqlite3.Connection) -> None:
-    """Bring the file to our version; another process may have been faster."""
+    """Upgrade the file to this version, unless another process has done so."""
     db.execute("BEGIN EXCLUSIVE")
     try:
         have = _version(db)
@@ -55,7 +55,7 @@ def upgrade(db: sqlite3.Connection) -> None:
 
 
 def _sections() -> Iterator[tuple[int, list[str]]]:
-    """What each version of the schema adds to the one before."""
+    """Each version, with the statements that upgrade from the version before."""
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as file:
         script = file.read()
     for section in script.split("-- version ")[1:]:

@@ -1,10 +1,8 @@
-"""Whose turn it is to begin a transaction that writes.
+"""The writer lock: lets processes begin write transactions one at a time.
 
-SQLite gives its lock to whoever asks at the right moment, so that a process that writes without a
-pause can keep it from the others for seconds.  So a writer first takes the turn, a lock on a file
-beside the store, and keeps it until its transaction has begun: there is one candidate at a time, and
-whoever has just written queues up again with all the others.  The kernel frees the lock of a process
-that dies.
+SQLite's own lock is not fair: a process that writes without a pause can starve the others for seconds.  So a
+writer first locks a file beside the store, and holds that lock until its transaction has begun.  The kernel
+frees the lock of a process that dies.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from contextlib import contextmanager
 
 from detent import clock
 
-PAUSE_S = 0.002  # between two tries, at most
+PAUSE_S = 0.002  # the longest pause between two tries
 
 
 class WriterLock:
@@ -26,7 +24,7 @@ class WriterLock:
 
     @contextmanager
     def taken(self, deadline: float) -> Iterator[bool]:
-        """Hold the turn meanwhile.  False: it was not to be had in time."""
+        """Hold the lock.  Yields False if it was not free by the deadline."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             yield _lock(fd, deadline)
@@ -35,7 +33,7 @@ class WriterLock:
 
 
 def pause() -> None:
-    """A pause of random length: those who wait must not stay in step."""
+    """Sleep for a random time, so that waiting processes do not stay in step."""
     threading.Event().wait(PAUSE_S * (1 + os.urandom(1)[0]) / 256)
 
 

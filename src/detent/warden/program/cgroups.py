@@ -1,6 +1,6 @@
-"""A cgroup (v2) of its own for each fire: nothing that a command starts can get out of it.
+"""A cgroup (v2) of its own for each fire: no process that a command starts can leave it unnoticed.
 
-Layout: BASE/detent-LIFE/ID.  We enable no controller there, so BASE may hold processes itself.
+Layout: BASE/detent-INSTANCE/ID.  No controller is enabled there, so BASE may contain processes itself.
 """
 
 from __future__ import annotations
@@ -12,62 +12,55 @@ from collections.abc import Iterator
 
 from . import kernel
 
-SPARES_MAX = 64
+KEPT_MAX = 64  # empty cgroups that are kept for the next fires
 
 
 def instance_directory(base: str, instance: str) -> str:
-    """Where the cgroups of one instance of a node are."""
+    """Return where the cgroups of one instance are."""
     return f"{base.rstrip('/')}/detent-{instance.replace('/', '%2F')}"
 
 
 class Home:
-    """Where the warden itself belongs, by descriptors: its cgroup's list of processes, and its directory."""
+    """The cgroup and the working directory of the warden itself, by descriptors."""
 
-    def __init__(self, processes: int, directory: int) -> None:
-        self._processes, self._directory = processes, directory
+    def __init__(self, cgroup: str) -> None:
+        self._processes = os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY)
+        self._directory = os.open(".", os.O_RDONLY)
         self.is_left = False
 
-    def come_back(self) -> None:
+    def return_to_cgroup(self) -> None:
         if self.is_left:
             os.write(self._processes, b"0")
             self.is_left = False
 
-    def enter_directory(self) -> None:
+    def return_to_directory(self) -> None:
         os.fchdir(self._directory)
 
 
-def home_in(cgroup: str) -> Home:
-    """In this cgroup, and in the directory where we are."""
-    return Home(os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY), os.open(".", os.O_RDONLY))
+class SpawnTarget:
+    """The cgroup in which a process is to start.  The warden enters it, starts the process and returns: at
+    once or, with `stays`, after further starts, as each move is slow."""
 
-
-class Place:
-    """Where the processes of a fire belong.  Who starts them goes there and comes back: at once or, where it
-    says so, when it has been to other places, as each way costs much."""
-
-    def __init__(self, path: str, home: Home, fd: int = -1, *, lingers: bool = False) -> None:
-        self._path, self._home, self._fd, self._lingers = path, home, fd, lingers
+    def __init__(self, cgroup: Cgroup, home: Home, *, stays: bool = False) -> None:
+        self._cgroup, self._home, self._stays = cgroup, home, stays
 
     def enter(self) -> None:
         self._home.is_left = True
-        if self._fd >= 0:
-            os.write(self._fd, b"0")
-        else:
-            _write(f"{self._path}/cgroup.procs", b"0")
+        self._cgroup.enter()
 
     def leave(self, *, directory: bool) -> None:
-        if not self._lingers:
-            self._home.come_back()
+        if not self._stays:
+            self._home.return_to_cgroup()
         if directory:
-            self._home.enter_directory()
+            self._home.return_to_directory()
 
 
 class Cgroup:
-    """All processes of one fire, or of one instance of a node, by their cgroup."""
+    """All processes of one fire, or of one instance."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.main = 0  # a process that belongs here but, just started, may not have joined yet
+        self.main = 0  # a process that was just started here and may not have joined yet
 
     def create(self) -> None:
         try:
@@ -77,33 +70,40 @@ class Cgroup:
         except FileNotFoundError:
             os.makedirs(self.path, exist_ok=True)
 
+    def enter(self) -> None:
+        """Move this process into it."""
+        _write(f"{self.path}/cgroup.procs", b"0")
+
     @property
     def above(self) -> str:
         return self.path.rpartition("/")[0]
 
     @property
     def parent(self) -> str:
-        """The name of the one that it is in."""
+        """The name of the cgroup that it is in."""
         return self.above.rpartition("/")[2]
 
     def signal(self, signum: int) -> None:
         kernel.signal_all(self.members, signum, self.main)
         if signum == signal.SIGKILL:
-            self._kill()
+            with contextlib.suppress(OSError):  # kernels before 5.14 do not have it
+                _write(f"{self.path}/cgroup.kill", b"1")  # all at once, faster than any process can fork
 
     def is_empty(self) -> bool:
         try:
-            return b"populated 0" in kernel.read(f"{self.path}/cgroup.events") or not self.members()
+            return b"populated 0" in self._read_events() or not self.members()
         except OSError:
             return True
 
+    def _read_events(self) -> bytes:
+        return kernel.read(f"{self.path}/cgroup.events")
+
     def members(self) -> set[int]:
-        """Of this cgroup and of those that the work made below it."""
+        """Return its processes, and those of cgroups that the work created below it."""
         late = {self.main} & kernel.children(os.getpid()) if self.main else set()
         return late.union(*map(_processes, self._paths()))
 
     def has_others_than(self, pid: int) -> bool:
-        """Is there any member besides this one?"""
         with contextlib.suppress(OSError):
             own = kernel.read(f"{self.path}/cgroup.procs").split()
             if all(int(other) == pid for other in own):
@@ -112,71 +112,68 @@ class Cgroup:
 
     def is_leaf(self) -> bool:
         with contextlib.suppress(OSError):
-            return os.stat(self.path).st_nlink == 2  # as a folder without folders has it
+            return os.stat(self.path).st_nlink == 2  # a folder without folders in it
         return False
 
     def remove(self) -> bool:
-        """True: it is not there any more."""
+        """True: it no longer exists."""
         try:
             os.rmdir(self.path)
         except FileNotFoundError:
             return True
-        except OSError:  # the work may have made some below it
+        except OSError:  # the work may have created some below it
             for path in self._paths():
                 with contextlib.suppress(OSError):
                     os.rmdir(path)
         return not os.access(self.path, os.F_OK)
 
-    def _kill(self) -> None:
-        """All at once, faster than anything can fork.  Not there in kernels before 5.14."""
-        with contextlib.suppress(OSError):
-            _write(f"{self.path}/cgroup.kill", b"1")
-
     def _paths(self) -> Iterator[str]:
-        """This one last."""
+        """Yield the paths of those below it, and its own path last."""
         return (path for path, _, _ in os.walk(self.path, topdown=False))
 
 
-class Spare(Cgroup):
-    """One that is used again and again: what is asked of it for every fire, is asked by descriptors."""
+class ReusableCgroup(Cgroup):
+    """A cgroup that serves one fire after the other.  It keeps open the files that each fire needs."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.processes = self._events = -1  # descriptors
+        self._processes = self._events = -1  # descriptors
+
+    @property
+    def is_open(self) -> bool:
+        return self._processes >= 0
 
     def create(self) -> None:
         super().create()
-        self.processes = os.open(f"{self.path}/cgroup.procs", os.O_WRONLY)
+        self._processes = os.open(f"{self.path}/cgroup.procs", os.O_WRONLY)
         self._events = os.open(f"{self.path}/cgroup.events", os.O_RDONLY)
 
-    def is_empty(self) -> bool:
-        if self._events < 0:
-            return super().is_empty()
-        try:
-            return b"populated 0" in os.pread(self._events, kernel.READ_MAX, 0) or not self.members()
-        except OSError:
-            return True
+    def enter(self) -> None:
+        os.write(self._processes, b"0")
+
+    def _read_events(self) -> bytes:
+        return os.pread(self._events, kernel.READ_MAX, 0) if self._events >= 0 else super()._read_events()
 
     def remove(self) -> bool:
-        for fd in {self.processes, self._events} - {-1}:
+        for fd in {self._processes, self._events} - {-1}:
             os.close(fd)
-        self.processes = self._events = -1
+        self._processes = self._events = -1
         return super().remove()
 
 
-class Spares:
-    """Reusable empty cgroups of one instance: making and removing one costs as much as a spawn."""
+class CgroupPool:
+    """Empty cgroups of one instance: creating and removing one takes as long as starting a process."""
 
-    def __init__(self, instance: str) -> None:
-        self._instance, self._made = instance, 0
-        self._free: list[Spare] = []
+    def __init__(self, directory: str) -> None:
+        self._directory, self._created = directory, 0
+        self._free: list[ReusableCgroup] = []
 
-    def take(self) -> Spare | None:
-        """None: there is none to be had."""
+    def take(self) -> ReusableCgroup | None:
+        """None: none can be created."""
         if self._free:
             return self._free.pop()
-        self._made += 1
-        cgroup = Spare(f"{self._instance}/fire-{self._made}")
+        self._created += 1
+        cgroup = ReusableCgroup(f"{self._directory}/fire-{self._created}")
         try:
             cgroup.create()
         except OSError:
@@ -184,11 +181,11 @@ class Spares:
             return None
         return cgroup
 
-    def give_back(self, cgroup: Spare) -> bool:
-        """True: it is free, or not there any more."""
+    def put(self, cgroup: ReusableCgroup) -> bool:
+        """True: it is free again, or removed."""
         cgroup.main = 0
-        is_whole = cgroup.processes >= 0 and len(self._free) < SPARES_MAX
-        is_free = is_whole and cgroup.is_leaf() and cgroup.is_empty()
+        can_keep = cgroup.is_open and len(self._free) < KEPT_MAX
+        is_free = can_keep and cgroup.is_leaf() and cgroup.is_empty()
         if is_free:
             self._free.append(cgroup)
         return is_free or cgroup.remove()
@@ -210,7 +207,7 @@ def _processes(path: str) -> list[int]:
 
 
 def mounted_at() -> str:
-    """Where cgroup v2 is mounted: by itself, or beside version 1; "": nowhere."""
+    """Return where cgroup v2 is mounted, alone or beside version 1; "": nowhere."""
     try:
         lines = _lines(f"{kernel.PROC}/self/mountinfo")
     except OSError:
@@ -227,61 +224,29 @@ def _lines(path: str) -> list[str]:
 
 
 def find_cgroup() -> str:
-    """A directory below which this process may make cgroups and move processes into them; "": none."""
-    base = _own_place()
-    return base if base and _takes_processes(base) else ""
-
-
-def _own_place() -> str:
-    """Where this process is among the cgroups; "": nowhere."""
+    """Return the cgroup of this process, if it may create others below it and move processes there; "": it
+    may not, or there is none.  Access rights alone do not tell, so this process moves to a new one and
+    back."""
     mount = mounted_at()
-    if not mount:
+    lines = _lines(f"{kernel.PROC}/self/cgroup") if mount else []
+    path = next((line[3:] for line in lines if line.startswith("0::")), "")
+    if not path:
         return ""
-    own = _lines(f"{kernel.PROC}/self/cgroup")
-    path = next((line[3:] for line in own if line.startswith("0::")), "")
-    return f"{mount}/{path.strip('/')}".rstrip("/") if path else ""
-
-
-def _takes_processes(base: str) -> bool:
-    """The rights say too little (a delegated subtree, a threaded one): try it."""
-    import subprocess  # late: a trigger does without
-
-    probe = Cgroup(f"{base}/detent-probe-{os.getpid()}")
+    own = Cgroup(f"{mount}/{path.strip('/')}".rstrip("/"))
+    probe = Cgroup(f"{own.path}/detent-probe-{os.getpid()}")
     try:
         probe.create()
-        with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as cat:
-            try:
-                _write(f"{probe.path}/cgroup.procs", str(cat.pid).encode())
-            finally:
-                cat.kill()
+        probe.enter()
+        own.enter()
     except OSError:
-        return False
+        return ""
     finally:
         probe.remove()
-    return True
+    return own.path
 
 
-def own_cgroup() -> str:
-    """As `find_cgroup`, for a process that may go there itself: it goes, and comes back."""
-    base = _own_place()
-    return base if base and _takes_us(base) else ""
-
-
-def _takes_us(base: str) -> bool:
-    probe = Cgroup(f"{base}/detent-probe-{os.getpid()}")
-    try:
-        probe.create()
-        _write(f"{probe.path}/cgroup.procs", b"0")
-        _write(f"{base}/cgroup.procs", b"0")
-    except OSError:
-        return False
-    finally:
-        probe.remove()
-    return True
-
-
-def directories_of(instance: str) -> list[Cgroup]:
-    """The cgroups of a instance of a node, wherever on this host it had them."""
+def cgroups_of(instance: str) -> list[Cgroup]:
+    """Return the cgroups of an instance, wherever on this host it had them."""
     mount = mounted_at()
     if not mount:
         return []

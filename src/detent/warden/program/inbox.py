@@ -1,7 +1,7 @@
-"""What the node has told the warden and is not yet obeyed.
+"""Orders that the warden has received and not yet carried out.
 
-A line is a JSON object or, if it begins with `REQUEST`, what a child is to be given with the order that comes
-next: the warden passes it on as it is.
+A line is an order as a JSON object.  A line that begins with `REQUEST` belongs to the order that follows: the
+warden passes it on to a child without reading it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Inbox:
 
     @property
     def is_order_next(self) -> bool:
-        """Is there one, whole?"""
+        """Whether an order has arrived completely."""
         return len(self._lines) > (1 if self._lines and self._lines[0].startswith(REQUEST) else 0)
 
     def next_order(self) -> dict[str, Any]:
-        """The oldest, with its request if it has one."""
+        """Return the oldest order, with its request if it has one."""
         line, request = self._lines.popleft(), {}
         if line.startswith(REQUEST):
             line, request = self._lines.popleft(), {"request": line[len(REQUEST) :]}

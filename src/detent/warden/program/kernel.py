@@ -1,7 +1,7 @@
-"""What the operating system tells the warden: time, parenthood, and who is whose child.
+"""What the warden asks of the operating system: time, signals, and which process is whose child.
 
-Linux answers by prctl, pidfd and /proc.  Where there is no /proc, a process has no known relatives,
-and the warden falls back on process groups.
+Linux answers by prctl, pidfd and /proc.  Without /proc, a process has no known relatives, and the warden
+uses process groups.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says that we need."""
+    """Fields of /proc/PID/stat."""
 
     state: str
     parent: int
@@ -48,78 +48,75 @@ def become_subreaper() -> None:
 
 
 def die_with_parent() -> None:
-    """The kernel kills us when our parent ends.  A change of user takes this back."""
+    """Have the kernel kill us when our parent ends.  A change of user resets this."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def read(path: str) -> bytes:
-    """A small file of the kernel's.  This is done for every call: a Path would take longer than it."""
+    """Read a small file of the kernel.  Called for every task, so it avoids the cost of a Path."""
     fd = os.open(path, os.O_RDONLY)
     try:
         data = b""
-        while part := os.read(fd, READ_MAX):  # it may be short and not the last
+        while part := os.read(fd, READ_MAX):  # a short part is not always the last
             data += part
         return data
     finally:
         os.close(fd)
 
 
+def _read_or_nothing(path: str) -> bytes:
+    try:
+        return read(path)
+    except OSError:
+        return b""
+
+
 def processes() -> Iterator[int]:
-    """The id of every process that we can see."""
+    """Yield the id of every process that we can see."""
     return (int(name) for name in os.listdir(PROC) if name.isdecimal())
 
 
 def stat(pid: int) -> Stat | None:
     """None: there is no such process."""
-    try:
-        text = read(f"{PROC}/{pid}/stat")
-    except OSError:
-        return None
-    fields = text.rpartition(b")")[2].split()  # the name before it may hold anything
-    return Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+    text = _read_or_nothing(f"{PROC}/{pid}/stat")
+    fields = text.rpartition(b")")[2].split()  # the name before it may contain anything
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19])) if fields else None
 
 
 def is_over(pid: int) -> bool:
-    """Is nothing of it at work?  A zombie may have threads that are not over."""
+    """Whether nothing of the process runs any more.  A zombie may still have running threads."""
     seen = stat(pid)
     if seen is None or seen.state == "X":
         return True
-    return seen.state == "Z" and not any(_threads_at_work(pid))
-
-
-def _threads_at_work(pid: int) -> Iterator[int]:
-    with contextlib.suppress(OSError):
-        yield from (int(name) for name in os.listdir(f"{PROC}/{pid}/task") if name != str(pid))
+    if seen.state == "Z":
+        with contextlib.suppress(OSError):
+            return all(name == str(pid) for name in os.listdir(f"{PROC}/{pid}/task"))
+        return True
+    return False
 
 
 def ticks() -> int:
-    """Now, as `Stat.started` counts it; rounded so that what starts later is not less."""
+    """The present as `Stat.started` counts it, rounded down: no later process has a smaller value."""
     return int(boottime() * os.sysconf("SC_CLK_TCK"))
 
 
 def environ(pid: int) -> frozenset[bytes]:
-    """The `NAME=value` entries that it was started with; none where we may not look, or of a zombie."""
-    try:
-        return frozenset(read(f"{PROC}/{pid}/environ").split(b"\0"))
-    except OSError:
-        return frozenset()
+    """Return the `NAME=value` entries that it was started with; none if we may not look, or of a zombie."""
+    return frozenset(_read_or_nothing(f"{PROC}/{pid}/environ").split(b"\0"))
 
 
 def cgroups(pid: int) -> bytes:
-    """The lines that say which cgroups it is in."""
-    try:
-        return read(f"{PROC}/{pid}/cgroup")
-    except OSError:
-        return b""
+    """Return the lines that name its cgroups."""
+    return _read_or_nothing(f"{PROC}/{pid}/cgroup")
 
 
 def children(pid: int) -> set[int]:
-    """Its children.  Of ourselves complete, as nobody else can take one from our list meanwhile."""
+    """Return its children.  For our own process the list is complete."""
     found: set[int] = set()
     try:
-        with os.scandir(f"{PROC}/{pid}/task") as tasks:
-            for task in tasks:
-                found.update(map(int, read(f"{task.path}/children").split()))
+        with os.scandir(f"{PROC}/{pid}/task") as threads:
+            for thread in threads:
+                found.update(map(int, read(f"{thread.path}/children").split()))
     except FileNotFoundError:
         return _children_by_parent(pid) if stat(pid) else set()
     except (ProcessLookupError, PermissionError):
@@ -128,12 +125,12 @@ def children(pid: int) -> set[int]:
 
 
 def _children_by_parent(pid: int) -> set[int]:
-    """For a kernel that lists no children."""
+    """For a kernel that does not list children."""
     return {other for other in processes() if (seen := stat(other)) and seen.parent == pid}
 
 
 def descendants(pids: Iterable[int]) -> set[int]:
-    """These, their children, and so on."""
+    """Return these processes, their children, and so on."""
     found: set[int] = set()
     ahead = set(pids)
     while ahead:
@@ -143,9 +140,9 @@ def descendants(pids: Iterable[int]) -> set[int]:
 
 
 def signal_all(members: Callable[[], set[int]], signum: int, first: int = 0) -> None:
-    """Signal all members, and never a stranger who was given the id of one that ended: what is held
-    by a pidfd and still a member after that is the one that we mean.  The main process comes first: a
-    shell whose child is signalled before it exits by itself, as if the child had failed."""
+    """Signal all members, and never another process that got the id of a member that ended: a process that
+    is held by a pidfd, and is still a member after that, is the right one.  The main process comes first:
+    a shell whose child is signalled before the shell exits by itself, as if the child had failed."""
     held = {pid: fd for pid in members() if (fd := _hold(pid)) is not None}
     try:
         for pid in sorted(held.keys() & members(), key=lambda pid: (pid != first, pid)) if held else ():
@@ -157,7 +154,7 @@ def signal_all(members: Callable[[], set[int]], signum: int, first: int = 0) -> 
 
 
 def _hold(pid: int) -> int | None:
-    """A pidfd; None: it is gone; -1: this kernel has none."""
+    """Return a pidfd; None: the process is gone; -1: this kernel has no pidfds."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -167,10 +164,10 @@ def _hold(pid: int) -> int | None:
 
 
 def _send(pid: int, fd: int, signum: int) -> None:
-    try:
+    with contextlib.suppress(
+        ProcessLookupError, PermissionError
+    ):  # ended, or now another user's: only root can
         if fd >= 0:
             signal.pidfd_send_signal(fd, signum)
         else:
             os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError):
-        pass  # it has ended; or it became another user, and only root can end it

@@ -1,61 +1,23 @@
-"""What a command writes: the last of it in memory, some more in a bounded file.
+"""The output of a task: the tail of it in memory, and more of it in a file of bounded size.
 
-The file has two segments: at the limit, PATH becomes PATH.1 and a new one is begun.  It is readable
-by its owner only, and neither an older file nor a link of that name is ever written to.  Where it
-cannot be written (a full disk), the tail in memory goes on.
+The file has two segments: when PATH is full it becomes PATH.1, and a new one begins.  Only its owner can read
+it.  It replaces an older file or link of that name.  If it cannot be written, as the disk is full, the tail
+in memory continues.
 """
 
 import base64
 import contextlib
 import os
 
-CHUNK = 64 * 1024  # read at once, so that one talkative command does not starve the others
-PIPE_MAX = 1024 * 1024  # what a pipe may hold at the most
-SEGMENT_MAX = 512 * 1024  # of each of the two segments, so that no command fills a disk
-TAIL_MAX = 64 * 1024  # what travels into the store
+CHUNK = 64 * 1024  # bytes of one read, so that one command with much output does not delay the others
+PIPE_MAX = 1024 * 1024  # bytes that a pipe can hold
+SEGMENT_MAX = 512 * 1024  # bytes of each of the two segments, so that no command fills a disk
+TAIL_MAX = 64 * 1024  # bytes that the store gets
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Pipe:
-    """Our end of what processes write to; it does not block."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    @property
-    def is_open(self) -> bool:
-        return self.fd >= 0
-
-    def read(self, output: "Output | None") -> bool:
-        """Take a chunk, if there is one.  False: there will be no more."""
-        data = self._take()
-        if data and output:
-            output.write(data)
-        return data != b""
-
-    def drain(self, output: "Output | None") -> None:
-        """Take what is in it, as far as those who wrote it are gone, or have said that it is all."""
-        for _ in range(PIPE_MAX // CHUNK + 1):
-            data = self._take()
-            if not data:
-                return
-            if output:
-                output.write(data)
-
-    def close(self) -> None:
-        os.close(self.fd)
-        self.fd = -1
-
-    def _take(self) -> bytes | None:
-        """None: nothing just now; nothing at all: it is at its end."""
-        try:
-            return os.read(self.fd, CHUNK)
-        except BlockingIOError:
-            return None
-
-
 class Output:
-    """What one fire's work wrote, as far as it is kept.  The file is there when it is begun or written to."""
+    """The file is created by `begin`, or by the first `write`."""
 
     def __init__(self, path: str) -> None:
         self.tail = b""
@@ -64,7 +26,6 @@ class Output:
         self._is_begun = False
 
     def begin(self) -> None:
-        """Open the file, if that is not done yet."""
         if not self._is_begun:
             self._fd, self._is_begun = self._open(), True
 
@@ -75,7 +36,7 @@ class Output:
             written = self._write(data[: SEGMENT_MAX - self._size])
             data = data[written:]
             if self._size >= SEGMENT_MAX:
-                self._turn()
+                self._rotate()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -101,14 +62,51 @@ class Output:
         self._size += written
         return written
 
-    def _turn(self) -> None:
-        """Keep the full segment as PATH.1, and begin another."""
+    def _rotate(self) -> None:
         self.close()
         try:
             os.replace(self._path, f"{self._path}.1")
         except OSError:
             return
         self._fd, self._size = self._open(), 0
+
+
+class Pipe:
+    """The reading end of a pipe; it does not block."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @property
+    def is_open(self) -> bool:
+        return self.fd >= 0
+
+    def read(self, output: Output | None) -> bool:
+        """Copy a chunk to the output, if there is one.  False: the writers have closed the pipe."""
+        data = self._read()
+        if data and output:
+            output.write(data)
+        return data != b""
+
+    def drain(self, output: Output | None) -> None:
+        """Copy everything that is in the pipe now."""
+        for _ in range(PIPE_MAX // CHUNK + 1):
+            data = self._read()
+            if not data:
+                return
+            if output:
+                output.write(data)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
+
+    def _read(self) -> bytes | None:
+        """None: nothing at the moment.  b"": the end."""
+        try:
+            return os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return None
 
 
 def base64_of(data: bytes) -> str:

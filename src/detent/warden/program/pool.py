@@ -1,9 +1,9 @@
-"""Children of the same surroundings (directory, environment, user), and the calls that wait for one.
+"""A pool: children with the same directory, environment and user, and the calls that wait for one of them.
 
-A start costs time too: n children that cost c each are done with W seconds of waiting work after
-n·c + W/n, which is least for n = √(W/c).  So many are started, and not more: a burst of short calls does
-not become a burst of children.  Where nobody has answered for a while, the calls are long, and each that
-waits gets a child of its own.
+Starting a child takes time, too.  n children that take c seconds each to start finish W seconds of waiting
+calls after n·c + W/n, which is least for n = √(W/c).  The pool starts this many, so that a burst of short
+calls does not become a burst of children.  If no call was answered for a while, calls are long, and each
+waiting call gets a child of its own.
 """
 
 from __future__ import annotations
@@ -15,41 +15,39 @@ from collections import deque
 from . import kernel
 from .cgroups import Cgroup
 from .output import Pipe
-from .process_trees import Tree
-from .spawn import Failure, Order, Spawned, read_failure
+from .process_trees import ProcessTree
+from .spawn import CommandOrder, Failure, Spawned, read_failure
 from .task import CallOrder, CallTask
 
-START_S = 15.0  # a child that is not ready by then will not be
+START_S = 15.0  # a child that is not ready by then is killed
 RECEIVE = 64 * 1024
-ANSWER_MAX = 256 * 1024  # a result, a reason, and little else
+ANSWER_MAX = 256 * 1024  # bytes: a result, a reason, and little else
 START_COST_S = 0.05
-STALLED_S = 0.05  # without an answer for so long, those who are at work will not be free soon
+STALLED_S = 0.05  # no answer for this long: no child will be free soon
 
 
-class Turns:
-    """How many messages of its call a child may still begin.  It takes a turn before each: the kernel sees to
-    it that what it took is not recalled, and that what was recalled it does not take."""
+class StartPermits:
+    """How many messages of its batch a child may still start.  The child takes a permit before each message.
+    The kernel makes sure that a permit is either taken by the child or revoked by the warden, never both."""
 
     def __init__(self) -> None:
         flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE if hasattr(os, "eventfd") else 0
         self.fd = os.eventfd(0, flags) if flags else -1
 
-    def give(self, count: int) -> None:
+    def grant(self, count: int) -> None:
         if count and self.fd >= 0:
             os.eventfd_write(self.fd, count)
 
-    def recall(self, most: int) -> int:
-        """How many it had not taken."""
+    def revoke(self, count_max: int) -> int:
+        """Take back the permits that the child has not taken, and return how many."""
         count = 0
-        while count < most and self.fd >= 0 and self._take():
+        while count < count_max and self.fd >= 0:
+            try:
+                os.read(self.fd, 8)
+            except BlockingIOError:
+                break
             count += 1
         return count
-
-    def _take(self) -> bool:
-        try:
-            return bool(os.read(self.fd, 8))
-        except BlockingIOError:
-            return False
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -58,23 +56,23 @@ class Turns:
 
 
 class Child:
-    """A process that carries out calls, one at a time."""
+    """A process that runs calls, one at a time."""
 
-    def __init__(self, pool: Pool, wire: socket.socket, spawned: Spawned, turns: Turns) -> None:
-        self.pool, self.wire, self.pid, self.turns = pool, wire, spawned.pid, turns
+    def __init__(self, pool: Pool, wire: socket.socket, spawned: Spawned, permits: StartPermits) -> None:
+        self.pool, self.wire, self.pid, self.permits = pool, wire, spawned.pid, permits
         self.pipe, self._failure_fd = Pipe(spawned.output_fd), spawned.failure_fd
         self.cgroup: Cgroup | None = None
-        self.tree: Tree
+        self.tree: ProcessTree
         self.call: CallTask | None = None
-        self.calls, self.is_ready, self.is_fit = 0, False, True
-        self.why_last = ""  # why it carries out no other call
+        self.calls, self.is_ready, self.is_reusable = 0, False, True
+        self.why_last = ""  # why it takes no further call
         self.incoming = self.outgoing = b""
-        self.is_full = False  # it does not take all that is to be said: more when it can
-        self.since = kernel.boottime()  # when it was last of use
+        self.is_full = False  # whether its socket takes no more at the moment
+        self.since = kernel.boottime()  # when it was started, or its last call ended
         self.kill_by = self.since + START_S  # unless it is ready by then
 
     def send(self) -> bool:
-        """As much as it takes now.  False: it is dead, or about to be."""
+        """Send as much as its socket takes now.  False: the child is dead, or about to be."""
         try:
             self.outgoing = self.outgoing[self.wire.send(self.outgoing) :]
         except BlockingIOError:
@@ -85,7 +83,7 @@ class Child:
         return True
 
     def receive(self) -> list[bytes] | None:
-        """Lines that it said.  None: it has ended, or says too much."""
+        """Return the lines that have arrived.  None: it has ended, or a line is too long."""
         data = b""
         try:
             while b"\n" not in data and len(self.incoming) < ANSWER_MAX:
@@ -105,19 +103,19 @@ class Child:
 
     def close_failure(self) -> None:
         if self._failure_fd >= 0:
-            Pipe(self._failure_fd).close()
+            os.close(self._failure_fd)
             self._failure_fd = -1
 
 
 class Pool:
-    def __init__(self, order: Order, most: int, setup: bytes = b"") -> None:
-        self.order, self._most = order, most  # what starts a child, and how many there may be
-        self.setup = setup  # what each is sent first
+    def __init__(self, order: CommandOrder, size_max: int, setup: bytes = b"") -> None:
+        self.order, self._size_max = order, size_max  # the command of a child, and how many there may be
+        self.setup = setup  # the first line that each child gets
         self.idle: list[Child] = []
         self.waiting: deque[CallOrder] = deque()
-        self.children = self.starting = 0  # those that are starting are children too
+        self.children = self.starting = 0  # `children` includes those that are starting
         self.is_closed = False
-        self._mean_s, self._answered_at = 1.0, 0.0  # how long its calls take; slow, until we know better
+        self._mean_s, self._answered_at = 1.0, 0.0  # how long calls take: a guess, until some have ended
 
     def learn(self, took_s: float, now: float) -> None:
         """A call was answered."""
@@ -125,7 +123,7 @@ class Pool:
         self._answered_at = now
 
     def wants_another(self, now: float) -> bool:
-        if len(self.waiting) <= self.starting or self.children >= self._most:
+        if len(self.waiting) <= self.starting or self.children >= self._size_max:
             return False
         has_stalled = now - self._answered_at > STALLED_S
         return has_stalled or self.children**2 * START_COST_S < len(self.waiting) * self._mean_s

@@ -1,50 +1,50 @@
-"""All processes of a fire, by descent: of one that has no cgroup, or that left it.
+"""Finds all processes of a task: by its cgroup, and by descent.
 
-The warden is a subreaper: whoever loses its parent becomes its child.  So everything that a command
-left behind is among the warden's own children or below them; only whose it is must be told:
+The warden is a subreaper: a process that loses its parent becomes a child of the warden.  So all processes
+that a command left are children of the warden, or descend from one.  Which task an orphan belongs to is
+found
 
-1. by the run id and attempt in the environment it was started with;
-2. else by its session, which is the main process's unless it began one of its own;
-3. else it may be of any fire that was under way when it started, and it ends with the first of
-   these that ends: rather one daemon too few than a lane given away over living work.
+1. by the run id and attempt in the environment that it was started with;
+2. else by its session, which is that of the main process, unless the orphan began one of its own;
+3. else it may belong to any task that ran when it started: it ends with the first of these that ends.  It is
+   better to end a daemon of another task than to free a lane while its work is alive.
 """
 
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from . import kernel
-from .cgroups import Cgroup, Spare, Spares
+from .cgroups import Cgroup, CgroupPool, ReusableCgroup
 
 TAGGED = ("DETENT_RUN_ID", "DETENT_ATTEMPT")
 TAGS = tuple(f"{name}=".encode() for name in TAGGED)
-LEAVE = b"DETENT_CHILDREN=leave"  # in the environment of work whose children are left on purpose
+LEAVE = b"DETENT_CHILDREN=leave"  # in the environment of a task whose children are left on purpose
 
 
-class Tree(Protocol):
-    """All processes of one fire."""
+class ProcessTree(Protocol):
+    """All processes of one task."""
 
-    def signal(self, signum: int) -> None:
-        """Signal each of them."""
+    def signal(self, signum: int) -> None: ...
 
     def is_empty(self) -> bool:
-        """Nothing is left but, perhaps, the main process."""
+        """Whether nothing is left, except perhaps the main process."""
 
     def remove(self) -> bool:
-        """Clear up after the last one; True: done."""
+        """Clean up after the last process.  False: try again later."""
 
 
-class Owner:
-    """A node, by the process id that it told us: the parent of its warden, or gone."""
+class NodeTree:
+    """The node, for a call that runs in the node itself."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def signal(self, signum: int) -> None:
-        """Only what cannot be put off: see `task.Guard`."""
+        """Sends SIGKILL only: see `task.GuardTask`.  The node is our parent, or gone."""
         if signum == signal.SIGKILL:
             kernel.signal_all(lambda: {self._pid} & {os.getppid()}, signum)
 
@@ -56,76 +56,68 @@ class Owner:
 
 
 class Orphan(NamedTuple):
-    """A child of the warden that it did not start itself."""
+    """A child of the warden that the warden did not start."""
 
-    tag: frozenset[bytes]
+    tag: frozenset[bytes]  # the `TAGGED` entries of its environment
     session: int
     started: int
 
 
-def tag_of(entries: Iterable[bytes]) -> frozenset[bytes]:
-    """What tells the processes of one fire's attempt, among the entries of an environment."""
-    return frozenset(entry for entry in entries if entry.startswith(TAGS))
-
-
 class OrphanTracker:
-    """The warden's children: the main processes that it started, and the orphans that came to it.
+    """The children of the warden: the main processes that it started, and orphans.
 
-    What was learnt of an orphan stays true until it is reaped, and only we reap it."""
+    What is known of an orphan stays true until it is reaped, and only the warden reaps it."""
 
     def __init__(self) -> None:
-        # Also those that ended, while their fire goes on.  Who is there before the first fire, as a node's
-        # reaper is, belongs to none: it may seem as old as one that began in the same tick.
+        # Main processes stay here until their task is gone.  A process that is there before the first task,
+        # as the reaper of a node, belongs to no task, although it may have started in the same tick as the
+        # first.
         self.mains: set[int] = kernel.children(os.getpid())
         self._orphans: dict[int, Orphan] = {}
-        self._is_seen = False
+        self._is_current = False
 
-    def orphans(self) -> dict[int, Orphan]:
+    def find(self) -> dict[int, Orphan]:
         pids = kernel.children(os.getpid()) - self.mains
         self._orphans = {pid: self._orphans.get(pid) or _look_at(pid) for pid in pids}
-        self._is_seen = True
+        self._is_current = True
         return self._orphans
 
-    def look_again(self) -> None:
-        self._is_seen = False
+    def expire(self) -> None:
+        self._is_current = False
 
-    def seen(self) -> dict[int, Orphan]:
-        """Those of the newest look.  It serves for all that ended before it: whatever they left had lost
-        its parent by then, or descends from one that had."""
-        return self._orphans if self._is_seen else self.orphans()
+    def found(self) -> dict[int, Orphan]:
+        """Return the result of the last `find` if it has not expired.  It is valid for all tasks that ended
+        before it: what they left had lost its parent by then, or descends from a process that had."""
+        return self._orphans if self._is_current else self.find()
 
 
 def _look_at(pid: int) -> Orphan:
     stat = kernel.stat(pid)
-    if stat is None:  # hidden from us: it may be anybody's
+    if stat is None:  # hidden from us: it may belong to any task
         return Orphan(frozenset(), 0, sys.maxsize)
-    return Orphan(tag_of(kernel.environ(pid)), stat.session, stat.started)
+    tag = frozenset(entry for entry in kernel.environ(pid) if entry.startswith(TAGS))
+    return Orphan(tag, stat.session, stat.started)
 
 
 class DescentTree:
-    """The processes of one fire: its main process, its orphans, and all below them."""
+    """The processes of one task without a cgroup: its main process, its orphans, and their descendants."""
 
-    def __init__(
-        self, orphan_tracker: OrphanTracker, main: int, tag: frozenset[bytes], *, leaves: bool
-    ) -> None:
-        self._orphan_tracker, self._main, self._tag, self._leaves = orphan_tracker, main, tag, leaves
+    def __init__(self, tracker: OrphanTracker, main: int, tag: frozenset[bytes], *, leaves: bool) -> None:
+        self._tracker, self._main, self._tag, self._leaves = tracker, main, tag, leaves
         self._started = self._started_at()
 
     def signal(self, signum: int) -> None:
         kernel.signal_all(self.members, signum, self._main)
 
     def is_empty(self) -> bool:
-        return not self._roots(self._orphan_tracker.seen())
+        return not self._roots(self._tracker.found())
 
     def remove(self) -> bool:
         return True
 
-    def has_orphans(self) -> bool:
-        return not self.is_empty()
-
     def members(self) -> set[int]:
         main = {self._main} & kernel.children(os.getpid())
-        return kernel.descendants(main | self._roots(self._orphan_tracker.orphans()))
+        return kernel.descendants(main | self._roots(self._tracker.find()))
 
     def _roots(self, orphans: Mapping[int, Orphan]) -> set[int]:
         return {pid for pid, orphan in orphans.items() if self._owns(orphan)}
@@ -137,23 +129,21 @@ class DescentTree:
     def _owns(self, orphan: Orphan) -> bool:
         if orphan.tag:
             return orphan.tag == self._tag
-        if orphan.session in self._orphan_tracker.mains:
+        if orphan.session in self._tracker.mains:
             return orphan.session == self._main
         return not self._leaves and orphan.started >= self._started
 
 
 class EscapedTree(DescentTree):
-    """The processes of one fire that left its cgroup, as su and sudo do where logins have their own:
-    told by the first two rules only, as most orphans that the third is for are in a cgroup."""
+    """The processes of one task that left its cgroup, as su and sudo do on hosts where each login has its
+    own. Only rules 1 and 2 apply: most orphans that rule 3 is for are in a cgroup."""
 
-    def __init__(
-        self, orphan_tracker: OrphanTracker, main: int, tag: frozenset[bytes], instance: str
-    ) -> None:
-        super().__init__(orphan_tracker, main, tag, leaves=False)
+    def __init__(self, tracker: OrphanTracker, main: int, tag: frozenset[bytes], instance: str) -> None:
+        super().__init__(tracker, main, tag, leaves=False)
         self._instance = f"/{instance}/".encode()
 
     def _started_at(self) -> int:
-        return 0  # only the third rule asks for it
+        return 0  # only rule 3 needs it
 
     def _roots(self, orphans: Mapping[int, Orphan]) -> set[int]:
         return {pid for pid in super()._roots(orphans) if self._instance not in kernel.cgroups(pid)}
@@ -170,9 +160,9 @@ class CallDescentTree(DescentTree):
 
 
 class CallTree:
-    """What a call has started, and the child that carries it out, unless it is spared for the next one.
+    """The processes that a call has started, and its child, unless that is spared for the next call.
 
-    Where the rest has to be killed, the child is too: rather a new child than an unclear one."""
+    If one of them has to be killed, the child is killed too: its state would be uncertain."""
 
     def __init__(self, child: int, descent: DescentTree, cgroup: Cgroup | None) -> None:
         self._child, self._descent, self._cgroup = child, descent, cgroup
@@ -186,7 +176,7 @@ class CallTree:
         kernel.signal_all(self.members, signum, self._child)
 
     def is_empty(self) -> bool:
-        """Mostly there is nothing, and that must be seen fast: it is looked for after every call."""
+        """Fast in the usual case, as this is checked after every call."""
         if self.spares_child and not self._has_others():
             return True
         return not self.members()
@@ -194,7 +184,7 @@ class CallTree:
     def _has_others(self) -> bool:
         if self._cgroup and self._cgroup.has_others_than(self._child):
             return True
-        return bool(kernel.children(self._child)) or self._descent.has_orphans()
+        return bool(kernel.children(self._child)) or not self._descent.is_empty()
 
     def members(self) -> set[int]:
         found = self._descent.members()
@@ -205,34 +195,34 @@ class CallTree:
         return {pid for pid in found if not kernel.is_over(pid)}
 
     def remove(self) -> bool:
-        return True  # the cgroup is the child's, and stays as long
+        return True  # the cgroup belongs to the child
 
 
 class CgroupTree:
-    """The processes of one fire, in its cgroup and out of it."""
+    """The processes of one task in its cgroup, and those that left it."""
 
-    def __init__(self, cgroup: Spare, strays: Tree, spares: Spares) -> None:
-        self._cgroup, self._strays, self._spares = cgroup, strays, spares
+    def __init__(self, cgroup: ReusableCgroup, escaped: ProcessTree, pool: CgroupPool) -> None:
+        self._cgroup, self._escaped, self._pool = cgroup, escaped, pool
 
     def signal(self, signum: int) -> None:
         self._cgroup.signal(signum)
-        self._strays.signal(signum)
+        self._escaped.signal(signum)
 
     def is_empty(self) -> bool:
-        return self._cgroup.is_empty() and self._strays.is_empty()
+        return self._cgroup.is_empty() and self._escaped.is_empty()
 
     def remove(self) -> bool:
-        return self._spares.give_back(self._cgroup)
+        return self._pool.put(self._cgroup)
 
 
 class ProcessGroupTree:
-    """The main process's group: all that is known where there is no /proc."""
+    """The process group of the main process: all that is known without /proc."""
 
     def __init__(self, main: int) -> None:
         self._main = main
 
     def signal(self, signum: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or but a zombie
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or only a zombie
             os.killpg(self._main, signum)
 
     def is_empty(self) -> bool:

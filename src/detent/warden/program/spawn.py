@@ -1,11 +1,10 @@
-"""Starts a command: a session of its own, descriptors 0, 1 and 2, and nothing else of ours.
+"""Starts a command: in a session of its own, with descriptors 0, 1 and 2, and no other descriptor of ours.
 
-1. Where it has a cgroup and our user, the kernel starts it (posix_spawn): a third of the cost of a fork
-   of Python.  The cgroup is what ends it then, whoever dies.
-2. Else we fork: only a process itself can change its user, or ask to be killed when its parent ends.
-   We prepare whatever we can before: each page that a fork touches is copied, and that costs the most.
-   What goes wrong before its exec comes back through a pipe that the exec closes, as an exit status and
-   a sentence for people.
+1. A command with a cgroup and our own user is started by posix_spawn, which takes a third of the time of a
+   fork of Python.  If the warden dies, the cgroup still identifies its processes.
+2. Otherwise it is forked: only a process itself can change its user, or ask to be killed with its parent.
+   Everything possible is prepared before the fork, as each memory page that the fork touches is copied.  An
+   error before exec is reported through a pipe that exec closes, as an exit status and a text.
 """
 
 from __future__ import annotations
@@ -19,24 +18,29 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from . import kernel
-from .cgroups import Place
+from .cgroups import SpawnTarget
 from .host_locks import LANE_FD, NO_LANE
 
-NOT_FOUND, NOT_RUNNABLE = 127, 126  # what a shell would exit with
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # the warden outlives them
-CHANGED_SIGNALS = (*DEAF_TO, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)  # the last two by Python
+NOT_FOUND, NOT_RUNNABLE = 127, 126  # the exit statuses of a shell
+NODE_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # the warden ignores them
+CHANGED_SIGNALS = (
+    *NODE_SIGNALS,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)  # Python changes the last two
 NO_INPUT = -1
 _FAILURE_FD = 3
 _OPEN_MAX = os.sysconf("SC_OPEN_MAX")
 _MESSAGE_MAX = 4000
 
 
-class Order(NamedTuple):
-    """What the node asks to be started.  Text is UTF-8, other bytes by surrogateescape."""
+class CommandOrder(NamedTuple):
+    """A command to start.  Text is UTF-8, other bytes by surrogateescape."""
 
     id: str
     words: tuple[str, ...]
-    env: dict[str, str]  # over its base
+    env: dict[str, str]  # overrides `base`
     cwd: str
     user: str
     trusted_by: float
@@ -45,18 +49,18 @@ class Order(NamedTuple):
     kill_after_s: float
     children: str
     output_path: str
-    lane: str  # the path of its lane's files, without their numbers; "": it has no lane
+    lane: str  # the path of its lane's files, without the number; "": it has no lane
     places: int
-    base: Mapping[bytes, bytes] = {}  # what many have in their environment
+    base: Mapping[bytes, bytes] = {}  # environment that many commands share
 
 
 class Spawned(NamedTuple):
-    """A child on its way to exec."""
+    """A process that was started."""
 
     pid: int
-    output_fd: int  # not blocking
-    failure_fd: int = -1  # not blocking; says something if the exec did not come to pass
-    lane_fd: int = NO_LANE  # our own hold on its lane
+    output_fd: int  # non-blocking
+    failure_fd: int = -1  # non-blocking; has a message if exec failed
+    lane_fd: int = NO_LANE  # our own descriptor of its lane
 
 
 class Failure(Exception):
@@ -68,43 +72,43 @@ class Failure(Exception):
 
     @property
     def line(self) -> bytes:
-        """As the command's output shows it."""
+        """The failure in the output of the command."""
         return f"detent: {self.text}\n".encode("utf-8", "surrogateescape")
 
 
 @functools.lru_cache(maxsize=4096)
 def to_bytes(text: str) -> bytes:
-    """Remembered, as most of a command's environment is that of the one before."""
+    """Cached: most of a command's environment is that of the previous command."""
     return text.encode("utf-8", "surrogateescape")
 
 
-class Ready(NamedTuple):
-    """All that is needed to start it, as the kernel wants it."""
+class Prepared(NamedTuple):
+    """A command in the form that the kernel needs."""
 
-    order: Order
+    order: CommandOrder
     words: list[bytes]
     env: dict[bytes, bytes]
-    lane_fd: int  # what is left on purpose does not keep the lane: none
-    input_fd: int  # none: it reads nothing
+    lane_fd: int  # a command whose children are left on purpose gets none: they must not hold the lane
+    input_fd: int
 
 
 def spawn(
-    order: Order, place: Place | None = None, lane_fd: int = NO_LANE, input_fd: int = NO_INPUT
+    order: CommandOrder, target: SpawnTarget | None = None, lane_fd: int = NO_LANE, input_fd: int = NO_INPUT
 ) -> Spawned:
-    """Start it; in this place, if there is one for it; with the lock of its lane, if it has one."""
+    """Start a command in this cgroup, with the lock of its lane; raises `Failure` or OSError."""
     words = [to_bytes(word) for word in order.words]
     env = {**order.base, **env_of(order.env)}
-    ready = Ready(order, words, env, NO_LANE if order.children == "leave" else lane_fd, input_fd)
+    command = Prepared(order, words, env, NO_LANE if order.children == "leave" else lane_fd, input_fd)
     if not words:
         raise Failure(NOT_FOUND, "there is no command: its list of words is empty")
     with Pipes() as pipes:
         output = pipes.open()
-        if place and not order.user:
-            spawned = Spawned(_launch(ready, place, output[1]), output[0])
+        if target and not order.user:
+            spawned = Spawned(_launch(command, target, output[1]), output[0])
         else:
             failure = pipes.open()
-            spawned = Spawned(_fork(ready, place, output[1], failure[1]), output[0], failure[0])
-        pipes.readers.clear()  # from here on they are the caller's
+            spawned = Spawned(_fork(command, target, output[1], failure[1]), output[0], failure[0])
+        pipes.readers.clear()  # the caller closes them
     return spawned
 
 
@@ -113,7 +117,7 @@ def env_of(env: dict[str, str]) -> dict[bytes, bytes]:
 
 
 def read_failure(fd: int) -> Failure | None:
-    """What the child left behind when it ended; None: its exec came to pass."""
+    """Return why a process that ended did not reach exec; None: it did."""
     if fd < 0:
         return None
     try:
@@ -124,7 +128,7 @@ def read_failure(fd: int) -> Failure | None:
 
 
 class Pipes:
-    """Closes what is left of its pipes at the end."""
+    """Closes all writers, and the readers that are left, on exit."""
 
     def __init__(self) -> None:
         self.readers: list[int] = []
@@ -145,73 +149,73 @@ class Pipes:
         return reader, writer
 
 
-def settle_signals() -> None:
-    """Ignore what is meant for the node; and nothing that somebody before us ignored, as a command
-    would be started with that."""
+def ignore_node_signals() -> None:
+    """Ignore the signals that are for the node.  No other signal stays ignored: commands would inherit it."""
     for signum in signal.valid_signals() - {*CHANGED_SIGNALS, signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
-    for signum in DEAF_TO:
+    for signum in NODE_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
 
 
-# By the kernel.
+# By posix_spawn.
 
 
-def _launch(ready: Ready, place: Place, output_fd: int) -> int:
-    """We go where it belongs, start it there, and come back."""
-    place.enter()
+def _launch(command: Prepared, target: SpawnTarget, output_fd: int) -> int:
+    target.enter()
     try:
-        _enter(ready.order.cwd)
-        return _found(ready, functools.partial(_posix_spawn, ready, output_fd))
+        _change_directory(command.order.cwd)
+        return _start_first(command, functools.partial(_posix_spawn, command, output_fd))
     finally:
-        place.leave(directory=bool(ready.order.cwd))
+        target.leave(directory=bool(command.order.cwd))
 
 
-def _posix_spawn(ready: Ready, output_fd: int, path: bytes) -> int:
+def _posix_spawn(command: Prepared, output_fd: int, path: bytes) -> int:
     files: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0)
-        if ready.input_fd == NO_INPUT
-        else (os.POSIX_SPAWN_DUP2, ready.input_fd, 0),
+        if command.input_fd == NO_INPUT
+        else (os.POSIX_SPAWN_DUP2, command.input_fd, 0),
         (os.POSIX_SPAWN_DUP2, output_fd, 1),
         (os.POSIX_SPAWN_DUP2, output_fd, 2),
     ]
-    if ready.lane_fd != NO_LANE:
-        files.append((os.POSIX_SPAWN_DUP2, ready.lane_fd, LANE_FD))
+    if command.lane_fd != NO_LANE:
+        files.append((os.POSIX_SPAWN_DUP2, command.lane_fd, LANE_FD))
     signals: dict[str, Any] = {"setsigmask": (), "setsigdef": CHANGED_SIGNALS}
-    return os.posix_spawn(path, ready.words, ready.env, file_actions=files, setsid=True, **signals)
+    return os.posix_spawn(path, command.words, command.env, file_actions=files, setsid=True, **signals)
 
 
-# In a fork.
+# By fork.
 
 
-def _fork(ready: Ready, place: Place | None, output_fd: int, failure_fd: int) -> int:
+def _fork(command: Prepared, target: SpawnTarget | None, output_fd: int, failure_fd: int) -> int:
     parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)  # the child does not ignore them: they wait for it
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, NODE_SIGNALS
+    )  # pending for the child, which does not ignore them
     try:
         pid = os.fork()
         if pid == 0:
-            _be_child(ready, place, parent, (output_fd, failure_fd))
+            _run_child(command, target, parent, (output_fd, failure_fd))
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NODE_SIGNALS)
     return pid
 
 
-def _be_child(ready: Ready, place: Place | None, parent: int, fds: tuple[int, int]) -> NoReturn:
+def _run_child(command: Prepared, target: SpawnTarget | None, parent: int, fds: tuple[int, int]) -> NoReturn:
     failure = Failure(NOT_RUNNABLE, "could not be started")
     try:
         kernel.die_with_parent()
         os.setsid()
-        if place:
-            place.enter()
-        _take_descriptors(*fds, ready.lane_fd, ready.input_fd)
+        if target:
+            target.enter()
+        _take_descriptors(*fds, command.lane_fd, command.input_fd)
         _reset_signals()
-        _become(ready.order.user, ready.env)
-        _enter(ready.order.cwd)
-        if ready.order.user:
-            kernel.die_with_parent()  # the change of user has taken it back
+        _change_user(command.order.user, command.env)
+        _change_directory(command.order.cwd)
+        if command.order.user:
+            kernel.die_with_parent()  # the change of user has reset it
         if os.getppid() == parent:
-            _found(ready, functools.partial(_execute, ready))
+            _start_first(command, functools.partial(_execute, command))
     except Failure as why:
         failure = why
     except BaseException as error:
@@ -221,8 +225,8 @@ def _be_child(ready: Ready, place: Place | None, parent: int, fds: tuple[int, in
         os._exit(failure.status)
 
 
-def _execute(ready: Ready, path: bytes) -> int:
-    os.execve(path, ready.words, ready.env)
+def _execute(command: Prepared, path: bytes) -> int:
+    os.execve(path, command.words, command.env)
 
 
 def _take_descriptors(output_fd: int, failure_fd: int, lane_fd: int, input_fd: int) -> None:
@@ -239,13 +243,13 @@ def _take_descriptors(output_fd: int, failure_fd: int, lane_fd: int, input_fd: i
 
 
 def _reset_signals() -> None:
-    """What the warden or Python ignores, a command must hear."""
+    """A command must not inherit what the warden or Python ignores."""
     for signum in CHANGED_SIGNALS:
         signal.signal(signum, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _become(user: str, env: dict[bytes, bytes]) -> None:
+def _change_user(user: str, env: dict[bytes, bytes]) -> None:
     if not user:
         return
     entry = _entry_of(user)
@@ -269,7 +273,7 @@ def _entry_of(user: str) -> pwd.struct_passwd:
         raise Failure(NOT_RUNNABLE, f'unknown user "{user}": this host has no such account') from None
 
 
-def _enter(cwd: str) -> None:
+def _change_directory(cwd: str) -> None:
     try:
         if cwd:
             os.chdir(to_bytes(cwd))
@@ -277,14 +281,11 @@ def _enter(cwd: str) -> None:
         raise Failure(NOT_RUNNABLE, f'cannot enter work_dir "{cwd}": {error.strerror}') from None
 
 
-# Either way.
-
-
-def _found(ready: Ready, start: Callable[[bytes], int]) -> int:
-    """Start the first such program in the command's own PATH.  Folders that hide it, or that hold one
-    which is not for us, are passed over, as a shell does."""
+def _start_first(command: Prepared, start: Callable[[bytes], int]) -> int:
+    """Start the first program of this name in the command's own PATH.  As a shell does, skip folders that
+    we may not read, and programs that we may not execute."""
     failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for path in _candidates(ready.words[0], ready.env.get(b"PATH") or os.defpath.encode()):
+    for path in _candidates(command.words[0], command.env.get(b"PATH") or os.defpath.encode()):
         try:
             return start(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -295,9 +296,9 @@ def _found(ready: Ready, start: Callable[[bytes], int]) -> int:
         except OSError as error:
             failure = error
             break
-        except ValueError as error:  # a NUL byte, or a "=" in a variable's name
+        except ValueError as error:  # a NUL byte, or "=" in the name of a variable
             raise Failure(NOT_RUNNABLE, f"a word or variable cannot be passed on: {error}") from None
-    raise _explain(failure, ready) from None
+    raise _explain(failure, command) from None
 
 
 def _candidates(name: bytes, path: bytes) -> list[bytes]:
@@ -307,16 +308,19 @@ def _candidates(name: bytes, path: bytes) -> list[bytes]:
     return [path for path in paths if os.access(path, os.F_OK)]
 
 
-def _explain(error: OSError, ready: Ready) -> Failure:
-    name = ready.order.words[0]
+def _explain(error: OSError, command: Prepared) -> Failure:
+    name = command.order.words[0]
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if "/" in name and os.access(to_bytes(name), os.F_OK):
-            return Failure(NOT_FOUND, f'cannot run "{name}": the interpreter in its first line is not there')
-        path = ready.env.get(b"PATH", b"").decode("utf-8", "surrogateescape")
+            return Failure(
+                NOT_FOUND, f'cannot run "{name}": the interpreter in its first line does not exist'
+            )
+        path = command.env.get(b"PATH", b"").decode("utf-8", "surrogateescape")
         where = "" if "/" in name else f" in PATH ({path or os.defpath})"
         return Failure(NOT_FOUND, f'command not found: "{name}"{where}')
     if error.errno == errno.ENOEXEC:
         return Failure(
-            NOT_RUNNABLE, f'cannot run "{name}": no known format; a script begins with a line like #!/bin/sh'
+            NOT_RUNNABLE,
+            f'cannot run "{name}": unknown format; a script must begin with a line like #!/bin/sh',
         )
     return Failure(NOT_RUNNABLE, f'cannot run "{name}": {error.strerror}')

@@ -1,7 +1,7 @@
-"""Ends what a dead instance of a node left on this host.
+"""Kills the processes that a dead instance left on this host.
 
-Everything that belongs to a instance carries `DETENT_NODE=<instance>` in the environment that it was started
-with, or is in the instance's cgroup.  Work whose children are left on purpose is left: its main process
+Every process of an instance has `DETENT_NODE=<instance>` in the environment that it was started with, or is
+in the instance's cgroup.  Processes that a job leaves on purpose are spared; the main process of such a job
 dies with its warden, by the parent-death signal.
 """
 
@@ -12,46 +12,46 @@ import time
 from collections.abc import Callable
 
 from . import kernel
-from .cgroups import Cgroup, directories_of
+from .cgroups import Cgroup, cgroups_of
 from .process_trees import LEAVE
 
-ROUND_S = 0.01  # between two looks
+POLL_S = 0.01
 
 
 def sweep(instance: str, patience_s: float, orphans: Callable[[], set[int]] = set) -> bool:
-    """Kill whatever a dead instance left on this host, and wait until nothing of it is alive.  False: after
-    so long, something still is (in a system call that cannot be interrupted): it must not be replaced."""
-    cgroups = directories_of(instance)
+    """Kill all processes of a dead instance, and wait until they are dead.  False: after `patience_s` one is
+    still alive, in a system call that cannot be interrupted: its work must not be started again."""
+    cgroups = cgroups_of(instance)
     give_up_at = kernel.boottime() + patience_s
     while not kill_remaining(instance, cgroups, orphans):
         if kernel.boottime() > give_up_at:
             return False
-        time.sleep(ROUND_S)
+        time.sleep(POLL_S)
     for cgroup in cgroups:
         cgroup.remove()
     return True
 
 
 def kill_remaining(instance: str, cgroups: list[Cgroup], orphans: Callable[[], set[int]]) -> bool:
-    """One round: kill all that is left of a instance, and these orphans.  True: there was nothing."""
-    carriers = _carriers(instance) if kernel.HAS_PROC else set()
-    if carriers or orphans():
-        kernel.signal_all(lambda: _carriers(instance) | kernel.descendants(orphans()), signal.SIGKILL)
+    """Kill once all that is left of an instance, and these orphans.  True: there was nothing."""
+    tagged = _tagged(instance) if kernel.HAS_PROC else set()
+    if tagged or orphans():
+        kernel.signal_all(lambda: _tagged(instance) | kernel.descendants(orphans()), signal.SIGKILL)
     populated = [cgroup for cgroup in cgroups if not cgroup.is_empty()]
     for cgroup in populated:
         cgroup.signal(signal.SIGKILL)
-    return not (carriers or orphans() or populated)
+    return not (tagged or orphans() or populated)
 
 
-def _carriers(instance: str) -> set[int]:
-    """Processes that say that they belong to this instance.  A zombie says nothing."""
-    mark = f"DETENT_NODE={instance}".encode("utf-8", "surrogateescape")
+def _tagged(instance: str) -> set[int]:
+    """Return the processes whose environment names this instance.  A zombie's cannot be read."""
+    tag = f"DETENT_NODE={instance}".encode("utf-8", "surrogateescape")
     entries = ((pid, kernel.environ(pid)) for pid in kernel.processes() if pid != os.getpid())
-    return {pid for pid, said in entries if mark in said and LEAVE not in said}
+    return {pid for pid, env in entries if tag in env and LEAVE not in env}
 
 
 def orphans_since(born: int) -> set[int]:
-    """Children of ours that a warden left which was born then: those in a session of their own that are no
+    """Return our children that a warden left which was born then: those in a session of their own that are no
     older.  Reaps those that have ended."""
     found = set()
     own = os.getsid(0)
