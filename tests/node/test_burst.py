@@ -1,4 +1,4 @@
-"""How much is asked for while more and more is due, and what waits for it."""
+"""A burst: asks grow while more is due, and ends wait for starts."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def test_ends_wait_for_all_starts_of_a_burst_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize("plans", [True, False])
 def test_in_a_worker_ends_never_wait_for_starts(plans: bool) -> None:
-    """It makes room for what waits in the queue; a burst of jobs at one instant has all the room it needs."""
+    """In a worker, an end makes room for a waiting message.  A node has room for a whole burst of jobs."""
 
     async def offload(line: str, call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)

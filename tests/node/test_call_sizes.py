@@ -1,4 +1,4 @@
-"""Hundreds of jobs that are due every second: no call of the store grows with them."""
+"""With hundreds of jobs that are due every second, store calls stay small."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_an_end_is_reported_until_its_claim_can_have_expired(store: Store, way: 
 
 
 def test_threads_that_share_a_session_get_every_due_fire(store: Store) -> None:
-    """Without an order of its asks, one that is overtaken would be granted nothing."""
+    """An ask that a newer one overtakes would be granted nothing."""
     session, total = session_of(store), 40
     put(store, *range(total))
     with ThreadPoolExecutor(8) as threads:

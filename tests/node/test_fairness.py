@@ -1,4 +1,4 @@
-"""How much a node asks for beside others, and when."""
+"""How much a node asks for when other nodes share the work, and when it asks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_loads_of_others_fade_and_nodes_of_other_queues_do_not_count() -> None:
 
 
 class Sharing(Node):
-    """One of three nodes; every other life had more than its share."""
+    """One of three nodes; every other instance had more than its share."""
 
     def __init__(self, instance: str, *given: Any) -> None:
         super().__init__(instance, *given)

@@ -1,4 +1,4 @@
-"""An ask that is repeated, as its answer was lost: it gets what it was granted, and nothing since."""
+"""A repeated ask gets the grants of the first one, and nothing that became due since."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON_S = 2.0
 
 
 class HalfDeaf(Sim):
-    """For a while its one node hears no answer to an ask; all requests arrive."""
+    """For a while, the node gets no answer to its asks, although they arrive."""
 
     def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         way = super().offload(instance)
@@ -34,7 +34,7 @@ class HalfDeaf(Sim):
         self.store.shadow.pushed.add(KEY)
 
     def call_otherwise(self) -> None:
-        """Another call than an ask is the first to be answered, and says that the store is back."""
+        """A call that is no ask gets the first answer, and reports that the store is back."""
         self.loop.create_task(self.nodes["m0"].call("report", self.store.notes, APP))
 
 

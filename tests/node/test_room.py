@@ -1,6 +1,6 @@
-"""What a node asks for, and how much: what it holds only to settle takes no place of what it could run.
+"""How much a node asks for: claims that it only settles take no room from work.
 
-And when it renews what it holds: a ring may be for that, but not for what is claimed after it.
+And when it renews: a wake-up renews the claims that it holds, but not those that are granted later.
 """
 
 from __future__ import annotations

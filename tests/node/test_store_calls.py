@@ -1,4 +1,4 @@
-"""A store that does not answer is said to be away once, and a worker lets it cool down."""
+"""A store that does not answer is reported once, and a worker waits before it asks again."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_a_watermark_of_another_revision_does_not_move_ours() -> None:
 
 
 def batches(line: Timeline, jobs: dict[str, Job]) -> Iterator[list[Plan]]:
-    """All calls until nothing is urgent; the store accepts each plan."""
+    """Return all calls until nothing is urgent.  The store accepts each plan."""
     while plans := line.plans(jobs, NOW):
         yield plans
         line.update({plan.job: Watermark(plan.until, plan.revision) for plan in plans})

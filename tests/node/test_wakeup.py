@@ -1,4 +1,4 @@
-"""When a node wakes for the next fire: what it does after it was told of it takes nothing from that."""
+"""A node wakes in time for the next fire, however long it is busy after the claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUSY_S, SOON_S = 5.0, 1.0
 
 
 class Busy(Sim):
-    """Its one node has something to do between the answer to an ask and its sleep."""
+    """The node is busy between the answer to an ask and its sleep."""
 
     def make_busy(self) -> None:
         async def dawdle(*_: Any) -> None:

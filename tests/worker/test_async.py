@@ -8,7 +8,7 @@ AT_ONCE = 50
 
 
 def most_at_once(works: Works) -> int:
-    """By the witness: how many were under way together."""
+    """Return how many messages ran together, as the witness saw it."""
     steps = [(one.at, 1) for one in works.seen("start")] + [(one.at, -1) for one in works.seen("end")]
     now = most = 0
     for _, step in sorted(steps):
@@ -29,7 +29,7 @@ def test_many_async_messages_run_at_once_in_few_processes(works: Works) -> None:
 
 
 def test_later_async_messages_join_running_ones(works: Works) -> None:
-    """One after the other, each while the ones before still run."""
+    """Push one after the other, while the earlier ones still run."""
     works.start(concurrency=AT_ONCE, processes=2)
     handles = []
     for number in range(10):

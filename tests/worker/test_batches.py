@@ -1,4 +1,4 @@
-"""Messages that go to a child together: how many, who is blamed where it ends, who is given back."""
+"""Batches with a fake warden: their size, and the end of each message if the child ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = Policy()
 
 
 class Warden:
-    """Remembers what it is asked; the test says what becomes of it."""
+    """Records requests.  The test decides their results."""
 
     def __init__(self) -> None:
         self.works: list[TaskHandle] = []
@@ -85,7 +85,7 @@ def part(place: int, error: str = "") -> str:
 
 
 def kinds(members: list[BatchMessage]) -> list[str]:
-    """How each went; `-`: given back; `?`: not yet."""
+    """Return the kind of each outcome; `-` for returned, `?` for still open."""
     went = [member.gone.result() if member.gone.done() else "?" for member in members]
     return [one.outcome.kind if isinstance(one, End) else one or "-" for one in went]  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped and told to end: what becomes of the messages that they had."""
+"""What happens to the messages of workers that are killed, suspended or drained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.worker.worker_world import Works, alive, assert_once, is_alive, outco
 
 
 def gone(works: Works) -> bool:
-    """Nothing that ran a message is left."""
+    """Wait until no process of a message is left."""
     return not any(is_alive(one.pid) for one in works.starts())
 
 

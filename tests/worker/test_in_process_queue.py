@@ -1,4 +1,4 @@
-"""Messages in the node itself: few at once, the next at hand, and given back where those who run are slow."""
+"""The queue of messages in the node's process: its limit, its order, and its recalls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DONE = End(Outcome("succeeded"), 0, 1e-4)
 
 
 class Run:
-    """Work that is guarded, and ends, when the test says so."""
+    """A call that is guarded, and ends, when the test says so."""
 
     function = "m:f"
     on_guarded: Callable[[], object] | None = None
@@ -146,7 +146,7 @@ def test_calls_that_wait_for_the_warden_are_not_returned() -> None:
     async def scene(world: World) -> None:
         (slow,) = world.guarded(1)
         (asked,) = world.asked(1)
-        await asyncio.sleep(2 * STALLED_S)  # as nothing is to happen, there is nothing to wait for
+        await asyncio.sleep(2 * STALLED_S)  # nothing must happen, so there is no event to wait for
         assert not asked.gone.done() and not slow.gone.done()
 
     play(scene)

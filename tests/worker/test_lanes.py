@@ -1,4 +1,4 @@
-"""Single instance: messages of one name never run at once, whoever runs them."""
+"""Lanes of messages: two messages of one lane never run at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MESSAGES = 80
 
 
 def test_messages_of_one_lane_never_run_at_once(any_works: Works) -> None:
-    """The task itself takes a flock, and fails where somebody else has it: it must not come to that."""
+    """The task itself takes a flock, and fails if another message has it."""
     works = any_works
     handles = works.tasks.lone.push_many([["sleep", 0.002]] * MESSAGES)
     for _ in range(3):

@@ -55,7 +55,7 @@ def test_an_embedded_node_that_names_no_queues_serves_none(works: Works) -> None
 
 
 def test_values_of_secrets_are_stored_nowhere(works: Works) -> None:
-    """The app's own: what signs its messages."""
+    """The app's own secret, which signs its messages."""
     secret = "the secret of the tests"
     worker = works.start()
     quick, once = works.tasks.quick, works.tasks.once

@@ -1,4 +1,4 @@
-"""Workers and their store: long work is renewed, and a store that is away is waited for."""
+"""Workers and their store: claims of long work are renewed, and a store that is away is awaited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that takes too long is ended, with all that it started; its neighbours have their full time."""
+"""Timeouts of messages: a message ends with all its processes, and its neighbours keep their full time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kinds(row: object) -> list[str]:
 def test_a_timeout_ends_a_sync_message_with_its_processes(works: Works) -> None:
     works.start_warm()
     limited = works.tasks.limited
-    works.wait_over(limited.push_many([()] * 100))  # it is known to be short
+    works.wait_over(limited.push_many([()] * 100))  # the worker learns that it is short
     works.witness.write_bytes(b"")
     handles = limited.push_many([["spawn-and-wait", 1000], ["sleep", 2], ["sleep", 2], ["sleep", 2]])
     rows = works.wait_over(handles)
@@ -34,7 +34,7 @@ def test_a_timeout_ends_a_sync_message_with_its_processes(works: Works) -> None:
 
 
 def test_each_message_of_a_batch_has_its_full_time(works: Works) -> None:
-    """Together they take longer than one of them may."""
+    """Together they take longer than the timeout of one."""
     works.start_warm()
     limited = works.tasks.limited
     works.wait_over(limited.push_many([()] * 100))
@@ -82,7 +82,7 @@ def test_an_import_has_its_own_timeout() -> None:
     call = CallTask(order, ProcessGroupTree(os.getpid()))
     began = call.started_at
     assert began + 1.9 < call.next_at() < began + 3
-    for later_s in (0.0, 10.0):  # who says it again has no more for it
+    for later_s in (0.0, 10.0):  # a repeated report gets no more time
         call.imports(began + later_s, is_under_way=True)
         assert call.next_at() == began + IMPORT_S + 2
     call.imports(began + 50, is_under_way=False)
