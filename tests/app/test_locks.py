@@ -225,7 +225,7 @@ def test_a_loss_is_told_on_the_loop_of_who_holds_it(app: Detent, name: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "ttl_seconds", "told"),
-    [("", 30, "a lock's name has"), ("a b", 30, "a lock's name has"), ("x", 0.5, "allowed are 2 to 86,400")],
+    [("", 30, "bad lock"), ("a b", 30, "bad lock"), ("x", 0.5, "allowed are 2 to 86,400")],
 )
 def test_a_lock_that_cannot_be_is_refused(name: str, ttl_seconds: float, told: str) -> None:
     with pytest.raises(UsageError, match=told):

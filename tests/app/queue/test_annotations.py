@@ -130,19 +130,19 @@ REFUSED = [
     (numbers, (1, "x"), {}, '"share" is of type str, and its annotation says float'),
     (lists, ("ab", {}), {}, '"of" is of type str, and its annotation says list[int]'),
     (lists, ([], [("a", 1)]), {}, '"by" is of type list'),
-    (rich, ("soon",), {}, '"when" is not what its annotation says, datetime: Invalid RFC3339'),
-    (rich, (7,), {}, '"when" is not what its annotation says, datetime: Expected `datetime`, got `int`'),
+    (rich, ("soon",), {}, '"when" does not fit its annotation datetime: Invalid RFC3339'),
+    (rich, (7,), {}, '"when" does not fit its annotation datetime: Expected `datetime`, got `int`'),
     (rich, (NOON.isoformat(),), {}, '"when" would arrive as datetime.datetime(2026'),
-    (rich, (NOON,), {"name": "no"}, '"name" is not what its annotation says'),
+    (rich, (NOON,), {"name": "no"}, '"name" does not fit its annotation'),
     (points, ([{"x": "1", "at": "2026-01-01"}],), {}, "Expected `int`, got `str` - at `$[0].x`"),
     (points, ([],), {"colour": "blue"}, "Invalid enum value 'blue'"),
     (small, (10,), {}, "Expected `int` <= 9"),
     (small, (1, "left"), {}, "Invalid enum value 'left'"),
     (either, (7,), {}, '"what" is of type int, and its annotation says datetime.datetime | str'),
     (keyed, ({"1": "a"},), {}, """"of" would arrive as {1: 'a'}"""),
-    (keyed, ({1: 2},), {}, '"of" is not what its annotation says, dict[int, str]'),
+    (keyed, ({1: 2},), {}, '"of" does not fit its annotation dict[int, str]'),
     (files, ("/a/b",), {}, '"one" would arrive as PosixPath'),
-    (models, ({"no": "x"},), {}, '"order" is not what its annotation says, Order: 1 validation error'),
+    (models, ({"no": "x"},), {}, '"order" does not fit its annotation Order: 1 validation error'),
     (lossy, (Lossy(secret="x"),), {}, "Lossy is not the same after model_dump and model_validate"),
 ]
 
@@ -224,7 +224,7 @@ def test_without_msgspec_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "msgspec", None)
     parameters = Parameters("t", rich)
     with pytest.raises(
-        ArgumentsError, match=r"of type datetime, for which JSON has no word: pip install 'detent\[queue\]'"
+        ArgumentsError, match=r"of type datetime, which JSON does not have: pip install 'detent\[queue\]'"
     ):
         parameters.text((NOON,), {})
     with pytest.raises(ArgumentsError, match=r"annotation says datetime: pip install 'detent\[queue\]'"):

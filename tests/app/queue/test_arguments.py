@@ -107,7 +107,7 @@ REFUSED = [
     (anything, (b"a",), {}, "is of type bytes"),
     (anything, ({"a": [1, {"b": Path()}]},), {}, "\"to['a'][1]['b']\" is of type PosixPath"),
     (anything, ({1: 2},), {}, "has a key of type int"),
-    (anything, (float("nan"),), {}, "is nan, which is no number of JSON"),
+    (anything, (float("nan"),), {}, "is nan, which JSON cannot represent"),
     (anything, ([float("-inf")],), {}, '"to[0]" is -inf'),
     (plain, ("\ud800",), {}, "a lone surrogate"),
     (anything, (NESTED,), {}, "more than 100 levels deep"),

@@ -107,7 +107,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"queue": "mail^high"}, 'queue: "mail^high" is not a name'),
     ({"also_from": "bulk"}, 'also_from: "bulk" is not a list of queues'),
     ({"name": "Send"}, 'name: "Send" is not a name'),
-    ({"on_contention": "fail"}, "on_contention says what becomes of what single= keeps apart"),
+    ({"on_contention": "fail"}, "on_contention has no effect without single="),
     ({"on_contention": "wait", "single": True}, 'on_contention: "wait" is not requeue or fail'),
     ({"breaker_threshold": 0}, "breaker_threshold: 0 is not a whole number from 1"),
     ({"isolation": "fork"}, 'isolation: "fork" is not process, thread or loop'),

@@ -157,7 +157,7 @@ def test_hand_driven_messages_are_followed_too(shop: Detent) -> None:
 @pytest.mark.parametrize("options", [{"delay": 5}, {"connection": object()}])
 def test_what_follows_has_no_delay_and_no_connection(detent_app: Detent, options: dict[str, Any]) -> None:
     note = noting(detent_app)
-    with pytest.raises(UsageError, match="is not for what follows from another"):
+    with pytest.raises(UsageError, match="is not allowed for a message that follows another"):
         note.options(**options).message("x")
 
 

@@ -39,7 +39,7 @@ def test_a_result_is_waited_for(shop: Detent) -> None:
 
 def test_waiting_ends(shop: Detent) -> None:
     handle = answering(shop).push(1)
-    with pytest.raises(ResultTimeout, match=r"is not over after 0\.05 s"):
+    with pytest.raises(ResultTimeout, match=r"has not ended after 0\.05 s"):
         handle.get(timeout=0.05)
     with pytest.raises(TimeoutError):
         handle.get(0)

@@ -242,11 +242,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"unique": "a b"}, 'unique: "a b" is not a text or a whole number without blanks'),
     ({"unique": "a~1"}, 'unique: "a~1" is not'),
     ({"unique": ""}, "unique: it is empty"),
-    ({"unique_for": 5}, "unique_for says for how long"),
+    ({"unique_for": 5}, "unique_for has no effect without unique="),
     ({"expires": 0}, "expires: 0 is not a number from 0.001"),
     ({"rate_key": "a" * 300}, "rate_key: 300 characters are too many"),
     ({"queue": "Mail"}, 'queue: "Mail" is not a name'),
-    ({"then": "audit"}, 'then: "audit" is not what `task.message(…)` makes'),
+    ({"then": "audit"}, 'then: "audit" is neither a `task.message(…)`'),
     ({"dely": 5}, 'dely: unknown option "dely"; did you mean "delay"?'),
 ]
 

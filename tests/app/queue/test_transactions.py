@@ -161,7 +161,7 @@ def test_what_is_no_psycopg_connection_is_refused_by_its_type(send: TaskFunction
 
 
 def test_none_is_no_connection(send: TaskFunction[..., Any, Any]) -> None:
-    with pytest.raises(UsageError, match="connection: it is None, and the message would not be part of your"):
+    with pytest.raises(UsageError, match="connection: it is None, so the message would not be part of your"):
         send.options(connection=None)
 
 

@@ -1,4 +1,4 @@
-"""A circuit breaker by its name: what the store knows of it."""
+"""A circuit breaker of an app, as the store keeps it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class Breaker:
-    """Made by `Detent.breaker`."""
+    """Returned by `Detent.breaker`."""
 
     def __init__(self, app: Detent, name: str) -> None:
         self._app, self.name = app, name
 
     def state(self) -> Literal["closed", "open", "half-open"]:
-        """Open: what goes through it is put off; half-open: one message may probe."""
+        """Open: its messages are postponed; half-open: one message may probe the backend."""
         return state_of(self._circuit(), self._cooldown_s(), self._app.sender.now().timestamp())
 
     def errors(self) -> int:
-        """Backend errors in a row."""
+        """The number of consecutive backend errors."""
         return self._circuit().errors
 
     def reset(self) -> None:
-        """Close it, and forget the errors."""
+        """Close it and forget the errors."""
         self._app.open_store().note(self._app.name, BREAKER + self.name, "")
 
     def _circuit(self) -> Circuit:
@@ -35,6 +35,6 @@ class Breaker:
         return circuit_of(next((note.text for note in notes if note.name == BREAKER + self.name), ""))
 
     def _cooldown_s(self) -> float:
-        """The tasks that go through it say so; where they differ, the longest."""
+        """The longest cooldown of the tasks that use it."""
         policies = [task.policy for task in self._app.tasks().values() if task.policy.breaker == self.name]
         return max((policy.breaker_cooldown_s for policy in policies), default=Policy().breaker_cooldown_s)

@@ -1,4 +1,4 @@
-"""Rates by hand: at most so many in any window, whoever asks."""
+"""Rates, and `throttle`: at most `most` calls in any window, of all processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from detent.app.app import Detent
 
 MOST_MAX = 1_000_000
-THROTTLE = "throttle:"  # no queue has such a name
+THROTTLE = "throttle:"  # cannot be the name of a queue
 _RATE = Record((
     Field("most", Integer(1, MOST_MAX)),
     Field("per", Number(0.001, DAY_S)),
@@ -26,7 +26,7 @@ _RATE = Record((
 
 
 class RateLimited(DetentError):
-    """So many were let through already: one more may in `free_in_s` seconds."""
+    """The rate is used up; the next call is allowed in `free_in_s` seconds."""
 
     def __init__(self, name: str, rate: Rate, free_in_s: float) -> None:
         super().__init__(name, rate, free_in_s)
@@ -43,7 +43,7 @@ def rate_of(name: str, **said: Any) -> Rate:
 
 
 def throttle(app: Detent, name: str, rate: Rate) -> None:
-    """Count one more, or raise `RateLimited`."""
+    """Count one call, or raise `RateLimited`."""
     used = app.open_store().charge(app.name, THROTTLE + name, rate)
     if used.free_in_s > 0:
         raise RateLimited(name, rate, used.free_in_s)
