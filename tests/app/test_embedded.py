@@ -166,7 +166,7 @@ def test_jobs_that_need_a_process_are_refused_where_they_are_declared(world: Wor
         job = f'\n@app.job("@hourly", {said})\ndef job() -> None: ...\n\napp.start()\n'
         world.write("shop.py", APP, job)
         told = world.run("python", "shop.py").stderr
-        assert "shop.py:15: job asks for a process of its own" in told, told
+        assert "shop.py:15: job needs a process of its own" in told, told
 
 
 def test_work_that_outlives_its_node_keeps_its_lane_until_it_has_ended(world: World) -> None:
@@ -323,7 +323,7 @@ def test_start_without_queues_serves_no_messages(world: World, monkeypatch: pyte
         ("odd", 'queue "odd": app.allow lets its messages run commands, and app.start(queues=…) runs'),
         (
             "heavy",
-            'task "heavy" asks for a process of its own (isolation="process"), and app.start(queues=…)',
+            'task "heavy" needs a process of its own (isolation="process"), and app.start(queues=…)',
         ),
     ],
 )

@@ -15,7 +15,7 @@ import yaml
 from tests.app.app_world import World
 
 import detent
-from detent.app.declarations import POLICY, RETRIES, JobOptions
+from detent.app.declarations import JobOptions, PolicyOptions, RetryOptions
 from detent.errors import UsageError
 from detent.loading.config import load_manifest
 from detent.manifest.check import canonical_text
@@ -54,7 +54,8 @@ def test_every_field_of_a_job_and_of_its_policy_is_a_keyword() -> None:
     retries = {field.name for field in policy["retries"].shape.fields}  # type: ignore[attr-defined]
     keywords = set(get_type_hints(JobOptions))
     assert keywords == (set(fields) - NOT_IN_CODE) | (set(policy) - {"retries"}) | retries
-    assert set(POLICY) == set(policy) - {"retries"} and set(RETRIES) == retries
+    assert {*PolicyOptions.__annotations__} == {*policy} - {"retries"}
+    assert {*RetryOptions.__annotations__} == retries
 
 
 def test_an_app_is_the_manifest_that_a_file_with_the_same_jobs_is(tmp_path: Path) -> None:

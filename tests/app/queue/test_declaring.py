@@ -137,7 +137,7 @@ def test_a_name_is_given_once() -> None:
     own = Detent("shop")
     own.task(name="send")(lambda: None)
     with pytest.raises(
-        UsageError, match=r'declaring\.py:\d+: there is a task "send" already, at .*declaring\.py:\d+'
+        UsageError, match=r'declaring\.py:\d+: the task "send" exists already, at .*declaring\.py:\d+'
     ):
         own.task(name="send")(lambda: None)
 

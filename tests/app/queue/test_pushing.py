@@ -13,8 +13,8 @@ import pytest
 from tests.equipment.fleet import wait_for
 
 from detent import Detent, UsageError
+from detent.app.queue.sending import TOKENS, Tokens
 from detent.app.queue.tasks import TaskFunction
-from detent.app.queue.tokens import _COUNT_MAX, TOKENS, Tokens
 from detent.messages.envelope import open_envelope
 from detent.messages.message import message_rules
 from detent.model import Fire, Query
@@ -227,7 +227,7 @@ def test_secrets_can_be_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_secret_that_is_not_there_is_told_when_it_is_needed() -> None:
     app = Detent("shop", store="memory:", signing=("env:NO_SUCH_SECRET",))
-    with pytest.raises(UsageError, match=r"test_pushing\.py:\d+: no secret to sign messages with.*NO_SUCH"):
+    with pytest.raises(UsageError, match=r"test_pushing\.py:\d+: no secret for signing messages.*NO_SUCH"):
         sending(app).push("a")
     assert app.queue("mail").size().pending == 0
 
@@ -268,7 +268,7 @@ def test_a_connection_is_for_postgresql_only() -> None:
 # Tokens.
 
 
-def test_tokens_grow_also_where_the_clock_is_set_back() -> None:
+def test_tokens_grow_even_if_the_clock_is_set_back() -> None:
     tokens, now = Tokens(), datetime.now(UTC)
     made = tokens.take(3, now) + tokens.take(2, now - timedelta(hours=1)) + tokens.take(2, now)
     made += tokens.take(1, now + timedelta(milliseconds=5))
@@ -276,10 +276,10 @@ def test_tokens_grow_also_where_the_clock_is_set_back() -> None:
     assert {len(one) for one in made} == {32}
 
 
-def test_tokens_grow_also_where_a_millisecond_has_no_more_of_them() -> None:
+def test_tokens_grow_even_if_a_millisecond_has_no_more_of_them() -> None:
     tokens, now = Tokens(), datetime.now(UTC)
     made = [*tokens.take(3, now)]
-    tokens._count = _COUNT_MAX - 2
+    tokens._next += 2**20 - 5  # two are left of this millisecond
     made += tokens.take(5, now) + tokens.take(0, now) + tokens.take(1, now)
     assert len(made) == 9 and all(one < other for one, other in pairwise(made))
     assert {len(one) for one in made} == {32}
@@ -289,7 +289,7 @@ def _token(at: datetime) -> str:
     return TOKENS.take(1, at)[0]
 
 
-def test_a_fork_does_not_make_its_parents_tokens() -> None:
+def test_a_forked_process_does_not_make_the_tokens_of_its_parent() -> None:
     now = datetime.now(UTC)
     ours = _token(now)
     with multiprocessing.get_context("fork").Pool(1) as pool:

@@ -152,7 +152,7 @@ def test_what_was_forged_gets_no_new_seal_by_a_retry(shop: Detent, what: str) ->
 REFUSED = {
     "shop.send#nothing": 'there is no message "shop.send#nothing"',
     "GOOD": "is not dead: it is succeeded",
-    "OTHER": 'is no message of the queue "mail"',
+    "OTHER": 'is not a message of the queue "mail"',
 }
 
 

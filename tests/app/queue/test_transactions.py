@@ -183,10 +183,10 @@ def test_a_connection_of_the_other_kind_is_refused(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     async def main() -> None:
-        with pytest.raises(UsageError, match="no async connection: use push"):
+        with pytest.raises(UsageError, match="not an async connection: use push"):
             await send.options(connection=connection).apush("a")
         async with await psycopg.AsyncConnection.connect(shared_server().url) as other:
-            with pytest.raises(UsageError, match="an async connection, which is for apush"):
+            with pytest.raises(UsageError, match="an async connection: use apush"):
                 send.options(connection=other).push("a")
 
     asyncio.run(main())

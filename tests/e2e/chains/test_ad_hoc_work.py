@@ -125,7 +125,10 @@ def test_it_is_off(detent_app: Detent) -> None:
 @pytest.mark.parametrize(
     ("push", "words"),
     [
-        (lambda queue: queue.push_command("true"), "allows no command from a message: say so with app.allow"),
+        (
+            lambda queue: queue.push_command("true"),
+            "allows no command from a message: allow it with app.allow",
+        ),
         (lambda queue: queue.push_call("os:system"), '"os:system" is not one that its queue allows'),
         (lambda queue: queue.push_request("http://h/"), "allows no request"),
     ],

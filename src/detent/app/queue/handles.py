@@ -69,7 +69,7 @@ class Handle(Generic[T]):
     def state(self) -> State:
         """The state of the message or, once it has ended, its outcome; "unknown" if it is not stored."""
         row = self._row()
-        return state_of(row, self._app.sender.asked_now()) if row else "unknown"
+        return state_of(row, self._app.sender.exact_now()) if row else "unknown"
 
     def get(self, timeout: float | None = None) -> T:
         """Wait until the message has ended and return the task's result.  `timeout` is in seconds; None:
