@@ -1,4 +1,4 @@
-"""What every store must do about verdicts, stops, hooks and history, in sentences."""
+"""Checks of a store: verdicts, stops, hooks and history."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def the_answers_of_a_batch_are_in_its_order(store: Store, world: World) -> None:
 
 
 def one_call_may_finish_and_claim(store: Store, world: World) -> None:
-    """What the report lets in is granted with it; repeated, both get the answers that they got."""
+    """A fire that the report unblocks is granted in the same call.  A repeated call gets the same answers."""
     store.put([fire("a.b@1", "Forbid"), fire("c.b@1")])
     node, foreign = Asker(store), Asker(store, "n2", app="c")
     first, other = node.claim_one(), foreign.claim_one()
