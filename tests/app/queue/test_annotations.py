@@ -107,7 +107,7 @@ FITS = [
 
 
 @pytest.mark.parametrize(("function", "args", "named"), FITS)
-def test_what_was_given_arrives(
+def test_arguments_arrive_with_their_types(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     parameters = Parameters("t", function)
@@ -148,7 +148,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "args", "named", "told"), REFUSED)
-def test_what_the_annotation_does_not_allow_is_refused_where_it_is_pushed(
+def test_arguments_that_do_not_fit_their_annotation_are_refused_at_push(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ArgumentsError) as caught:
@@ -158,19 +158,19 @@ def test_what_the_annotation_does_not_allow_is_refused_where_it_is_pushed(
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
-def test_what_json_holds_is_not_touched(value: Any) -> None:
+def test_json_values_are_not_converted(value: Any) -> None:
     parameters = Parameters("t", loose)
     assert parameters.received(json.loads(parameters.text((value, 1), {})))[0] == value
 
 
-def test_only_what_json_has_no_word_for_is_left_to_msgspec() -> None:
+def test_only_types_that_json_lacks_are_converted_by_msgspec() -> None:
     for takes in (int, str | None, list, list[int], dict[str, Any], Sequence[dict[str, float]], Mapping):
         assert classes_of(takes)
     for takes in (datetime, list[date], dict[int, int], dict[str, UUID], tuple[int, ...], Literal["a"]):
         assert not classes_of(takes)
 
 
-def test_a_result_comes_back_as_its_annotation_says(shop: Detent) -> None:
+def test_a_result_has_the_type_of_its_annotation(shop: Detent) -> None:
     @shop.task(keep_result=True)
     def later(by: timedelta) -> datetime:
         return NOON + by
@@ -185,7 +185,7 @@ def test_a_result_comes_back_as_its_annotation_says(shop: Detent) -> None:
     assert second.get() == {"at": "2026-03-29T12:00:00Z"}
 
 
-def test_paths_and_models_come_back_as_results(shop: Detent) -> None:
+def test_paths_and_models_are_valid_results(shop: Detent) -> None:
     @shop.task(keep_result=True)
     def copied(order: Order, to: Path) -> tuple[Order, Path]:
         return order, to
@@ -195,7 +195,7 @@ def test_paths_and_models_come_back_as_results(shop: Detent) -> None:
     assert handle.get() == (ORDER, Path("/a"))
 
 
-def test_a_worker_gets_what_was_given(tmp_path: Path) -> None:
+def test_a_worker_gets_arguments_with_their_types(tmp_path: Path) -> None:
     here = Path(__file__).parent
     store = f"sqlite:///{tmp_path}/store.db"
     env = {"TYPED_STORE": store, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(here), "HOME": str(tmp_path)}
@@ -220,7 +220,7 @@ def test_a_worker_gets_what_was_given(tmp_path: Path) -> None:
     assert told.stdout == "[259200.0, 3600.0]\n", told.stderr
 
 
-def test_without_msgspec_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_msgspec_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
     parameters = Parameters("t", rich)
     with pytest.raises(

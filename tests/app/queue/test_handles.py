@@ -28,7 +28,7 @@ def test_a_result_is_what_the_function_returned(shop: Detent) -> None:
     assert [handle.get(0) for handle in handles] == [{"got": 1}, {"got": [2, "ü"]}, None]
 
 
-def test_a_result_is_waited_for(shop: Detent) -> None:
+def test_get_waits_for_the_result(shop: Detent) -> None:
     answer = answering(shop)
     handle = answer.push(1)
     timer = threading.Timer(0.2, shop.drain)
@@ -37,7 +37,7 @@ def test_a_result_is_waited_for(shop: Detent) -> None:
     timer.join()
 
 
-def test_waiting_ends(shop: Detent) -> None:
+def test_get_ends_after_its_timeout(shop: Detent) -> None:
     handle = answering(shop).push(1)
     with pytest.raises(ResultTimeout, match=r"has not ended after 0\.05 s"):
         handle.get(timeout=0.05)
@@ -63,7 +63,7 @@ def test_a_cancelled_message_has_no_result(shop: Detent) -> None:
         handle.get(0)
 
 
-def test_a_message_that_was_forgotten_is_unknown(shop: Detent) -> None:
+def test_the_result_of_a_deleted_message_is_unknown(shop: Detent) -> None:
     handle = answering(shop).push(1)
     shop.drain()
     assert shop.open_store().forget([handle.key]) == 1

@@ -178,7 +178,7 @@ def test_purging_forgets_the_dead_and_cancels_what_waits(shop: Detent) -> None:
     assert queue.purge(pending=True) == 1
     assert waiting.state() == "cancelled" and queue.size() == Size(0, 0, 1, 0)
     delivery.ack()
-    with pytest.raises(UsageError, match="say what of"):
+    with pytest.raises(UsageError, match="choose what to purge"):
         queue.purge()
 
 

@@ -179,7 +179,7 @@ def test_async_connections_push_by_apush(send: TaskFunction[..., Any, Any]) -> N
     assert [one.result for one in send.app.drain()] == ["a"]
 
 
-def test_a_connection_of_the_other_kind_is_refused(
+def test_a_sync_connection_for_apush_and_an_async_one_for_push_are_refused(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     async def main() -> None:
