@@ -1,4 +1,4 @@
-"""A node within other programs: each instant fires once, whatever a server does with its processes."""
+"""A node within a web process: each instant fires once, however the server forks and kills processes."""
 
 from __future__ import annotations
 

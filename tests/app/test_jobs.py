@@ -1,4 +1,4 @@
-"""Jobs in code: they are the jobs of a manifest, and what is wrong with them is told by file and line."""
+"""Jobs in code become the jobs of a manifest; every problem is reported with file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`app.lock`: one at a time, whoever dies; a holder that cannot keep it is told before another has it."""
+"""`app.lock`: one holder at a time, even if holders die; a holder learns of a loss before another holds it."""
 
 from __future__ import annotations
 

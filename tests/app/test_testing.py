@@ -1,4 +1,4 @@
-"""What users test their apps with: a rehearsal of what would fire, a fake clock, fixtures."""
+"""What users test their apps with: `fire_due`, a fake clock, fixtures."""
 
 from __future__ import annotations
 

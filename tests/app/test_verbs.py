@@ -1,4 +1,4 @@
-"""An app in code wherever a manifest may stand: `detent VERB module:app`."""
+"""An app in code in place of a manifest: `detent VERB module:app`."""
 
 from __future__ import annotations
 

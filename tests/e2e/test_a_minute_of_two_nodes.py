@@ -1,4 +1,4 @@
-"""Two nodes share a file and a store, for a minute; one is stopped, one is killed and started again."""
+"""Two nodes share a store for a minute; one is stopped, one is killed and started again."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Python calls, from the manifest to the history; and what becomes of them when somebody dies."""
+"""Python calls, from the manifest to the history, also when the node or the warden dies."""
 
 import json
 import os

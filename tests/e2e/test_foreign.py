@@ -1,4 +1,4 @@
-"""Crontabs and cronlock files, run by real nodes as they are."""
+"""Crontabs and cronlock files, run by real nodes."""
 
 import os
 import sys

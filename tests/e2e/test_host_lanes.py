@@ -1,4 +1,4 @@
-"""A lane on one host is also the kernel's: what still has its lock keeps it, whatever the store knows."""
+"""On one host, a lane is also a kernel lock: a process that still has it keeps the lane."""
 
 import os
 from collections.abc import Iterator

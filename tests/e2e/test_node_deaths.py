@@ -1,4 +1,4 @@
-"""A node or its warden dies, or is stopped, while work is under way that does its best to outlive it."""
+"""A node or its warden dies or is stopped while work runs that tries to survive it."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What systemd is told: READY, RELOADING, STOPPING, and a watchdog that is fed by finished rounds only."""
+"""Notifications to systemd: READY, RELOADING, STOPPING, and a watchdog."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""Replace and Queue, with work that takes its time; and schedules that change under a running node."""
+"""Replace and Queue with long work, and schedules that change while a node runs."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Two nodes share a Redis: each instant is launched once, and what a killed node ran is taken over."""
+"""Two nodes share a Redis: each instant is launched once, and the fires of a killed node are taken over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that are given by reference are found nowhere, and files are their owner's alone."""
+"""Secrets given by reference appear nowhere, and files are readable only by their owner."""
 
 import stat
 from pathlib import Path

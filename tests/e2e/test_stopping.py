@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGQUIT: a node lets work end, ends the rest, settles it, and leaves nothing."""
+"""SIGTERM, SIGINT and SIGQUIT: a node lets work finish, stops the rest and settles it."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What adapters read of a request, in the words of WSGI and of ASGI."""
+"""What the WSGI and ASGI adapters read from a request."""
 
 from __future__ import annotations
 

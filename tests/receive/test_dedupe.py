@@ -1,4 +1,4 @@
-"""Two servers, one place for receipts: each fire is run once, whatever dies, goes away or comes late."""
+"""Two servers with shared receipts run each fire once, even if processes die or requests arrive late."""
 
 from __future__ import annotations
 

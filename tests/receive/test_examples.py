@@ -1,4 +1,4 @@
-"""The example apps are started, and fired by a real node that was given the manifest they serve."""
+"""The example apps, fired by a real node with the manifest that they serve."""
 
 from __future__ import annotations
 

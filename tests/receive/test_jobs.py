@@ -1,4 +1,4 @@
-"""Jobs are declared soundly or not at all, and the manifest of them is version 1, exact."""
+"""Jobs of a receiver: bad ones are refused where they are declared; the manifest is exact."""
 
 from __future__ import annotations
 

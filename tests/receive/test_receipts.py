@@ -1,4 +1,4 @@
-"""Receipts keep their rules in each store: one is told "ours", a lease ends, what is handled is kept."""
+"""The rules of receipts, in each store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipts on servers whose wall clock is set: no live fire is given away, and a dead one is given back."""
+"""Receipts on servers whose wall clock is set: live leases continue, and dead ones end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captured requests that are sent again, under other keys and fences, and senders that sign v1 only."""
+"""Captured requests that are sent again with other keys and fences, and senders that sign only v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is answered, without a server: signatures, errors by name, what functions return."""
+"""Answers to requests, without a server: signatures, errors by name, results of functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receiver in real servers: what detent's own runner sends arrives as it was sent, in each of them."""
+"""The receiver in real servers: requests of detent's own runner arrive unchanged."""
 
 from __future__ import annotations
 

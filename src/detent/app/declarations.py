@@ -123,7 +123,7 @@ def declare(
 
 
 def _declare_message(
-    function: Any, document: dict[str, Any], said: bool | Mapping[str, Any], where: Location
+    function: Any, document: dict[str, Any], enqueue: bool | Mapping[str, Any], where: Location
 ) -> Declared:
     """Declare a job that pushes a message of this task.  Options of the task are the defaults of the job."""
     task = getattr(function, "task", None)
@@ -136,7 +136,7 @@ def _declare_message(
         function.parameters.item_text(args)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    more = dict(said) if isinstance(said, Mapping) else {}
+    more = dict(enqueue) if isinstance(enqueue, Mapping) else {}
     document["enqueue"] = {"queue": task.queue, "task": task.name, "args": args, **more}
     usual = {"max_attempts": retries.max_attempts, "jitter": retries.jitter}
     usual |= {"min_seconds": max(1, round(retries.min_s)), "max_seconds": max(1, round(retries.max_s))}

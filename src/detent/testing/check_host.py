@@ -197,8 +197,13 @@ def odd_content_of_a_job_adds_no_further_resources(world: HostWorld) -> None:
     entries = {change.name for change in standing(world.open("shop"), plain)}
     prune(world, "shop")
     odd = manifest_of("shop", odd="30 2 * * *")
-    told = ODD.replace("$", "$$")
-    odd["jobs"][0] |= {"command": told, "description": told, "env": {"ODD": told}, "work_dir": told}
+    odd_text = ODD.replace("$", "$$")
+    odd["jobs"][0] |= {
+        "command": odd_text,
+        "description": odd_text,
+        "env": {"ODD": odd_text},
+        "work_dir": odd_text,
+    }
     apply(world, odd)
     assert set(world.look()) == names
     found = states(world, odd)

@@ -70,8 +70,8 @@ def sentence(check: Check) -> str:
 def _cause(error: Exception) -> str:
     """The text of the error or, for a bare assertion, its source line."""
     where = extract_tb(error.__traceback__)[-1]
-    said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-    return f"{said or where.line} ({where.name}, line {where.lineno})"
+    text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+    return f"{text or where.line} ({where.name}, line {where.lineno})"
 
 
 def _checks_of(module: ModuleType) -> list[Check]:

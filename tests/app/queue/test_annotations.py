@@ -1,4 +1,4 @@
-"""Annotations of tasks: what is pushed is checked by them; what JSON has no word for arrives as they say."""
+"""Annotations of tasks: they check pushed arguments, and convert types that JSON does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of a message: what fits arrives as it was given, what does not is refused where it was pushed."""
+"""Arguments of a message: valid ones arrive unchanged, others are refused when they are pushed."""
 
 from __future__ import annotations
 

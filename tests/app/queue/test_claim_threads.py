@@ -1,4 +1,4 @@
-"""Several threads, and the processes of a fork, claim messages by hand: each message goes to one of them."""
+"""Threads and forked processes that claim without a worker: each message goes to one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declaring tasks: what a decorator takes, what it makes, and what it says of what it does not take."""
+"""Declaring tasks: the options, the task that results, and the errors."""
 
 from __future__ import annotations
 

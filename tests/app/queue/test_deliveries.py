@@ -1,4 +1,4 @@
-"""Messages that are driven by hand: claimed, renewed, answered; the fence is asked at every answer."""
+"""Messages claimed without a worker: renewed and answered; every answer is checked by its fence."""
 
 from __future__ import annotations
 

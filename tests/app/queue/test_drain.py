@@ -1,4 +1,4 @@
-"""`app.drain()`: queues in tests; and what follows from messages, breakers, lanes."""
+"""`app.drain()`: queues in tests, with following messages, breakers and lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles: what became of a message, and what it returned."""
+"""Handles: the state of a message and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushing: what is put, when it is due, in which order, and what is there already; on each store."""
+"""Pushing: order, delays, priorities, uniqueness, options and signatures, on each store."""
 
 from __future__ import annotations
 

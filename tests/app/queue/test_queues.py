@@ -1,4 +1,4 @@
-"""Queues by their names: what is on them, rates, dead letters and their second life; on each store."""
+"""Queues: their messages, rates, dead letters and retries, on each store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in the user's own transaction: there with the data, or not at all."""
+"""Messages in the user's own transaction: stored with the data, or not at all."""
 
 from __future__ import annotations
 

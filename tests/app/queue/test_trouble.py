@@ -1,4 +1,4 @@
-"""A Redis whose answers are lost: what was carried out is not done again, what was granted is not lost."""
+"""A Redis whose answers are lost: no message is stored twice, and no claim is lost."""
 
 from __future__ import annotations
 

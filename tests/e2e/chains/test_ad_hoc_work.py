@@ -1,4 +1,4 @@
-"""Work that a message describes itself: off, unless its queue allows it; with a real worker."""
+"""Ad hoc messages, with a real worker: off unless the queue allows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that come after others, on real stores and nodes: one fire a success, whatever dies in between."""
+"""Jobs that follow others, on real stores and nodes: one fire for each success, even if nodes die."""
 
 from __future__ import annotations
 

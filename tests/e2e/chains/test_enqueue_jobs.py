@@ -1,4 +1,4 @@
-"""Jobs whose work is a message: it is put with the end of the fire, once, signed, with the job's policy."""
+"""Jobs that push a message: once, with the end of the fire, signed, with the job's policy."""
 
 from __future__ import annotations
 

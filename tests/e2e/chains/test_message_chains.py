@@ -1,4 +1,4 @@
-"""What follows from messages, with real workers that die, and with links that somebody else wrote."""
+"""Following messages, with workers that die and with links that another program wrote."""
 
 from __future__ import annotations
 

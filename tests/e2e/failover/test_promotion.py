@@ -1,4 +1,4 @@
-"""A PostgreSQL whose standby is promoted: one that has all that was acknowledged, and one that has not."""
+"""A PostgreSQL whose standby is promoted: with all acknowledged writes, and without some of them."""
 
 from __future__ import annotations
 

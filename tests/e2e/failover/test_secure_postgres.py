@@ -1,4 +1,4 @@
-"""A PostgreSQL that is reached by TLS and with a password, and one behind a pooler."""
+"""PostgreSQL with TLS and a password, and behind a pooler."""
 
 from __future__ import annotations
 

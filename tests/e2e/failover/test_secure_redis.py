@@ -1,4 +1,4 @@
-"""A Redis that speaks TLS, and users of it who may do no more than a store must."""
+"""Redis with TLS, and users with no more rights than a store needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis whose Sentinels promote another one: after a kill, and while the old master still answers some."""
+"""A Redis whose Sentinels promote a replica: after a kill, and while the old master still answers."""
 
 from __future__ import annotations
 

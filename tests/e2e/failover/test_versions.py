@@ -1,4 +1,4 @@
-"""Two versions of the program on one store: what one writes, the other reads."""
+"""Two versions of the program on one store."""
 
 from __future__ import annotations
 

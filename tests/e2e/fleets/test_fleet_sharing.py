@@ -1,4 +1,4 @@
-"""What is due is shared by the nodes of a fleet; one whose jobs differ says so; lost answers cost nothing."""
+"""Nodes of a fleet share due fires; a node with older jobs is reported; lost answers lose no fire."""
 
 from __future__ import annotations
 

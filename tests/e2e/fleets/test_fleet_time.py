@@ -1,4 +1,4 @@
-"""Three hosts whose clocks disagree, and one of which is stopped: each interval fires once, in time."""
+"""Three hosts whose clocks disagree, one of them stopped: each interval fires once, in time."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def task_of(name: str, path: str, options: Mapping[str, Any], where: Location) -
 
 def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
     least, most = options.get("backoff", BACKOFF_S)
-    said = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
+    on_lost = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
     return task_policy(
         options.get("max_retries", 0),
         Retries(min_s=least, max_s=most, jitter=options.get("jitter", 0.0)),
@@ -238,7 +238,7 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
         breaker_cooldown_s=options.get("breaker_cooldown_seconds", Policy().breaker_cooldown_s),
         drop_result=not options.get("keep_result", False),
         result_s=options.get("result_ttl", Policy().result_s),
-        **said,
+        **on_lost,
     )
 
 

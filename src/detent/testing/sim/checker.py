@@ -21,7 +21,7 @@ from detent.stores.base import leap
 from detent.stores.memory.store import MemoryStore
 from detent.stores.record import Entry
 
-TELL_S = 600.0  # a node that lived this much longer had time to report how a fire ended
+REPORT_S = 600.0  # a node that lived this much longer had time to report how a fire ended
 LATE_MAX_S = 2.0
 ROUNDING_S = 1e-3  # smaller differences are rounding, not a step
 SETTLE_S = 2.0  # if only nodes die, a verdict reaches the store within this time
@@ -304,18 +304,18 @@ class Checker:
             if shadow.finals[key][0].outcome.cause != "stopped":  # a stop may come before the due instant
                 self.fail(f"{key} is no instant of its job: {shadow.finals[key]}")
         for key, finals in shadow.finals.items():
-            self.check_told(key, finals)
+            self.check_reports(key, finals)
             self.check_hooks(key, finals[-1], shadow)
 
-    def check_told(self, key: str, finals: list[Final]) -> None:
+    def check_reports(self, key: str, finals: list[Final]) -> None:
         """Each end is reported by one node; by none only if that node died before it could."""
         for outcome, node, at, fire in finals:
-            had_time = self.deaths.get(node, float("inf")) > at + TELL_S
-            told, by_hand = self.over[fire.key, outcome.kind], outcome.cause == "stopped"
-            if told > 1 + self.failovers:
-                self.fail(f"{key}: {outcome.kind} was told {told} times")
-            if not told and had_time and not self.failovers and not by_hand:
-                self.fail(f"{key}: {outcome.kind} was never told by {node}")
+            had_time = self.deaths.get(node, float("inf")) > at + REPORT_S
+            reports, by_hand = self.over[fire.key, outcome.kind], outcome.cause == "stopped"
+            if reports > 1 + self.failovers:
+                self.fail(f"{key}: {outcome.kind} was reported {reports} times")
+            if not reports and had_time and not self.failovers and not by_hand:
+                self.fail(f"{key}: {outcome.kind} was never reported by {node}")
             if outcome.kind == "skipped" and self.launches[key] and not self.failovers:
                 self.fail(f"{key} was skipped and launched")
             if outcome.kind == "replaced" and same_job(key, outcome.by) and outcome.by < key:

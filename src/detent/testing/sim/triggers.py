@@ -179,7 +179,7 @@ class TriggerSim(Sim):
 
     def __init__(self, seed: int, scenario: str = "crash", hours: float = 4.0, **choices: Any) -> None:
         super().__init__(seed, scenario, hours, store_type=TriggerStore, **choices)
-        self.rings: set[asyncio.Task[None]] = set()
+        self.running_triggers: set[asyncio.Task[None]] = set()
 
     async def inject_faults(self) -> None:
         await asyncio.gather(*(self.host(f"h{number}") for number in range(HOSTS)), super().inject_faults())
@@ -190,11 +190,11 @@ class TriggerSim(Sim):
         while True:
             await asyncio.sleep(self.rng.uniform(0.5, PAUSE_S))
             number += 1
-            task = asyncio.create_task(self.ring_once(f"{name}.{number}"))
-            self.rings.add(task)
-            task.add_done_callback(self.rings.discard)
+            task = asyncio.create_task(self.trigger_once(f"{name}.{number}"))
+            self.running_triggers.add(task)
+            task.add_done_callback(self.running_triggers.discard)
 
-    async def ring_once(self, instance: str) -> None:
+    async def trigger_once(self, instance: str) -> None:
         """One trigger, from its start to its end."""
         job = self.rng.choice(list(self.jobs.values()))
         process, warden = Process(), self.warden_type(self.loop, self.rng, self.checker)

@@ -25,7 +25,7 @@ class SimRunning:
         self.gone: asyncio.Future[AttemptEnd] = self.loop.create_future()
         self.trusted_by, self.ending, self.alive = trusted_by, False, False
         self.term_s = notice_s(claim.ttl_s, KILL_AFTER_S)
-        self.told: Outcome | None = None  # to stop, before it has begun
+        self.stop_first: Outcome | None = None  # why it must stop, if that was decided before it started
         self.timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -45,8 +45,8 @@ class SimRunning:
         if timeout_s := self.claim.fire.policy.timeout_s:
             self.timers.append(self.loop.call_later(timeout_s, self.stop, Outcome("timed-out")))
         self.checker.begin(self.work, self.claim)
-        if self.told:
-            self.stop(self.told)
+        if self.stop_first:
+            self.stop(self.stop_first)
 
     def extend(self, trusted_by: float) -> None:
         self.trusted_by = max(self.trusted_by, trusted_by)
@@ -61,7 +61,7 @@ class SimRunning:
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
         """Send SIGTERM, and SIGKILL at the latest when trust ends."""
         if not self.alive:
-            self.told = self.told or why
+            self.stop_first = self.stop_first or why
         elif not self.ending:
             self.ending = True
             self.cancel_timers()

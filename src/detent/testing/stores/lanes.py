@@ -202,7 +202,7 @@ def caught_up_fires_run_in_order_one_after_the_other(store: Store, world: World)
         for number in (1, 2, 3):
             claim = node.claim_one()
             assert (claim.fire.key, claim.disposition) == (planner.key(number), None), concurrency
-            assert node.claim() == [], f"{concurrency}: those behind it wait"
+            assert node.claim() == [], f"{concurrency}: the fires behind it wait"
             finish(again, claim)
         again.close()
 

@@ -58,7 +58,7 @@ class Turns(NamedTuple):
 def race_to_put(opener: Opener, path: Path) -> None:
     """All put the same keys in different orders: each key is new exactly once."""
     fresh = Counter(key for seen in run_race(_put_all, opener, path) for key in seen)
-    assert len(fresh) == KEYS, f"{KEYS - len(fresh)} keys were fresh to nobody"
+    assert len(fresh) == KEYS, f"{KEYS - len(fresh)} keys were new to no process"
     assert set(fresh.values()) == {1}, f"fresh more than once: {[k for k, n in fresh.items() if n > 1]}"
 
 

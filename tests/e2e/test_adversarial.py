@@ -1,4 +1,4 @@
-"""What a sceptic tried: ways round the warden, neighbours in one store, a log that nobody reads."""
+"""Attempts to break the guarantees: work that evades the warden, another app in the store, a blocked log."""
 
 import os
 import signal
