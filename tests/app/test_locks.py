@@ -1,4 +1,4 @@
-"""`app.lock`: one holder at a time, even if holders die; a holder learns of a loss before another holds it."""
+"""`app.lock`: one holder at a time, even if holders die; a holder learns in time that it lost the lock."""
 
 from __future__ import annotations
 
