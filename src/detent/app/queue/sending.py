@@ -73,9 +73,9 @@ class Sender:
         """`texts` are the arguments of each message, in JSON."""
         if spec.connection is not None:
             put_in, connection = self._put_in(spec.connection, "put_in")
-            fires, delay_s = self._sealed(task, texts, spec)
+            fires, delay_s = self._signed_fires(task, texts, spec)
             return self._handles(task, fires, put_in(connection, fires, delay_s), is_in_transaction=True)
-        store, (fires, delay_s) = self._app.open_store(), self._sealed(task, texts, spec)
+        store, (fires, delay_s) = self._app.open_store(), self._signed_fires(task, texts, spec)
         fresh: list[bool] = []
         while (done := len(fresh)) < len(fires):
             try:
@@ -88,7 +88,7 @@ class Sender:
         if spec.connection is None:
             return await asyncio.to_thread(self.push, task, texts, spec)
         put_in, connection = self._put_in(spec.connection, "aput_in")
-        fires, delay_s = await asyncio.to_thread(self._sealed, task, texts, spec)
+        fires, delay_s = await asyncio.to_thread(self._signed_fires, task, texts, spec)
         fresh = await put_in(connection, fires, delay_s)
         return self._handles(task, fires, fresh, is_in_transaction=True)
 
@@ -109,13 +109,13 @@ class Sender:
             self._resolved_at, self._secrets = clock.monotonic(), self._app.signing()
         return self._secrets
 
-    def _sealed(self, task: Task, texts: Sequence[str], spec: PushSpec) -> tuple[list[Fire], float]:
+    def _signed_fires(self, task: Task, texts: Sequence[str], spec: PushSpec) -> tuple[list[Fire], float]:
         now, options = self.now(), spec.options
         if spec.at is not None:
             options = options._replace(delay_s=max(0.0, (spec.at - now).total_seconds()))
-        letters = zip(TOKENS.take(len(texts), now), texts, strict=True)
+        bodies = zip(TOKENS.take(len(texts), now), texts, strict=True)
         context = PushContext(self._app.name, now, "")
-        return messages(task, letters, options, context, self.secrets()), options.delay_s
+        return messages(task, bodies, options, context, self.secrets()), options.delay_s
 
     def _handles(
         self, task: Task, fires: Sequence[Fire], fresh: Sequence[bool], is_in_transaction: bool = False
