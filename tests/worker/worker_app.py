@@ -268,4 +268,4 @@ def stormy(fire: detent.Fire, number: int) -> None:
 
 
 if lacks := os.environ.get("WORKER_LACKS"):  # an older version of the app
-    del app._tasks[lacks]
+    del app.task_functions[lacks]

@@ -1,4 +1,4 @@
-"""A Redis whose Sentinels promote another one: after a kill, and while the old master still answers some."""
+"""A Redis whose Sentinels promote a replica: after a kill, and while the old master still answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_nodes_follow_the_master_when_it_is_killed(group: Guarded, tmp_path: Pat
         assert_unbroken(fleet)
 
 
-def test_what_a_lonely_master_acknowledged_is_launched_again_and_told(group: Guarded, tmp_path: Path) -> None:
+def test_launches_that_only_an_isolated_master_acknowledged_are_repeated_and_reported(
+    group: Guarded, tmp_path: Path
+) -> None:
     """One node reaches the master and not the Sentinels, who promote a replica: it must not go on there."""
     ways = [Proxy(one.port) for one in group.sentinels]
     with running(tmp_path, sentinel_url(ways), group.url) as fleet:
@@ -59,7 +61,7 @@ def test_what_a_lonely_master_acknowledged_is_launched_again_and_told(group: Gua
         assert_unbroken(fleet)
 
 
-def test_a_claim_that_both_servers_know_is_kept(group: Guarded) -> None:
+def test_a_replicated_claim_survives_a_failover(group: Guarded) -> None:
     with closing(open_store(group.url, wait_replicas=1)) as store:
         store.put([fire("a.b@1"), fire("a.c@1")])
         claim = Asker(store).claim_one(limit=1, ttl_s=3.0)

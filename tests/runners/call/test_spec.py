@@ -41,7 +41,7 @@ def test_a_child_gets_the_store_and_one_of_another_user_gets_no_password() -> No
     assert "secret" not in setup_of(STORE, "nobody")
     set_store(NodeStore(*json.loads(setup_of(STORE, "nobody"))["store"]))
     try:
-        with pytest.raises(UsageError, match="a call with `user` does not get the store of its node"):
+        with pytest.raises(UsageError, match="a job with `user` does not get the store of its node"):
             Detent("a").open_store()
     finally:
         set_store(None)
