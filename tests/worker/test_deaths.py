@@ -9,9 +9,11 @@ import time
 import pytest
 from tests.worker.worker_world import Works, alive, assert_once, is_alive, outcomes, wait_for
 
+from detent.model import Outcome
+
 
 def gone(works: Works) -> bool:
-    """Wait until no process of a message is left."""
+    """Return whether no process of a message is left."""
     return not any(is_alive(one.pid) for one in works.starts())
 
 
@@ -80,7 +82,7 @@ def test_a_second_signal_stops_messages_at_once(works: Works) -> None:
     assert gone(works)
     rows = [works.row(handle) for handle in handles]
     assert {(row.state, row.attempt) for row in rows} == {("pending", 1)}
-    assert {row.attempts[0].outcome for row in rows} == {("lost", "shutdown")}
+    assert {row.attempts[0].outcome for row in rows} == {Outcome("lost", "shutdown", "shutdown")}
 
 
 def test_a_worker_that_was_suspended_too_long_runs_nothing_twice(served_works: Works) -> None:
