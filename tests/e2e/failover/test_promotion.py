@@ -67,7 +67,7 @@ def test_with_a_synchronous_standby_nothing_is_launched_twice(pair: Pair, tmp_pa
     with running(tmp_path, pair.url, pair.url) as fleet:
         assert all(node.events("store-weak") == [] for node in fleet.nodes)
         pair.fail_over()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         fleet.stop()
         fleet.witness.assert_launched_once()
@@ -83,7 +83,7 @@ def test_launches_that_a_standby_never_received_are_repeated_and_reported(pair: 
         pair.way.swallow()
         fleet.wait_more()
         pair.fail_over()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         fleet.stop()
         assert repeated(fleet), "the primary acknowledged launches that its standby never heard of"

@@ -27,7 +27,7 @@ def group(tmp_path: Path) -> Iterator[Guarded]:
 def test_nodes_follow_the_master_when_it_is_killed(group: Guarded, tmp_path: Path) -> None:
     with running(tmp_path, group.url, group.url) as fleet:
         group.servers[0].end()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         fleet.stop()
         assert_sound(fleet)
@@ -47,13 +47,13 @@ def test_launches_that_only_an_isolated_master_acknowledged_are_repeated_and_rep
             way.swallow()
         fleet.nodes[0].wait("store-unavailable")
         until("a replica is promoted", group.is_promoted)
-        fleet.nodes[1].wait("new-era")
+        fleet.nodes[1].wait("new-epoch")
         fleet.wait_more(3)
         assert fleet.nodes[0].events("store-back") == []
         group.fronts[0].let_in()
         for way in ways:
             way.mend()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(1)
         fleet.stop()
         assert repeated(fleet), "the old master acknowledged launches that nobody else knew of"
