@@ -152,7 +152,7 @@ def _distrust(fields: Mapping[str, Any], secrets: Sequence[Secret]) -> Refusal:
     fits = "fits none of the secrets" if len(secrets) > 1 else "does not fit the secret"
     return Refusal(
         "forged",
-        f"the signature {fits}: the message or its policy was altered, or the sender has another secret",
+        f"the signature {fits}; the message or its policy was altered, or the sender has another secret",
     )
 
 
