@@ -106,7 +106,7 @@ def verify(
             return index
     covered = "method, path and body" if request.identity is None else "method, path, headers and body"
     raise SignatureMismatch(
-        f"the signature matches none of the secrets: check the secret, and that {covered} are unchanged"
+        f"the signature matches none of the secrets; check the secret, and that {covered} are unchanged"
     )
 
 

@@ -105,9 +105,7 @@ def test_a_message_whose_links_cannot_be_read_is_refused_and_nothing_breaks(
     task = Task("note", Call(""))
     detent_app.open_store().put([message(task, "[]", MessageOptions(links=WRONG[name]), context, ())])
     (drained,) = detent_app.drain()
-    assert (drained.outcome, began) == ("rejected", []) and drained.reason.startswith(
-        "malformed: what should"
-    )
+    assert (drained.outcome, began) == ("rejected", []) and drained.reason.startswith("malformed: the links")
 
 
 def test_a_worker_survives_unreadable_links(works: Works) -> None:
@@ -161,7 +159,7 @@ def test_only_a_kept_result_is_passed_on(shop: Detent) -> None:
     @shop.task
     def note(what: int) -> None: ...
 
-    with pytest.raises(UsageError, match=r'task "order": then: the result .* with keep_result=True$'):
+    with pytest.raises(UsageError, match=r'task "order": then: .* the result .* with keep_result=True$'):
         order.options(then=note.message_with_result()).push()
     with pytest.raises(UsageError, match="too many positional arguments"):
         order.message_with_result()
