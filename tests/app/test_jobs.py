@@ -201,5 +201,5 @@ def test_importing_detent_loads_nothing_of_an_app() -> None:
 
 
 def test_an_empty_store_is_refused_where_the_app_is_made() -> None:
-    with pytest.raises(UsageError, match=r"test_jobs\.py:\d+: store is empty: give a URL"):
+    with pytest.raises(UsageError, match=r"test_jobs\.py:\d+: store is empty: name a store"):
         detent.Detent("shop", store="")

@@ -86,7 +86,7 @@ def test_a_failed_trigger_is_raised(redis: RedisServer) -> None:
     with pytest.raises(HostError, match=r"shop\.note: all attempts failed"):
         handler(event(spec_of("exit 7", redis.url), last_minute()), Context())
     redis.call("FLUSHALL")
-    with pytest.raises(HostError, match="could not be tried"):
+    with pytest.raises(HostError, match="could not be attempted"):
         handler(event(spec_of("true", "redis://127.0.0.1:1"), last_minute()), Context())
 
 

@@ -189,7 +189,7 @@ def test_without_a_cluster_the_error_has_advice(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(DetentError, match="--kubeconfig, or use --render"):
         find_access("", "", {})
-    with pytest.raises(DetentError, match="there is not a kubeconfig"):
+    with pytest.raises(DetentError, match="there is no kubeconfig"):
         find_access(str(tmp_path / "none"), "", {})
 
 

@@ -331,9 +331,9 @@ def test_the_store_comes_from_the_flag_the_environment_the_manifest_or_the_machi
 @pytest.mark.parametrize(
     ("flag", "env", "told"),
     [
-        ("", {}, "--store is empty: give a URL"),
-        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: give a URL"),
-        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: give a URL"),
+        ("", {}, "--store is empty: name a store"),
+        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: name a store"),
+        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: name a store"),
     ],
 )
 def test_an_empty_store_is_refused_and_does_not_mean_the_default(

@@ -25,7 +25,7 @@ MACHINE_FILE = "/etc/detent/detent.yaml"
 MANIFEST_NAMES = ("detent.yaml", "detent.yml", "detent.toml", "detent.json")
 DATABASE = "detent.db"
 EMPTY_STORE = (
-    'is empty: give a URL such as "sqlite:////var/lib/detent/detent.db" or "redis://HOST", '
+    'is empty: name a store, such as "sqlite:////var/lib/detent/detent.db" or "redis://HOST", '
     "or leave it out to use the default store"
 )
 ROOT_STATE = "/var/lib/detent"

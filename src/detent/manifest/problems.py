@@ -62,9 +62,8 @@ def format_problem(problem: Problem, file: str = "") -> str:
     source = f"{source}:{numbers}" if source and numbers else source or (f"line {numbers}" if numbers else "")
     if problem.code:
         where = ", ".join(part for part in (path, source) if part)
-        return (f"{problem.message} ({where})" if where else problem.message) + (
-            f"; {problem.advice}" if problem.advice else ""
-        )
+        text = f"{problem.message} ({where})" if where else problem.message
+        return f"{text}; {problem.advice}" if problem.advice else text
     text = problem.message + (f" at {path}" if path else "") + (f" ({source})" if source else "")
     return f"{text}: {problem.advice}" if problem.advice else text
 

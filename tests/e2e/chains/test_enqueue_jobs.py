@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,7 @@ def test_a_message_that_cannot_be_pushed_is_reported_with_the_reason(
     def send(who: str = "a") -> None: ...
 
     function = detent_app.task(send) if options else send
-    with pytest.raises(UsageError, match=rf"test_enqueue_jobs\.py:\d+: .*{says}"):
+    with pytest.raises(UsageError, match=says) as raised:
         detent_app.job("0 9 * * *", **{"enqueue": True, **options})(function)  # type: ignore[typeddict-item]
         detent_app.manifest()
+    assert re.search(r"test_enqueue_jobs\.py:\d+", str(raised.value))
