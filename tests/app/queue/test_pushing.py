@@ -241,7 +241,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"at": "2026-01-01"}, "at: it is of type str"),
     ({"unique": "a b"}, 'unique: "a b" is not a text or a whole number without blanks'),
     ({"unique": "a~1"}, 'unique: "a~1" is not'),
-    ({"unique": ""}, "unique: it is empty"),
+    ({"unique": ""}, "unique: the value is empty"),
     ({"unique_for": 5}, "unique_for has no effect without unique="),
     ({"expires": 0}, "expires: 0 is not a number from 0.001"),
     ({"rate_key": "a" * 300}, "rate_key: 300 characters are too many"),

@@ -129,7 +129,7 @@ def test_ad_hoc_messages_are_off_by_default(detent_app: Detent) -> None:
             lambda queue: queue.push_command("true"),
             "allows no command from a message: allow it with app.allow",
         ),
-        (lambda queue: queue.push_call("os:system"), '"os:system" is not one that its queue allows'),
+        (lambda queue: queue.push_call("os:system"), '"os:system" is not allowed from its queue'),
         (lambda queue: queue.push_request("http://h/"), "allows no request"),
     ],
 )
