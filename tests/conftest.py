@@ -1,5 +1,4 @@
-"""For all tests: signals as a person's terminal has them, no test that is judged by its speed, and an order
-in which nobody waits for the last one."""
+"""For all tests: default signals, no Hypothesis deadline, and an order that keeps all processes busy."""
 
 import os
 import signal
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A shell that starts the tests in the background has SIGINT ignored, and so would every process of theirs.
+# A shell ignores SIGINT for background processes, and all processes of the tests would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("detent", deadline=None)
@@ -29,8 +28,8 @@ PATIENT = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several processes, each begins with some of the files whose tests wait for real clocks, and has as
-    many tests as the others, in a row: what is left for the end, and goes from one to another, is quick."""
+    """Give each process some of the slow files first, and the same number of tests: then the tests at the
+    end, which processes take from each other, are quick."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if count == 1:
         return

@@ -1,6 +1,6 @@
-"""Every bench runs, in its smallest size, and says what it is for: figures, peers and budgets.
+"""Every benchmark runs in its smallest size, and reports figures, other programs and limits.
 
-Nothing here judges speed; what must hold at any speed, it does.
+Nothing here checks speed, only what must hold at any speed.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 from bench.report import Budget, judge
 
 BENCH = Path(__file__).parents[1] / "bench"
-OURS = {  # a row of ours, and a budget, of each bench
+OURS = {  # a row of detent, and a budget, of each benchmark
     "next_instant": ("0 2 * * *", "0 2 * * *: cronsim ÷ detent"),
     "cold_start": ("detent trigger, command, SQLite", "detent trigger, command"),
     "commands": ("detent", "commands lost"),
@@ -44,14 +44,14 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def found_by(name: str) -> dict[str, Any]:
     ended = run(name, "--tiny", "-o", "json")
-    assert ended.returncode in (0, 1), ended.stderr  # 1: a floor is missed, as it may be in this size
+    assert ended.returncode in (0, 1), ended.stderr  # 1: a limit is missed, which may happen in this size
     (line,) = ended.stdout.splitlines()
     found: dict[str, Any] = json.loads(line)
     return found
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_bench_shows_our_figures_and_judges_our_budgets(name: str) -> None:
+def test_a_benchmark_reports_figures_and_checks_limits(name: str) -> None:
     found = found_by(name)
     row, budget = OURS[name]
     rows = [next(iter(one.values())) for table in found["tables"] for one in table["rows"]]
@@ -61,7 +61,7 @@ def test_a_bench_shows_our_figures_and_judges_our_budgets(name: str) -> None:
     assert {judged[what] for what in AT_ANY_SPEED if what in judged} <= {"reached"}
 
 
-def test_a_peer_that_is_not_installed_is_left_out_with_a_word() -> None:
+def test_a_program_that_is_not_installed_is_left_out_with_a_note() -> None:
     (table,) = found_by("next_instant")["tables"]
     for peer in ("apscheduler", "celery"):
         said = any(note.startswith(f"{peer} is not installed") for note in table["notes"])

@@ -1,4 +1,4 @@
-"""The store's clock, as this process reckons it between two answers."""
+"""The estimate of the store's clock between two answers."""
 
 import math
 
@@ -13,7 +13,7 @@ class Ticks:
         return self.seconds
 
 
-def test_the_stores_clock_goes_on_between_its_answers() -> None:
+def test_the_estimate_advances_between_answers() -> None:
     ticks = Ticks()
     clock = StoreClock(ticks)
     clock.learn(instant(1_000_000.0))
@@ -22,7 +22,7 @@ def test_the_stores_clock_goes_on_between_its_answers() -> None:
     assert clock.age_s == 7.5
 
 
-def test_a_step_of_the_stores_clock_shows_with_its_next_answer() -> None:
+def test_a_step_of_the_stores_clock_shows_in_the_next_answer() -> None:
     ticks = Ticks()
     clock = StoreClock(ticks)
     for told in (1_000_000.0, 1_003_600.0, 999_000.0):
@@ -31,7 +31,7 @@ def test_a_step_of_the_stores_clock_shows_with_its_next_answer() -> None:
         assert (clock.now(), clock.age_s) == (instant(told), 0.0)
 
 
-def test_a_slow_answer_leaves_it_behind_and_never_ahead() -> None:
+def test_after_a_slow_answer_the_estimate_is_behind_and_never_ahead() -> None:
     ticks = Ticks()
     clock, stores_now = StoreClock(ticks), 1_000_000.0
     ticks.seconds += 3.0  # the answer is on its way
@@ -39,5 +39,5 @@ def test_a_slow_answer_leaves_it_behind_and_never_ahead() -> None:
     assert clock.now() == instant(stores_now) < instant(stores_now + 3.0)
 
 
-def test_before_the_first_answer_its_age_is_infinite() -> None:
+def test_before_the_first_answer_the_age_is_infinite() -> None:
     assert StoreClock(Ticks()).age_s == math.inf

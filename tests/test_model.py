@@ -1,4 +1,4 @@
-"""The Spin model, in its small form: it holds, and what a removed safeguard lets happen is found."""
+"""The small form of the Spin model holds, and Spin finds what each removed safeguard allows."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How deep JSON from outside may be nested, in each place that reads it, without a `RecursionError`."""
+"""Text for people, file names, and the limit on nested JSON in each place that reads it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def nested(depth: int) -> Any:
 
 
 @given(VALUES)
-def test_brackets_within_texts_do_not_count(value: Any) -> None:
+def test_brackets_inside_strings_do_not_count(value: Any) -> None:
     """Texts full of brackets, in a value that is as deep as allowed."""
     inner = json.dumps(["[{" * NESTING_MAX, value])
     depth = _depth([value, 1])
@@ -65,7 +65,7 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
-def test_as_many_levels_as_allowed_are_allowed_also_side_by_side() -> None:
+def test_the_maximum_depth_is_allowed_also_side_by_side() -> None:
     assert not is_too_deep(json.dumps(3 * [nested(NESTING_MAX - 1)]))
     assert is_too_deep(json.dumps(3 * [nested(NESTING_MAX)]))
     assert is_too_deep("[" * 100_000)
@@ -122,9 +122,7 @@ say(returned(json.loads(TEXT)))
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=[*READERS])
-def test_json_that_is_nested_too_deep_is_refused_where_python_would_decode_it(
-    reader: str, tmp_path: Path
-) -> None:
+def test_every_reader_refuses_json_that_is_nested_too_deep(reader: str, tmp_path: Path) -> None:
     program = f"""
 import sys, threading
 TEXT = "[" * {DEEP} + "]" * {DEEP}

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from detent.app.locks import LockLost, LockTimeout
     from detent.app.queue.deliveries import ClaimLost
     from detent.app.queue.handles import ResultTimeout, ResultUnknown, TaskFailed
-    from detent.app.queue.rates import RateLimited
+    from detent.app.queue.limits import RateLimited
     from detent.app.queue.sending import PushUnknown
     from detent.errors import BackendError, DetentError, StoreUnavailable, UsageError
     from detent.runners.call.fire import Fire
@@ -40,7 +40,7 @@ _MODULES = {
     "LockLost": "app.locks",
     "LockTimeout": "app.locks",
     "PushUnknown": "app.queue.sending",
-    "RateLimited": "app.queue.rates",
+    "RateLimited": "app.queue.limits",
     "ResultTimeout": "app.queue.handles",
     "ResultUnknown": "app.queue.handles",
     "StoreUnavailable": "errors",
@@ -50,7 +50,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Late, as most of what imports this needs only the version."""
+    """Import public names on first use: most importers need only the version."""
     if name in _MODULES:
         from importlib import import_module
 

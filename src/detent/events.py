@@ -62,7 +62,7 @@ EVENTS: dict[str, Event] = {
     "store-unavailable": Event("ERROR", "the store does not answer; logged once per outage"),
     "store-back": Event("INFO", "the store answers again"),
     "store-weak": Event("WARN", "the settings of the store are too weak for some guarantees"),
-    "new-era": Event(
+    "new-epoch": Event(
         "WARN", "the store failed over, restarted or was restored, and may have lost acknowledged data"
     ),
     "forgotten": Event(

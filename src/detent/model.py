@@ -112,7 +112,7 @@ class Command(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Work: an HTTP request.  Each attempt is signed anew."""
+    """Work: an HTTP request.  Each attempt has its own signature."""
 
     url: str
     method: str = "POST"

@@ -1,4 +1,4 @@
-"""What tests of apps share: modules in a folder of their own, processes that run them, their ticks."""
+"""What tests of apps share: modules in a temporary folder, processes that run them, and their ticks."""
 
 from __future__ import annotations
 

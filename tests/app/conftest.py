@@ -1,4 +1,4 @@
-"""Where tests of apps keep fires: a file, a Redis and a PostgreSQL of their own."""
+"""The stores of the app tests: a file, a Redis and a PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Django project in a folder of its own, with an app in code, on a PostgreSQL that can be restarted."""
+"""A Django project in a temporary folder, with an app in code and a PostgreSQL that can be restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that takes a lock: `lock_holder.py STORE NAME DEED`, and says so on its standard output."""
+"""A process that takes a lock and prints when it has it: `lock_holder.py STORE NAME DEED`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in a Django project use its models and its database, however they are run, whatever happens to it."""
+"""Tasks in a Django project use its models and its database, however they are run."""
 
 from __future__ import annotations
 

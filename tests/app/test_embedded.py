@@ -1,4 +1,4 @@
-"""A node within other programs: each instant fires once, whatever a server does with its processes."""
+"""A node within a web process: each instant fires once, however the server forks and kills processes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_eight_workers_that_are_forked_after_the_app_was_loaded_do_on_redis(
     check_each_instant_is_launched_once(world, gunicorn("-w", "8", "--preload"))
 
 
-def test_what_a_killed_process_had_is_settled_by_another_before_its_claim_expires(world: World) -> None:
+def test_a_fire_of_a_killed_process_is_settled_by_another_before_its_claim_expires(world: World) -> None:
     """The claim is for ten minutes; that the process is dead is known at once."""
     world.write("shop.py", APP, SLOW, "\napp.start()", WAIT)
     with world.running("python", "shop.py") as first:
@@ -114,7 +114,7 @@ def test_what_a_killed_process_had_is_settled_by_another_before_its_claim_expire
     assert f"end {key}" not in [tick.what for tick in world.ticks()]
 
 
-def test_a_program_that_ends_lets_its_work_end_first(world: World) -> None:
+def test_a_program_waits_for_its_work_before_it_exits(world: World) -> None:
     end = "\nimport threading\nthreading.Timer(0.5, lambda: open('over', 'w')).start()\n"
     waits = "\napp.start()\nwhile not os.path.exists(os.environ['TICKS']):\n    time.sleep(0.01)\n"
     world.write("shop.py", APP, SLOW, waits, end)
@@ -166,7 +166,7 @@ def test_jobs_that_need_a_process_are_refused_where_they_are_declared(world: Wor
         job = f'\n@app.job("@hourly", {said})\ndef job() -> None: ...\n\napp.start()\n'
         world.write("shop.py", APP, job)
         told = world.run("python", "shop.py").stderr
-        assert "shop.py:15: job asks for a process of its own" in told, told
+        assert "shop.py:15: job needs a process of its own" in told, told
 
 
 def test_work_that_outlives_its_node_keeps_its_lane_until_it_has_ended(world: World) -> None:
@@ -196,7 +196,7 @@ signal.sigwait([signal.SIGTERM])
     assert started.removeprefix("start") == ended.removeprefix("end")
 
 
-def test_a_host_program_has_our_events_in_its_log_and_its_own_level(world: World) -> None:
+def test_events_appear_in_the_log_of_the_host_program_at_its_own_level(world: World) -> None:
     check = """
 import logging, time
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
@@ -216,7 +216,7 @@ app.stop()
     assert (said.returncode, said.stderr) == (0, ""), said
 
 
-def test_a_store_that_is_away_is_said_once_and_waited_for(tmp_path: Path) -> None:
+def test_an_absent_store_is_reported_once_and_awaited(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis")
     server.end()
     world = World(tmp_path, server.url)
@@ -323,7 +323,7 @@ def test_start_without_queues_serves_no_messages(world: World, monkeypatch: pyte
         ("odd", 'queue "odd": app.allow lets its messages run commands, and app.start(queues=…) runs'),
         (
             "heavy",
-            'task "heavy" asks for a process of its own (isolation="process"), and app.start(queues=…)',
+            'task "heavy" needs a process of its own (isolation="process"), and app.start(queues=…)',
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The example app runs, within each of its web apps too, and its own tests pass."""
+"""The example app runs, also within each of its web apps, and its own tests pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in code: they are the jobs of a manifest, and what is wrong with them is told by file and line."""
+"""Jobs in code become the jobs of a manifest; every problem is reported with file and line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 from tests.app.app_world import World
 
 import detent
-from detent.app.declarations import POLICY, RETRIES, JobOptions
+from detent.app.declarations import JobOptions, PolicyOptions, RetryOptions
 from detent.errors import UsageError
 from detent.loading.config import load_manifest
 from detent.manifest.check import canonical_text
@@ -54,10 +54,11 @@ def test_every_field_of_a_job_and_of_its_policy_is_a_keyword() -> None:
     retries = {field.name for field in policy["retries"].shape.fields}  # type: ignore[attr-defined]
     keywords = set(get_type_hints(JobOptions))
     assert keywords == (set(fields) - NOT_IN_CODE) | (set(policy) - {"retries"}) | retries
-    assert set(POLICY) == set(policy) - {"retries"} and set(RETRIES) == retries
+    assert {*PolicyOptions.__annotations__} == {*policy} - {"retries"}
+    assert {*RetryOptions.__annotations__} == retries
 
 
-def test_an_app_is_the_manifest_that_a_file_with_the_same_jobs_is(tmp_path: Path) -> None:
+def test_an_app_and_a_file_with_the_same_jobs_give_the_same_manifest(tmp_path: Path) -> None:
     app = detent.Detent(
         "billing", store="sqlite:///b.db", node={"max_running": 4}, defaults={"timezone": "Europe/Berlin"}
     )
@@ -91,7 +92,7 @@ def wrong(decorate: Callable[[detent.Detent], Any]) -> str:
     return str(raised.value)
 
 
-def test_what_is_wrong_is_told_all_at_once_with_the_file_and_line_of_each_decorator() -> None:
+def test_all_problems_are_reported_with_the_file_and_line_of_each_decorator() -> None:
     app = detent.Detent("billing")
     first = line_here() + 1
     app.job("61 * * * *")(send)
@@ -105,7 +106,7 @@ def test_what_is_wrong_is_told_all_at_once_with_the_file_and_line_of_each_decora
     assert all("at jobs[1]." in line and f"({file}:{first + 1})" in line for line in lines[1:])
 
 
-def test_decorators_of_several_files_are_told_apart(world: World) -> None:
+def test_problems_in_several_files_name_each_file(world: World) -> None:
     world.write("shop.py", "import detent", 'app = detent.Detent("shop")', "import more")
     world.write("more.py", "from shop import app", '@app.job("61 * * * *")', "def a() -> None: ...")
     world.write(
@@ -128,12 +129,12 @@ def test_decorators_of_several_files_are_told_apart(world: World) -> None:
         (lambda app: app.job("@hourly", args=[1])(send), "too many positional arguments"),
         (lambda app: app.job("@hourly", args={"who": 1})(send), "'who'"),
         (lambda app: app.job("@hourly", isolation="loop")(send), 'isolation="loop" is for async functions'),
-        (lambda app: app.job("@hourly")(lambda: None), "give the job one with name="),
+        (lambda app: app.job("@hourly")(lambda: None), "name the job with name="),
         (lambda app: app.job("@hourly", name="x", isolation="process")(lambda: None), "cannot import"),
         (lambda app: app.job()(send), "exactly one of schedule, schedules or at"),
     ],
 )
-def test_what_does_not_fit_the_function_is_refused(
+def test_arguments_that_do_not_fit_the_function_are_refused(
     decorate: Callable[[detent.Detent], Any], told: str
 ) -> None:
     said = wrong(decorate)
@@ -144,7 +145,7 @@ def test_two_jobs_of_one_name_are_refused() -> None:
     assert "names are unique" in wrong(lambda app: [app.job("@hourly")(send), app.job("@daily")(send)])
 
 
-def test_a_bad_name_of_an_app_is_told_where_the_app_is_made() -> None:
+def test_a_bad_name_of_an_app_is_reported_where_the_app_is_created() -> None:
     app, line = detent.Detent("No Name"), line_here()
     app.job("@hourly")(send)
     with pytest.raises(UsageError, match=rf"at app \(.*test_jobs.py:{line}\)"):

@@ -1,4 +1,4 @@
-"""`app.lock`: one at a time, whoever dies; a holder that cannot keep it is told before another has it."""
+"""`app.lock`: one holder at a time, even if holders die; a holder learns in time that it lost the lock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kinds_of(app: Detent, name: str) -> list[str]:
     return [row.outcome.kind if row.outcome else row.state for row in reversed(rows_of(app, name))]
 
 
-def test_processes_and_threads_are_in_one_after_the_other(any_world: World, app: Detent, name: str) -> None:
+def test_one_process_or_thread_at_a_time_holds_a_lock(any_world: World, app: Detent, name: str) -> None:
     counter = any_world.folder / "counter"
     counter.write_text("0")
 
@@ -79,7 +79,7 @@ def test_processes_and_threads_are_in_one_after_the_other(any_world: World, app:
     assert {row.outcome.kind for row in rows_of(app, name) if row.outcome} == {"succeeded"}
 
 
-def test_a_dead_holder_frees_it_when_its_ttl_is_over_and_the_next_has_a_larger_fence(
+def test_the_lock_of_a_dead_holder_is_free_after_its_ttl_and_the_fence_grows(
     any_world: World, app: Detent, name: str
 ) -> None:
     with holder(any_world, name, "hold", "2") as process:
@@ -103,14 +103,14 @@ def test_a_lock_is_kept_for_longer_than_its_ttl_while_its_holder_lives(app: Dete
     assert kinds_of(app, name)[0] == "succeeded"
 
 
-def test_who_gives_up_waiting_leaves_nothing_open(app: Detent, name: str) -> None:
+def test_a_caller_that_stops_waiting_leaves_no_open_fire(app: Detent, name: str) -> None:
     with app.lock(name):
         with pytest.raises(TimeoutError):
             app.lock(name, timeout=0.1).__enter__()
         assert sorted(kinds_of(app, name)) == ["cancelled", "claimed"]
 
 
-def test_a_holder_that_is_told_to_stop_has_lost_it(app: Detent, name: str) -> None:
+def test_a_cancelled_holder_has_lost_its_lock(app: Detent, name: str) -> None:
     """An operator can take a lock away: it is a fire like any other."""
     told = threading.Event()
     with pytest.raises(LockLost), app.lock(name, ttl_seconds=2, on_loss=told.set) as held:
@@ -121,7 +121,7 @@ def test_a_holder_that_is_told_to_stop_has_lost_it(app: Detent, name: str) -> No
             held.check()
 
 
-def test_an_error_within_is_the_callers_and_frees_the_lock(app: Detent, name: str) -> None:
+def test_an_error_within_a_lock_is_raised_and_releases_it(app: Detent, name: str) -> None:
     with pytest.raises(ZeroDivisionError), app.lock(name):
         raise ZeroDivisionError("within")
     with app.lock(name, timeout=0):
@@ -129,7 +129,9 @@ def test_an_error_within_is_the_callers_and_frees_the_lock(app: Detent, name: st
     assert kinds_of(app, name) == ["failed", "succeeded"]
 
 
-def test_a_holder_whose_store_is_away_is_told_before_another_can_have_it(tmp_path: Path) -> None:
+def test_a_holder_without_its_store_learns_of_the_loss_before_another_can_hold_the_lock(
+    tmp_path: Path,
+) -> None:
     server, told = RedisServer(tmp_path), list[float]()
     app = Detent("locky", store=server.url)
     with pytest.raises(LockLost), app.lock("x", ttl_seconds=3, on_loss=lambda: told.append(time.monotonic())):
@@ -140,9 +142,7 @@ def test_a_holder_whose_store_is_away_is_told_before_another_can_have_it(tmp_pat
     assert len(told) == 1
 
 
-def test_a_lock_whose_grant_is_lost_on_the_way_is_entered_all_the_same(
-    app_redis: RedisServer, name: str
-) -> None:
+def test_a_lock_is_entered_even_if_the_answer_to_its_claim_is_lost(app_redis: RedisServer, name: str) -> None:
     way = Proxy(app_redis.port)
     app = Detent("locky", store=way.url)
     with closing(way):
@@ -157,7 +157,7 @@ def test_a_lock_whose_grant_is_lost_on_the_way_is_entered_all_the_same(
 # On a loop.
 
 
-def test_tasks_wait_without_blocking_their_loop(app: Detent, name: str) -> None:
+def test_async_tasks_wait_for_a_lock_without_blocking_their_loop(app: Detent, name: str) -> None:
     inside, most, turns = 0, 0, 0
 
     async def one() -> None:
@@ -183,7 +183,7 @@ def test_tasks_wait_without_blocking_their_loop(app: Detent, name: str) -> None:
     assert most == 1 and turns > 12
 
 
-def test_a_task_that_is_cancelled_while_it_waits_leaves_nothing_open(app: Detent, name: str) -> None:
+def test_an_async_task_that_is_cancelled_while_it_waits_leaves_no_open_fire(app: Detent, name: str) -> None:
     async def wait() -> None:
         async with app.lock(name):
             raise AssertionError("somebody else has it")
@@ -203,7 +203,7 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_nothing_open(app: Detent
     assert sorted(kinds_of(app, name)) == ["cancelled", "succeeded"]
 
 
-def test_a_loss_is_told_on_the_loop_of_who_holds_it(app: Detent, name: str) -> None:
+def test_on_loss_is_called_on_the_loop_of_the_holder(app: Detent, name: str) -> None:
     async def main() -> None:
         told = asyncio.Event()
 
@@ -225,9 +225,9 @@ def test_a_loss_is_told_on_the_loop_of_who_holds_it(app: Detent, name: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "ttl_seconds", "told"),
-    [("", 30, "a lock's name has"), ("a b", 30, "a lock's name has"), ("x", 0.5, "allowed are 2 to 86,400")],
+    [("", 30, "bad lock"), ("a b", 30, "bad lock"), ("x", 0.5, "allowed are 2 to 86,400")],
 )
-def test_a_lock_that_cannot_be_is_refused(name: str, ttl_seconds: float, told: str) -> None:
+def test_a_lock_with_a_bad_name_or_ttl_is_refused(name: str, ttl_seconds: float, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         app_in_memory().lock(name, ttl_seconds=ttl_seconds)
 

@@ -1,4 +1,4 @@
-"""What users test their apps with: a rehearsal of what would fire, a fake clock, fixtures."""
+"""What users test their apps with: `fire_due`, a fake clock, fixtures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from detent.testing import FakeClock, app_in_memory
 SPRING = "2026-03-29T01:00:00Z"  # in Berlin it is three o'clock, right after two
 
 
-def test_what_would_fire_at_an_instant_runs_in_this_thread(detent_app: Detent) -> None:
+def test_fire_due_runs_the_jobs_of_an_instant_in_this_thread(detent_app: Detent) -> None:
     ran: list[tuple[detent.Fire, threading.Thread]] = []
 
     @detent_app.job("30 2 * * *")
@@ -44,13 +44,13 @@ def test_nothing_is_due_at_another_instant(detent_app: Detent) -> None:
     assert detent_app.fire_due("2026-03-29T02:31Z") == []
 
 
-def test_a_change_of_offset_is_rehearsed_as_it_will_be(detent_app: Detent) -> None:
+def test_fire_due_follows_a_change_of_offset(detent_app: Detent) -> None:
     """What falls into the gap fires right after it."""
     detent_app.job("30 2 * * *", name="backup", timezone="Europe/Berlin")(lambda: None)
     assert [one.due_at for one in detent_app.fire_due(SPRING)] == [datetime(2026, 3, 29, 1, tzinfo=UTC)]
 
 
-def test_everything_of_a_time_fires_in_its_order(detent_app: Detent, detent_clock: FakeClock) -> None:
+def test_fire_due_runs_a_period_in_order(detent_app: Detent, detent_clock: FakeClock) -> None:
     seen: list[tuple[str, datetime]] = []
     detent_app.job("*/20 * * * *", name="often")(lambda: seen.append(("often", detent_clock.now())))
     detent_app.job("@hourly", name="hourly")(lambda: seen.append(("hourly", detent_clock.now())))
@@ -79,7 +79,7 @@ def test_retries_follow_by_the_policy_without_waiting(detent_app: Detent, detent
     ]  # fmt: skip
 
 
-def test_a_failure_is_an_outcome_and_what_was_raised_is_kept(detent_app: Detent) -> None:
+def test_fire_due_returns_a_failure_with_its_exception(detent_app: Detent) -> None:
     @detent_app.job("@daily", max_attempts=2)
     async def broken() -> None:
         raise ValueError("no such customer")
@@ -89,7 +89,7 @@ def test_a_failure_is_an_outcome_and_what_was_raised_is_kept(detent_app: Detent)
     assert isinstance(fired.error, ValueError)
 
 
-def test_a_rehearsal_can_be_held_on_a_loop(detent_app: Detent) -> None:
+def test_fire_due_works_within_a_running_loop(detent_app: Detent) -> None:
     async def work() -> str:
         await asyncio.sleep(0)
         return "done"
@@ -101,7 +101,7 @@ def test_a_rehearsal_can_be_held_on_a_loop(detent_app: Detent) -> None:
     assert asyncio.run(main()) == ["done"]
 
 
-def test_an_exit_is_judged_as_a_programs(detent_app: Detent) -> None:
+def test_an_exit_code_is_judged_like_that_of_a_program(detent_app: Detent) -> None:
     def leave(status: int) -> None:
         raise SystemExit(status)
 
@@ -111,7 +111,7 @@ def test_an_exit_is_judged_as_a_programs(detent_app: Detent) -> None:
     assert told == [("exit-0", "succeeded", ""), ("exit-3", "failed", "exit 3")]
 
 
-def test_a_rehearsal_touches_no_store(world: World) -> None:
+def test_fire_due_touches_no_store(world: World) -> None:
     app = Detent("shop", store=world.store)
     app.job("@daily", name="x")(lambda: None)
     assert [one.outcome for one in app.fire_due("2026-03-01T00:00Z")] == ["succeeded"]
@@ -126,7 +126,7 @@ def test_an_instant_needs_a_time_zone(detent_app: Detent) -> None:
         detent_app.fire_due("2026-03-01 00:00")
 
 
-def test_a_fake_clock_tells_time_that_passes_from_a_clock_that_is_set() -> None:
+def test_a_fake_clock_distinguishes_passing_time_from_a_clock_step() -> None:
     clock = FakeClock("2026-03-01T00:00Z")
     wall, monotonic = clock.wall(), clock.monotonic()
     clock.advance(60)
@@ -137,7 +137,7 @@ def test_a_fake_clock_tells_time_that_passes_from_a_clock_that_is_set() -> None:
     assert (clock.wall() - wall, clock.monotonic() - monotonic) == (3600, 60 + 7140)
     clock.set("2026-03-01T00:00Z")
     assert (clock.wall() - wall, clock.monotonic() - monotonic) == (0, 60 + 7140)
-    with pytest.raises(UsageError, match="time does not pass backwards"):
+    with pytest.raises(UsageError, match="time cannot pass backwards"):
         clock.advance(-1)
 
 
@@ -151,7 +151,7 @@ def test_an_app_in_memory_runs_in_real_time_too() -> None:
     assert app_in_memory().open_store() is not app_in_memory().open_store()
 
 
-def test_the_fixtures_are_there_where_detent_is_installed(world: World) -> None:
+def test_the_fixtures_are_available_when_detent_is_installed(world: World) -> None:
     test = """
 def test_nightly(detent_app, detent_clock):
     done = []

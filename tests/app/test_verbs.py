@@ -1,4 +1,4 @@
-"""An app in code wherever a manifest may stand: `detent VERB module:app`."""
+"""An app in code in place of a manifest: `detent VERB module:app`."""
 
 from __future__ import annotations
 
@@ -88,14 +88,16 @@ def test_a_program_whose_app_is_wrong_ends_without_a_traceback(world: World) -> 
         ("broken:app", "broken.py:2)"),
     ],
 )
-def test_what_is_no_app_is_told_without_a_traceback(shop: World, place: str, told: str) -> None:
+def test_a_name_that_is_not_an_app_is_reported_without_a_traceback(
+    shop: World, place: str, told: str
+) -> None:
     shop.write("broken.py", "import os", "1 / 0")
     said = shop.run("detent", "validate", "-f", place)
     assert said.returncode in (1, 2) and told in said.stderr
     assert "Traceback" not in said.stderr
 
 
-def test_problems_are_told_to_programs_with_file_and_line(shop: World) -> None:
+def test_problems_as_json_have_file_and_line(shop: World) -> None:
     shop.write(
         "bad.py", "import detent", 'app = detent.Detent("bad")', '@app.job("61 * * * *")', "def a(): ..."
     )
@@ -110,7 +112,7 @@ def test_an_app_may_be_made_by_a_function(world: World) -> None:
     assert "ok: shop:make: app made, 1 job" in world.run("detent", "validate", "-f", "shop:make").stdout
 
 
-def test_an_app_that_starts_itself_does_not_do_so_where_it_is_only_read(world: World) -> None:
+def test_an_app_that_starts_itself_does_not_start_when_it_is_only_read(world: World) -> None:
     """Nor in the processes of its calls: they import it, too."""
     world.write("web.py", APP, EVERY_SECOND, "\napp.start()")
     with world.running("detent", "run", "-f", "web:app") as node:

@@ -1,4 +1,4 @@
-"""What a chaos run leaves to its judge: what the kernel saw, what the store remembers, what was done."""
+"""The evidence of a chaos run: what the kernel saw, what the store recorded, and the injected faults."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from detent.model import Row
 
 
 class Seen(NamedTuple):
-    """One line of the witness."""
+    """One line that the witness wrote."""
 
     what: str  # start | end | stay | hook
     at: float  # CLOCK_MONOTONIC
     pid: int
-    place: int  # in its lane; -1: there was none
+    place: int  # in its lane; -1: the lane was full
     status: int
-    node: str  # a life
+    node: str  # the instance
     fence: int
     attempt: int
     run_id: str
@@ -46,13 +46,13 @@ def _seen(line: str) -> Seen:
 
 
 class Clock(NamedTuple):
-    """The store's wall clock, as it was set."""
+    """The store's wall clock, with its steps."""
 
-    offset: float  # an honest wall clock less the monotonic one
-    history: tuple[tuple[float, float], ...]  # when, and how far ahead from then on
+    offset: float  # the real wall clock minus the monotonic clock
+    history: tuple[tuple[float, float], ...]  # times, and how far ahead the clock is from then on
 
     def latest(self, at: float, within_s: float) -> float:
-        """The latest that it showed in the seconds before `at`."""
+        """Return the latest time that it showed in the seconds before `at`."""
         shown = [at + self.offset + self._ahead(at)]
         for begins, ahead_s in self.history:
             if at - within_s <= begins <= at:
@@ -60,13 +60,13 @@ class Clock(NamedTuple):
         return max(shown)
 
     def when(self, wall: float) -> float:
-        """A moment of the monotonic clock at which it showed this; the last, if there are several."""
+        """Return the last monotonic time at which it showed this."""
         ends = [*(begins for begins, _ in self.history[1:]), float("inf")]
         for (begins, ahead_s), end in zip(reversed(self.history), reversed(ends), strict=True):
             at = wall - self.offset - ahead_s
             if begins <= at < end:
                 return at
-        return wall - self.offset - self.history[-1][1]  # it was leapt over
+        return wall - self.offset - self.history[-1][1]  # a step skipped it
 
     def _ahead(self, at: float) -> float:
         return next((ahead_s for begins, ahead_s in reversed(self.history) if begins <= at), 0.0)
@@ -77,11 +77,11 @@ class Evidence(NamedTuple):
     rows: tuple[Row, ...]
     faults: tuple[Fault, ...]
     clock: Clock
-    began_at: float  # by the store's clock; all jobs are in force
-    calm_at: float  # by the store's clock: what was due until then must be over
-    hooks: bool = False  # there are hooks
-    events: tuple[dict[str, Any], ...] = ()  # of all lives of all nodes
-    broken: tuple[str, ...] = ()  # what was noticed on the way
+    began_at: float  # by the store's clock; all jobs are deployed
+    calm_at: float  # by the store's clock; fires due before this must be over
+    hooks: bool = False  # whether the jobs have hooks
+    events: tuple[dict[str, Any], ...] = ()  # of all instances of all nodes
+    broken: tuple[str, ...] = ()  # problems during the run
 
     def starts(self) -> Iterator[Seen]:
         return (one for one in self.seen if one.what == "start")

@@ -1,11 +1,11 @@
-"""What can go wrong, chosen by a seeded source of chance, and written down with its time.
+"""The faults of a chaos run, chosen by a seeded random generator and recorded with their times.
 
-1. A fault has a target, and a target has one fault of a kind at a time: a node's processes, its network, its
-   clock; the store's processes or its file, its clock; the manifests.  Faults of different targets meet as
-   they please.  SQLite has no server and no network, and so none of their faults.
-2. Not in here is what the promise leaves out: node and warden stopped together for longer than the margin of
-   their claims, while nobody of their host is left to end their work; a store's clock that is set back by
-   more than a few seconds, after which jobs are silent until it has caught up.
+1. A fault has a target: a node's processes, its network or its clock; the store's processes, file or clock;
+   the manifests.  A target has one fault at a time; faults of different targets overlap.  SQLite has no
+   server and no network, and so none of their faults.
+2. Two faults are outside of the guarantees and left out: node and warden stopped together for longer than
+   the margin of their claims, with no other node on their host; and a store's clock that is set back by
+   more than a few seconds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from tests.chaos.world import PATIENCE_S, Member, World, send
 
 HOUR_S = 3600.0
 STORE_STEPS_S = (-3.0, -1.5, 0.3, 0.45, 0.7, 0.95, 1.5, 3.0, 3.0, HOUR_S)
-LEAPS_MAX = 2  # of the store's clock, by an hour
-LAST_S = 6.0  # so long before the end begins the last one
-TICK_S = 0.1  # a clock that drifts is moved so often
-TARGETS = {"store": "store", "file": "store", "store-clock": "store", "fleet": "fleet"}  # the others: a node
+LEAPS_MAX = 2  # steps of the store's clock by an hour
+LAST_S = 6.0  # the last fault starts this long before the end
+TICK_S = 0.1  # how often a drifting clock is moved
+TARGETS = {
+    "store": "store",
+    "file": "store",
+    "store-clock": "store",
+    "fleet": "fleet",
+}  # all others are faults of a node
 
 
 class Fault(NamedTuple):
@@ -36,7 +41,7 @@ class Fault(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """One kind of fault: what it does takes as long as the fault lasts."""
+    """One kind of fault.  Its function returns when the fault ends."""
 
     kind: str
     weight: int
@@ -58,7 +63,7 @@ class Chaos:
         self.leaps = 0
 
     def run(self, seconds: float, pause_s: float) -> None:
-        """Faults for so long, one every `pause_s` on average; then wait for the last to end."""
+        """Inject faults for this long, one every `pause_s` on average, and wait for the last one."""
         until = time.monotonic() + seconds - LAST_S
         while time.monotonic() < until:
             self._begin_one()
@@ -68,7 +73,7 @@ class Chaos:
             thread.join(PATIENCE_S)
 
     def calm(self) -> None:
-        """Everything is as it should be from now on."""
+        """End all faults."""
         for member in self.world.members:
             member.proxy.mend()
             member.clock.set(0.0)
@@ -115,7 +120,7 @@ class Chaos:
             self.log.append(fault)
 
     def _look_after_nodes(self) -> None:
-        """A node that ended although nobody killed it: that is a fault of ours."""
+        """Report a node that exited although it was not killed: that is a bug."""
         for member in self.world.members:
             if member.busy.acquire(blocking=False):
                 try:
@@ -168,7 +173,7 @@ def _pause(chaos: Chaos, seconds: float, pids: Sequence[int]) -> str:
     send(pids, signal.SIGSTOP)
     is_locked = chaos.world.store.is_locked_by(pids)
     time.sleep(seconds)
-    send(pids, signal.SIGCONT)  # a warden that its node killed meanwhile is gone
+    send(pids, signal.SIGCONT)  # its node may have killed the warden
     if is_locked:
         chaos.record(Fault("lock store", "store", began, time.monotonic(), f"by {pids}, which were stopped"))
     return f"{seconds:.1f} s, {pids}"
@@ -194,7 +199,7 @@ def _reset_net(_: Chaos, member: Member, rng: Random) -> str:
 
 
 def _lose_answers(_: Chaos, member: Member, rng: Random) -> str:
-    """So few, and so seldom, that no claim is lost by it."""
+    """Reset connections so rarely that no claim is lost."""
     answers = rng.randint(1, 2)
     member.proxy.lose(answers)
     time.sleep(2.0)
@@ -210,7 +215,7 @@ def _swallow(_: Chaos, member: Member, rng: Random) -> str:
 
 
 def _delay_net(_: Chaos, member: Member, rng: Random) -> str:
-    late_s = rng.choice((0.2, 1.0, 2.0, 4.0, 4.7))  # a client gives up after 5
+    late_s = rng.choice((0.2, 1.0, 2.0, 4.0, 4.7))  # a client times out after 5 s
     _disturb(member, lambda: member.proxy.delay(late_s), rng.uniform(2, 6))
     return f"answers {late_s:g} s late"
 
@@ -291,12 +296,12 @@ def _ticks(seconds: float) -> Iterator[float]:
 
 
 def _deploy(chaos: Chaos, _: Member, rng: Random) -> str:
-    """Host by host, not all at once, and to some by a signal as well."""
+    """Deploy host by host; some also get a signal."""
     chaos.world.deploys += 1
     number = chaos.world.deploys
     for member in rng.sample(chaos.world.members, 3):
         member.deploy(number)
-        if rng.random() < 0.3 and member.node.events("started"):  # before, it would end it
+        if rng.random() < 0.3 and member.node.events("started"):  # before that, SIGHUP would kill it
             send(member.pids(node=True), signal.SIGHUP)
         time.sleep(rng.uniform(0, 1.5))
     return f"number {number}"

@@ -1,7 +1,7 @@
-"""`make chaos-faults`: plants each fault of `planted.py` in turn, and sees whether the judge finds it.
+"""`make chaos-faults`: plants each bug of `planted.py` in turn, and checks that the judge finds it.
 
-It prints a table, and ends with 1 if one was not found.  `trouble`, that is a node that says so itself, does
-not count.
+Prints a table, and exits with 1 if a bug was not found.  `trouble`, an error that a node itself reports,
+does not count.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from tests.chaos.planted import PLANTED
 from tests.chaos.run import Setup, run
 
-SECONDS, TRIES = 25.0, 4  # of faults in one run; runs, each with a seed of its own
+SECONDS, TRIES = 25.0, 4  # of faults per run; runs, each with another seed
 
 
 def find(name: str) -> tuple[Counter[str], float]:
-    """What the judge found, if anything, and how long that took."""
+    """Return the violations that the judge found, and how long it took."""
     planted, began = PLANTED[name], time.monotonic()
     for seed in range(1, TRIES + 1):
         folder = Path(tempfile.mkdtemp(prefix="detent-planted-"))

@@ -1,9 +1,10 @@
-"""How long the job of each second had no launch, and how much of that no fault of the store explains.
+"""Measures how long the job of each second had no launch, with and without the time that faults of the store
+explain.
 
-The budget is one claim and five seconds: a node that dies between a claim and its launch keeps the lane until
-the claim expires, and the other nodes need a moment to notice.  Not counted is time in which no node could
-launch anything: the store was down, stopped, locked or in quarantine, its clock was set back, the machine
-stalled, or each node was dead, stopped or cut off at once.
+The limit is one claim and five seconds: a node that dies between a claim and its launch keeps the lane
+until the claim expires, and the other nodes need a moment to notice.  Time in which no node could launch
+anything does not count: the store was down, stopped, locked or in quarantine, its clock was set back, the
+machine stalled, or all nodes were dead, stopped or cut off.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Gap(NamedTuple):
 
     since: float  # of the monotonic clock
     until: float
-    beyond_s: float  # its length, less the time in which no node could have launched anything
+    beyond_s: float  # its length without the time in which no node could launch anything
     faults: tuple[Fault, ...]
 
     @property
@@ -43,7 +44,7 @@ def gaps(evidence: Evidence) -> list[Gap]:
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """The same time in spans that do not touch, in order."""
+    """Merge overlapping spans, in order."""
     found: list[Span] = []
     for since, until in sorted(spans):
         if found and since <= found[-1][1]:
@@ -64,11 +65,11 @@ def _without_store(evidence: Evidence) -> Iterator[Span]:
     yield from ((one.at, one.until) for one in evidence.faults if one.kind in OF_ALL)
     for (_, before_s), (at, after_s) in pairwise(evidence.clock.history):
         if after_s < before_s:
-            yield at, at + before_s - after_s  # until it shows again what it showed before
+            yield at, at + before_s - after_s  # until it shows the same time again
 
 
 def _without_nodes(faults: Sequence[Fault]) -> list[Span]:
-    """When each node was dead, stopped or cut off."""
+    """Return when each node was dead, stopped or cut off."""
     spans = [(float("-inf"), float("inf"))]
     for name in "abc":
         down = union((one.at, one.until) for one in faults if one.target == name and one.kind in OF_A_NODE)

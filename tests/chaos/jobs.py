@@ -1,7 +1,7 @@
-"""The jobs of a chaos run: every policy, and for each job what a judge must know of it.
+"""The jobs of a chaos run: every policy, and what the judge must know about each job.
 
-Which seconds a schedule names is written down here a second time, by hand: the judge does not ask the
-engine that it judges.
+The seconds of each schedule are written here a second time, by hand: the judge does not use the engine
+that it judges.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 APP = "c"
 CLAIM_S = 5.0
 TICK = f"{APP}.tick"  # due every second
-GUEST = "guest"  # it comes and goes with the deploys
+GUEST = "guest"  # deploys add and remove it
 
 
 class Trial(NamedTuple):
-    """A job, and what its fires may do."""
+    """A job, and what its fires are allowed to do."""
 
     name: str
     schedule: str
     deed: tuple[str, ...]
     seconds: frozenset[int]  # of the minute
-    every: int = 0  # instead of these: every so many seconds since the epoch
-    width: int = 1  # so many may run at a time; 0: any number
+    every: int = 0  # or: every so many seconds since the epoch
+    width: int = 1  # how many may run at a time; 0: any number
     policy: dict[str, Any] = {}  # noqa: RUF012 - it is never written to
     attempts_max: int = 1
     reruns: bool = False
@@ -38,7 +38,7 @@ class Trial(NamedTuple):
         return second % self.every == 0 if self.every else second % 60 in self.seconds
 
     def instants(self, since: float, until: float) -> Iterator[int]:
-        """In (since, until], in Unix seconds, one by one."""
+        """Yield its instants in (since, until], in Unix seconds."""
         return (second for second in range(int(since) + 1, int(until) + 1) if self.is_instant(second))
 
 
@@ -78,7 +78,7 @@ BY_JOB = {trial.job: trial for trial in TRIALS}
 
 
 class Place(NamedTuple):
-    """Where the commands of a run are witnessed."""
+    """Where the witness writes."""
 
     program: Path
     file: Path
@@ -89,7 +89,7 @@ class Place(NamedTuple):
 
 
 def manifest(place: Place, node: str, deploy: int, *, hooks: bool) -> dict[str, Any]:
-    """What a node is given; each deploy changes every other job, and brings the guest or takes it away."""
+    """Return the manifest of a node.  Each deploy changes every other job, and adds or removes the guest."""
     jobs = []
     for number, trial in enumerate(TRIALS):
         if trial.name == GUEST and deploy % 2:

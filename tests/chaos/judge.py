@@ -1,10 +1,6 @@
 """The judge of a chaos run: compares what the kernel saw with the schedules and with the store's history.
 
-What it does not excuse: a second launch of an attempt, or of a fire that its policy does not allow another;
-two of a lane at a time; an instant without a record; a record that does not tell what happened; a fire that
-is not over; an end that two nodes tell; a fence that does not grow; work before it was due; work that was
-given up although nothing kept its node from renewing; a job of each second that is not launched for longer
-than a claim and five seconds while the store answers.
+docs/explanation/chaos.md lists the violations.
 """
 
 from __future__ import annotations
@@ -23,9 +19,9 @@ from tests.chaos.jobs import BY_JOB, GUEST, TICK, TRIALS, Trial
 from detent.model import Attempt, Row
 
 FAILURES = ("failed", "rejected", "timed-out", "lost", "missed")
-EARLY_S = 0.05  # clocks are read one after another
-GRANTED_S = 8.0  # a grant may have been made so long before its work was started
-AFTERMATH_S = 8.0  # a claim that was not renewed is found expired so much later
+EARLY_S = 0.05  # clocks are not read at the same time
+GRANTED_S = 8.0  # the longest time between a grant and the start of its work
+AFTERMATH_S = 8.0  # how long after a missed renewal a claim is found expired
 HARMLESS = {
     "step clock", "drift clock", "step store clock", "drift store clock", "deploy", "reset", "lose answers",
 }  # fmt: skip
@@ -35,14 +31,14 @@ class Violation(NamedTuple):
     kind: str
     key: str
     text: str
-    at: float = 0.0  # of the monotonic clock, where it is known
+    at: float = 0.0  # of the monotonic clock, if known
 
 
 def judge(evidence: Evidence) -> list[Violation]:
     return [violation for rule in RULES for violation in rule(evidence)]
 
 
-# What the kernel saw.
+# From the kernel.
 
 
 def _overlaps(evidence: Evidence) -> Iterator[Violation]:
@@ -67,7 +63,7 @@ def _duplicates(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _fences(evidence: Evidence) -> Iterator[Violation]:
-    """They grow with every launch of a fire and, where one runs at a time, of a lane."""
+    """Fences grow with every launch of a fire and, if its width is 1, of a lane."""
     groups = [*_by_key(evidence.starts()).values()]
     for trial in TRIALS:
         if trial.width == 1:
@@ -92,11 +88,11 @@ def _silences(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("silence", TICK, text, one.since)
 
 
-# What the store remembers.
+# From the store.
 
 
 def _losses(evidence: Evidence) -> Iterator[Violation]:
-    """Every instant of a schedule is recorded, by itself or in a span."""
+    """Every instant of a schedule is recorded, alone or in a span."""
     keys = {row.fire.key for row in evidence.rows}
     spans = [row.fire for row in evidence.rows if row.fire.instants > 1 and row.fire.first_at]
     for trial in TRIALS:
@@ -108,14 +104,14 @@ def _losses(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _strays(evidence: Evidence) -> Iterator[Violation]:
-    """Nothing is recorded, or launched, that no schedule names."""
+    """Nothing is recorded or launched that no schedule names."""
     for row in evidence.rows:
         if row.fire.origin == "schedule" and not _trial(row.fire.key).is_instant(_second(row.fire.due_at)):
             yield Violation("stray", row.fire.key, "is no instant of its schedule")
     keys = {row.fire.key for row in evidence.rows}
     for one in evidence.starts():
         if one.key not in keys:
-            yield Violation("stray", one.key, f"was launched by {one.node}, and no record tells", one.at)
+            yield Violation("stray", one.key, f"was launched by {one.node} without a record", one.at)
 
 
 def _unsettled(evidence: Evidence) -> Iterator[Violation]:
@@ -142,17 +138,19 @@ def _lie_of(key: str, told: Attempt, start: Seen | None, end: Seen | None) -> It
     kind, at = told.outcome.kind, start.at if start else 0.0
     if start and (start.fence, start.node) != (told.fence, told.node):
         seen, said = (start.fence, start.node), (told.fence, told.node)
-        yield Violation("lie", key, f"attempt {told.number} was {seen} and is told as {said}", at)
+        yield Violation("lie", key, f"attempt {told.number} was {seen} and is recorded as {said}", at)
     if kind == "succeeded" and (end is None or end.status):
-        yield Violation("lie", key, f"attempt {told.number} succeeded, and never ended well", at)
+        yield Violation(
+            "lie", key, f"attempt {told.number} is recorded as succeeded, but did not end with success", at
+        )
     if kind == "failed" and (end is None or not end.status):
-        yield Violation("lie", key, f"attempt {told.number} {told.outcome.reason}, and did not fail", at)
+        yield Violation("lie", key, f"attempt {told.number} {told.outcome.reason}, but did not fail", at)
     if kind == "timed-out" and not _trial(key).policy.get("timeout_seconds"):
-        yield Violation("lie", key, "timed out, and has no time limit", at)
+        yield Violation("lie", key, "timed out without a time limit", at)
 
 
 def _relaunches(evidence: Evidence) -> Iterator[Violation]:
-    """Another attempt follows only on an end that its policy gives another one for."""
+    """Another attempt follows only if the policy allows it after that outcome."""
     rows = {row.fire.key: row for row in evidence.rows}
     for key, launches in _by_key(evidence.starts()).items():
         told = {one.number: one.outcome.kind for one in rows[key].attempts} if key in rows else {}
@@ -164,7 +162,7 @@ def _relaunches(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _groundless(evidence: Evidence) -> Iterator[Violation]:
-    """Nothing kept its node from renewing, and yet the work was given up."""
+    """Work was given up although nothing kept its node from renewing."""
     starts = _by_attempt(evidence, "start")
     for row in evidence.rows:
         for one in row.attempts if row.fire.origin == "schedule" else ():
@@ -194,15 +192,15 @@ def _unhooked(evidence: Evidence) -> Iterator[Violation]:
         if row.fire.origin != "schedule" or not row.outcome or not _trial(row.fire.key).hook:
             continue
         if row.outcome.kind in FAILURES and f"{row.fire.key}/on_failure" not in keys:
-            yield Violation("loss", row.fire.key, f"is {row.outcome.kind}, and its hook was not put")
+            yield Violation("loss", row.fire.key, f"is {row.outcome.kind}, but its hook was not put")
 
 
-# What nodes said.
+# From the nodes' events.
 
 
-def _told_twice(evidence: Evidence) -> Iterator[Violation]:
+def _reported_twice(evidence: Evidence) -> Iterator[Violation]:
     told = Counter(one["fire"] for one in evidence.events if "outcome" in one and "fire" in one)
-    yield from (Violation("told twice", key, f"{n} times") for key, n in told.items() if n > 1)
+    yield from (Violation("reported twice", key, f"{n} times") for key, n in told.items() if n > 1)
 
 
 def _broken(evidence: Evidence) -> Iterator[Violation]:
@@ -225,13 +223,13 @@ RULES: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
     _lies,
     _groundless,
     _unhooked,
-    _told_twice,
+    _reported_twice,
     _broken,
 )
 
 
 def takeovers(evidence: Evidence) -> list[float]:
-    """How long after a node was killed the lane of work that died with it was at work again."""
+    """Return how long after a kill the lane of the killed work ran again."""
     found = []
     for fault in (one for one in evidence.faults if one.kind in ("kill node", "kill both")):
         for trial in (one for one in TRIALS if one.width == 1):
@@ -271,7 +269,7 @@ def _second(due_at: datetime) -> int:
 
 
 def outcomes(rows: Sequence[Row]) -> Counter[str]:
-    """Of scheduled instants; a span counts as many as it stands for."""
+    """Count outcomes of scheduled instants; a span counts as all its instants."""
     found: Counter[str] = Counter()
     for row in rows:
         if row.fire.origin == "schedule" and row.outcome:

@@ -1,8 +1,7 @@
-"""Nodes with one fault planted: `python -m tests.chaos.planted NAME run FILE …`.  A witness that misses one
-of these is not worth its time.
+"""Nodes with one planted bug, which the judge must find: `python -m tests.chaos.planted NAME run FILE …`.
 
-Each patches one thing of the node, of a script of the store, or of the warden (`planted_warden.py`), and then
-calls the command line.  The product has no switch for any of it.
+Each patches one thing in the node, in a script of the store, or in the warden (`planted_warden.py`), and
+then calls the command line.  detent itself has no switch for any of it.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ sys.exit(loop.main(sys.argv[1:]))
 
 
 class Planted(NamedTuple):
-    """A fault of ours, and the faults of the world under which it shows."""
+    """A planted bug, and the faults under which it shows."""
 
     meaning: str
     plant: Callable[[], None]
@@ -93,7 +92,7 @@ def the_nodes_clock_is_trusted() -> None:
 
 
 def the_client_repeats_claims() -> None:
-    """As a client library does by default; and each time it is another ask."""
+    """Repeat a request like a client library does by default, each time under a new number."""
     claim, numbers = RedisStore.claim, count(1)
 
     def repeating(self: RedisStore, ask: Ask) -> Grants:
@@ -126,7 +125,7 @@ def a_stopped_warden_is_only_counted_out() -> None:
     client.WardenClient._overdue_in_s = lambda self: math.inf  # type: ignore[method-assign]
 
 
-def lost_work_is_told_as_done() -> None:
+def lost_work_is_reported_as_done() -> None:
     settle = settling.settle
 
     def lying(end: End, claim: Claim, rng: Any) -> Any:
@@ -141,7 +140,7 @@ def lost_work_is_told_as_done() -> None:
 
 
 def _in_the_warden() -> None:
-    """A program of its own, which is written beside the node's manifest."""
+    """Write the patched warden beside the node's manifest."""
     name, file = sys.argv[1], Path(sys.argv[3])
     program = file.with_name("planted-warden.py")
     path = [str(client.WARDEN.parent), str(Path(__file__).parent)]
@@ -188,7 +187,7 @@ PLANTED = {
         a_stopped_warden_is_only_counted_out,
         frozenset({"stop warden", "cut", "black hole"}),
     ),
-    "lost-told-as-done": Planted("work that was lost is told as done", lost_work_is_told_as_done, _DEATHS),
+    "lost-reported-as-done": Planted("lost work is reported as done", lost_work_is_reported_as_done, _DEATHS),
     "parent-death-only": Planted(
         "only the command itself is ended, its children are not", _in_the_warden, _DEATHS
     ),

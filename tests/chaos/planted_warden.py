@@ -1,4 +1,4 @@
-"""Faults planted in the warden: see `planted.py`.  Imported by a warden, with `program` on its path."""
+"""Bugs planted in the warden: see `planted.py`.  A warden imports this, with `program` on its path."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""The page of a chaos run: figures, and one picture of all work on a time axis.  Values in, HTML out."""
+"""Builds the page of a chaos run: figures, and a timeline of all work."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.chaos.judge import Violation, takeovers
 
 
 class Frame(Template):
-    """A page whose script keeps its own dollars."""
+    """A template with another delimiter, because the page's script uses dollar signs."""
 
     delimiter = "@@"
 
 
 FRAME = Frame(Path(__file__).with_name("report.html").read_text())
 NODES = ("a", "b", "c")
-TOP, STRIPS, LINE, GAP = 20, 24, 7, 14  # pixels: the axis; what befell a node; a job; between two nodes
+TOP, STRIPS, LINE, GAP = 20, 24, 7, 14  # pixels: the axis; faults of a node; a job; between two nodes
 ROW = STRIPS + LINE * len(TRIALS)
 HEIGHT = TOP + len(NODES) * (ROW + GAP)
-POINT_S = 0.15  # what takes no time is drawn as if it took so long
+POINT_S = 0.15  # the shortest drawn length
 SPEECH_MAX = 200  # violations on the page
 STRIP_OF = {"process": 0, "net": 8, "clock": 16}
 SHADE_OF = {
@@ -40,7 +40,7 @@ KINDS = ("succeeded", "failed", "timed-out", "lost", "replaced", "skipped", "mis
 
 
 class Heading(NamedTuple):
-    """What the page says of its run."""
+    """The header of the page."""
 
     store: str
     minutes: float
@@ -107,7 +107,7 @@ def _violations(violations: Sequence[Violation], origin: float) -> str:
 
 
 def _bars(bars: Iterable[tuple[str, int, str]]) -> Iterator[str]:
-    """Each a name, a number and a colour."""
+    """Yield names, numbers and colours."""
     bars = [*bars]
     most = max((number for _, number, _ in bars), default=1)
     for name, number, colour in bars:
@@ -197,7 +197,7 @@ def _fault(fault: Fault, origin: float) -> Iterator[str]:
 
 
 def _works(evidence: Evidence) -> Iterator[tuple[Seen, float, str]]:
-    """Each launch, until when it went on, and how it ended; of one that was killed, as the store tells."""
+    """Yield each launch with its end and outcome; for killed work, as the store recorded it."""
     ends = {(one.key, one.attempt, one.node): one.at for one in evidence.seen if one.what == "end"}
     told: Mapping[tuple[str, int], tuple[float, str]] = {
         (row.fire.key, one.number): (evidence.clock.when(one.ended_at.timestamp()), one.outcome.kind)

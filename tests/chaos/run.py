@@ -1,7 +1,7 @@
-"""`make chaos`: real nodes on a real store, faults by the second, and a judge at the end.
+"""`make chaos`: real nodes on a real store, about one fault per second, and a judge at the end.
 
-`python -m tests.chaos.run redis --minutes 20 --seed 7`.  It leaves a page that one can look at, and ends with
-1 if the promise was broken.
+`python -m tests.chaos.run redis --minutes 20 --seed 7` writes a page, and exits with 1 if there is a
+violation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from detent.errors import StoreUnavailable
 from detent.stores.registry import open_store
 
 LOOK_S, QUARANTINE_LOOK_S = 0.5, 0.2
-STALL_S = 1.0  # a thread that sleeps for a moment and finds so much gone: the machine was busy
+STALL_S = 1.0  # a short sleep that takes this much longer: the machine was busy
 
 
 class Setup(NamedTuple):
@@ -44,13 +44,13 @@ class Setup(NamedTuple):
     seed: int
     pause_s: float = 0.9  # between two faults, on average
     program: tuple[str, ...] = ("-m", "detent")
-    only: frozenset[str] = frozenset()  # kinds of faults; none: all
+    only: frozenset[str] = frozenset()  # kinds of faults; empty: all
     pairs: bool = False
-    calm_s: float = 60.0  # at the end, so long may it take until everything is settled
+    calm_s: float = 60.0  # time at the end for everything to be settled
 
 
 class Stalls:
-    """Notices when the machine leaves no time to anybody: then a node may well be late."""
+    """Detects when the machine stalls: then a node may be late."""
 
     def __init__(self) -> None:
         self.log: list[Fault] = []
@@ -72,7 +72,7 @@ class Stalls:
 
 
 class Quarantines:
-    """Notices when a store grants nothing, because it may have forgotten claims that have not expired yet."""
+    """Detects when a store is in quarantine."""
 
     def __init__(self, url: str) -> None:
         self._spans: list[tuple[float, float]] = []
@@ -99,7 +99,7 @@ class Quarantines:
 
 
 def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
-    """Everything, from the first node to the verdict."""
+    """Run everything, from the first node to the verdict."""
     world, stalls = World(folder, setup.store, setup.program, setup.pairs), Stalls()
     quarantines = None if world.store.keeps_epoch else Quarantines(world.store.url)
     try:
@@ -132,7 +132,7 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
 
 
 def _await_calm(world: World, calm_at: float, within_s: float) -> None:
-    """What is not settled by then is for the judge to find."""
+    """Wait for all fires to be settled; the judge finds those that are not."""
     give_up_at = time.monotonic() + within_s
     while not world.is_settled(calm_at) and time.monotonic() < give_up_at:
         time.sleep(LOOK_S)

@@ -1,8 +1,8 @@
-"""The store of a chaos run: a real server that keeps all it acknowledged, or one file of SQLite.
+"""The store of a chaos run: a real server that keeps what it acknowledged, or a SQLite file.
 
-A server has a wall clock of its own; it can be killed and started again with its data, and stopped and
-continued; nodes reach it by ports of proxies.  A file can be locked; its clock is that of the host, which all
-nodes share.
+A server has its own wall clock.  It can be killed and restarted with its data, and stopped and continued;
+nodes reach it through proxies.  A file can be locked; its clock is that of the host, which all nodes
+share.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ sys.stdin.read()
 
 
 class StoreClock:
-    """The wall clock of the server; what it showed when is remembered."""
+    """The wall clock of the server, with a history of its steps."""
 
     def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self.preload = clock.env
         self.env = dict(os.environ) | clock.env
-        self.offset = time.time() - time.monotonic()  # of an honest clock
+        self.offset = time.time() - time.monotonic()  # of the real clock
         self.history: list[tuple[float, float]] = [(time.monotonic(), 0.0)]  # when, and how far ahead
 
     @property
@@ -60,17 +60,17 @@ class StoreClock:
 
 class ChaosStore(Protocol):
     clock: StoreClock
-    keeps_epoch: bool  # a restart is no new epoch, before which the longest claim must have expired: a hook's
-    targets: frozenset[str]  # of the faults that it can suffer
+    keeps_epoch: bool  # whether a restart begins no new epoch
+    targets: frozenset[str]  # targets of its faults
     node_env: dict[str, str]  # of its nodes
 
     @property
     def url(self) -> str:
-        """The way there without a proxy."""
+        """The URL without a proxy."""
 
     @property
     def target(self) -> int | str:
-        """What a proxy is to connect to."""
+        """The address for a proxy."""
 
     def url_by(self, port: int) -> str: ...
 
@@ -81,19 +81,19 @@ class ChaosStore(Protocol):
     def signal(self, signum: int) -> None: ...
 
     def lock(self, seconds: float) -> None:
-        """Let no node write for so long."""
+        """Block all writes for this long."""
 
     def is_locked_by(self, pids: Sequence[int]) -> bool:
-        """Does one of these processes keep all others from writing?"""
+        """Whether one of these processes blocks all writes."""
 
     def remove(self) -> None: ...
 
 
 class ChaosServer:
-    """What the servers have in common: no process of a client locks all of one."""
+    """What both servers share: no client can block all writes."""
 
     targets = OF_A_SERVER
-    node_env: ClassVar[dict[str, str]] = {}  # each node has a clock of its own
+    node_env: ClassVar[dict[str, str]] = {}  # each node has its own clock
 
     def lock(self, seconds: float) -> None:
         raise NotImplementedError
@@ -138,7 +138,7 @@ class ChaosPostgres(ChaosServer):
 
     def __init__(self, _: Path, skew: Path) -> None:
         self._server: Server = new_server(*DURABLE)
-        folder = self._server.directory  # its user may read nothing of ours
+        folder = self._server.directory  # its user cannot read the run's folder
         library = folder / "skew.so"
         shutil.copy(skew, library)
         library.chmod(0o755)
@@ -166,7 +166,7 @@ class ChaosPostgres(ChaosServer):
         self._server.start()
 
     def signal(self, signum: int) -> None:
-        """To all processes of the server: one that still ran could hold what another waits for."""
+        """Signal all processes of the server, because they wait for each other."""
         for pid in kernel.descendants({self._server.pid}):
             with suppress(ProcessLookupError):
                 os.kill(pid, signum)
@@ -177,7 +177,7 @@ class ChaosPostgres(ChaosServer):
 
 
 class ChaosSqlite:
-    """One file, and nodes on one host.  Nothing is between a node and the file: proxies lead nowhere."""
+    """One file, and nodes on one host.  There is no network, so proxies have no effect."""
 
     keeps_epoch = True
     targets = OF_A_FILE
@@ -202,10 +202,10 @@ class ChaosSqlite:
         raise NotImplementedError
 
     def signal(self, signum: int) -> None:
-        """There is no process of its own."""
+        """SQLite has no server process."""
 
     def lock(self, seconds: float) -> None:
-        """By another process, as a backup or a database browser does it."""
+        """Lock the file in another process, like a backup does."""
         words = [sys.executable, "-I", "-c", LOCK, str(self._file)]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
             assert other.stdin and other.stdout and other.stdout.readline(), "the file could not be locked"
@@ -213,7 +213,7 @@ class ChaosSqlite:
             other.stdin.close()
 
     def is_locked_by(self, pids: Sequence[int]) -> bool:
-        """It has SQLite's lock for writers, or the turn of the next one."""
+        """Whether it holds SQLite's write lock, or detent's writer lock."""
         names = (self._file.with_name(self._file.name + end) for end in ("-shm", "-writer"))
         inodes, found = {str(name.stat().st_ino) for name in names if name.exists()}, set()
         for line in Path("/proc/locks").read_text().splitlines():
@@ -223,7 +223,7 @@ class ChaosSqlite:
         return bool(inodes & found)
 
     def remove(self) -> None:
-        """Its folder goes with that of the run."""
+        """The run removes its folder."""
 
 
 STORES: dict[str, Callable[[Path, Path], ChaosStore]] = {

@@ -1,6 +1,6 @@
-"""Half a minute of faults on three real nodes and a real store: nothing is launched twice, lost or overlaps.
+"""Half a minute of faults on three real nodes and a real store: no violations.
 
-`make chaos` does the same for as long as one likes.
+`make chaos` does the same for longer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SECONDS = 30.0
 MACHINES = (
     "groundless",
     "silence",
-)  # where tests share two cores, a node may be late through no fault of ours
+)  # other tests may make a node late
 
 
 @pytest.mark.parametrize("store", ["redis", "postgres", "sqlite"])

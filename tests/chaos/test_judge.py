@@ -1,4 +1,4 @@
-"""The judge of chaos runs finds each way to break the promise, and nothing where it was kept."""
+"""The judge of chaos runs finds each violation, and finds nothing in a correct run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(number: int = 1, kind: str = "succeeded", **known: Any) -> Attempt:
 
 
 def evidence(*lines: Seen, rows: tuple[Row, ...] = (), **known: Any) -> Evidence:
-    """Every instant is skipped, but for those that are given."""
+    """Return evidence in which every other instant was skipped."""
     given = {one.fire.key for one in rows}
     others = [row(key, kind="skipped") for keys in KEYS.values() for key in keys if key not in given]
     clock = Clock(OFFSET, ((0.0, 0.0),))
@@ -106,7 +106,7 @@ BROKEN = {
     "another node's attempt": ("lie", evidence(ONE, END, rows=(row(TICK, told(node="b.1")),))),
     "work that was given up for nothing": ("groundless", evidence(ONE, rows=(row(TICK, LOST, kind="lost"),))),
     "an end that two tell": (
-        "told twice",
+        "reported twice",
         kept(events=({"event": "success", "fire": TICK, "outcome": "x"},) * 2),
     ),
     "a failure without its hook": (

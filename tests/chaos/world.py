@@ -1,8 +1,8 @@
-"""What a chaos run is about: three nodes as on three hosts, their store, their clocks, their networks.
+"""The world of a chaos run: three nodes as on three hosts, their store, their clocks and their networks.
 
-Each node has an id, a state folder, a manifest file, a wall clock and a way to the store of its own, so that
-none can prove by the kernel that another is dead; `pairs` puts the last two on one host.  On SQLite all share
-one host and its clock.  The second has no cgroups, where that can be arranged.
+Each node has its own id, state folder, manifest file, wall clock and connection to the store, so that
+none can prove another's death through the kernel; `pairs` puts the last two on one host.  On SQLite all
+share one host and its clock. The second node has no cgroups, if that can be arranged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALL = 1_000_000
 
 
 class Member:
-    """A node with everything that is its host's: it may live many lives."""
+    """A node and everything of its host; it may be restarted many times."""
 
     def __init__(self, name: str, world: World, host: Path) -> None:
         self.name, self._world, self._host = name, world, host
@@ -60,7 +60,7 @@ class Member:
         return self.folder / "detent.yaml"
 
     def deploy(self, number: int) -> None:
-        """Replaced in one step, as a careful editor does."""
+        """Replace the manifest atomically."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(yaml.safe_dump(self._world.manifest(self.name, number)))
         fresh.rename(self.file)
@@ -75,11 +75,11 @@ class Member:
         return self.node.process.poll() is None
 
     def wardens(self) -> list[int]:
-        """Those it has now: one, or none."""
+        """Return the ids of its running processes."""
         return [pid for pid in kernel.children(self.node.pid) if _is_warden(pid)]
 
     def pids(self, *, node: bool = False, warden: bool = False) -> list[int]:
-        """The warden first: it must not get time to act on the death of its node."""
+        """Kill the warden first, so that it cannot react to the death of its node."""
         return [*(self.wardens() if warden else []), *([self.node.pid] if node and self.is_up() else [])]
 
     def reap(self, within_s: float = PATIENCE_S) -> None:
@@ -128,33 +128,32 @@ class World:
         return manifest(self.place, node, deploy, hooks=self.store.keeps_epoch)
 
     def start(self) -> None:
-        """The nodes, until all of them take part."""
+        """Start the nodes, and wait until all take part."""
         for member in self.members:
             member.start()
         for member in self.members:
             member.node.wait("started")
-        wait_for(self.place.file.read_text, what="a first launch")  # so all jobs are in force
+        wait_for(self.place.file.read_text, what="a first launch")  # then all jobs are deployed
         self.began_at = self.store.clock.now()
 
     def find(self, until: float, since: float = 0.0) -> list[Row]:
-        """Fires that were due by then, by the store's clock."""
+        """Return the fires that were due by then, by the store's clock."""
         with closing(open_store(self.store.url)) as store:
             query = Query(app=APP, since=instant(since), until=instant(until), limit=ALL)
             return find_all(store, query)
 
     def is_settled(self, until: float) -> bool:
-        """By one look: between two, a fire could go from one state to another and back.  What is older than
-        an hour is the judge's."""
+        """Return open fires of the last hour by one query: between two, a fire may change its state."""
         return all(row.state == "over" for row in self.find(until, until - 3600))
 
     def stop(self) -> list[int]:
-        """Let all nodes end as they should; their exit codes."""
+        """Stop all nodes, and return their exit codes."""
         for member in self.members:
             member.node.send(signal.SIGTERM)
         return [member.node.process.wait(PATIENCE_S) for member in self.members]
 
     def survivors(self) -> set[int]:
-        """Processes of work that are still there."""
+        """Return processes of work that are still alive."""
         mark = f"{self.place.program}".encode()
         return {pid for pid in kernel.processes() if mark in _command(pid)}
 
@@ -167,7 +166,7 @@ class World:
 
 
 def build_witness(folder: Path) -> Path:
-    """Without libraries where that can be had: it starts faster, and no library can deceive it."""
+    """Compile the witness, statically if possible, so that no preloaded library can change its clock."""
     program = folder / "witness"
     words = ["cc", "-O2", "-o", str(program), str(Path(__file__).with_name("witness.c"))]
     if subprocess.run([*words, "-static"], capture_output=True).returncode:
@@ -176,7 +175,7 @@ def build_witness(folder: Path) -> Path:
 
 
 def send(pids: Iterable[int], signum: int) -> None:
-    """What is gone already is passed over."""
+    """Send a signal to these processes; ignore those that have ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signum)

@@ -64,7 +64,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "not text": (lambda folder: (folder / "m.yaml").write_bytes(b"\xff\xfe\x00"), "not UTF-8"),
     "empty": (lambda folder: (folder / "m.yaml").touch(), "a manifest is a mapping"),
     "not YAML": (lambda folder: (folder / "m.yaml").write_text("{"), "this is not YAML"),
-    "wrong": (lambda folder: (folder / "m.yaml").write_text("version: 2"), "it is missing"),
+    "wrong": (lambda folder: (folder / "m.yaml").write_text("version: 2"), "missing key"),
 }
 READERS = (
     ["validate", "-f", "m.yaml"],

@@ -72,7 +72,7 @@ def test_a_manifest_can_come_from_standard_input(folder: Path, text: str) -> Non
 
 def test_a_problem_in_standard_input_has_its_line(folder: Path) -> None:
     said = pipe(folder, MANIFEST.replace("@hourly", "@hurly"), "validate", "-f", "-")
-    assert said.code == 1 and "-:9: jobs/1/schedules/1" in said.err
+    assert said.code == 1 and "jobs[1].schedules[1] (-:9)" in said.err
 
 
 def test_doctor_takes_a_manifest_that_is_no_file(folder: Path) -> None:

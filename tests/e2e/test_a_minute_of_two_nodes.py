@@ -1,4 +1,4 @@
-"""Two nodes share a file and a store, for a minute; one is stopped, one is killed and started again."""
+"""Two nodes share a store for a minute; one is stopped, one is killed and started again."""
 
 import signal
 import time
@@ -15,7 +15,7 @@ STOPPED_S = 5.0
 TAKEOVER_S = 2.0
 
 
-def test_every_instant_is_one_row_launched_once_or_accounted_for(fleet: Fleet) -> None:
+def test_every_instant_has_one_row_and_is_launched_once_or_explained(fleet: Fleet) -> None:
     fleet.write(fleet.job("tick", "sleep", "0.1"))
     nodes = [fleet.start(), fleet.start()]
     began = time.time()

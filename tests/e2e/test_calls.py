@@ -1,4 +1,4 @@
-"""Python calls, from the manifest to the history; and what becomes of them when somebody dies."""
+"""Python calls, from the manifest to the history, also when the node or the warden dies."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_a_thread_keeps_its_claim_and_its_lane_until_it_has_really_ended(fleet: 
     assert row.attempts[0].tail.decode().endswith("INFO slow: done\n")
 
 
-def test_a_timeout_of_a_thread_is_told_when_the_thread_has_ended(fleet: Fleet) -> None:
+def test_a_timeout_of_a_thread_is_reported_when_the_thread_has_ended(fleet: Fleet) -> None:
     path, go = fleet.directory / "pid", fleet.directory / "go"
     fleet.write(
         job(fleet, "wait_for", str(path), str(go), isolation="thread", policy={"timeout_seconds": 1}),

@@ -1,4 +1,4 @@
-"""The wall clock is set, or the machine sleeps for a night: nothing twice, and caught up as declared."""
+"""The wall clock is set, or the machine sleeps: nothing runs twice, and missed fires follow `catch_up`."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Commands that are hard to end: each is ended, and its lane is free when its last process is gone."""
+"""Commands that are hard to stop: each is stopped, and its lane is free after its last process ended."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Crontabs and cronlock files, run by real nodes as they are."""
+"""Crontabs and cronlock files, run by real nodes."""
 
 import os
 import sys
@@ -66,7 +66,7 @@ def test_a_crontabs_line_gets_its_input_its_shell_its_variables_and_its_home(fle
     assert "no mail is sent" in node.wait("manifest-warning")["error"]
 
 
-def test_what_a_line_leaves_in_the_background_is_left(fleet: Fleet) -> None:
+def test_background_processes_of_a_crontab_line_keep_running(fleet: Fleet) -> None:
     file, pid_file = fleet.directory / "crontab", fleet.directory / "pid"
     file.write_text(f"0 0 1 1 * sleep 60 > /dev/null 2>&1 & echo $! > {pid_file}\n")
     start(fleet, "--crontab", str(file))

@@ -1,4 +1,4 @@
-"""The disk under the store is full for a while: the node stays, says so once, and loses no outcome."""
+"""The disk of the store is full for a while: the node keeps running and loses no outcome."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A lane on one host is also the kernel's: what still has its lock keeps it, whatever the store knows."""
+"""On one host, a lane is also a kernel lock: a process that still has it keeps the lane."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def held(fleet: Fleet, job: str) -> Iterator[None]:
     host_locks.release_lane(fd)
 
 
-def test_the_file_of_a_lane_is_there_before_its_first_fire_is_due(fleet: Fleet) -> None:
+def test_the_lock_file_of_a_lane_exists_before_its_first_fire_is_due(fleet: Fleet) -> None:
     at = (datetime.now(UTC) + timedelta(seconds=90)).isoformat(timespec="seconds")
     elsewhere = {"name": "elsewhere", "at": at, "request": {"url": "http://127.0.0.1:1/"}}
     fleet.write({"name": "soon", "at": at, "command": "true"}, elsewhere)
@@ -32,7 +32,7 @@ def test_the_file_of_a_lane_is_there_before_its_first_fire_is_due(fleet: Fleet) 
     assert found == [files / "t.soon.0"], "a request keeps no lane on this host"
 
 
-def test_a_fire_is_skipped_where_a_process_still_holds_its_lane(fleet: Fleet) -> None:
+def test_a_fire_is_skipped_if_a_process_still_holds_its_lane(fleet: Fleet) -> None:
     fleet.write(fleet.job("settle", "sleep", "0", schedule=NEVER))
     node = fleet.start()
     assert node.life

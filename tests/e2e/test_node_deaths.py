@@ -1,4 +1,4 @@
-"""A node or its warden dies, or is stopped, while work is under way that does its best to outlive it."""
+"""A node or its warden dies or is stopped while work runs that tries to survive it."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def test_no_process_outlives_a_killed_warden_and_its_node_goes_on(either_fleet: 
     assert len(node.events("warden-died")) == 1
 
 
-def test_when_node_and_warden_are_killed_together_the_next_start_clears_up(either_fleet: Fleet) -> None:
+def test_the_next_start_cleans_up_after_node_and_warden_were_killed_together(either_fleet: Fleet) -> None:
     fleet = either_fleet
     fleet.write(fleet.job("nest", "daemon", "60"))
     node = fleet.start()
@@ -112,7 +112,7 @@ def test_work_of_a_stopped_node_is_dead_before_its_claim_expires(fleet: Fleet) -
     assert len([node for node in fleet.nodes if node.events("lost", fire=start.key)]) == 1
 
 
-def test_a_node_whose_definition_is_not_in_force_any_more_runs_nothing_by_it(fleet: Fleet) -> None:
+def test_a_node_runs_nothing_by_a_superseded_definition(fleet: Fleet) -> None:
     def define(label: str) -> None:
         fleet.write({**fleet.job("both", "sleep", "0"), "command": fleet.witness.words(label, "sleep", "0")})
 

@@ -1,4 +1,4 @@
-"""What systemd is told: READY, RELOADING, STOPPING, and a watchdog that is fed by finished rounds only."""
+"""Notifications to systemd: READY, RELOADING, STOPPING, and a watchdog."""
 
 import signal
 import socket
@@ -43,7 +43,7 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
         yield manager
 
 
-def test_systemd_is_told_when_the_node_is_ready_reloads_and_stops(fleet: Fleet, systemd: Systemd) -> None:
+def test_systemd_is_notified_when_the_node_is_ready_reloads_and_stops(fleet: Fleet, systemd: Systemd) -> None:
     fleet.write(fleet.job("job", "sleep", "0"))
     node = fleet.start(**systemd.env)
     assert "STATUS=1 jobs" in systemd.wait("READY=1")

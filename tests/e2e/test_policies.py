@@ -1,4 +1,4 @@
-"""Replace and Queue, with work that takes its time; and schedules that change under a running node."""
+"""Replace and Queue with long work, and schedules that change while a node runs."""
 
 import signal
 import time
@@ -11,7 +11,7 @@ from detent.clock import instant
 from detent.rules.outcomes import lane_awaited, replaced_by
 
 
-def test_replaced_work_is_gone_before_its_heir_starts(either_fleet: Fleet) -> None:
+def test_replaced_work_has_ended_before_its_replacement_starts(either_fleet: Fleet) -> None:
     fleet = either_fleet
     policy = {"concurrency": "Replace"}
     fleet.write(
@@ -64,7 +64,7 @@ def test_a_schedule_that_becomes_frequent_misses_nothing(fleet: Fleet, how: str)
 
 
 @pytest.mark.parametrize("how", ["by SIGHUP", "by its file"])
-def test_a_bad_file_is_refused_and_the_jobs_go_on(fleet: Fleet, how: str) -> None:
+def test_a_bad_file_is_refused_and_the_old_jobs_continue(fleet: Fleet, how: str) -> None:
     fleet.write(fleet.job("job", "sleep", "0"))
     node = fleet.start()
     fleet.witness.wait_start("job")
@@ -73,7 +73,7 @@ def test_a_bad_file_is_refused_and_the_jobs_go_on(fleet: Fleet, how: str) -> Non
     if how == "by SIGHUP":
         node.send(signal.SIGHUP)
     refused = node.wait("reload-refused")
-    assert "jobs/0/schedule" in refused["error"] and "61" in refused["error"]
+    assert "jobs[0].schedule" in refused["error"] and "61" in refused["error"]
     fleet.witness.wait_start("job", after=len(fleet.witness.starts("job")) + 1)
 
     fleet.write(fleet.job("job", "sleep", "0", schedule=NEVER), fleet.job("other", "sleep", "0"))

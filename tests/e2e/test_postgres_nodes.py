@@ -33,7 +33,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     one.assert_quiet()
 
 
-def test_each_instant_is_launched_once_and_a_fire_by_hand_at_once(fleet: Fleet) -> None:
+def test_each_instant_is_launched_once_and_a_manual_fire_at_once(fleet: Fleet) -> None:
     hand = {"schedule": "0 0 1 1 *", "policy": {"concurrency": "Allow"}}
     fleet.write(fleet.job("tick", "sleep", "0"), fleet.job("hand", "sleep", "0") | hand)
     nodes = [fleet.start(), fleet.start()]

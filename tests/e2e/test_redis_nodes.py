@@ -1,4 +1,4 @@
-"""Two nodes share a Redis: each instant is launched once, and what a killed node ran is taken over."""
+"""Two nodes share a Redis: each instant is launched once, and the fires of a killed node are taken over."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_each_instant_is_launched_once_by_two_nodes(redis_fleet: RedisFleet) -> 
     fleet.witness.assert_no_overlap()
 
 
-def test_nodes_outlive_a_store_that_is_killed_and_comes_back(redis_fleet: RedisFleet) -> None:
+def test_nodes_survive_a_store_that_is_killed_and_restarted(redis_fleet: RedisFleet) -> None:
     fleet, server = redis_fleet, redis_fleet.server
     fleet.write(fleet.job("tick", "sleep", "0", policy={"claim_seconds": 3}))
     node = fleet.start()

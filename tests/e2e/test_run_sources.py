@@ -1,4 +1,4 @@
-"""`detent run` takes its manifest from a URL or from standard input, too."""
+"""`detent run` reads its manifest from a URL or from standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that are given by reference are found nowhere, and files are their owner's alone."""
+"""Secrets given by reference appear nowhere, and files are readable only by their owner."""
 
 import stat
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.equipment.fleet import NEVER, Fleet, wait_for
 FIRST, SECOND, THIRD = "s3cret-of-the-environment", "s3cret-of-a-file", "s3cret-of-the-table"
 
 
-def test_a_secret_is_found_nowhere(fleet: Fleet) -> None:
+def test_a_secret_appears_nowhere(fleet: Fleet) -> None:
     file = fleet.directory / "key"
     file.write_text(SECOND + "\n")
     dead = "http://127.0.0.1:9/run"  # nobody answers there: an error must not tell either
@@ -39,7 +39,7 @@ def test_a_secret_is_found_nowhere(fleet: Fleet) -> None:
         assert [name for name, content in places.items() if secret.encode() in content] == []
 
 
-def test_the_log_masks_a_secret_that_the_work_itself_tells(fleet: Fleet) -> None:
+def test_the_log_masks_a_secret_in_the_output_of_the_work(fleet: Fleet) -> None:
     file = fleet.directory / "key"
     file.write_text(SECOND)
     says = f"cat {file}; echo; echo password=sesame; exit 3"
@@ -54,7 +54,7 @@ def test_the_log_masks_a_secret_that_the_work_itself_tells(fleet: Fleet) -> None
     assert told["body_excerpt"].splitlines() == ["***", "password=***"]
 
 
-def test_files_are_their_owners_alone(fleet: Fleet) -> None:
+def test_files_are_readable_only_by_their_owner(fleet: Fleet) -> None:
     fleet.write({"name": "job", "schedule": NEVER, "command": "echo hello; sleep 60"})
     fleet.start()
     fleet.fire("job")

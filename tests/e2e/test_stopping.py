@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGQUIT: a node lets work end, ends the rest, settles it, and leaves nothing."""
+"""SIGTERM, SIGINT and SIGQUIT: a node lets work finish, stops the rest and settles it."""
 
 import signal
 import subprocess
@@ -55,7 +55,7 @@ def test_work_may_end_while_its_node_drains(fleet: Fleet, signum: int) -> None:
     _assert_nothing_is_left(fleet, node)
 
 
-def test_a_second_signal_hurries(fleet: Fleet) -> None:
+def test_a_second_signal_skips_the_drain(fleet: Fleet) -> None:
     fleet.write(
         fleet.job("deaf", "deaf", "600", schedule=NEVER, kill_after_seconds=600),
         node={"drain_seconds": 600},
@@ -73,7 +73,7 @@ def test_a_second_signal_hurries(fleet: Fleet) -> None:
     _assert_nothing_is_left(fleet, node)
 
 
-def test_a_second_signal_hurries_work_that_is_ending_already(fleet: Fleet) -> None:
+def test_a_second_signal_kills_work_that_is_already_stopping(fleet: Fleet) -> None:
     fleet.write(
         fleet.job("deaf", "deaf", "600", schedule=NEVER, kill_after_seconds=600),
         node={"drain_seconds": 0},

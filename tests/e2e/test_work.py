@@ -128,7 +128,7 @@ def test_a_failure_calls_its_hooks_once_with_what_happened(fleet: Fleet, receive
     assert fire["attempts"] == 2
 
 
-def test_a_webhook_with_a_body_of_its_own_needs_no_script(fleet: Fleet, receiver: Receiver) -> None:
+def test_a_webhook_may_have_a_body_of_its_own(fleet: Fleet, receiver: Receiver) -> None:
     chat = {
         "url": f"{receiver.url}/chat",
         "headers": {"X-Team": "night"},
@@ -146,7 +146,7 @@ def test_a_webhook_with_a_body_of_its_own_needs_no_script(fleet: Fleet, receiver
     assert json.loads(called.body) == told
 
 
-def test_a_shell_of_its_own_fails_where_the_first_of_a_pipe_fails(fleet: Fleet) -> None:
+def test_a_shell_of_its_own_fails_if_the_first_command_of_a_pipe_fails(fleet: Fleet) -> None:
     piped = {"schedule": NEVER, "command": "false | cat"}
     bash = {**piped, "name": "bash", "shell": ["/bin/bash", "-o", "pipefail", "-c"]}
     fleet.write({**piped, "name": "sh"}, bash)
@@ -169,7 +169,7 @@ def _assert_hook_environment(file: Path, key: str) -> None:
     assert env["DETENT_DURATION_MS"].isdecimal() and env["DETENT_JOB"] == "job"
 
 
-def test_a_request_is_signed_afresh_for_each_attempt(fleet: Fleet, receiver: Receiver) -> None:
+def test_a_request_is_signed_again_for_each_attempt(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answer(503)
     request = {
         "url": f"{receiver.url}/run?a=b%20c",

@@ -1,4 +1,4 @@
-"""When Vixie's cron rings, minute by minute: an oracle that shares nothing with the code under test.
+"""The fire times of Vixie's cron, minute by minute: an oracle that shares nothing with the code under test.
 
 As Debian's cron(8) says: local time that jumps ahead by less than three hours makes good at once what has
 fixed times; while local time repeats itself, what has fixed times does not run again; a line whose hour or

@@ -1,7 +1,7 @@
-"""When EventBridge Scheduler rings, by its documentation: an oracle that shares nothing with our renderer.
+"""The fire times of EventBridge Scheduler, by its documentation: shares no code with our renderer.
 
 It is stricter than the service: only what the user guide describes is read.  A time in a gap is left out; of
-a time that is shown twice the guide says that it rings once, and not when, so that nobody may count on it.
+a time that is shown twice the guide says that it fires once, but not when, so the oracle does not rely on it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _value(word: str, low: int, names: tuple[str, ...]) -> int:
 
 
 def certain_fire_times(expression: str, zone: str, since: datetime, until: datetime) -> set[datetime]:
-    """The minutes in (since, until] in which it rings for certain."""
+    """The minutes in (since, until] in which it certainly fires."""
     place = ZoneInfo(zone)
     if expression.startswith("at("):
         shown = datetime.strptime(expression, "at(%Y-%m-%dT%H:%M:%S)").replace(tzinfo=place)

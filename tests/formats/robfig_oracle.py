@@ -1,4 +1,4 @@
-"""When the CronJob controller rings: robfig/cron v3.0.1 step by step, with Go's calendar as it is.
+"""The fire times of the CronJob controller: robfig/cron v3.0.1 step by step, with Go's calendar as it is.
 
 It shares nothing with the code under test.  The walk is `SpecSchedule.Next`, its peculiarities included:
 `*/2` is no star, midnights that do not exist are corrected by whole hours, hours are added as real time.
@@ -144,7 +144,7 @@ def _walk(schedule: Parsed, at: Moment, state: dict[str, bool]) -> tuple[Moment,
 
 
 def fire_times(schedule: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
-    """Every ring in (since, until], each looked for from the one before, as the controller does."""
+    """All fire times in (since, until], each computed from the one before, as the controller does."""
     parsed, found = parse(schedule), list[datetime]()
     at: Moment | None = Moment(int(since.timestamp()), ZoneInfo(zone))
     while at is not None:

@@ -66,7 +66,7 @@ def test_durations_are_Gos(text: Any, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("given", [30, "30", 1.5, -3, "5 s", "1d", "fast", [], True])
-def test_what_is_no_duration_is_refused(given: Any) -> None:
+def test_an_invalid_duration_is_refused(given: Any) -> None:
     with pytest.raises(UsageError):
         parse_duration(given)
 
@@ -74,7 +74,7 @@ def test_what_is_no_duration_is_refused(given: Any) -> None:
 def test_a_number_without_a_unit_is_suspiciously_small() -> None:
     (message,) = told({**JOB, "timeout": 30})
     assert message.startswith("jobs[0].timeout is 30 without a unit") and "suspiciously small" in message
-    assert message.endswith("write 30s if seconds are meant")
+    assert message.endswith("write 30s for seconds")
 
 
 def test_defaults_are_cronlocks() -> None:
@@ -101,7 +101,7 @@ def test_lock_ttl_is_the_claims_length_up_to_30_s(fields: dict[str, Any], claim_
     assert job(**fields).policy.claim_s == claim_s
 
 
-def test_a_job_is_taken_over_with_all_its_fields() -> None:
+def test_a_job_is_converted_with_all_its_fields() -> None:
     fields = {
         "timeout": "90s",
         "work_dir": "/srv",
@@ -147,12 +147,12 @@ def test_variables_of_a_command(text: str, variables: dict[str, str], expected: 
     assert command(variables, command=f"echo {text}").words[2] == f"echo {expected}"
 
 
-def test_a_bare_variable_is_filled_in_where_no_shell_would() -> None:
+def test_a_bare_variable_is_expanded_outside_of_commands() -> None:
     made = command({"A": "1"}, work_dir="/srv/$A", env={"X": "$A-$B-5$"})
     assert made.work_dir == "/srv/1" and made.env == (("X", "1--5$"),)
 
 
-def test_a_variable_that_is_not_set_is_empty_and_told() -> None:
+def test_an_unset_variable_is_empty_with_a_warning() -> None:
     warnings = [one.message for one in convert({**JOB, "command": "echo ${NOT_SET}"}).warnings]
     assert any(text.startswith("jobs[0].command uses the variable NOT_SET") for text in warnings)
 
@@ -178,7 +178,7 @@ def test_schedules_are_robfigs(given: str, schedule: str, timezone: str | None) 
     assert converted.document["defaults"]["timezone"] == "Europe/Berlin"
 
 
-def test_everything_that_is_wrong_is_told_at_once_in_cronlocks_words() -> None:
+def test_all_problems_are_reported_together_in_the_form_of_cronlock() -> None:
     messages = told(
         {**JOB, "name": "backup", "timeout": "-5s"},
         {**JOB, "name": "backup", "schedule": "61 * * * *"},
@@ -201,7 +201,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_cronlocks_words() -> None:
         "jobs[3].env must be a mapping",
         "jobs[3].enabled must be true or false",
         "redis.db must be between 0 and 15, got 16",
-        "redis.address is required",
+        "redis.address is empty",
         "node.grace_period must be non-negative, got -1s",
         "node.name is not a field",
         "extra is not a field",
@@ -229,10 +229,10 @@ def test_a_file_without_jobs_is_refused(jobs: Any) -> None:
         "${HOST:-localhost}:1",
     ],
 )
-def test_a_Redis_of_this_host_is_replaced_by_this_hosts_own_store(address: str) -> None:
+def test_a_Redis_of_this_host_that_does_not_answer_is_replaced_by_the_default_store(address: str) -> None:
     converted = convert(JOB, redis={"address": address})
     assert "store" not in converted.document
-    assert "once on this host" in converted.warnings[0].message
+    assert "a SQLite file of this host" in converted.warnings[0].message
 
 
 @pytest.mark.parametrize("address", ["redis:6379", "10.0.0.7:6379", "redis", "${HOST}:6379"])
@@ -243,7 +243,7 @@ def test_a_Redis_of_another_host_is_named_without_its_password(address: str) -> 
         "url": f"redis://{address.replace('}', ':-}')}/2",
         "key_prefix": "cronlock:",
     }
-    assert "is used in a format of our own" in converted.warnings[0].message
+    assert "is used in detent's own format" in converted.warnings[0].message
     assert "geheim" not in repr(converted)
 
 

@@ -63,7 +63,7 @@ def test_variables_hold_for_the_lines_after_them_and_lose_their_quotes() -> None
     ]
 
 
-def test_a_dollar_is_the_shells_and_never_a_variable_of_the_manifest() -> None:
+def test_a_dollar_is_escaped_for_the_shell() -> None:
     (work,) = works('A=${B}\n* * * * * echo ${C:-d} $$ $E "$(date)" $${F}\n')
     assert work.words == ("/bin/sh", "-c", 'echo ${C:-d} $$ $E "$(date)" $${F}')
     assert dict(work.env) == {"A": "${B}"}
@@ -108,7 +108,7 @@ def test_schedules_are_in_the_machines_zone_unless_CRON_TZ_says_another() -> Non
     assert all("CRON_TZ" not in job.get("env", {}) for job in converted.document["jobs"])
 
 
-def test_a_name_hangs_on_schedule_user_and_command_and_not_on_the_place() -> None:
+def test_a_name_depends_on_schedule_user_and_command_and_not_on_the_line() -> None:
     text = "0 1 * * * /opt/a.sh --all > /dev/null 2>&1\n@daily cd /x && ./b\n"
     names = [job.name for job in jobs(text)]
     assert [name[:-6] for name in names] == ["default.a-sh-", "default.b-"]
@@ -125,32 +125,32 @@ def test_every_command_gets_a_name_that_a_manifest_takes(commands: list[str]) ->
     assert len({job.name for job in made}) == len(made) == 2 * len(commands)
 
 
-def test_what_all_jobs_have_alike_stands_in_the_defaults() -> None:
+def test_equal_fields_of_all_jobs_become_defaults() -> None:
     text = "A=1\nB=2\n0 0 * * * root a\nB=3\n0 0 * * * root b\n"
     document = convert_crontabs([File(text, "system")], LocalContext("UTC", {"root": "/root"})).document
     assert document["defaults"]["env"] == {"A": "1"} and document["defaults"]["user"] == "root"
     assert [job.get("env") for job in document["jobs"]] == [{"B": "2"}, {"B": "3"}]
 
 
-def test_everything_that_is_wrong_is_told_at_once_with_its_line() -> None:
+def test_all_problems_are_reported_together_with_their_lines() -> None:
     text = "61 * * * * a\n# fine\n* * * * *\nhello there\n@fortnightly b\n1~ * * * * c\n0 0 * * * d\n"
     told = problems(text)
     assert [line.partition(" ")[0] for line in told] == ["1:", "3:", "4:", "5:", "6:"]
     assert told[0] == '1: bad schedule "61 * * * *": minute 61 is not in 0–59'
     assert told[1] == '3: "* * * * *" has no command'
-    assert told[2] == '4: "hello there" is neither 5 fields and a command nor NAME=value'
+    assert told[2] == '4: "hello there" is neither 5 fields and a command, nor NAME=value'
     with pytest.raises(ManifestError) as error:
         convert_crontabs([File(text, "user"), File("x\n", "user", "other")], LocalContext())
-    assert len(error.value.problems) == 6 and error.value.problems[-1].path == "other:1"
+    assert len(error.value.problems) == 6 and error.value.problems[-1].file == "other"
 
 
 def test_a_system_crontab_needs_a_user_before_the_command() -> None:
     (told,) = problems("* * * * * /bin/true\n", "system")
-    assert "is not the name of a user" in told and "--crontab user:FILE" in told
+    assert "is not a user name" in told and "--crontab user:FILE" in told
 
 
-def test_a_crontab_without_a_line_that_fires_is_refused() -> None:
-    with pytest.raises(ManifestError, match="no line that fires"):
+def test_a_crontab_without_entries_is_refused() -> None:
+    with pytest.raises(ManifestError, match="has no entry"):
         convert_crontabs([File("# nothing\nA=b\n", "user")], LocalContext())
 
 
@@ -165,7 +165,7 @@ def test_a_crontab_without_a_line_that_fires_is_refused() -> None:
         ("# m h  dom mon dow   command\n0 0 * * * x\n", "user", False),
     ],
 )
-def test_the_form_is_guessed_and_a_doubt_is_told(text: str, form: str, doubtful: bool) -> None:
+def test_the_form_is_guessed_with_a_warning_if_it_is_uncertain(text: str, form: str, doubtful: bool) -> None:
     guessed, doubt = guess_form(text, USERS)
     assert guessed == form and bool(doubt) == doubtful
 

@@ -1,4 +1,4 @@
-"""Schedules as fields of a crontab ring whenever they should, and no more often than they must."""
+"""Crontab fields fire at every instant of their schedule, and rarely at other times."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def parsed(text: str, zone: str = "UTC", dst: str = "vixie") -> Timetable:
         ("0 30 2 * * *", "UTC", "vixie", "UTC", "30 2 * * *"),
     ],
 )
-def test_a_schedule_is_written_as_a_person_would(
+def test_a_schedule_is_rendered_in_its_shortest_form(
     text: str, zone: str, dst: str, host: str, fields: str
 ) -> None:
     assert cron_fields(parsed(text, zone, dst).instants, host) == fields
 
 
 def test_minutes_have_no_star_where_the_hour_has_none() -> None:
-    """cron would take the line for one that follows the clock, and ring for nothing in the gap."""
+    """cron would treat the line as one that follows real time, and not fire for the gap."""
     assert cron_fields(parsed("*/15 2 * * *").instants, "UTC") == "0-45/15 2 * * *"
     assert cron_fields(parsed("* 2 * * *").instants, "UTC") == "0-59 2 * * *"
 
 
 @pytest.mark.parametrize("text", ["*/10 * * * * *", "30 0 2 * * *", "@every 90s", "@every 1s"])
-def test_seconds_are_refused_with_what_to_do(text: str) -> None:
+def test_seconds_are_refused_with_advice(text: str) -> None:
     with pytest.raises(UsageError, match=r"whole minutes.*detent run"):
         cron_fields(parsed(text).instants, "UTC")
 
@@ -85,7 +85,7 @@ def test_the_second_of_two_equal_times_is_not_lost() -> None:
         ("Africa/Casablanca", "2027-03-14T02:00"),
     ],
 )
-def test_what_falls_into_a_gap_is_rung_for_in_any_zone(zone: str, gap: str, host: str) -> None:
+def test_an_instant_in_a_gap_fires_in_any_zone(zone: str, gap: str, host: str) -> None:
     schedule, at = parsed("10 2 * * *", zone), utc(gap)
     assert at in schedule.between(at - DAY, at + DAY)
     assert at in fire_times(cron_fields(schedule.instants, host), host, at - DAY, at + DAY)
@@ -102,7 +102,7 @@ def spans(draw: st.DrawFn, zones: tuple[str, str]) -> tuple[datetime, datetime]:
 
 @settings(PATIENT, max_examples=60)
 @given(st.data())
-def test_cron_rings_at_every_instant_and_on_the_same_clock_at_no_other(data: st.DataObject) -> None:
+def test_cron_fires_at_every_instant_and_in_the_same_zone_at_no_other(data: st.DataObject) -> None:
     text, zone = data.draw(SCHEDULES), data.draw(st.sampled_from(ZONES))
     host = data.draw(st.sampled_from([zone, "UTC", *ZONES]))
     dst = data.draw(st.sampled_from(DST))

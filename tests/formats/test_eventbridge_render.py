@@ -41,20 +41,20 @@ DAY = timedelta(days=1)
         ("@every 6h", "UTC", ["cron(0 0/6 * * ? *) UTC"]),
     ],
 )
-def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, expressions: list[str]) -> None:
+def test_a_schedule_is_rendered_in_its_shortest_form(text: str, zone: str, expressions: list[str]) -> None:
     assert [
         " ".join(expression) for expression in schedule_expressions(parsed(text, zone).instants)
     ] == expressions
 
 
-def test_a_single_instant_is_said_as_one() -> None:
+def test_a_single_instant_is_rendered_as_at() -> None:
     assert schedule_expressions(once("2026-12-24T18:00+01:00").instants) == [
         ("at(2026-12-24T17:00:00)", "UTC")
     ]
 
 
 @pytest.mark.parametrize("text", UNRINGABLE)
-def test_what_it_cannot_ring_for_is_refused_with_what_to_do(text: str) -> None:
+def test_an_unsupported_schedule_is_refused_with_advice(text: str) -> None:
     with pytest.raises(UsageError, match="detent run"):
         schedule_expressions(parsed(text).instants)
 
@@ -79,7 +79,7 @@ def test_the_oracle_takes_only_what_the_guide_describes(wrong: str) -> None:
 
 @settings(PATIENT, max_examples=50)
 @given(cases(ZONES))
-def test_schedules_ring_at_every_instant_and_without_changes_at_no_other(
+def test_expressions_fire_at_every_instant_and_without_clock_changes_at_no_other(
     case: tuple[str, str, Timetable, datetime],
 ) -> None:
     text, zone, schedule, middle = case

@@ -55,7 +55,7 @@ def test_every_job_is_there_and_has_a_next_fire(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=NAMES)
 @pytest.mark.parametrize("form", ["yaml", "toml", "json"])
-def test_what_is_printed_loads_as_the_same_jobs(
+def test_rendered_objects_contain_the_same_jobs(
     path: Path, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in ENV.items():
@@ -71,9 +71,9 @@ def test_what_is_printed_loads_as_the_same_jobs(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("kubernetes/minimal.yaml", "is of Kubernetes"),
-        ("kubernetes/several-documents.yaml", "is of Kubernetes"),
-        ("systemd/backup.timer", "is a unit of systemd"),
+        ("kubernetes/minimal.yaml", "is a Kubernetes object"),
+        ("kubernetes/several-documents.yaml", "is a Kubernetes object"),
+        ("systemd/backup.timer", "is a systemd unit"),
     ],
 )
 def test_a_file_that_only_converts_is_not_run_and_says_what_to_do(
@@ -94,7 +94,7 @@ def test_a_service_may_be_given_beside_its_timer(tmp_path: Path, capfd: pytest.C
     assert '"/bin/a"' in said.out and "warning" not in said.err
 
 
-def test_a_folder_of_units_is_converted_with_what_is_laid_over_them() -> None:
+def test_a_folder_of_units_is_converted_with_its_drop_ins() -> None:
     jobs = convert_file(CORPUS / "systemd" / "instances", ENV).document["jobs"]
     assert [(job["name"], job.get("user")) for job in jobs] == [("db", None), ("db-orders", "postgres")]
     assert jobs[1]["policy"]["timeout_seconds"] == 1200
@@ -102,4 +102,4 @@ def test_a_folder_of_units_is_converted_with_what_is_laid_over_them() -> None:
 
 def test_further_files_are_for_units_alone(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(CORPUS / "kubernetes" / "minimal.yaml"), "x.service"]) != 0
-    assert "only units of systemd" in capfd.readouterr().err
+    assert "only systemd units" in capfd.readouterr().err

@@ -42,16 +42,16 @@ AWKWARD = (*ZONES, "Asia/Beirut", "America/Havana", "Africa/Cairo", "Atlantic/Az
         ("@every 90m", "UTC", ["*/30 * * * * Etc/UTC"]),
     ],
 )
-def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, schedules: list[str]) -> None:
+def test_a_schedule_is_rendered_in_its_shortest_form(text: str, zone: str, schedules: list[str]) -> None:
     assert [" ".join(schedule) for schedule in cronjob_schedules(parsed(text, zone).instants)] == schedules
 
 
-def test_a_single_instant_rings_every_year() -> None:
+def test_a_single_instant_fires_every_year() -> None:
     assert cronjob_schedules(once("2026-12-24T18:00+01:00").instants) == [("0 17 24 12 *", "Etc/UTC")]
 
 
 @pytest.mark.parametrize("text", UNRINGABLE)
-def test_what_it_cannot_ring_for_is_refused_with_what_to_do(text: str) -> None:
+def test_an_unsupported_schedule_is_refused_with_advice(text: str) -> None:
     with pytest.raises(UsageError, match="detent run"):
         cronjob_schedules(parsed(text).instants)
 
@@ -66,7 +66,7 @@ def test_the_oracle_knows_what_the_controller_does_about_changes() -> None:
 
 @settings(PATIENT, max_examples=40)
 @given(cases(AWKWARD))
-def test_cronjobs_ring_at_every_instant_and_without_changes_at_no_other(
+def test_cronjobs_fire_at_every_instant_and_without_clock_changes_at_no_other(
     case: tuple[str, str, Timetable, datetime],
 ) -> None:
     text, zone, schedule, middle = case

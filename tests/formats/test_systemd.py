@@ -34,13 +34,13 @@ def running(lines: str) -> dict[str, Any]:
 
 
 def told(converted: Converted) -> str:
-    return "\n".join(f"{warning.path}: {warning.message}" for warning in converted.warnings)
+    return "\n".join(f"{warning.file}: {warning.message}" for warning in converted.warnings)
 
 
 # The text of units.
 
 
-def test_lines_are_joined_comments_left_out_and_empty_values_start_afresh() -> None:
+def test_lines_are_joined_comments_ignored_and_empty_values_reset_a_key() -> None:
     text = "[Service]\n# no\nA=1\nB=one \\\n; no\n  two\nA=2\nA=\nA=3\nC=\n"
     unit = parse_unit("x.service", text)
     assert [(entry.value, entry.line) for entry in unit.given("Service", "A")] == [("3", 9)]
@@ -73,7 +73,7 @@ def test_words_are_split_as_systemd_splits_them(text: str, words: list[str]) -> 
     assert split_words(text) == words
 
 
-def test_a_quote_that_is_not_closed_disables_the_job_and_is_told() -> None:
+def test_an_unclosed_quote_disables_the_job_with_a_warning() -> None:
     converted = convert(service="[Service]\nExecStart=/bin/x 'a\n")
     assert converted.document["jobs"][0]["enabled"] is False
     assert "not closed" in told(converted)
@@ -98,8 +98,8 @@ def test_a_span_of_time_in_seconds(text: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "5 parsecs", "-3s", "1h x"])
-def test_what_is_no_span_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="span of time"):
+def test_an_invalid_time_span_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="time span"):
         parse_span(text)
 
 
@@ -163,7 +163,7 @@ def test_command_lines_become_one_command(lines: str, command: str | list[str]) 
         ("EnvironmentFile=-/nowhere/at/all\nExecStart=/usr/bin/printf <%%s> ${A}", "<* it's>", 0),
     ],
 )
-def test_the_command_does_what_systemd_would_do(lines: str, output: str, code: int) -> None:
+def test_the_command_behaves_as_under_systemd(lines: str, output: str, code: int) -> None:
     document = convert(service=f"[Service]\n{lines}\n").document
     (made,) = check_manifest(document).jobs
     assert isinstance(made.work, Command)
@@ -233,32 +233,32 @@ def test_a_setting_becomes_policy(lines: str, policy: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("Nice=5\nProtectSystem=full", "Nice and ProtectSystem: a job runs with the node's own rights"),
+        ("Nice=5\nProtectSystem=full", "Nice and ProtectSystem: a job has the rights and limits of the node"),
         ("SuccessExitStatus=3", "only exit code 0"),
         ("KillSignal=SIGINT", "SIGTERM"),
         ("StandardOutput=file:/x", "detent logs"),
         ("ExecStopPost=/bin/y", "on_failure"),
         ("Group=www", "groups of its `user`"),
-        ("Type=notify", "not heard"),
+        ("Type=notify", "are ignored"),
         ("RemainAfterExit=yes", "fires each time"),
-        ("Restart=always", "not started again when it has succeeded"),
-        ("Environment=DETENT_X=1", "is not a variable that a job can have"),
+        ("Restart=always", "not started again after a success"),
+        ("Environment=DETENT_X=1", "is not a valid variable"),
         ("WorkingDirectory=-/srv", "the fire fails"),
         ("TimeoutStopSec=soon", "systemd ignores it"),
         (
             "[Unit]\nOnFailure=mail@%n.service",
             "on_failure: systemctl start --no-block mail@x.service.service",
         ),
-        ("[Unit]\nAfter=a\nWants=a", "After and Wants: no other unit"),
-        ("[Unit]\nConditionPathExists=/x", "let the command test it"),
+        ("[Unit]\nAfter=a\nWants=a", "After and Wants: detent does not start"),
+        ("[Unit]\nConditionPathExists=/x", "check it in the command"),
         ("[Unit]\nPropagatesStopTo=x", "PropagatesStopTo"),
     ],
 )
-def test_what_has_no_equivalent_is_told_where_it_stands(lines: str, words: str) -> None:
+def test_a_setting_without_an_equivalent_is_reported_with_its_path(lines: str, words: str) -> None:
     converted = convert(service=f"[Service]\nExecStart=/bin/x\n{lines}\n")
     (warning,) = converted.warnings
     assert words in warning.message
-    assert warning.path in ("x.service:3", "x.service:4")
+    assert (warning.file, warning.line) in (("x.service", 3), ("x.service", 4))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_has_no_equivalent_is_told_where_it_stands(lines: str, words: str) 
         "[Unit]\nDocumentation=man:x",
     ],
 )
-def test_what_loses_nothing_is_not_told(lines: str) -> None:
+def test_settings_without_effect_are_not_reported(lines: str) -> None:
     assert convert(service=f"[Service]\nExecStart=/bin/x\n{lines}\n").warnings == ()
 
 
@@ -309,29 +309,29 @@ def test_times_that_one_job_cannot_hold_are_jobs_of_their_own() -> None:
     converted = convert("[Timer]\nOnCalendar=daily\nOnCalendar=daily Asia/Tokyo\nOnCalendar=2030-1-1\n")
     jobs = converted.document["jobs"]
     assert [made["name"] for made in jobs] == ["x", "x-2", "x-3"]
-    assert "3 jobs, which may run at the same time" in told(converted)
+    assert "3 jobs, for several zones or years, which may run" in told(converted)
     jobs[0]["command"].append("changed")
     assert jobs[1]["command"] == ["/bin/x"]
 
 
-def test_an_event_that_cannot_be_said_disables_its_own_job_alone() -> None:
+def test_an_unsupported_event_disables_only_its_own_job() -> None:
     converted = convert("[Timer]\nOnCalendar=daily\nOnCalendar=Fri *-*-13\n")
     jobs = converted.document["jobs"]
     assert [made.get("enabled", True) for made in jobs] == [True, False]
-    assert "x.timer:3: OnCalendar=Fri *-*-13" in told(converted)
+    assert "x.timer: OnCalendar=Fri *-*-13" in told(converted)
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("OnCalendar=*:60", "60"),
-        ("OnUnitActiveSec=infinity", "never fires"),
-        ("OnUnitActiveSec=9999y", "never fires"),
-        ("OnBootSec=soon", "span of time"),
-        ("Persistent=true", "no time that can be converted"),
+        ("OnUnitActiveSec=infinity", "never elapses"),
+        ("OnUnitActiveSec=9999y", "never elapses"),
+        ("OnBootSec=soon", "time span"),
+        ("Persistent=true", "no time can be converted"),
     ],
 )
-def test_a_timer_without_a_time_is_there_but_disabled(line: str, words: str) -> None:
+def test_a_timer_without_a_time_becomes_a_disabled_job(line: str, words: str) -> None:
     converted = convert(f"[Timer]\n{line}\n")
     assert converted.document["jobs"][0]["enabled"] is False
     assert words in told(converted) and "disabled" in told(converted)
@@ -349,7 +349,7 @@ def test_a_timer_without_a_time_is_there_but_disabled(line: str, words: str) -> 
         "OnBootSec=5",
     ],
 )
-def test_what_a_timer_says_beyond_its_times_is_told(line: str) -> None:
+def test_other_settings_of_a_timer_are_reported(line: str) -> None:
     (warning,) = convert(f"{DAILY}{line}\n").warnings
     assert line.split("\n")[-1] in warning.message
 
@@ -358,12 +358,12 @@ def test_what_a_timer_says_beyond_its_times_is_told(line: str) -> None:
     ("units", "words"),
     [
         ({"a.timer": DAILY}, "a.service is not among these files"),
-        ({"a.timer": f"{DAILY}Unit=b.target\n"}, "only a service can be a job"),
+        ({"a.timer": f"{DAILY}Unit=b.target\n"}, "only a service can become a job"),
         ({"a@.timer": DAILY, "a@.service": "[Service]\nExecStart=/bin/a"}, "is a template"),
         ({"a.timer": DAILY, "a.service": "[Service]\nType=oneshot"}, "no ExecStart"),
     ],
 )
-def test_a_timer_without_a_command_is_there_but_disabled(units: dict[str, str], words: str) -> None:
+def test_a_timer_without_a_command_becomes_a_disabled_job(units: dict[str, str], words: str) -> None:
     converted = convert_systemd(units, "UTC")
     (made,) = converted.document["jobs"]
     assert made["enabled"] is False
@@ -376,14 +376,14 @@ def test_an_instance_finds_its_template_and_its_name() -> None:
     assert (made["name"], made["command"]) == ("a-b-c", ["/bin/a", "b-c", "a@b-c.service"])
 
 
-def test_a_service_that_no_timer_starts_is_told() -> None:
+def test_a_service_that_no_timer_starts_is_reported() -> None:
     units = {"a.timer": f"{DAILY}Unit=b.service\n", "b.service": "[Service]\nExecStart=/b", "c.service": ""}
     converted = convert_systemd(units, "UTC")
-    assert told(converted) == "c.service: no timer among these units starts it; it is not converted"
+    assert told(converted) == "c.service: no timer here starts it; it is not converted"
 
 
 def test_units_without_a_timer_are_refused() -> None:
-    with pytest.raises(ManifestError, match=r"no \.timer among these units; there is a\.service"):
+    with pytest.raises(ManifestError, match=r"these units have no \.timer; there is a\.service"):
         convert_systemd({"a.service": "[Service]\nExecStart=/a"}, "UTC")
 
 

@@ -72,7 +72,7 @@ def test_an_event_elapses_when_systemd_says(expression: str, zone: str, answer: 
 
 
 @pytest.mark.parametrize("expression", sorted(INEXACT))
-def test_what_cannot_be_said_exactly_has_a_fault_and_loses_no_instant(expression: str) -> None:
+def test_an_inexact_conversion_has_a_fault_and_loses_no_instant(expression: str) -> None:
     answer = next(answer for other, _, answer in TABLE if other == expression)
     spans = spans_of(parse_calendar(expression), "UTC")
     assert all(span.fault for span in spans)
@@ -82,7 +82,7 @@ def test_what_cannot_be_said_exactly_has_a_fault_and_loses_no_instant(expression
 
 
 @pytest.mark.parametrize("expression", [row[0] for row in TABLE if row[2] == "refused"])
-def test_what_systemd_refuses_is_refused(expression: str) -> None:
+def test_an_event_that_systemd_refuses_is_refused(expression: str) -> None:
     with pytest.raises(UsageError, match="bad calendar event"):
         parse_calendar(expression)
 
@@ -108,7 +108,7 @@ def test_a_day_that_does_not_exist_never_fires(expression: str) -> None:
         ("*-*-1/2", ("0 0 1-31/2 * *",)),
     ],
 )
-def test_an_event_is_written_as_a_person_would(expression: str, schedules: tuple[str, ...]) -> None:
+def test_an_event_is_rendered_in_its_shortest_form(expression: str, schedules: tuple[str, ...]) -> None:
     assert spans_of(parse_calendar(expression), "UTC")[0].schedules == schedules
 
 

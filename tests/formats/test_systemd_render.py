@@ -49,17 +49,17 @@ def parsed(text: str, zone: str = "UTC", dst: str = "vixie") -> Timetable:
         ),
     ],
 )
-def test_a_schedule_is_written_as_a_person_would(text: str, zone: str, events: list[str]) -> None:
+def test_a_schedule_is_rendered_in_its_shortest_form(text: str, zone: str, events: list[str]) -> None:
     assert calendar_events(parsed(text, zone).instants) == events
 
 
-def test_what_systemd_has_no_year_for_is_refused() -> None:
+def test_a_year_outside_systemds_range_is_refused() -> None:
     with pytest.raises(UsageError, match="1970 to 2199"):
         calendar_events(once("2300-01-01T00:00Z").instants)
     assert calendar_events(once("2026-12-24T18:00:30+01:00").instants) == ["2026-12-24 17:00:30 UTC"]
 
 
-def test_what_fires_at_boot_is_left_to_a_node() -> None:
+def test_a_schedule_at_boot_is_refused() -> None:
     with pytest.raises(UsageError, match="detent run"):
         calendar_events(parsed("@reboot").instants)
 

@@ -17,7 +17,7 @@ from detent.hosts.registry import open_host
 from detent.testing.check_host import HostWorld
 
 FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:detent"
-ROLE = "arn:aws:iam::123456789012:role/detent-rings"
+ROLE = "arn:aws:iam::123456789012:role/detent-schedules"
 QUEUE = "arn:aws:sqs:eu-central-1:123456789012:detent-lost"
 OPTIONS = {"target_arn": FUNCTION, "role_arn": ROLE, "dead_letter_arn": QUEUE}
 CREDENTIALS = {

@@ -23,14 +23,16 @@ NAMES = [check.__name__ for check in CHECKS]
 
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
 @pytest.mark.parametrize("make", [cron_file_world, systemd_world], ids=["cron-file", "systemd"])
-def test_a_host_keeps_the_rule(make: Callable[[Path], HostWorld], check: Check, tmp_path: Path) -> None:
+def test_a_host_keeps_a_rule_of_hosts(
+    make: Callable[[Path], HostWorld], check: Check, tmp_path: Path
+) -> None:
     run_check(check, make(tmp_path))
 
 
 @needs_crontab_program
 @pytest.mark.root
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_a_users_crontab_keeps_the_rule(
+def test_a_users_crontab_keeps_a_rule_of_hosts(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_check(check, user_crontab_world(tmp_path, monkeypatch))

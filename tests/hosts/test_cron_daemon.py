@@ -49,7 +49,7 @@ def next_minute() -> float:
 
 
 def test_cron_fires_real_triggers_which_launch_an_instant_once(tmp_path: Path, clock: WallClock) -> None:
-    """A user's crontab and a file in cron.d ring for the same job: the second finds its instant taken."""
+    """A user's crontab and a file in cron.d trigger the same job: the second finds its instant taken."""
     witness, program = tmp_path / "100% witness.log", tmp_path / "watched"
     program.write_text(f'#!/bin/sh\n{DETENT} "$@"\necho $? >> {tmp_path}/ended\n')
     program.chmod(0o755)
@@ -77,7 +77,7 @@ def stand_in(folder: Path) -> Path:
     return program
 
 
-def test_the_words_of_a_ring_reach_the_trigger_as_they_are(tmp_path: Path, clock: WallClock) -> None:
+def test_the_words_of_a_line_reach_the_trigger_unchanged(tmp_path: Path, clock: WallClock) -> None:
     """Quotes, dollars and percent signs pass through crontab, cron and the shell."""
     specs = tmp_path / 'sp\'ec "$X" 100% # dir'
     job = {"name": "tick", "schedule": "@every 7m", "command": "true"}
@@ -89,7 +89,7 @@ def test_the_words_of_a_ring_reach_the_trigger_as_they_are(tmp_path: Path, clock
     assert (tmp_path / "rung").read_text() == f"trigger|--spec-dir|{specs}|shop.tick|\n"
 
 
-def test_what_falls_into_the_gap_is_rung_for_right_after_it(tmp_path: Path, clock: WallClock) -> None:
+def test_an_instant_in_the_gap_fires_right_after_it(tmp_path: Path, clock: WallClock) -> None:
     """Also a line of many minutes: it has no `*` where cron would take it for one that follows the clock."""
     jobs = [
         {"name": "fixed", "schedule": "*/30 2 * * *", "timezone": "Europe/Berlin", "command": "true"},

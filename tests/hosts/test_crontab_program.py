@@ -58,7 +58,7 @@ def fires(text: str) -> bool:
     return True
 
 
-def test_what_it_refuses_changes_nothing_and_is_told(private: Path) -> None:
+def test_a_refused_crontab_changes_nothing_and_is_reported(private: Path) -> None:
     table = UserTable()
     table.write(FOREIGN)
     with pytest.raises(HostError, match=r"is unchanged.*bad minute"):

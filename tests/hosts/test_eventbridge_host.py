@@ -51,7 +51,7 @@ def group(server: str, monkeypatch: pytest.MonkeyPatch) -> Group:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
-def test_a_group_keeps_the_rule(check: Check, tmp_path: Path, group: Group) -> None:
+def test_a_schedule_group_keeps_a_rule_of_hosts(check: Check, tmp_path: Path, group: Group) -> None:
     run_check(check, eventbridge_world(tmp_path, group))
 
 
@@ -83,7 +83,7 @@ def specs(**job: Any) -> list[Spec]:
     return specs_of(check_manifest({"version": 2, "app": "shop", "store": "redis://r", "jobs": [made]}))
 
 
-def test_a_schedule_says_all_that_the_service_must_know(tmp_path: Path) -> None:
+def test_a_schedule_has_all_fields_of_the_service(tmp_path: Path) -> None:
     host = open_host("eventbridge", settings(tmp_path, "shop", **OPTIONS))
     [made, around] = [json.loads(one.content) for one in host.render(specs(timezone="Europe/Berlin"))]
     assert made["ScheduleExpression"] == "cron(30 2 * * ? *)"
@@ -96,13 +96,13 @@ def test_a_schedule_says_all_that_the_service_must_know(tmp_path: Path) -> None:
     assert "<aws.scheduler.scheduled-time>" in target["Input"]
 
 
-def test_what_lambda_would_not_take_is_refused(tmp_path: Path) -> None:
+def test_an_input_over_the_limit_of_lambda_is_refused(tmp_path: Path) -> None:
     host = open_host("eventbridge", settings(tmp_path, "shop", **OPTIONS))
     with pytest.raises(UsageError, match="262,144 bytes"):
         host.render(specs(env=dict.fromkeys("ABC", "x" * 90_000)))
 
 
-def test_what_is_not_there_and_options_that_are_missing_are_told(tmp_path: Path, group: Group) -> None:
+def test_missing_resources_and_options_are_reported(tmp_path: Path, group: Group) -> None:
     host = eventbridge_world(tmp_path, group).open("shop")
     [wanted] = host.render(specs())
     gone = Found(wanted.name, "{}", wanted.job)

@@ -74,7 +74,7 @@ def last_minute(ago: int = 1) -> datetime:
     return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
-def test_a_ring_fires_its_instant_once(tmp_path: Path, redis: RedisServer) -> None:
+def test_two_triggers_for_one_instant_run_it_once(tmp_path: Path, redis: RedisServer) -> None:
     spec, at = spec_of(f"echo $DETENT_FIRE >> {tmp_path}/ran", redis.url), last_minute(2)
     for _ in range(2):  # Lambda may call twice for one event
         told = handler(event(spec, at), Context())
@@ -82,7 +82,7 @@ def test_a_ring_fires_its_instant_once(tmp_path: Path, redis: RedisServer) -> No
     assert (tmp_path / "ran").read_text() == f"shop.note@{at:%Y-%m-%dT%H:%M:%SZ}\n"
 
 
-def test_what_fails_is_raised(redis: RedisServer) -> None:
+def test_a_failed_trigger_is_raised(redis: RedisServer) -> None:
     with pytest.raises(HostError, match=r"shop\.note: all attempts failed"):
         handler(event(spec_of("exit 7", redis.url), last_minute()), Context())
     redis.call("FLUSHALL")
@@ -92,12 +92,12 @@ def test_what_fails_is_raised(redis: RedisServer) -> None:
 
 def test_contention_is_no_failure(tmp_path: Path, redis: RedisServer) -> None:
     waits = f"echo x >> {tmp_path}/ran; until test -e {tmp_path}/go; do sleep 0.05; done"
-    ring = event(spec_of(waits, redis.url), last_minute())
+    call = event(spec_of(waits, redis.url), last_minute())
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(handler, ring, Context())
+        first = threads.submit(handler, call, Context())
         try:
             wait_for((tmp_path / "ran").exists)
-            handler(ring, Context())
+            handler(call, Context())
         finally:
             (tmp_path / "go").touch()
         assert first.result(PATIENCE_S)["job"] == "shop.note"
@@ -115,7 +115,7 @@ def test_before_lambdas_limit_the_attempt_is_ended_and_settled(tmp_path: Path, r
     assert row.outcome is not None and row.attempt == 1
 
 
-def test_nothing_that_a_job_says_is_filled_in_by_the_service(tmp_path: Path, redis: RedisServer) -> None:
+def test_the_service_expands_nothing_in_a_spec(tmp_path: Path, redis: RedisServer) -> None:
     spec = spec_of(f"echo '<aws.scheduler.execution-id> {RANG_AT}' > {tmp_path}/said", redis.url)
     handler(event(spec, last_minute()), Context())
     assert (tmp_path / "said").read_text() == f"<aws.scheduler.execution-id> {RANG_AT}\n"
@@ -132,6 +132,6 @@ def test_nothing_that_a_job_says_is_filled_in_by_the_service(tmp_path: Path, red
         {"detent": {"job": 1, "spec": {}}},
     ],
 )
-def test_an_event_of_somebody_else_is_refused(wrong: Any) -> None:
+def test_a_foreign_event_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):
         handler(wrong, Context())

@@ -89,7 +89,7 @@ def test_a_second_apply_prints_nothing_and_changes_no_byte(
     assert "nothing to do" in detent("plan", *host).out
 
 
-def test_drift_is_found_told_and_ends_with_5_if_asked(
+def test_drift_is_reported_and_exits_with_5_if_requested(
     host: tuple[str, ...], detent: Detent, folder: Path
 ) -> None:
     assert detent("drift", *host, "--exit-on-drift").code == 5
@@ -106,7 +106,7 @@ def test_drift_is_found_told_and_ends_with_5_if_asked(
     assert detent("drift", *host, "--exit-on-drift").code == 0
 
 
-def test_list_shows_what_is_there_and_prune_takes_it_away(
+def test_list_shows_the_resources_and_unapply_removes_them(
     host: tuple[str, ...], detent: Detent, folder: Path
 ) -> None:
     detent("apply", *host)
@@ -138,7 +138,7 @@ def test_show_prints_what_the_host_has_of_a_job(host: tuple[str, ...], detent: D
     assert "report" not in shown.out
 
 
-def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
+def test_history_shows_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
     assert "nothing was changed" in detent("history", *host[:2]).err
     detent("apply", *host)
     detent("unapply", *where(host))
@@ -149,7 +149,7 @@ def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -
     assert {one["job"] for one in told} == {"shop.backup"}
 
 
-def test_a_removed_job_goes_and_a_disabled_one_never_comes(
+def test_a_removed_job_is_deleted_and_a_disabled_one_is_not_created(
     host: tuple[str, ...], detent: Detent, folder: Path
 ) -> None:
     detent("apply", *host)
@@ -173,7 +173,7 @@ def test_racing_applies_leave_one_of_each(host: tuple[str, ...], detent: Detent,
     assert seen(folder) == alone
 
 
-def test_what_is_foreign_under_our_name_is_in_the_way(
+def test_a_foreign_resource_with_our_name_blocks(
     detent: Detent, crontab: tuple[str, ...], folder: Path
 ) -> None:
     (folder / "specs").mkdir()
@@ -202,7 +202,7 @@ def test_seconds_are_refused_before_anything_is_written(
     assert seen(folder) == {"crontab": ""}
 
 
-def test_an_atomic_write_keeps_mode_and_owner_and_a_backup_is_there(
+def test_an_atomic_write_keeps_mode_and_owner_and_a_backup_exists(
     detent: Detent, crontab: tuple[str, ...], folder: Path
 ) -> None:
     table = folder / "crontab"
@@ -324,9 +324,7 @@ def adoptable(folder: Path, host: tuple[str, ...], at: str, user: str = "root") 
     return units / "old.timer"
 
 
-def test_an_entry_that_does_the_same_is_taken_over(
-    host: tuple[str, ...], detent: Detent, folder: Path
-) -> None:
+def test_an_entry_with_the_same_work_is_adopted(host: tuple[str, ...], detent: Detent, folder: Path) -> None:
     adoptable(folder, host, "30 2")
     taken = detent("adopt", *host, "-o", "json")
     assert taken.code == 0, taken.err
@@ -340,7 +338,7 @@ def test_an_entry_that_does_the_same_is_taken_over(
     assert detent("adopt", *host).code == 7
 
 
-def test_an_entry_that_has_diverged_is_left_alone_unless_forced(
+def test_a_different_entry_is_adopted_only_with_force(
     host: tuple[str, ...], detent: Detent, folder: Path
 ) -> None:
     adoptable(folder, host, "45 3")
@@ -407,7 +405,7 @@ def test_an_entry_that_triggers_the_job_as_a_user_does_not_become_one_of_root(
         ("Group=adm", "it is restricted by Group", 0),
     ],
 )
-def test_a_service_with_fewer_rights_is_taken_over_only_if_that_is_forced(
+def test_a_restricted_service_is_adopted_only_with_force(
     detent: Detent, systemd: tuple[str, ...], folder: Path, setting: str, told: str, code: int
 ) -> None:
     adoptable(folder, systemd, "30 2")
@@ -418,7 +416,7 @@ def test_a_service_with_fewer_rights_is_taken_over_only_if_that_is_forced(
     assert detent("adopt", *systemd, "--force").code == code
 
 
-def test_where_nothing_does_what_a_job_does_adopt_ends_with_7(host: tuple[str, ...], detent: Detent) -> None:
+def test_adopt_exits_with_7_if_no_entry_matches(host: tuple[str, ...], detent: Detent) -> None:
     nothing = detent("adopt", *host)
     assert nothing.code == 7 and "nothing there does what" in nothing.err
 

@@ -46,7 +46,7 @@ class Place(NamedTuple):
     world: HostWorld
     add_alike: Callable[[str], None]  # something of somebody's that does what shop.backup does, at a time
     store_elsewhere: tuple[str, ...]  # how to let the host name the store
-    disown: Callable[[str], None]  # take the mark from one of ours, and let it ring at another time
+    disown: Callable[[str], None]  # take the mark from one of ours, and change its fire time
     names: tuple[str, ...]  # of what the manifest makes
 
     @property
@@ -174,7 +174,7 @@ def test_a_job_that_is_gone_goes_and_a_changed_one_is_outdated(
         ("store: 'postgresql://me:hunter2@db/shop'", "the password of its store"),
     ],
 )
-def test_without_a_store_that_all_share_nothing_is_applied(
+def test_without_a_shared_store_nothing_is_applied(
     place: Place, detent: Detent, folder: Path, store: str, told: str
 ) -> None:
     (folder / "detent.yaml").write_text(MANIFEST.replace("store: redis://redis.example.org", store))
@@ -187,7 +187,7 @@ def test_without_a_store_that_all_share_nothing_is_applied(
     assert not any(word in str(place.world.look()) for word in ("hunter2", "fires.db"))
 
 
-def test_what_others_could_read_and_what_means_nothing_there_is_refused(
+def test_readable_secrets_and_unsupported_jobs_are_refused(
     place: Place, detent: Detent, folder: Path
 ) -> None:
     jobs = """
@@ -207,7 +207,7 @@ def test_seconds_are_refused_before_anything_is_written(place: Place, detent: De
     assert place.world.look() == {}
 
 
-def test_what_does_the_same_is_taken_over_and_what_diverged_is_not(
+def test_equal_entries_are_adopted_and_different_ones_are_not(
     place: Place, detent: Detent, folder: Path
 ) -> None:
     assert detent("adopt", *place.options).code == 7
@@ -226,7 +226,7 @@ def test_what_does_the_same_is_taken_over_and_what_diverged_is_not(
     assert any("old" in name for name in backups)
 
 
-def test_one_that_runs_under_another_account_or_role_is_taken_over_only_if_that_is_forced(
+def test_an_entry_with_another_account_or_role_is_adopted_only_with_force(
     place: Place, detent: Detent
 ) -> None:
     """Our pods have no account unless one is named, and a role is always named: neither is root's."""
@@ -245,7 +245,7 @@ def _replaced(words: tuple[str, ...], name: str, value: str) -> tuple[str, ...]:
     return (*words[: at + 1], value, *words[at + 2 :])
 
 
-def test_what_bears_our_name_is_in_the_way_until_it_is_taken_over(place: Place, detent: Detent) -> None:
+def test_a_foreign_resource_with_our_name_blocks_until_it_is_adopted(place: Place, detent: Detent) -> None:
     detent("apply", *place.options)
     own = next(name for name in place.names if "backup-0" in name)
     there = set(place.world.look())
@@ -266,7 +266,7 @@ JOBS = st.dictionaries(
 STEPS = st.lists(st.tuples(st.sampled_from(["pay", "pay-out"]), JOBS), min_size=1, max_size=3)
 
 
-def test_whatever_is_applied_in_whatever_order_agrees_and_leaves_others_alone(place: Place) -> None:
+def test_any_sequence_of_applies_agrees_and_changes_no_other_app(place: Place) -> None:
     world = place.world
     world.add_foreign()
     foreign = dict(world.look())

@@ -86,7 +86,7 @@ def test_an_impersonation_that_cannot_be_sent_is_refused(
         find_access(str(path), "", {})
 
 
-def test_a_plugin_is_asked_as_the_clouds_have_it(tmp_path: Path) -> None:
+def test_a_credential_plugin_is_run_as_clouds_configure_it(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     version = "client.authentication.k8s.io/v1"
     answer = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": TOKEN}}
@@ -117,13 +117,13 @@ def test_a_plugin_is_asked_as_the_clouds_have_it(tmp_path: Path) -> None:
         ("contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x", "cannot read .*clusters"),
     ],
 )
-def test_what_is_wrong_with_a_kubeconfig_is_told(tmp_path: Path, text: str, told: str) -> None:
+def test_problems_of_a_kubeconfig_are_reported(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(DetentError, match=told):
         find_access(str(tmp_path / "config"), "", {})
 
 
-def test_a_token_goes_nowhere_without_tls(tmp_path: Path) -> None:
+def test_a_token_is_not_sent_without_tls(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "http://cluster.example.org", {"token": "t0ken"})
     with pytest.raises(DetentError, match="without TLS") as refused:
         find_access(str(path), "", {})
@@ -176,16 +176,16 @@ def test_a_pod_finds_its_own_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.client.configuration.verify_ssl
 
 
-def test_without_the_client_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_client_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "config", "http://127.0.0.1:1", {"token": TOKEN})
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(UsageError, match=r"pip install 'detent\[kubernetes\]'"):
         find_access(str(path), "", {})
 
 
-def test_where_no_cluster_is_known_it_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cluster_the_error_has_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(DetentError, match="--kubeconfig, or use --render"):
         find_access("", "", {})
@@ -193,7 +193,7 @@ def test_where_no_cluster_is_known_it_says_what_to_do(
         find_access(str(tmp_path / "none"), "", {})
 
 
-def test_a_cluster_that_is_away_is_a_sentence(detent: Detent, folder: Path) -> None:
+def test_an_unreachable_cluster_is_a_one_line_error(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(JOBS)
     path = write(folder / "config", "http://127.0.0.1:1", {"token": TOKEN})
     said = detent("apply", "--host", "kubernetes", "--kubeconfig", str(path), "--image", IMAGE)

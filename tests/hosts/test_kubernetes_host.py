@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
-def test_a_cluster_keeps_the_rule(check: Check, tmp_path: Path, server: Server) -> None:
+def test_a_cluster_keeps_a_rule_of_hosts(check: Check, tmp_path: Path, server: Server) -> None:
     run_check(check, kubernetes_world(tmp_path, *server))
 
 
@@ -99,7 +99,7 @@ def rendered(folder: Path, specs: list[Spec], **options: str) -> list[Any]:
     return [yaml.safe_load(one.content) for one in host.render(specs)]
 
 
-def test_two_who_apply_from_two_machines_do_not_overwrite_each_other(tmp_path: Path, server: Server) -> None:
+def test_two_machines_that_apply_do_not_overwrite_each_other(tmp_path: Path, server: Server) -> None:
     world = kubernetes_world(tmp_path, *server)
     document = suite.manifest_of("shop", backup="30 2 * * *")
     suite.apply(world, document)
@@ -113,7 +113,7 @@ def test_two_who_apply_from_two_machines_do_not_overwrite_each_other(tmp_path: P
     assert world.look() == after
 
 
-def test_what_is_gone_already_is_gone(tmp_path: Path, server: Server) -> None:
+def test_deleting_a_missing_resource_succeeds(tmp_path: Path, server: Server) -> None:
     world = kubernetes_world(tmp_path, *server)
     suite.apply(world, suite.manifest_of("shop", backup="30 2 * * *"))
     host = world.open("shop")

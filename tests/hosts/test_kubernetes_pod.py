@@ -98,7 +98,7 @@ def test_a_pod_fires_the_minute_in_its_jobs_name_once_on_the_fleets_store(
     assert (tmp_path / "ran").read_text().count("\n") == 1
 
 
-def test_a_job_that_somebody_made_by_hand_fires_what_is_due(tmp_path: Path, redis: RedisServer) -> None:
+def test_a_manually_created_job_runs_the_due_fire(tmp_path: Path, redis: RedisServer) -> None:
     redis.call("FLUSHALL")
     code, events = run_pod(tmp_path, *rendered(tmp_path, redis.url, "global"), "tried-by-hand")
     assert code == 0 and "success" in events

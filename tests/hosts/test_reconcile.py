@@ -27,37 +27,37 @@ def only(desired: list[Resource], found: list[Found]) -> str:
     return change.state
 
 
-def test_what_is_not_there_is_missing() -> None:
+def test_an_absent_resource_is_missing() -> None:
     assert only([wanted()], []) == "missing"
 
 
-def test_what_is_there_as_it_should_be_is_unchanged() -> None:
+def test_an_equal_resource_is_unchanged() -> None:
     assert only([wanted()], [there()]) == "unchanged"
 
 
-def test_what_an_older_manifest_wrote_is_outdated() -> None:
+def test_a_resource_of_an_older_manifest_is_outdated() -> None:
     assert only([wanted("two", "r2")], [there()]) == "outdated"
 
 
-def test_what_somebody_edited_is_edited_also_if_the_manifest_changed() -> None:
+def test_a_manual_change_is_edited_even_if_the_manifest_changed() -> None:
     assert only([wanted()], [there("two", intact=False)]) == "edited"
     assert only([wanted("two", "r2")], [there("three", intact=False)]) == "edited"
 
 
-def test_what_nobody_wants_any_more_is_surplus_edited_or_not() -> None:
+def test_an_unwanted_resource_is_surplus_even_if_it_was_edited() -> None:
     assert only([], [there()]) == "surplus"
     assert only([], [there(intact=False)]) == "surplus"
 
 
-def test_what_has_no_mark_is_foreign_and_in_the_way() -> None:
+def test_an_unmarked_resource_with_our_name_is_foreign() -> None:
     assert only([wanted()], [there("other", job="")]) == "foreign"
 
 
-def test_what_has_no_mark_and_is_not_in_the_way_is_nobodys_business() -> None:
+def test_an_unmarked_resource_with_another_name_is_ignored() -> None:
     assert reconcile("shop", [], [there(job="")]) == []
 
 
-def test_one_that_was_copied_by_hand_goes() -> None:
+def test_a_manual_copy_of_a_line_is_removed() -> None:
     changes = reconcile("shop", [wanted()], [there("edited", intact=False), there()])
     assert [(change.state, change.before) for change in changes] == [
         ("unchanged", there()),
@@ -93,7 +93,7 @@ def carried_out(have: list[Found], changes: list[Change]) -> list[Found]:
 
 @settings(PATIENT)
 @given(st.lists(resources("pay"), unique_by=lambda one: one.name), st.lists(found()))
-def test_a_host_that_does_as_told_agrees_afterwards(desired: list[Resource], have: list[Found]) -> None:
+def test_a_host_agrees_after_all_changes_are_made(desired: list[Resource], have: list[Found]) -> None:
     changes = reconcile("pay", desired, have)
     after = carried_out(have, changes)
     again = pending(reconcile("pay", desired, after))
@@ -103,7 +103,9 @@ def test_a_host_that_does_as_told_agrees_afterwards(desired: list[Resource], hav
 
 @settings(PATIENT)
 @given(st.lists(resources("pay"), unique_by=lambda one: one.name), st.lists(found()))
-def test_what_is_foreign_or_anothers_is_never_touched(desired: list[Resource], have: list[Found]) -> None:
+def test_foreign_resources_and_other_apps_are_never_changed(
+    desired: list[Resource], have: list[Found]
+) -> None:
     after = carried_out(have, reconcile("pay", desired, have))
     for one in have:
         if not one.job.startswith("pay."):
@@ -112,7 +114,7 @@ def test_what_is_foreign_or_anothers_is_never_touched(desired: list[Resource], h
 
 @settings(PATIENT)
 @given(st.lists(resources("pay"), unique_by=lambda one: one.name), st.lists(found()))
-def test_everything_desired_and_everything_ours_is_told_once(
+def test_each_desired_or_managed_resource_is_reported_once(
     desired: list[Resource], have: list[Found]
 ) -> None:
     changes = reconcile("pay", desired, have)
@@ -128,5 +130,5 @@ def test_a_name_that_is_too_long_is_cut_and_stays_unlike_others() -> None:
     assert resource_name("shop.backup", 0, 52) == "detent-shop.backup-0"
 
 
-def test_a_seal_tells_where_one_part_ends() -> None:
+def test_a_seal_depends_on_where_each_part_ends() -> None:
     assert seal("ab", "c") != seal("a", "bc")

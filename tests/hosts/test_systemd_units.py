@@ -51,7 +51,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, options: dic
     assert said.returncode == 0, said.stderr
 
 
-def test_what_was_missed_is_made_good_as_the_job_says(tmp_path: Path) -> None:
+def test_catch_up_decides_whether_a_timer_is_persistent(tmp_path: Path) -> None:
     made = units(tmp_path)
     assert "\nPersistent=true\n" in made["detent-shop.a-0.timer"].content
     assert "\nPersistent=false\n" in made["detent-shop.c-0.timer"].content

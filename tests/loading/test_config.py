@@ -92,7 +92,7 @@ def write(path: Path, text: str | bytes) -> Path:
 def problems(path: Path, env: dict[str, str]) -> list[tuple[str, int]]:
     with pytest.raises(ManifestError) as caught:
         load_manifest(path, env)
-    assert all(line.startswith(f"{path}:") for line in str(caught.value).splitlines())
+    assert all(f" ({path}:" in line for line in str(caught.value).splitlines())
     return [(problem.path, problem.line) for problem in caught.value.problems]
 
 
@@ -217,7 +217,7 @@ def test_a_date_of_toml_is_a_text_like_in_the_others() -> None:
     }
 
 
-def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     for name, text in (("a.json", "{}"), ("a.yaml", "{}"), ("a.toml", "")):
         assert read_document(write(tmp_path / name, b"\xef\xbb\xbf" + text.encode()))[0] == {}
 
@@ -264,10 +264,10 @@ def test_a_line_is_where_the_key_stands(document: dict[str, Any]) -> None:
             assert path.rpartition("/")[2] in rows[line - 1]
 
 
-def test_a_file_that_cannot_be_read_is_told_why(tmp_path: Path, env: dict[str, str]) -> None:
+def test_a_file_that_cannot_be_read_has_an_error_with_the_reason(tmp_path: Path, env: dict[str, str]) -> None:
     for path, why in (
         (tmp_path / "none.yaml", "no such file"),
-        (tmp_path / "jobs.ini", "its name ends in none of .yaml, .yml, .toml or .json"),
+        (tmp_path / "jobs.ini", "its name must end in .yaml, .yml, .toml or .json"),
         (tmp_path / "folder.json", "is a directory"),
     ):
         (tmp_path / "folder.json").mkdir(exist_ok=True)
@@ -290,7 +290,7 @@ def test_the_manifest_is_looked_for_in_the_working_directory(tmp_path: Path, mon
 MANIFEST = "version: 2\napp: demo\njobs: [{name: a, schedule: '@daily', command: x}]\n"
 
 
-def test_the_machines_settings_lie_under_the_manifests(tmp_path: Path) -> None:
+def test_the_manifests_settings_override_the_machines(tmp_path: Path) -> None:
     machine = write(tmp_path / "m.toml", "store = 'redis://h'\n[node]\nid = 'm'\nkeep_days = 3\n")
     env = {"DETENT_CONFIG": str(machine)}
     plain = load_manifest(write(tmp_path / "a.yaml", MANIFEST), env)
@@ -310,7 +310,7 @@ def test_the_machines_settings_are_checked_with_their_own_file(tmp_path: Path) -
         load_machine({"DETENT_CONFIG": str(tmp_path / "none.yaml")})
 
 
-def test_a_store_is_said_by_the_flag_the_environment_the_manifest_the_machine(tmp_path: Path) -> None:
+def test_the_store_comes_from_the_flag_the_environment_the_manifest_or_the_machine(tmp_path: Path) -> None:
     machine = write(tmp_path / "m.yaml", "store: redis://machine\n")
     empty = write(tmp_path / "e.yaml", "")
     with_machine = {"DETENT_CONFIG": str(machine)}
@@ -331,9 +331,9 @@ def test_a_store_is_said_by_the_flag_the_environment_the_manifest_the_machine(tm
 @pytest.mark.parametrize(
     ("flag", "env", "told"),
     [
-        ("", {}, "--store is empty: name a store"),
-        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: name a store"),
-        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: name a store"),
+        ("", {}, "--store is empty: give a URL"),
+        (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: give a URL"),
+        (None, {"DETENT_STORE": ""}, "DETENT_STORE is empty: give a URL"),
     ],
 )
 def test_an_empty_store_is_refused_and_does_not_mean_the_default(

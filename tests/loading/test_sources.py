@@ -47,20 +47,20 @@ def test_a_directory_holds_apps_and_the_files_of_one_app_are_one_manifest(tmp_pa
     assert pay.store.url == "sqlite:////x.db"
     assert [job.policy.grace_s for job in pay.jobs] == [5.0, 5.0]
     assert json.loads(canonical_text(pay))["store"] == {"url": "sqlite:////x.db"}
-    with pytest.raises(UsageError, match="holds the apps mail and pay"):
+    with pytest.raises(UsageError, match="has several apps \\(mail and pay\\)"):
         read_manifest(str(tmp_path), {})
 
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
-        (manifest("pay", "a"), manifest("pay", "a"), "pay.a is in .*1.json as well"),
+        (manifest("pay", "a"), manifest("pay", "a"), "the job pay.a is also in .*1.json"),
         (
             manifest("pay", "a", store="sqlite:///y"),
             manifest("pay", "b", store="sqlite:///x"),
-            "says otherwise",
+            "the value differs from",
         ),
-        (manifest("shop", "b"), VERSION_1.decode(), "of version 2"),
+        (manifest("shop", "b"), VERSION_1.decode(), "has version 2, not 1"),
         (manifest("pay", "a"), "{", "2.json"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
 # Apps.
 
 
-def test_an_app_is_asked_with_a_signature(tmp_path: Path) -> None:
+def test_a_url_is_fetched_with_a_signature(tmp_path: Path) -> None:
     with App(lambda _: (200, VERSION_1)) as app:
         read = read_manifest(find_place(app.url + PATH), {"KEY": "long-secret"}, "env:KEY")
     assert [job.name for job in read.jobs] == ["shop.a"]
@@ -113,8 +113,8 @@ def refs(job: Job) -> tuple[str, ...]:
     return job.work.secret_refs
 
 
-def test_a_secret_that_leads_nowhere_asks_nothing() -> None:
-    with App(lambda _: (200, VERSION_1)) as app, pytest.raises(UsageError, match="nothing was asked"):
+def test_without_the_secret_no_request_is_sent() -> None:
+    with App(lambda _: (200, VERSION_1)) as app, pytest.raises(UsageError, match="no request was sent"):
         read_manifest(app.url, {}, "env:KEY")
     assert app.requests == []
 
@@ -128,13 +128,13 @@ ANSWERS: dict[str, tuple[bytes, str]] = {
     "not UTF-8": (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff", "not UTF-8"),
     "commands": (
         b"HTTP/1.1 200 OK\r\n\r\n" + manifest("pay", "a").encode(),
-        "commands and calls are not taken from the network",
+        "commands and calls are not accepted from the network",
     ),
 }
 
 
 @pytest.mark.parametrize("what", ANSWERS)
-def test_what_is_not_a_manifest_of_version_1_is_refused(what: str) -> None:
+def test_a_served_manifest_must_have_version_1(what: str) -> None:
     answer, told = ANSWERS[what]
     with answering(answer) as served, pytest.raises(UsageError, match=told):
         read_manifest(served.url, {})
@@ -142,13 +142,13 @@ def test_what_is_not_a_manifest_of_version_1_is_refused(what: str) -> None:
 
 
 @pytest.mark.parametrize("chunk", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nA: "])
-def test_an_app_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch, chunk: bytes) -> None:
+def test_a_slow_response_is_aborted(monkeypatch: pytest.MonkeyPatch, chunk: bytes) -> None:
     monkeypatch.setattr(sources, "FETCH_S", 0.5)
     with serving(trickling(chunk)) as served, pytest.raises(UsageError, match="took too long"):
         read_manifest(served.url, {})
 
 
-def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "FETCH_MAX", 1000)
     endless = b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 1001
     with answering(endless) as served, pytest.raises(UsageError, match="more than 1,000 bytes"):

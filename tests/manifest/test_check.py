@@ -72,7 +72,7 @@ def test_variables_are_filled_in(text: str, expanded: str) -> None:
     assert one(command=["x", text]).work == Command(words=("x", expanded))
 
 
-def test_defaults_lie_under_a_job_field_by_field() -> None:
+def test_defaults_are_merged_into_a_job_field_by_field() -> None:
     defaults = {
         "timezone": "Europe/Berlin",
         "env": {"A": "1", "B": "2"},
@@ -86,7 +86,7 @@ def test_defaults_lie_under_a_job_field_by_field() -> None:
     assert made.schedule.after(NOON) == datetime(2030, 1, 2, 1, tzinfo=UTC)
 
 
-def test_a_job_puts_default_work_and_schedule_of_another_kind_aside() -> None:
+def test_a_jobs_own_work_and_schedule_replace_defaults_of_another_kind() -> None:
     defaults = {
         "request": {"url": "http://h/x", "method": "PUT"},
         "auth": {"secret_refs": ["key"]},
@@ -246,9 +246,7 @@ WARNED = [
 @pytest.mark.parametrize(
     ("fields", "path", "fragment"), [row[1:] for row in WARNED], ids=[row[0] for row in WARNED]
 )
-def test_what_is_allowed_but_hardly_meant_is_warned_about(
-    fields: dict[str, Any], path: str, fragment: str
-) -> None:
+def test_valid_but_unlikely_settings_have_a_warning(fields: dict[str, Any], path: str, fragment: str) -> None:
     warnings = load({"command": "x", **fields}).warnings
     assert [warning.path for warning in warnings] == [path]
     assert fragment in warnings[0].message
@@ -265,7 +263,7 @@ def test_a_headers_name_in_two_spellings_is_warned_about() -> None:
     assert [warning.path for warning in warnings] == ["jobs/0/request/headers/accept"]
 
 
-def test_a_call_has_its_arguments_its_surroundings_and_a_commands_policy() -> None:
+def test_a_call_has_arguments_an_environment_and_the_policy_of_a_command() -> None:
     call = {
         "call": "billing.jobs:send",
         "args": {"b": ["${V}", 1.5, None], "a": {"y": True, "x": "$$"}},

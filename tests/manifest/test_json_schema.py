@@ -90,7 +90,7 @@ def test_it_takes_every_sound_manifest_of_version_2(document: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("name", "document", "version"), BROKEN, ids=[f"{r[0]} ({r[2]})" for r in BROKEN])
-def test_it_refuses_what_is_broken_in_structure(name: str, document: Any, version: int) -> None:
+def test_it_refuses_a_broken_structure(name: str, document: Any, version: int) -> None:
     assert VALIDATORS[version].is_valid(document) == (name in BEYOND_A_SCHEMA)
 
 

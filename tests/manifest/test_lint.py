@@ -54,14 +54,14 @@ SCHEDULES = [  # schedule, code, part of the message, part of the advice
     ("0 */5 * * *", "uneven-step", "hours 0, 5, 10, …, 20 and then at 0, 4 hours", "@every 5h"),
     ("0 0 1 */5 *", "uneven-step", "months 1, 6, 11 and then at 1, 2 months", "*/4 and */6"),
     ("*/90 * * * *", "step-too-large", "it fires at 0 only", "@every 1h30m"),
-    ("0 0 */2 * *", "day-step", "days 1, 3, 5, …, 31 and then on day 1: the very next day", "@every 48h"),
+    ("0 0 */2 * *", "day-step", "days 1, 3, 5, …, 31 and then on day 1: the next day", "@every 48h"),
     ("0 0 */7 * *", "day-step", "days 1, 8, 15, …, 29 and then on day 1: 3 days later", "@every 168h"),
-    ("0 0 * * */2", "day-step", "SUN, TUE, THU and SAT and then on SUN again, the very next", "MON,WED"),
+    ("0 0 * * */2", "day-step", "SUN, TUE, THU and SAT and then on SUN again, the next", "MON,WED"),
     ("0 0 31 * *", "short-month", "FEB, APR, JUN, SEP and NOV have no day 31", "write L"),
     ("0 0 15,30 * *", "short-month", "FEB has no day 30", "write L"),
     ("0 0 29 * *", "short-month", "FEB has a day 29 in leap years only", "write L"),
     ("0 0 31 3,4 *", "short-month", "APR has no day 31", "write L"),
-    ("0 9 1 * MON", "either-day", "on day 1 of the month, and on every MON too", "MON#1"),
+    ("0 9 1 * MON", "either-day", "on day 1 of the month and on every MON", "MON#1"),
     ("* 2 * * *", "every-minute", "every minute of hour 2, 60 times", '"0 2 * * *"'),
     ("* 2,14 * * *", "every-minute", "hour 2,14, 120 times", '"0 2,14 * * *"'),
     ("0 * 2 * * *", "every-minute", "every minute of hour 2", '"0 0 2 * * *"'),
@@ -70,7 +70,7 @@ SCHEDULES = [  # schedule, code, part of the message, part of the advice
 
 
 @pytest.mark.parametrize(("schedule", "code", "message", "advice"), SCHEDULES)
-def test_a_doubtful_schedule_is_told_with_what_to_do(
+def test_a_doubtful_schedule_has_a_warning_with_advice(
     schedule: str, code: str, message: str, advice: str
 ) -> None:
     [problem] = lint(schedule=schedule)
@@ -88,7 +88,7 @@ def test_a_doubtful_schedule_is_told_with_what_to_do(
         "@monthly", "@reboot",
     ],
 )  # fmt: skip
-def test_a_schedule_that_does_what_it_says_is_left_alone(schedule: str) -> None:
+def test_a_clear_schedule_has_no_warning(schedule: str) -> None:
     assert lint(schedule=schedule) == []
 
 
@@ -120,7 +120,9 @@ POLICY = [
 
 
 @pytest.mark.parametrize(("fields", "code", "path"), POLICY)
-def test_a_doubtful_job_is_told_where_and_what_to_do(fields: dict[str, Any], code: str, path: str) -> None:
+def test_a_doubtful_job_has_a_warning_with_a_path_and_advice(
+    fields: dict[str, Any], code: str, path: str
+) -> None:
     [problem] = lint(**fields)
     assert (problem.code, problem.path) == (code, path)
     assert problem.message
@@ -146,7 +148,7 @@ def test_a_doubtful_job_is_told_where_and_what_to_do(fields: dict[str, Any], cod
         {"at": "2027-01-01T00:00Z"},
     ],
 )
-def test_a_job_that_means_it_is_left_alone(fields: dict[str, Any]) -> None:
+def test_a_job_with_intended_settings_has_no_warning(fields: dict[str, Any]) -> None:
     assert lint(**fields) == []
 
 
@@ -225,7 +227,7 @@ def local_year(zone: ZoneInfo, hour: int, minute: int) -> list[tuple[datetime, s
     minute=st.integers(0, 59),
     rule=st.sampled_from(["vixie", "skip", "twice", "utc"]),
 )
-def test_a_change_of_offset_is_told_exactly_where_the_wall_clock_skips_or_repeats_a_time(
+def test_a_clock_change_is_reported_exactly_if_it_skips_or_repeats_a_fire_time(
     zone: str, hour: int, minute: int, rule: str
 ) -> None:
     found = lint(schedule=f"{minute} {hour} * * *", timezone=zone, policy={"dst": rule})
@@ -244,12 +246,12 @@ def test_a_change_of_offset_is_told_exactly_where_the_wall_clock_skips_or_repeat
         ("30 2 * * *", "twice", "on 2026-10-25 02:30 happens twice, it fires twice"),
     ],
 )
-def test_what_happens_at_a_change_is_what_the_schedule_does(schedule: str, rule: str, told: str) -> None:
+def test_the_lint_of_a_clock_change_agrees_with_the_schedule(schedule: str, rule: str, told: str) -> None:
     [problem] = lint(schedule=schedule, timezone="Europe/Berlin", policy={"dst": rule})
     assert told in problem.message
 
 
-def test_a_change_after_the_end_of_a_schedule_is_not_told() -> None:
+def test_a_clock_change_after_the_end_of_a_schedule_is_not_reported() -> None:
     night = {"schedule": "30 2 * * *", "timezone": "Europe/Berlin"}
     assert codes(**night, ends_at="2026-10-20T00:00Z") == []
     assert codes(**night, starts_at="2030-01-01T00:00Z") == ["dst-change"]
@@ -291,7 +293,7 @@ def test_a_duration_is_written_as_every_takes_it(seconds: int) -> None:
         ("example.org", False), ("172.40.0.1", False), ("8.8.8.8", False), ("[2001:db8::1]", False),
     ],
 )  # fmt: skip
-def test_near_is_what_no_public_network_carries(host: str, near: bool) -> None:
+def test_private_hosts_are_recognised(host: str, near: bool) -> None:
     assert is_private_host(host) is near
 
 

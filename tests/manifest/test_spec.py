@@ -50,7 +50,7 @@ def signed(secrets: dict[str, str], *refs: str) -> dict[str, Any]:
     }
 
 
-def test_references_go_along_and_secrets_do_not() -> None:
+def test_a_spec_has_references_and_no_secrets() -> None:
     table = {"old": "env:OLD", "new": "file:/run/key", "unused": "the secret itself"}
     (spec,) = specs_of(check_manifest(signed(table, "new", "old", "elsewhere")))
     assert json.loads(spec.text)["secrets"] == {"new": "file:/run/key", "old": "env:OLD"}
@@ -61,7 +61,7 @@ def test_references_go_along_and_secrets_do_not() -> None:
         assert "s3cret" not in str(refused.value)
 
 
-def test_what_the_machine_knows_is_left_to_the_machine() -> None:
+def test_a_spec_does_not_copy_settings_of_the_machine() -> None:
     machine = Machine(secrets={"key": "s3cret"}, store={"url": "redis://here"})
     manifest = check_manifest(signed({}, "key"), machine=machine)
     (spec,) = specs_of(manifest, machine=machine)

@@ -1,4 +1,4 @@
-"""Envelopes: what was sealed is opened, what was touched is refused, and nothing that arrives raises."""
+"""Envelopes: sealed messages can be opened, altered ones are refused, and opening never raises."""
 
 import json
 import pickle
@@ -59,7 +59,7 @@ ARGS = st.lists(JSON, max_size=4) | st.dictionaries(TEXTS, JSON, max_size=4)
 
 
 def refused(fire: Fire, rules: MessageRules = RULES) -> str:
-    """The word it is refused with; empty if it is not."""
+    """The fault, or "" if the message is accepted."""
     opened = open_envelope(fire, rules)
     return opened.fault if isinstance(opened, Refusal) else ""
 
@@ -69,7 +69,7 @@ def sent(text: str) -> Fire:
 
 
 def unsigned(**changes: Any) -> Fire:
-    """A message without a signature, in which some fields are not as they should be."""
+    """An unsigned message with some wrong fields."""
     fields = json.loads(seal(FIRE, BODY_OF_MESSAGE, ())) | changes
     return sent(json.dumps({name: value for name, value in fields.items() if value is not ...}))
 
@@ -80,7 +80,7 @@ TRUSTING = RULES._replace(secrets=())
 # What was sealed is opened.
 
 
-def test_what_was_sealed_is_opened() -> None:
+def test_a_sealed_message_can_be_opened() -> None:
     assert open_envelope(SIGNED, RULES) == BODY_OF_MESSAGE._replace(pushed_at=round(NOW, 3))
 
 
@@ -115,21 +115,21 @@ def test_a_signature_survives_a_store(timeout_s: float, seconds: int, lane: str)
     assert refused(kept) == ""
 
 
-def test_a_signed_message_comes_out_of_a_store_as_it_went_in(tmp_path: Path) -> None:
+def test_a_store_does_not_change_a_signed_message(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/detent.db")
     store.put([SIGNED])
     [row] = store.find(Query(key=FIRE.key))
     assert refused(row.fire) == ""
 
 
-def test_a_policy_in_whole_numbers_is_the_same_as_one_in_fractions() -> None:
+def test_integers_and_floats_in_a_policy_have_the_same_signature() -> None:
     whole = FIRE._replace(policy=FIRE.policy._replace(timeout_s=31))
     payload = seal(whole, BODY_OF_MESSAGE, (KEY,))
     _steady_text.cache_clear()  # another process
     assert refused(whole._replace(payload=payload, policy=FIRE.policy._replace(timeout_s=31.0))) == ""
 
 
-def test_a_message_of_defaults_has_the_signature_that_it_had_in_the_first_version() -> None:
+def test_a_message_of_defaults_keeps_the_signature_of_the_first_version() -> None:
     """A known answer: nodes of two versions read each other's messages."""
     fire = Fire("a.b#1", "a.b", AT, queue="q", origin="push")
     payload = seal(fire, MessageBody("b", "[1]", NOW), (Secret("k"),))
@@ -159,7 +159,7 @@ def test_any_of_the_secrets_opens_and_no_other(known: list[str], signer: str) ->
     assert refused(fire, rules) == ("" if signer in known else "forged")
 
 
-def test_a_signed_message_is_welcome_where_there_is_no_secret() -> None:
+def test_a_signed_message_is_accepted_without_a_secret() -> None:
     assert refused(SIGNED, TRUSTING) == ""
 
 
@@ -167,7 +167,7 @@ def test_a_signed_message_is_welcome_where_there_is_no_secret() -> None:
 
 
 @pytest.mark.parametrize("place", range(len(SIGNED.payload)))
-def test_no_byte_can_be_changed_added_or_left_out(place: int) -> None:
+def test_no_byte_can_be_changed_added_or_removed(place: int) -> None:
     text = SIGNED.payload
     for other in {chr(ord(text[place]) ^ 1), chr(ord(text[place]) ^ 32), " ", "\u00e9"} - {text[place]}:
         assert refused(sent(text[:place] + other + text[place + 1 :]))
@@ -177,7 +177,7 @@ def test_no_byte_can_be_changed_added_or_left_out(place: int) -> None:
 
 
 @given(st.data())
-def test_whatever_is_done_to_the_text_it_is_refused(data: st.DataObject) -> None:
+def test_any_change_of_the_text_is_refused(data: st.DataObject) -> None:
     text = SIGNED.payload
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     changed = text[:start] + data.draw(st.text(max_size=8)) + text[end:]
@@ -210,7 +210,7 @@ def test_no_field_of_the_fire_can_be_changed(changed: Fire) -> None:
 
 
 def test_every_field_of_a_fire_and_of_its_policy_is_covered() -> None:
-    """Also those that are added one day."""
+    """Including fields that are added in the future."""
     for name in set(Fire._fields) - {"payload"}:
         assert refused(SIGNED._replace(**{name: _another(getattr(FIRE, name))})), name
     for name in Policy._fields:
@@ -245,8 +245,8 @@ def test_a_copy_under_another_key_is_misdirected() -> None:
     assert refused(unsigned(), TRUSTING._replace(tasks={"send": None})) == ""
 
 
-def test_a_signature_of_something_else_is_no_signature_of_a_message() -> None:
-    """Text and fire cannot flow into each other."""
+def test_a_signature_of_something_else_is_not_valid_for_a_message() -> None:
+    """The boundary between text and fire is part of the signature."""
     moved = FIRE._replace(run_id="")
     text = seal(moved._replace(run_id="x"), BODY_OF_MESSAGE, (KEY,))
     assert refused(moved._replace(payload=text, lane=moved.lane + "x")) == "forged"
@@ -345,8 +345,8 @@ REASONS = (
 # The order, and the rules.
 
 
-def test_reasons_come_in_their_order() -> None:
-    """Each message is wrong in all that follows, too, and is told the first of it."""
+def test_the_first_fault_in_the_documented_order_is_reported() -> None:
+    """Each message also has all later faults."""
     wrong = {"id": "other", "pushed_at": 0, "task": "nobody", "links": ...}
     narrow = RULES._replace(payload_max=100, max_age_s=1)
     wide = narrow._replace(payload_max=PAYLOAD_MAX)
@@ -364,7 +364,7 @@ def test_reasons_come_in_their_order() -> None:
     assert refused(unsigned(**wrong | right), elsewhere._replace(tasks={"nobody": None})) == ""
 
 
-def test_a_message_is_stale_by_its_age_since_it_was_due() -> None:
+def test_the_age_of_a_message_counts_from_when_it_was_due() -> None:
     assert refused(SIGNED, RULES._replace(now=NOW + 60)) == ""
     assert refused(SIGNED, RULES._replace(now=NOW + 61)) == "stale"
     assert refused(SIGNED, RULES._replace(now=NOW + 10**9, max_age_s=0)) == ""
@@ -374,11 +374,11 @@ def test_a_message_is_stale_by_its_age_since_it_was_due() -> None:
     assert refused(later, RULES._replace(now=NOW + 172_800 + 61)) == "stale"
 
 
-def test_without_a_now_a_limit_of_age_lets_nothing_pass() -> None:
+def test_a_maximum_age_without_the_current_time_refuses_everything() -> None:
     assert refused(SIGNED, MessageRules((KEY,), RULES.tasks, max_age_s=60)) == "stale"
 
 
-def test_a_task_comes_only_from_the_queues_that_may_send_it() -> None:
+def test_a_task_is_accepted_only_from_its_queues() -> None:
     def with_queues(queues: frozenset[str] | None) -> str:
         return refused(SIGNED, RULES._replace(tasks={"send": queues}))
 
@@ -389,7 +389,7 @@ def test_a_task_comes_only_from_the_queues_that_may_send_it() -> None:
 # What is told.
 
 
-def test_a_refusal_tells_what_to_do_and_neither_the_secret_nor_the_message() -> None:
+def test_a_refusal_contains_advice_but_no_secret_and_no_message() -> None:
     long = "word " * 100
     for fire, rules in [
         (SIGNED, RULES._replace(secrets=(OTHER,))),
@@ -421,7 +421,7 @@ def test_arguments_that_would_be_refused_are_not_sealed(args: str) -> None:
         seal(FIRE, BODY_OF_MESSAGE._replace(args=args), (KEY,))
 
 
-def test_links_that_are_no_json_are_not_sealed() -> None:
+def test_links_that_are_not_json_are_not_sealed() -> None:
     for bad in ({"then": {1, 2}}, {"then": float("nan")}, {"then": "\ud800"}):
         with pytest.raises(UsageError, match="bad links"):
             seal(FIRE, BODY_OF_MESSAGE._replace(links=bad), (KEY,))

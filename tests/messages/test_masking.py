@@ -1,4 +1,4 @@
-"""Masking: what is found by name and by value, in texts and in fields, and what is left alone."""
+"""Masking by name and by value, in text and in fields, and what stays unchanged."""
 
 import json
 from base64 import b64encode, urlsafe_b64encode
@@ -54,7 +54,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "masked"), TEXTS)
-def test_what_stands_under_a_secret_s_name_is_masked_in_texts(text: str, masked: str) -> None:
+def test_values_of_secret_names_are_masked_in_text(text: str, masked: str) -> None:
     assert "hunter2" not in masked
     assert BY_NAME.text(text) == masked
     assert BY_NAME.text(masked) == masked
@@ -85,7 +85,7 @@ def test_what_stands_under_a_secret_s_name_is_masked_in_texts(text: str, masked:
         "2026-03-01T02:00:00Z billing.send@2026-03-01T02:00:00Z",
     ],
 )
-def test_what_is_no_secret_is_left_alone(text: str) -> None:
+def test_text_without_secrets_is_unchanged(text: str) -> None:
     assert BY_NAME.text(text) == text
 
 
@@ -102,7 +102,7 @@ OTHER_NAMES = """
 """
 
 
-def test_names_of_secrets_are_told_from_others_however_they_are_written() -> None:
+def test_secret_names_are_recognized_in_any_spelling() -> None:
     assert [name for name in NAMES.split() if not is_secret_name(name)] == []
     assert [name for name in (*OTHER_NAMES.split(), "") if is_secret_name(name)] == []
 
@@ -128,7 +128,7 @@ def test_nested_fields_are_masked_by_their_names() -> None:
     }
 
 
-def test_our_own_fields_stay_and_the_given_ones_are_not_changed() -> None:
+def test_detents_own_fields_stay_and_the_argument_is_not_changed() -> None:
     mask = Mask(["hunter2"])
     fields: dict[str, Any] = {"fire": "a.b#hunter2", "key": "token=x", "fence": 7, "reason": ["hunter2"]}
     before = json.dumps(fields)
@@ -136,12 +136,12 @@ def test_our_own_fields_stay_and_the_given_ones_are_not_changed() -> None:
     assert json.dumps(fields) == before
 
 
-def test_a_value_that_json_cannot_hold_is_masked_as_its_text() -> None:
+def test_a_value_that_is_not_json_is_masked_as_text() -> None:
     assert BY_NAME.fields({"error": ValueError("password=hunter2")}) == {"error": "password=***"}
     assert BY_NAME.fields({"error": b"token: hunter2"}) == {"error": "b'token: ***'"}
 
 
-def test_what_is_nested_too_deeply_is_masked_as_a_whole() -> None:
+def test_deeply_nested_values_are_masked_as_a_whole() -> None:
     deep: Any = "hunter2"
     for _ in range(NESTING_MAX + 2):
         deep = [deep]
@@ -153,7 +153,7 @@ AROUND = st.text(st.sampled_from("xyz {}:,"), max_size=5)
 
 
 @given(SECRETS, AROUND, AROUND)
-def test_a_known_secret_is_found_however_it_is_written(secret: str, before: str, after: str) -> None:
+def test_a_known_secret_is_found_in_every_encoding(secret: str, before: str, after: str) -> None:
     mask = Mask([secret])
     for written in (
         secret,
@@ -170,28 +170,26 @@ def test_a_known_secret_is_found_however_it_is_written(secret: str, before: str,
 
 
 @given(st.binary(min_size=0, max_size=9), SECRETS, st.binary(max_size=9))
-def test_a_known_secret_is_found_in_base_64_of_something_longer(
-    before: bytes, secret: str, after: bytes
-) -> None:
+def test_a_known_secret_is_found_inside_longer_base_64(before: bytes, secret: str, after: bytes) -> None:
     content = before + secret.encode() + after
     mask = Mask([secret])
     for encoded in (b64encode(content).decode(), urlsafe_b64encode(content).decode()):
         assert mask.knows(encoded) and MASKED in mask.text(encoded)
 
 
-def test_a_secret_that_is_no_plain_text_is_found_too() -> None:
+def test_a_secret_with_special_characters_is_found() -> None:
     mask = Mask([Secret("hunter2")])
     mask.learn([Secret('line one\n"two"')])
     assert mask.text('it is hunter2 or line one\\n\\"two\\" there') == "it is *** or *** there"
     assert repr(mask).find("hunter2") < 0
 
 
-def test_a_short_value_is_not_looked_for() -> None:
+def test_a_short_value_is_not_searched_for() -> None:
     assert Mask(["abc"]).text("abc abcd") == "abc abcd"
     assert Mask(["abcd"]).text("abc abcd") == "abc ***"
 
 
-def test_further_names_can_be_given() -> None:
+def test_additional_names_can_be_given() -> None:
     mask = Mask(names=["iban", "Card-Number"])
     assert mask.fields({"iban": "DE00", "cardNumber": 1, "other": "x"}) == {
         "iban": MASKED,
@@ -201,7 +199,7 @@ def test_further_names_can_be_given() -> None:
 
 
 @given(st.text(st.sampled_from("tokenpassword=:\"'\\{}[]-@/ \n\u00e9")))
-def test_no_text_upsets_it_and_masking_twice_changes_nothing_more(text: str) -> None:
+def test_masking_never_raises_and_is_idempotent(text: str) -> None:
     once = BY_NAME.text(text)
     assert BY_NAME.text(once) == once
 
@@ -210,15 +208,15 @@ def test_no_text_upsets_it_and_masking_twice_changes_nothing_more(text: str) -> 
     "piece",
     ["token", "token=\\", "a-", 'token="', "://", "-----BEGIN PRIVATE KEY-----", "\\", "bearer ", "--key "],
 )
-def test_long_texts_come_to_an_end(piece: str) -> None:
-    """Where the time grew with the square of the length, this would take hours."""
+def test_masking_long_text_takes_linear_time(piece: str) -> None:
+    """With quadratic time this would take hours."""
     assert BY_NAME.text(piece * 100_000)
 
 
 # What work printed and returned.
 
 
-def test_of_output_only_values_are_masked_and_octets_stay() -> None:
+def test_in_output_only_values_are_masked_and_other_bytes_stay() -> None:
     mask = Mask(["sesame"])
     assert mask.output(b"\xff sesame password=other") == b"\xff *** password=other"
     assert mask.output(b"\xff nothing") == b"\xff nothing"
@@ -233,5 +231,5 @@ def test_of_output_only_values_are_masked_and_octets_stay() -> None:
         ('{"token": "short"}', '{"token": "short"}'),
     ],
 )
-def test_a_result_loses_long_secrets_and_nothing_else(result: str, masked: str) -> None:
+def test_in_results_only_long_secrets_are_masked(result: str, masked: str) -> None:
     assert Mask(["sesame", "long-enough-secret", "123456789012"]).result(result) == masked

@@ -1,4 +1,4 @@
-"""Signatures: known answers, what a header may look like, and what is refused."""
+"""Signatures: known values, valid headers, and what is refused."""
 
 import hashlib
 import hmac
@@ -76,7 +76,7 @@ KNOWN_V2 = [
 
 
 @pytest.mark.parametrize(("message", "secret", "digest"), KNOWN_V2)
-def test_second_signatures_have_the_values_that_other_programs_compute(
+def test_v2_signatures_have_the_values_that_other_programs_compute(
     message: SignedRequest, secret: str, digest: str
 ) -> None:
     header = sign(message, Secret(secret), AT)
@@ -85,8 +85,8 @@ def test_second_signatures_have_the_values_that_other_programs_compute(
 
 
 @given(IDENTIFIED, IDENTIFIED)
-def test_a_second_signature_fits_no_other_message(signed: SignedRequest, other: SignedRequest) -> None:
-    """Also where dots in the path and the key make the same text of both."""
+def test_a_v2_signature_matches_no_other_request(signed: SignedRequest, other: SignedRequest) -> None:
+    """Even if dots in the path and the key produce the same text."""
     if signed == other:
         assert verify(sign(signed, KEY, AT), other, [KEY], AT) == 0
     else:
@@ -94,7 +94,7 @@ def test_a_second_signature_fits_no_other_message(signed: SignedRequest, other: 
             verify(sign(signed, KEY, AT), other, [KEY], AT)
 
 
-def test_a_message_with_an_identity_needs_both_digests() -> None:
+def test_a_request_with_an_identity_needs_both_signatures() -> None:
     v1, v2 = sign(TICK, KEY, AT).split(",")[1:]
     for header, error in {
         f"t={UNIX},{v1}": MissingSignature,
@@ -118,7 +118,7 @@ def test_the_method_is_signed_in_capitals() -> None:
 
 
 @given(MESSAGES, st.lists(TEXTS, min_size=1, max_size=4, unique=True), st.data())
-def test_any_of_the_secrets_is_accepted_and_named(
+def test_any_of_the_secrets_is_accepted_and_its_index_returned(
     message: SignedRequest, texts: list[str], data: st.DataObject
 ) -> None:
     # HMAC fills a short key up with zeros: such keys are the same key, and no two secrets.
@@ -128,7 +128,7 @@ def test_any_of_the_secrets_is_accepted_and_named(
 
 
 @given(MESSAGES, MESSAGES)
-def test_a_signature_fits_no_other_message(signed: SignedRequest, other: SignedRequest) -> None:
+def test_a_signature_matches_no_other_request(signed: SignedRequest, other: SignedRequest) -> None:
     header = sign(signed, KEY, AT)
     same = _flat(signed) == _flat(other)
     if same:
@@ -199,7 +199,7 @@ def test_a_bad_header_is_refused_with_401(header: str | None, expected: type[Sig
 
 
 @given(st.text())
-def test_any_text_as_a_header_is_refused_politely(header: str) -> None:
+def test_any_other_header_raises_a_signature_error(header: str) -> None:
     with pytest.raises(SignatureError):
         verify(header, MESSAGE, [KEY], AT)
 
@@ -228,12 +228,12 @@ def test_a_verifier_without_a_secret_is_a_mistake_and_not_a_mismatch() -> None:
 # Secrets and their references.
 
 
-def test_a_secret_shows_itself_nowhere() -> None:
+def test_a_secret_is_never_shown() -> None:
     assert "s3cret" not in f"{KEY} {KEY!r} {[KEY]} {(KEY,)!s}"
 
 
 @pytest.mark.parametrize("text", ["", "\udcff"])
-def test_a_text_that_cannot_sign_is_no_secret(text: str) -> None:
+def test_a_text_that_cannot_sign_is_not_a_secret(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Secret(text)
     assert "\udcff" not in str(caught.value)

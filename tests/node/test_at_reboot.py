@@ -76,7 +76,7 @@ def test_each_host_fires_for_itself_with_run_on_every() -> None:
     ]
 
 
-def test_the_fire_of_a_paused_job_is_recorded_and_ended() -> None:
+def test_the_fire_of_a_paused_job_is_recorded_and_cancelled() -> None:
     store = MemoryStore()
     store.note("a", f"{PAUSE}a.both", "{}")
     put(store, THIS)
@@ -95,14 +95,14 @@ def test_a_fire_at_boot_may_be_started_late_whatever_the_jobs_catch_up() -> None
     assert fire.start_by is not None and fire.start_by - fire.due_at >= timedelta(minutes=30)
 
 
-def test_a_kernel_that_tells_no_boot_id_gives_none(tmp_path: Path) -> None:
+def test_without_a_boot_id_of_the_kernel_the_boot_id_is_empty(tmp_path: Path) -> None:
     file = tmp_path / "boot_id"
     assert read_boot_id(file) == ""
     file.write_text("01234567-89ab-cdef-0123-456789abcdef\n")
     assert read_boot_id(file) == THIS
 
 
-def test_at_boot_has_no_instants_of_its_own() -> None:
+def test_a_reboot_schedule_has_no_instants() -> None:
     schedule = parse_schedule("@reboot")
     assert schedule.after(NOW) is schedule.before(NOW) is None and fires_at_boot(schedule, NOW)
     mixed = combine([schedule, parse_schedule("@daily")])
@@ -110,12 +110,12 @@ def test_at_boot_has_no_instants_of_its_own() -> None:
     assert not fires_at_boot(parse_schedule("@daily"), NOW)
 
 
-def test_at_boot_heeds_its_bounds() -> None:
+def test_a_reboot_job_fires_only_within_its_bounds() -> None:
     bounded = combine([parse_schedule("@reboot")], starts_at="2026-03-01T11:00Z", ends_at="2026-03-01T13:00Z")
     assert fires_at_boot(bounded, NOW) and not fires_at_boot(bounded, NOW + timedelta(hours=2))
 
 
-def test_version_1_does_not_know_it() -> None:
+def test_a_version_1_manifest_does_not_accept_reboot() -> None:
     with pytest.raises(UsageError, match="@reboot is not one of @hourly"):
         parse_schedule("@reboot", version=1)
     with pytest.raises(UsageError, match="@reboot and @every"):

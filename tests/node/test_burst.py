@@ -1,4 +1,4 @@
-"""How much is asked for while more and more is due, and what waits for it."""
+"""A burst: asks grow while more is due, and ends wait for starts."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
 
 
-def test_full_asks_grow_and_the_first_that_is_not_full_ends_it() -> None:
+def test_asks_grow_while_they_are_full_and_the_first_other_one_ends_the_burst() -> None:
     burst = Burst(1.0, ask_max=2000)
     assert burst.limit == FIRST_LIMIT
     assert burst.goes_on(is_full=True, asked=FIRST_LIMIT, now=0.0)
@@ -22,13 +22,13 @@ def test_full_asks_grow_and_the_first_that_is_not_full_ends_it() -> None:
     assert burst.limit == FIRST_LIMIT
 
 
-def test_an_ask_that_had_no_room_for_more_begins_none() -> None:
+def test_a_full_ask_below_the_limit_starts_no_burst() -> None:
     burst = Burst(1.0, ask_max=2000)
     assert not burst.goes_on(is_full=True, asked=FIRST_LIMIT - 1, now=0.0)
     assert not burst.comes_first(0.0, is_starting=True)
 
 
-def test_ends_wait_for_beginnings_to_the_last_but_not_for_long() -> None:
+def test_ends_wait_for_all_starts_of_a_burst_up_to_a_limit() -> None:
     burst = Burst(1.0, ask_max=2000)
     burst.goes_on(is_full=True, asked=FIRST_LIMIT, now=0.0)
     assert burst.comes_first(0.5, is_starting=False)
@@ -40,8 +40,8 @@ def test_ends_wait_for_beginnings_to_the_last_but_not_for_long() -> None:
 
 
 @pytest.mark.parametrize("plans", [True, False])
-def test_in_a_worker_what_has_ended_does_not_wait(plans: bool) -> None:
-    """It makes room for what waits in the queue; a burst of jobs at one instant has all the room it needs."""
+def test_in_a_worker_ends_never_wait_for_starts(plans: bool) -> None:
+    """In a worker, an end makes room for a waiting message.  A node has room for a whole burst of jobs."""
 
     async def offload(line: str, call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)

@@ -1,4 +1,4 @@
-"""Hundreds of jobs that are due every second: no call of the store grows with them."""
+"""With hundreds of jobs that are due every second, store calls stay small."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _World:
         return max(size for called, size in self.calls if called == verb)
 
 
-def test_no_call_carries_more_than_a_few_hundred_fires_however_many_are_due() -> None:
+def test_one_call_plans_a_few_hundred_fires_at_most() -> None:
     world = _World()
     world.run()
     assert world.largest("advance") <= 2 * FIRES_MAX
@@ -83,7 +83,7 @@ def test_no_call_carries_more_than_a_few_hundred_fires_however_many_are_due() ->
     assert world.largest("renew") <= PACE.renew_max
 
 
-def test_the_first_fires_are_claimed_while_the_rest_is_planned() -> None:
+def test_the_first_fires_are_claimed_while_the_others_are_planned() -> None:
     world = _World()
     world.run()
     first_claim = next(place for place, call in enumerate(world.calls) if call[0] == "claim" and call[1])

@@ -96,7 +96,7 @@ def test_an_end_whose_answer_is_lost_is_reported_again(store: Store, way: Proxy)
     assert way.lost == 1
 
 
-def test_an_end_is_reported_until_its_claim_may_have_expired(store: Store, way: Proxy) -> None:
+def test_an_end_is_reported_until_its_claim_can_have_expired(store: Store, way: Proxy) -> None:
     seconds, waits = [100.0], list[float]()
 
     def wait(pause_s: float) -> None:
@@ -113,8 +113,8 @@ def test_an_end_is_reported_until_its_claim_may_have_expired(store: Store, way: 
     assert session.finish(told) == told.verdict
 
 
-def test_threads_that_share_a_session_get_all_that_is_due(store: Store) -> None:
-    """Without an order of its asks, one that is overtaken would be granted nothing."""
+def test_threads_that_share_a_session_get_every_due_fire(store: Store) -> None:
+    """An ask that a newer one overtakes would be granted nothing."""
     session, total = session_of(store), 40
     put(store, *range(total))
     with ThreadPoolExecutor(8) as threads:

@@ -28,7 +28,7 @@ def start(calls: InProcessCalls, name: str, lane: str, trusted_s: float) -> Guar
 
 
 async def ended(one: GuardedCall) -> str:
-    """How it went; "": it was not begun."""
+    """Return the kind of its outcome, or "" if it was not started."""
     gone = asyncio.Event()
     one.gone.add_done_callback(lambda _: gone.set())
     await asyncio.wait_for(gone.wait(), PATIENCE_S)
@@ -36,13 +36,13 @@ async def ended(one: GuardedCall) -> str:
     return went.outcome.kind if isinstance(went, End) else ""
 
 
-def test_a_call_whose_trust_has_passed_is_not_begun_and_frees_its_lane(tmp_path: Path) -> None:
-    """The process may have been stopped between the claim and the start."""
+def test_a_call_with_an_untrusted_claim_does_not_start_and_frees_its_lane(tmp_path: Path) -> None:
+    """The process may have been suspended between the claim and the start."""
 
     async def scene() -> tuple[str, str]:
         calls = InProcessCalls(NoWarden("n.1"))
         trusted = start(calls, "trusted", str(tmp_path / "trusted"), TTL_S)
-        trusted.on_guarded = lambda: None  # it is watched before the other comes, and begun after it
+        trusted.on_guarded = lambda: None  # watched before the other call, and started after it
         late = start(calls, "late", str(tmp_path / "late"), -1.0)
         went = await ended(late)
         assert trusted.begin()

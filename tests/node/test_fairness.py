@@ -1,4 +1,4 @@
-"""How much a node asks for beside others, and when."""
+"""How much a node asks for when other nodes share the work, and when it asks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def shared(own: float = 1.0, is_worker: bool = False) -> FairShare:
     return share
 
 
-def test_a_node_that_is_alone_takes_all_that_it_has_room_for() -> None:
+def test_a_lone_node_asks_for_all_that_it_has_room_for() -> None:
     share = FairShare()
     share.compare([9.0], 9.0)
     assert share.batch_limit(ROOM) == ROOM and share.delay_s == 0
     assert not share.take(ROOM, ROOM, room=0)
 
 
-def test_beside_others_it_takes_bites_that_grow_while_there_is_more() -> None:
+def test_beside_other_nodes_the_batch_limit_grows_while_there_is_more() -> None:
     share, bites = shared(), []
     while share.take(
         batch_limit := share.batch_limit(ROOM - sum(bites)), batch_limit, room=ROOM - sum(bites) - batch_limit
@@ -38,7 +38,7 @@ def test_beside_others_it_takes_bites_that_grow_while_there_is_more() -> None:
     assert share.batch_limit(ROOM) == FIRST_LIMIT, "a small one again once it is full"
 
 
-def test_a_worker_that_is_full_keeps_its_bite_until_there_is_no_more() -> None:
+def test_a_full_worker_keeps_its_batch_limit_until_there_is_no_more() -> None:
     share = shared(is_worker=True)
     assert share.take(FIRST_LIMIT, FIRST_LIMIT, ROOM) and not share.take(
         2 * FIRST_LIMIT, 2 * FIRST_LIMIT, room=0
@@ -49,7 +49,7 @@ def test_a_worker_that_is_full_keeps_its_bite_until_there_is_no_more() -> None:
     assert share.batch_limit(ROOM) == FIRST_LIMIT, "a small one again once there is no more"
 
 
-def test_a_bite_that_room_made_small_does_not_grow_for_it() -> None:
+def test_an_ask_that_room_made_small_does_not_raise_the_limit() -> None:
     share = shared()
     share.take(FIRST_LIMIT, FIRST_LIMIT, ROOM)
     for _ in range(9):
@@ -57,14 +57,14 @@ def test_a_bite_that_room_made_small_does_not_grow_for_it() -> None:
     assert share.batch_limit(ROOM) == 2 * FIRST_LIMIT
 
 
-def test_a_bite_that_is_not_filled_is_the_last_one() -> None:
+def test_an_ask_that_is_not_filled_is_the_last_one() -> None:
     share = shared()
     assert not share.take(FIRST_LIMIT, FIRST_LIMIT - 1, ROOM), "a fire that is due alone costs one ask"
     assert share.take(FIRST_LIMIT, FIRST_LIMIT, ROOM) and not share.take(2 * FIRST_LIMIT, 1, ROOM)
     assert share.batch_limit(ROOM) == FIRST_LIMIT
 
 
-def test_one_that_had_more_than_its_share_lets_the_others_go_first_but_not_between_bites() -> None:
+def test_a_node_ahead_of_the_mean_waits_before_its_first_ask_only() -> None:
     share = shared(own=9.0)
     assert share.delay_s == DELAY_S
     share.take(FIRST_LIMIT, FIRST_LIMIT, ROOM)
@@ -73,7 +73,7 @@ def test_one_that_had_more_than_its_share_lets_the_others_go_first_but_not_betwe
     assert shared(own=9.0, is_worker=True).delay_s == 0, "people wait for messages"
 
 
-def test_its_load_is_what_it_holds_and_what_it_had_of_late() -> None:
+def test_the_load_of_a_node_is_what_it_holds_plus_recent_work() -> None:
     share = FairShare()
     share.take(ROOM, 8, ROOM)
     assert [
@@ -89,7 +89,7 @@ def test_its_load_is_what_it_holds_and_what_it_had_of_late() -> None:
     ]
 
 
-def test_it_is_time_to_compare_once_it_had_much_since_the_last_time() -> None:
+def test_loads_are_compared_again_after_many_claims() -> None:
     share = FairShare()
     share.take(ROOM, COMPARE_AFTER - 1, ROOM)
     share.load(0, 0.0)
@@ -99,7 +99,7 @@ def test_it_is_time_to_compare_once_it_had_much_since_the_last_time() -> None:
     assert share.compare_soon.event.is_set()
 
 
-def test_what_others_said_of_their_load_fades_too_and_others_of_other_queues_do_not_count() -> None:
+def test_loads_of_others_fade_and_nodes_of_other_queues_do_not_count() -> None:
     def note(load: object, age_s: float, queues: tuple[str, ...] = ("q",)) -> Note:
         return Note("n", json.dumps({"load": load, "queues": queues}), NOW - timedelta(seconds=age_s))
 
@@ -114,12 +114,12 @@ def test_what_others_said_of_their_load_fades_too_and_others_of_other_queues_do_
 
 
 class Sharing(Node):
-    """One of three nodes; every other life had more than its share."""
+    """One of three nodes; every other instance had more than its share."""
 
     def __init__(self, instance: str, *given: Any) -> None:
         super().__init__(instance, *given)
         self.fair_share.compare([1.0, 1.0, 1.0], 9.0 * (int(instance.rpartition(".")[2]) % 2))
 
 
-def test_the_promise_is_kept_by_nodes_that_share() -> None:
+def test_the_guarantees_hold_while_nodes_share_the_work() -> None:
     assert Sim(901, "rough", 0.5, node_type=Sharing).run().broken == []

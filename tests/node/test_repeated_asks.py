@@ -1,4 +1,4 @@
-"""An ask that is repeated, as its answer was lost: it gets what it was granted, and nothing since."""
+"""A repeated ask gets the grants of the first one, and nothing that became due since."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON_S = 2.0
 
 
 class HalfDeaf(Sim):
-    """For a while its one node hears no answer to an ask; all requests arrive."""
+    """For a while, the node gets no answer to its asks, although they arrive."""
 
     def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         way = super().offload(instance)
@@ -34,11 +34,11 @@ class HalfDeaf(Sim):
         self.store.shadow.pushed.add(KEY)
 
     def call_otherwise(self) -> None:
-        """Another call than an ask is the first to be answered, and says that the store is back."""
+        """A call that is no ask gets the first answer, and reports that the store is back."""
         self.loop.create_task(self.nodes["m0"].call("report", self.store.notes, APP))
 
 
-def test_what_became_due_between_an_ask_and_its_repetition_is_asked_for_at_once() -> None:
+def test_a_fire_that_became_due_during_a_repeated_ask_is_claimed_at_once() -> None:
     sim = HalfDeaf(1, "calm", hours=0.2, fleet=Fleet((1, 1), jobs=0, room=8))
     sim.define("skip", 86_400)
     sim.checker.is_punctual = False

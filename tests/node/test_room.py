@@ -1,6 +1,6 @@
-"""What a node asks for, and how much: what it holds only to settle takes no place of what it could run.
+"""How much a node asks for: claims that it only settles take no room from work.
 
-And when it renews what it holds: a ring may be for that, but not for what is claimed after it.
+And when it renews: a wake-up renews the claims that it holds, but not those that are granted later.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _node(
     return Node("n1", "a", jobs or {}, ports, Tuning(max_running=PLACES, plans=plans))
 
 
-def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> None:
+def test_dispositions_take_no_room_from_work() -> None:
     store = MemoryStore()
 
     async def asks() -> list[int]:
@@ -74,7 +74,7 @@ def test_a_node_that_settles_many_sentences_asks_for_as_much_work_as_ever() -> N
     assert limit == later == PLACES
 
 
-def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
+def test_a_wakeup_does_not_renew_claims_that_are_granted_after_it() -> None:
     async def renewed(when: str) -> int:
         store = _Renewing()
 
@@ -97,7 +97,7 @@ def test_a_ring_has_nothing_renewed_that_is_claimed_after_it() -> None:
     assert [asyncio.run(renewed(when)) for when in ("before", "during", "after")] == [0, 1, 1]
 
 
-def test_a_job_that_it_could_not_run_just_before_it_was_in_force_is_asked_for_again() -> None:
+def test_a_job_is_claimed_again_once_our_definition_is_in_force() -> None:
     store, job = MemoryStore(), Job("a.b", Every(3600), Command(("true",)), Policy("Allow"), revision="new")
     store.set_jobs("a", 0, {"a.b": "old"})
     store.put([Fire("a.b@1", "a.b", instant(clock.wall()), policy=job.policy, revision="old")])

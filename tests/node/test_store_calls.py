@@ -1,4 +1,4 @@
-"""A store that does not answer is said to be away once, and a worker lets it cool down."""
+"""A store that does not answer is reported once, and a worker waits before it asks again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class World:
         asyncio.run(self.calls("look", lambda: None))
 
 
-def test_a_worker_asks_a_store_that_failed_often_only_once_in_a_while() -> None:
+def test_after_several_failures_a_worker_waits_for_the_cooldown() -> None:
     world = World()
     world.is_away = True
     for _ in range(ERRORS_MAX):
@@ -52,7 +52,7 @@ def test_a_worker_asks_a_store_that_failed_often_only_once_in_a_while() -> None:
     assert world.events == ["store-unavailable"]
 
 
-def test_one_answer_closes_it_and_work_is_looked_for_at_once() -> None:
+def test_one_answer_ends_the_cooldown_and_wakes_the_node() -> None:
     world, rung = World(), list[bool]()
     world.calls.on_back = lambda: rung.append(True)
     world.is_away = True

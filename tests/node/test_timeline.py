@@ -29,20 +29,20 @@ def planned(line: Timeline, jobs: dict[str, Job]) -> list[str]:
     return [plan.job for plan in line.plans(jobs, NOW)]
 
 
-def test_only_jobs_whose_mark_is_near_are_planned() -> None:
+def test_only_jobs_with_a_near_watermark_are_planned() -> None:
     jobs = {one.name: one for one in (job("urgent"), job("near"), job("far"))}
     line = timeline({"a.urgent": at(30), "a.near": at(60), "a.far": at(61)}, jobs)
     assert planned(line, jobs) == ["a.urgent", "a.near"]
 
 
-def test_nothing_is_planned_before_the_first_mark_is_urgent() -> None:
+def test_nothing_is_planned_before_the_first_watermark_is_urgent() -> None:
     jobs = {"a.near": job("near")}
     line = timeline({"a.near": at(31)}, jobs)
     assert planned(line, jobs) == []
     assert line.next_in_s(NOW) == 31 - AHEAD_S / 4
 
 
-def test_a_plan_whose_call_was_lost_is_made_again() -> None:
+def test_a_plan_is_repeated_if_its_call_was_lost() -> None:
     jobs = {"a.b": job("b")}
     line = timeline({"a.b": at(0)}, jobs)
     assert planned(line, jobs) == planned(line, jobs) == ["a.b"]
@@ -51,7 +51,7 @@ def test_a_plan_whose_call_was_lost_is_made_again() -> None:
     assert line.next_in_s(NOW) == 3599 - AHEAD_S / 4
 
 
-def test_a_job_of_another_revision_is_left_to_its_nodes_until_it_lapses() -> None:
+def test_a_foreign_job_is_left_alone_until_its_revision_lapses() -> None:
     jobs = {"a.b": job("b")}
     line = timeline({"a.b": at(-AHEAD_S, "other")}, jobs)
     assert line.foreign == {"a.b"} and planned(line, jobs) == []
@@ -60,7 +60,7 @@ def test_a_job_of_another_revision_is_left_to_its_nodes_until_it_lapses() -> Non
     assert line.has_lapsed(NOW + timedelta(seconds=1))
 
 
-def test_a_mark_of_another_revision_does_not_move_ours() -> None:
+def test_a_watermark_of_another_revision_does_not_move_ours() -> None:
     jobs = {"a.b": job("b")}
     line = timeline({"a.b": at(0)}, jobs)
     line.update({"a.b": at(500, "other"), "a.unknown": at(1)})
@@ -68,7 +68,7 @@ def test_a_mark_of_another_revision_does_not_move_ours() -> None:
 
 
 def batches(line: Timeline, jobs: dict[str, Job]) -> Iterator[list[Plan]]:
-    """All calls until nothing is urgent; the store accepts each plan."""
+    """Return all calls until nothing is urgent.  The store accepts each plan."""
     while plans := line.plans(jobs, NOW):
         yield plans
         line.update({plan.job: Watermark(plan.until, plan.revision) for plan in plans})
@@ -80,7 +80,7 @@ def test_many_quiet_jobs_are_planned_in_batches() -> None:
     assert [len(plans) for plans in batches(line, jobs)] == [PLANS_MAX, 1]
 
 
-def test_a_call_carries_a_few_hundred_fires_however_many_jobs_are_due_every_second() -> None:
+def test_one_call_plans_a_few_hundred_fires_however_many_jobs_there_are() -> None:
     jobs = {one.name: one for one in (job(f"j{i}", period_s=1) for i in range(2000))}
     line = timeline({name: at(0) for name in jobs}, jobs)
     counts = [sum(len(plan.fires) for plan in plans) for plans in batches(line, jobs)]
@@ -88,7 +88,7 @@ def test_a_call_carries_a_few_hundred_fires_however_many_jobs_are_due_every_seco
     assert sum(counts) >= 2000 * AHEAD_S / 4
 
 
-def test_every_job_gets_its_next_instants_before_another_gets_its_later_ones() -> None:
+def test_every_job_gets_its_next_instants_before_any_job_gets_later_ones() -> None:
     jobs = {one.name: one for one in (job(f"j{i}", period_s=1) for i in range(100))}
     line = timeline({name: at(0) for name in jobs}, jobs)
     ends = [plan.until for plans in batches(line, jobs) for plan in plans]
@@ -102,7 +102,7 @@ def test_few_jobs_are_planned_for_the_whole_horizon_in_one_call() -> None:
     assert [len(plan.fires) for plan in plans] == [AHEAD_S, AHEAD_S // 60]
 
 
-def test_what_runs_on_every_host_is_left_to_each_host() -> None:
+def test_a_job_of_run_on_every_belongs_to_its_host_alone() -> None:
     ours = {one.name: one for one in (job("b"), job("c/here"))}
     by_job = {"a.b": at(0), "a.c/here": at(0), "a.c/there": at(-9999, "older"), "a.d/there": at(0)}
     line = timeline(by_job, ours)
@@ -114,7 +114,7 @@ def test_what_runs_on_every_host_is_left_to_each_host() -> None:
     assert revisions_in_force(watermarks, ours, {"a.d/there"}) == alone | {"a.d/there": "r"}
 
 
-def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we_hold_it() -> None:
+def test_an_excluded_job_is_claimed_again_once_our_revision_is_in_force() -> None:
     jobs = {"a.b": job("b"), "a.c": job("c")}
     line = timeline({"a.b": at(0, "other"), "a.c": at(0)}, jobs)
     unable = {"a.b", "a.gone"}
@@ -123,7 +123,7 @@ def test_what_we_were_unable_to_run_is_asked_for_again_once_it_is_in_force_as_we
     assert line.excluded(unable) == {"a.gone"}
 
 
-def test_a_definition_that_is_kept_for_another_living_node_is_not_replaced_by_ours() -> None:
+def test_a_definition_that_another_live_node_holds_is_kept() -> None:
     jobs = {"a.b": job("b"), "a.c": job("c")}
     watermarks = Watermarks(NOW, "1", 1, {"a.b": at(0, "newer"), "a.c": at(0, "gone")})
     assert revisions_in_force(watermarks, jobs, {"a.b"}) == {"a.b": "newer", "a.c": jobs["a.c"].revision}

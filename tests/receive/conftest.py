@@ -1,4 +1,4 @@
-"""Where tests keep receipts: a file, a Redis and a PostgreSQL of their own."""
+"""The stores of the receipts tests: a file, a Redis and a PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the receiving side share: fires as detent sends them, apps in servers of their own."""
+"""What tests of the receiving side share: signed fires, and apps in real servers."""
 
 from __future__ import annotations
 

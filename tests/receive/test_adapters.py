@@ -1,4 +1,4 @@
-"""What adapters read of a request, in the words of WSGI and of ASGI."""
+"""What the WSGI and ASGI adapters read from a request."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ BODIES: dict[str, tuple[dict[str, Any], bytes | None]] = {
 
 
 @pytest.mark.parametrize(("environ", "body"), BODIES.values(), ids=[*BODIES])
-def test_a_wsgi_body_is_read_as_far_as_it_goes_and_no_further(
-    environ: dict[str, Any], body: bytes | None
-) -> None:
+def test_a_wsgi_body_is_read_to_its_end_and_not_beyond(environ: dict[str, Any], body: bytes | None) -> None:
     assert wsgi.read_body({"wsgi.input": io.BytesIO(b"abcdefgh"), **environ}, 6) == body
 
 
@@ -58,7 +56,7 @@ def test_an_asgi_target_is_the_one_that_was_sent(scope: dict[str, Any], target: 
     assert (asgi.target_of(scope), asgi.path_of(scope)) == (target, path)
 
 
-def test_a_header_that_comes_twice_is_joined_and_so_no_signature_any_more() -> None:
+def test_a_repeated_signature_header_is_invalid() -> None:
     pairs = [
         (b"X-Cron-Signature", b"t=1"),
         (b"x-cron-signature", b"v1=2"),

@@ -1,4 +1,4 @@
-"""Two servers, one place for receipts: each fire is run once, whatever dies, goes away or comes late."""
+"""Two servers with shared receipts run each fire once, even if processes die or requests arrive late."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pair(place: str, lease: str, tmp_path: Path) -> Iterator[Pair]:
         yield Pair(servers, tmp_path, key)
 
 
-def test_of_duplicates_that_race_one_runs_and_later_ones_get_its_answer(pair: Pair) -> None:
+def test_one_of_several_concurrent_duplicates_runs_and_later_ones_get_its_answer(pair: Pair) -> None:
     duplicates = 6
     with ThreadPoolExecutor(duplicates) as pool:
         sent = [pool.submit(pair.fire, number) for number in range(duplicates)]
@@ -81,7 +81,7 @@ def test_of_duplicates_that_race_one_runs_and_later_ones_get_its_answer(pair: Pa
 
 
 @pytest.mark.parametrize("lease", ["3"])
-def test_a_server_that_is_killed_in_the_middle_locks_nothing_for_ever(pair: Pair) -> None:
+def test_a_server_that_is_killed_during_a_job_does_not_block_the_fire_for_ever(pair: Pair) -> None:
     with ThreadPoolExecutor(1) as pool:
         dying = pool.submit(pair.fire, 0)
         wait_for(lambda: pair.runs() == 1, what="the start")
@@ -96,7 +96,7 @@ def test_a_server_that_is_killed_in_the_middle_locks_nothing_for_ever(pair: Pair
 
 @pytest.mark.parametrize("lease", ["3"])
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_job_that_outlives_its_lease_and_its_caller_is_not_run_beside_itself(pair: Pair) -> None:
+def test_a_job_that_outlives_its_lease_and_its_caller_does_not_run_twice_at_once(pair: Pair) -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(pair.fire, 0)
         wait_for(lambda: pair.runs() == 1, what="the start")
@@ -126,7 +126,7 @@ def receiver(tmp_path: Path, **settings: Any) -> Receiver:
     )
 
 
-def test_a_caller_that_goes_away_ends_nothing_and_what_was_done_is_recorded(tmp_path: Path) -> None:
+def test_a_disconnected_caller_does_not_stop_the_job_and_its_outcome_is_recorded(tmp_path: Path) -> None:
     cron, ran = receiver(tmp_path), list[str]()
 
     async def scenario() -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ async def _call(cron: Receiver, sent: list[dict[str, Any]]) -> None:
     await cron.asgi()(scope, receive, send)
 
 
-def test_what_was_done_is_a_success_even_where_it_cannot_be_recorded(
+def test_finished_work_is_a_success_even_if_it_cannot_be_recorded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cron = receiver(tmp_path)
@@ -195,14 +195,14 @@ def test_what_was_done_is_a_success_even_where_it_cannot_be_recorded(
     assert "is not recorded, and may run again" in caplog.text
 
 
-def test_where_nothing_can_be_recorded_nothing_is_run(tmp_path: Path) -> None:
+def test_nothing_runs_if_it_cannot_be_recorded(tmp_path: Path) -> None:
     cron, ran = receiver(tmp_path / "nowhere"), list[ReceivedFire]()
     cron.job("@daily", name="note")(ran.append)
     reply = cron.receive(incoming())
     assert reply.status == 503 and b"NotRecorded" in reply.body and ran == []
 
 
-def test_a_process_that_is_told_to_exit_by_its_job_gives_the_fire_back(tmp_path: Path) -> None:
+def test_a_process_that_exits_during_its_job_releases_the_fire(tmp_path: Path) -> None:
     cron, exits = receiver(tmp_path), [True]
 
     @cron.job("@daily")

@@ -1,4 +1,4 @@
-"""The example apps are started, and fired by a real node that was given the manifest they serve."""
+"""The example apps, fired by a real node with the manifest that they serve."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_manifest_that_asks_for_a_signature_is_read_by_detent_with_the_secret(
     assert manifest.app == "billing" and "billing.note" in {job.name for job in manifest.jobs}
 
 
-def test_a_trigger_whose_store_has_forgotten_is_answered_without_a_second_run(tmp_path: Path) -> None:
+def test_a_trigger_whose_store_lost_its_data_gets_the_answer_without_a_second_run(tmp_path: Path) -> None:
     receipts = f"sqlite:///{tmp_path / 'receipts.db'}"
     with serving(["waitress"], tmp_path, RECEIPTS=receipts) as (server,):
         with urlopen(f"{server.url}/.well-known/cron-manifest", timeout=30) as served:

@@ -1,4 +1,4 @@
-"""Jobs are declared soundly or not at all, and the manifest of them is version 1, exact."""
+"""Jobs of a receiver: bad ones are refused where they are declared; the manifest is exact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detent.receive import Incoming, Receiver
 # The manifest.
 
 
-def test_the_manifest_is_version_1_exact_and_names_references_only() -> None:
+def test_the_manifest_is_version_1_and_contains_only_references_to_secrets() -> None:
     cron = receiver("https://app.example.com/api/", secrets=["env:A", "raw:hidden", "B"], secret_refs=[])
     cron.job("0 2 * * *", "@hourly", name="z", timezone="Europe/Berlin", timeout_seconds=300)(lambda: None)
     cron.job("@daily", name="a", method="PUT", headers={"B": "1", "A": "2"}, body="x", max_attempts=1)(
@@ -77,7 +77,7 @@ WRONG_JOBS: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize(("fields", "function", "message"), WRONG_JOBS.values(), ids=[*WRONG_JOBS])
-def test_a_job_that_is_wrong_is_refused_where_it_is_declared(
+def test_a_bad_job_is_refused_where_it_is_declared(
     fields: dict[str, Any], function: Any, message: str
 ) -> None:
     schedules = fields.pop("schedules", ["@daily"])
@@ -105,7 +105,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("fields", "message"), WRONG.values(), ids=[*WRONG])
-def test_a_receiver_that_is_wrong_says_what_is_allowed(fields: dict[str, Any], message: str) -> None:
+def test_bad_arguments_of_a_receiver_are_refused_with_what_is_allowed(
+    fields: dict[str, Any], message: str
+) -> None:
     given_ = {"app": "billing", "base_url": "http://h", "secrets": "env:A", **fields}
     with pytest.raises(ValueError, match=message) as raised:
         Receiver(**given_)

@@ -1,4 +1,4 @@
-"""Receipts keep their rules in each store: one is told "ours", a lease ends, what is handled is kept."""
+"""The rules of receipts, in each store."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def arriving(app: str, key: str = "k", fence: int = 1, job: str = "job") -> Arri
     return Arrival(app, job, key, fence, secrets.token_hex(8))
 
 
-def test_the_first_is_ours_and_another_is_told_that_it_runs(receipts: Receipts, app: str) -> None:
+def test_the_first_caller_gets_the_fire_and_the_second_learns_that_it_runs(
+    receipts: Receipts, app: str
+) -> None:
     assert receipts.begin(arriving(app), TERMS) == OURS
     standing = receipts.begin(arriving(app), TERMS)
     assert standing.kind == "running" and 590 < standing.left_s <= 600
@@ -73,7 +75,7 @@ def test_the_first_is_ours_and_another_is_told_that_it_runs(receipts: Receipts, 
     assert receipts.begin(arriving(app, job="another"), TERMS) == OURS
 
 
-def test_what_is_handled_gets_the_same_answer_for_ever_after(receipts: Receipts, app: str) -> None:
+def test_a_handled_fire_always_gets_the_same_answer(receipts: Receipts, app: str) -> None:
     first = arriving(app)
     receipts.begin(first, TERMS)
     receipts.finish(first, DONE, TERMS)
@@ -83,14 +85,14 @@ def test_what_is_handled_gets_the_same_answer_for_ever_after(receipts: Receipts,
     assert replay(DONE).body == b'{"sent": 3}' and replay(DONE).status == 200
 
 
-def test_what_is_released_is_free_at_once(receipts: Receipts, app: str) -> None:
+def test_a_released_fire_is_free_at_once(receipts: Receipts, app: str) -> None:
     first = arriving(app)
     receipts.begin(first, TERMS)
     receipts.release(first)
     assert receipts.begin(arriving(app), TERMS) == OURS
 
 
-def test_a_lease_that_is_not_renewed_ends_and_its_owner_has_no_say_any_more(
+def test_a_lease_that_is_not_renewed_ends_and_its_owner_cannot_change_it(
     receipts: Receipts, app: str
 ) -> None:
     first, second = arriving(app), arriving(app)
@@ -112,7 +114,7 @@ def test_a_lease_that_is_renewed_goes_on(receipts: Receipts, app: str) -> None:
     assert receipts.begin(arriving(app), TERMS).left_s > 500
 
 
-def test_a_thread_renews_what_is_held_until_it_is_dropped(receipts: Receipts, app: str) -> None:
+def test_a_thread_renews_held_leases_until_they_are_dropped(receipts: Receipts, app: str) -> None:
     first, terms = arriving(app), TERMS._replace(lease_s=1.5)
     receipts.begin(first, terms)
     renewals = Renewals(receipts, terms)
@@ -143,7 +145,7 @@ def test_an_older_fence_is_stale_for_its_job_only(receipts: Receipts, app: str) 
     assert receipts.begin(arriving(app, "old", fence=1, job="another"), FENCED) == OURS
 
 
-def test_a_fence_counts_as_soon_as_it_was_seen_and_a_handled_fire_is_told_so(
+def test_a_fence_counts_from_its_first_arrival_and_a_handled_fire_still_gets_its_answer(
     receipts: Receipts, app: str
 ) -> None:
     first = arriving(app, fence=5)
@@ -155,7 +157,9 @@ def test_a_fence_counts_as_soon_as_it_was_seen_and_a_handled_fire_is_told_so(
     assert receipts.begin(arriving(app, fence=5), FENCED).kind == "handled"
 
 
-def test_of_many_that_ask_at_once_one_is_told_ours(opened: Callable[[], Receipts], app: str) -> None:
+def test_exactly_one_of_many_concurrent_callers_gets_the_fire(
+    opened: Callable[[], Receipts], app: str
+) -> None:
     threads = 8
     places, gate = [opened() for _ in range(4)], threading.Barrier(threads)
 
@@ -170,7 +174,7 @@ def test_of_many_that_ask_at_once_one_is_told_ours(opened: Callable[[], Receipts
         assert sorted(kinds) == ["ours"] + ["running"] * (threads - 1)
 
 
-def test_what_is_older_than_it_is_kept_is_forgotten(opened: Callable[[], Receipts], app: str) -> None:
+def test_receipts_are_deleted_after_their_time(opened: Callable[[], Receipts], app: str) -> None:
     brief, first, receipts = TERMS._replace(keep_s=0.05), arriving(app), opened()
     assert receipts.begin(arriving(app, "kept"), TERMS) == OURS
     receipts.begin(first, brief)
@@ -180,7 +184,7 @@ def test_what_is_older_than_it_is_kept_is_forgotten(opened: Callable[[], Receipt
     assert opened().begin(arriving(app, "kept"), TERMS).kind == "running"
 
 
-def test_the_fence_of_a_job_that_is_not_called_any_more_is_forgotten(place: str, app: str) -> None:
+def test_the_fence_of_an_unused_job_is_deleted(place: str, app: str) -> None:
     brief = FENCED._replace(keep_s=1e-6)
 
     def is_forgotten() -> bool:
@@ -247,7 +251,7 @@ def test_a_file_may_hold_other_tables_and_may_be_replaced(tmp_path: Path, app: s
     assert receipts.begin(arriving(app), TERMS) == OURS
 
 
-def test_a_place_that_cannot_be_used_says_so_without_a_password(tmp_path: Path, app: str) -> None:
+def test_an_unusable_store_of_receipts_is_reported_without_its_password(tmp_path: Path, app: str) -> None:
     (tmp_path / "text.db").write_text("no database at all, but a text of some length\n" * 50)
     places: dict[str, type[DetentError]] = {
         f"sqlite:///{tmp_path}/nowhere/r.db": StoreUnavailable,

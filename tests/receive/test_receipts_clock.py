@@ -1,4 +1,4 @@
-"""Receipts on servers whose wall clock is set: no live fire is given away, and a dead one is given back."""
+"""Receipts on servers whose wall clock is set: live leases continue, and dead ones end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def arriving(app: str, key: str = "k", fence: int = 1) -> Arrival:
 
 
 @pytest.mark.parametrize("step_s", [16.0, HOUR, -HOUR, 40 * 24 * HOUR])
-def test_a_step_of_the_servers_clock_gives_no_live_fire_away(
+def test_a_step_of_the_servers_clock_ends_no_live_lease(
     server: ChaosStore, another: Callable[[], Receipts], app: str, step_s: float
 ) -> None:
     ours, theirs, first = another(), another(), arriving(app)
@@ -68,7 +68,7 @@ def test_a_step_of_the_servers_clock_gives_no_live_fire_away(
 
 
 @pytest.mark.parametrize("step_s", [HOUR, -HOUR])
-def test_after_a_step_the_fire_of_a_dead_process_is_given_back_when_its_lease_ends(
+def test_after_a_step_the_fire_of_a_dead_process_is_free_when_its_lease_ends(
     server: ChaosStore, another: Callable[[], Receipts], app: str, step_s: float
 ) -> None:
     dead, place = another(), another()
@@ -79,7 +79,7 @@ def test_after_a_step_the_fire_of_a_dead_process_is_given_back_when_its_lease_en
     wait_for(lambda: place.begin(arriving(app), TERMS) == OURS, what="the end of the lease")
 
 
-def test_processes_that_remember_nothing_do_not_keep_a_dead_fire_for_ever(
+def test_calls_without_memory_do_not_extend_a_dead_lease_for_ever(
     server: ChaosStore, another: Callable[[], Receipts], app: str
 ) -> None:
     """Each of them sees a gap in which nobody called, and cannot tell it from a step."""

@@ -1,4 +1,4 @@
-"""Captured requests that are sent again, under other keys and fences, and senders that sign v1 only."""
+"""Captured requests that are sent again with other keys and fences, and senders that sign only v1."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_with_accept_v1_a_captured_request_runs_once_whatever_its_headers_say(
     assert len(seen) == 2
 
 
-def test_with_accept_v1_no_fence_is_believed(seen: list[ReceivedFire], tmp_path: Path) -> None:
+def test_with_accept_v1_no_fence_is_trusted(seen: list[ReceivedFire], tmp_path: Path) -> None:
     cron = lenient(seen, tmp_path)
     assert cron.receive(by_v1(x_cron_fence=str(2**53 - 1))).status == 204
     assert [fire.fence for fire in seen] == [0]
@@ -124,7 +124,7 @@ def test_with_accept_v1_no_fence_is_believed(seen: list[ReceivedFire], tmp_path:
         receiver(accept_v1=True, reject_stale_fence=True, dedupe=f"sqlite:///{tmp_path}/r.db")
 
 
-def test_with_accept_v1_requests_that_were_signed_apart_are_different_requests(
+def test_with_accept_v1_separately_signed_requests_are_different_requests(
     seen: list[ReceivedFire], tmp_path: Path
 ) -> None:
     cron = lenient(seen, tmp_path)

@@ -1,4 +1,4 @@
-"""What a request is answered, without a server: signatures, errors by name, what functions return."""
+"""Answers to requests, without a server: signatures, errors by name, results of functions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Callable[[], Incoming], int, str]] = {
 
 
 @pytest.mark.parametrize(("request_", "status", "name"), REFUSED.values(), ids=[*REFUSED])
-def test_what_is_not_right_is_refused_by_name_and_runs_nothing(
+def test_a_bad_request_is_refused_by_name_and_runs_nothing(
     request_: Callable[[], Incoming], status: int, name: str
 ) -> None:
     seen: list[ReceivedFire] = []
@@ -96,7 +96,7 @@ def test_what_is_not_right_is_refused_by_name_and_runs_nothing(
     assert seen == [] and SECRET.encode() not in reply.body
 
 
-def test_a_fire_reaches_its_function_with_all_that_is_known_of_it() -> None:
+def test_a_function_receives_every_field_of_its_fire() -> None:
     seen: list[ReceivedFire] = []
     headers = {"X-Cron-Previous-Success-Time": "1772244000", "X-Cron-Fire-Time-Actual": "1772330402"}
     claim = claim_of(fence=2**53 - 1, attempt=3)
@@ -151,7 +151,7 @@ def test_the_window_can_be_tightened_but_not_below_thirty_seconds() -> None:
         receiver(window_seconds=29)
 
 
-def test_a_secret_is_looked_for_anew_so_that_rotation_needs_no_restart(
+def test_a_secret_is_resolved_for_each_request_so_rotation_needs_no_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[ReceivedFire] = []
@@ -198,15 +198,13 @@ PLACES: dict[str, tuple[str, str, str, str]] = {  # base URL, signed, as it arri
 
 
 @pytest.mark.parametrize(("url", "signed", "target", "path"), PLACES.values(), ids=[*PLACES])
-def test_a_path_that_changed_on_its_way_is_still_the_one_that_was_signed(
-    url: str, signed: str, target: str, path: str
-) -> None:
+def test_a_path_that_a_proxy_changed_is_still_verified(url: str, signed: str, target: str, path: str) -> None:
     seen: list[ReceivedFire] = []
     sent = incoming(target=signed)._replace(target=target, path=path)
     assert noting(seen, url=url).receive(sent).status == 204
 
 
-def test_a_signature_for_one_job_opens_no_other_by_way_of_its_path() -> None:
+def test_a_signature_for_one_job_is_not_valid_for_another() -> None:
     seen: list[ReceivedFire] = []
     cron = receiver("https://h/api")
     cron.job("@daily", name="note")(seen.append)
@@ -243,7 +241,7 @@ RETURNED: dict[str, tuple[Any, Reply]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), RETURNED.values(), ids=[*RETURNED])
-def test_what_a_function_returns_is_a_success(value: Any, expected: Reply) -> None:
+def test_a_returned_value_is_a_success(value: Any, expected: Reply) -> None:
     cron = receiver()
     cron.job("@daily", name="note")(lambda: value)
     assert cron.receive(incoming()) == expected
@@ -266,7 +264,7 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["on a thread", "on a loop"])
 @pytest.mark.parametrize(("error", "status", "name"), RAISED.values(), ids=[*RAISED])
-def test_what_a_function_raises_says_whether_to_try_again(
+def test_a_raised_error_decides_whether_the_caller_tries_again(
     error: Exception, status: int, name: str, is_async: bool
 ) -> None:
     cron = receiver()

@@ -1,4 +1,4 @@
-"""The receiver in real servers: what detent's own runner sends arrives as it was sent, in each of them."""
+"""The receiver in real servers: requests of detent's own runner arrive unchanged."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ CHECKS = [check for name, check in list(globals().items()) if name.startswith("c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_each_server_a_fire_arrives_as_it_was_sent(kind: str, tmp_path: Path) -> None:
+def test_a_fire_arrives_unchanged_in_every_server(kind: str, tmp_path: Path) -> None:
     """One test a server, as it takes longer to start than to ask: the checks above are its parts."""
     below = BELOW.get(kind, "")
     env = {"BELOW": f"{below}/" if kind.startswith("django") else below, "BODY_MAX": str(BODY_MAX)}

@@ -1,4 +1,4 @@
-"""Jobs that come after others: what a manifest may say, and which fires follow from which ends."""
+"""Chained jobs: what a manifest may contain, and which fires an outcome creates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def document(*jobs: dict[str, Any], **top: Any) -> dict[str, Any]:
 
 
 def chain(length: int) -> list[dict[str, Any]]:
-    """The last one first: the longest way from a job to its beginning."""
+    """Jobs in reverse order, so that each job comes before its predecessor."""
     later = [job(f"j{i}", after=f"j{i - 1}") for i in range(length - 1, 0, -1)]
     return [*later, job("j0")]
 
@@ -78,7 +78,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
+def test_a_bad_after_is_refused_with_its_path(name: str) -> None:
     wrong, path, words = WRONG[name]
     with pytest.raises(ManifestError) as caught:
         check_manifest(wrong)
@@ -86,34 +86,34 @@ def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
     assert problem.path == path and words in problem.text
 
 
-def test_a_very_long_chain_is_refused_and_not_a_traceback() -> None:
+def test_a_very_long_chain_is_refused_without_a_traceback() -> None:
     with pytest.raises(ManifestError, match="more than 20 jobs"):
         read(*chain(5000))
 
 
-def test_a_chain_may_be_as_long_as_it_may_be() -> None:
+def test_a_chain_of_the_maximum_length_is_accepted() -> None:
     assert len(read(*chain(DEPTH_MAX)).jobs) == DEPTH_MAX
 
 
-def test_it_needs_no_schedule_and_may_have_one() -> None:
+def test_a_chained_job_may_also_have_a_schedule() -> None:
     jobs = named(read(job("a"), job("b", after="a"), job("c", after=["a", "b"], schedule="@daily")))
     assert jobs["demo.b"].after == ("demo.a",) and jobs["demo.c"].after == ("demo.a", "demo.b")
     assert jobs["demo.b"].schedule.after(NOW) is None and jobs["demo.b"].schedule.before(NOW) is None
     assert jobs["demo.c"].schedule.after(NOW) == datetime(2026, 3, 2, tzinfo=UTC)
 
 
-def test_a_default_schedule_is_not_for_what_comes_after() -> None:
+def test_the_default_schedule_does_not_apply_to_chained_jobs() -> None:
     given = document({"name": "a", "command": "x"}, job("b", after="a"), defaults={"schedule": "@daily"})
     jobs = named(check_manifest(given))
     assert jobs["demo.a"].schedule.after(NOW) and jobs["demo.b"].schedule.after(NOW) is None
 
 
-def test_bounds_without_a_schedule_are_warned_about() -> None:
+def test_bounds_without_a_schedule_give_a_warning() -> None:
     manifest = read(job("a"), job("b", after="a", ends_at="2030-01-01T00:00Z"))
     assert [(one.path, one.code) for one in manifest.warnings] == [("jobs/1/ends_at", "no-effect")]
 
 
-def test_the_canonical_form_read_again_is_the_same_and_fits_the_schema() -> None:
+def test_the_canonical_form_of_a_chain_is_stable_and_fits_the_schema() -> None:
     given = document(job("a"), job("b", after="a"))
     Draft202012Validator(schema(2)).validate(given)
     manifest = check_manifest(given)
@@ -125,7 +125,7 @@ def test_the_canonical_form_read_again_is_the_same_and_fits_the_schema() -> None
     assert alone.revision != named(manifest)["demo.b"].revision
 
 
-def test_no_hosts_scheduler_takes_them() -> None:
+def test_outside_schedulers_refuse_chained_jobs() -> None:
     with pytest.raises(UsageError, match=r"demo\.b runs after demo\.a, and a host scheduler"):
         specs_of(read(job("a"), job("b", after="a")))
 
@@ -137,7 +137,7 @@ def follow(manifest: Manifest, fire: Fire, outcome: Outcome = WELL, now: datetim
     return Followers(manifest.jobs).fires(fire, outcome, now)
 
 
-def test_every_success_puts_each_follower_once_however_often_it_is_settled() -> None:
+def test_every_success_creates_one_fire_per_follower_even_if_settled_twice() -> None:
     manifest = read(job("a"), job("b", after="a"), job("c", after=["b", "a"], policy={"catch_up": "skip"}))
     fire = fire_at(manifest.jobs[0], DUE)
     b, c = follow(manifest, fire)
@@ -149,7 +149,7 @@ def test_every_success_puts_each_follower_once_however_often_it_is_settled() -> 
     assert [(one.key, one.run_id) for one in later] == [(one.key, one.run_id) for one in (b, c)]
 
 
-def test_fires_by_hand_of_the_same_second_are_told_apart() -> None:
+def test_manual_fires_of_the_same_second_have_different_followers() -> None:
     manifest = read(job("a"), job("b", after="a"))
     fires = [fire_at(manifest.jobs[0], DUE), *(manual_fire(manifest.jobs[0], DUE, token) for token in "xy")]
     assert len({one.key for fire in fires for one in follow(manifest, fire)}) == 3
@@ -158,7 +158,7 @@ def test_fires_by_hand_of_the_same_second_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "kind", ["failed", "rejected", "timed-out", "skipped", "lost", "missed", "cancelled"]
 )
-def test_nothing_follows_from_what_did_not_succeed(kind: Any) -> None:
+def test_only_success_creates_followers(kind: Any) -> None:
     manifest = read(job("a"), job("b", after="a"))
     assert follow(manifest, fire_at(manifest.jobs[0], DUE), Outcome(kind)) == ()
 
@@ -168,13 +168,13 @@ def test_nothing_follows_from_a_hook() -> None:
     assert follow(manifest, hook_fire(fire_at(manifest.jobs[0], DUE), "on_success", NOW, {})) == ()
 
 
-def test_a_job_of_every_host_is_followed_on_each() -> None:
+def test_a_job_that_runs_on_every_host_has_a_follower_for_each_host() -> None:
     manifest = read(job("a", run_on="every"), job("b", after="a"))
     fires = [fire_at(manifest.jobs[0]._replace(name=f"demo.a/{host}"), DUE) for host in ("one", "two")]
     assert len({one.key for fire in fires for one in follow(manifest, fire)}) == 2
 
 
-def test_where_nodes_disagree_a_circle_ends_all_the_same() -> None:
+def test_a_circle_between_nodes_with_different_manifests_ends() -> None:
     a, b = read(job("a"), job("b", after="a")).jobs
     followers = Followers([a._replace(after=("demo.b",)), b])
     fires, count = followers.fires(fire_at(a, DUE), WELL, NOW), 0

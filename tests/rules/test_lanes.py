@@ -1,4 +1,4 @@
-"""May a fire that is due run now?  The decision as a table, and what must hold of every decision."""
+"""The decision whether a due fire may run: a table of cases, and rules that hold for every decision."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fire(name: str, due_s: float, policy: Policy = FORBID, origin: Origin = "sch
 
 
 def pending(name: str, due_s: float = 0, policy: Policy = FORBID, **fields: Any) -> OpenFire:
-    """A fire that waits to be claimed, due so many seconds from now."""
+    """A fire that is not claimed, due in `due_s` seconds."""
     one = fire(name, due_s, policy, fields.pop("origin", "schedule"))
     one = one._replace(start_by=fields.pop("start_by", None))
     whole = {"attempt": 0, "due": due_s <= 0, "waits": False, "node": "", "disposition": None, "stop": None}
@@ -55,7 +55,7 @@ def pending(name: str, due_s: float = 0, policy: Policy = FORBID, **fields: Any)
 
 
 def claimed(name: str, due_s: float = -5, policy: Policy = FORBID, **fields: Any) -> OpenFire:
-    """A fire that a node claimed; `live=False`: and let the claim expire."""
+    """A fire that a node claimed; `live=False`: the claim has expired."""
     whole = {"attempt": 1, "live": True, "waits": False, "node": "n1", "disposition": None, "stop": None}
     one = fire(name, due_s, policy)
     return OpenFire(fire=one, state="claimed", due=False, **({"outcome": None} | whole | fields))
@@ -92,17 +92,19 @@ PAUSED = FACTS._replace(paused="holidays")
 LATE = -LATE_S - 1
 SKIPPED = lane_taken("a.b@0")
 
-SENTENCES = [
-    Case("a sentence stays", claimed("1", live=False, disposition=SKIPPED), [], Decision("settle", SKIPPED)),
+DISPOSITIONS = [
+    Case(
+        "a disposition stays", claimed("1", live=False, disposition=SKIPPED), [], Decision("settle", SKIPPED)
+    ),
     Case("an expired claim is lost", claimed("1", live=False), [], disposed(node_lost("n1"))),
     Case(
-        "an expired claim that was told to stop ends as it was told",
+        "an expired claim that was asked to stop ends with that reason",
         claimed("1", live=False, stop=replaced_by("a.b@2")),
         [],
         disposed(replaced_by("a.b@2")),
     ),
     Case(
-        "an expired claim is lost though its job is gone",
+        "an expired claim is lost even if its job was removed",
         claimed("1", live=False),
         [],
         disposed(node_lost("n1")),
@@ -130,16 +132,16 @@ SENTENCES = [
     Case("at its deadline", pending("1", -9, start_by=NOW), [], RUN),
     Case("a retry after its deadline", retry("1", -9, start_by=NOW - timedelta(seconds=1)), [], RUN),
     Case(
-        "a late instant, and a newer is due",
+        "a late fire, and a newer one is due",
         pending("1", LATE),
         [],
         disposed(NEWER_INSTANT),
         NEWER,
     ),
-    Case("an instant in time, and a newer is due", pending("1", -LATE_S), [], RUN, NEWER),
-    Case("a late instant under all, and a newer is due", pending("1", LATE, ALL), [], RUN, NEWER),
+    Case("a fire on time, and a newer one is due", pending("1", -LATE_S), [], RUN, NEWER),
+    Case("a late fire under all, and a newer one is due", pending("1", LATE, ALL), [], RUN, NEWER),
     Case(
-        "one that waits for its lane, and a newer is due",
+        "a fire that waits for its lane, and a newer one is due",
         pending("1", LATE, QUEUE, waits=True),
         [],
         RUN,
@@ -148,36 +150,34 @@ SENTENCES = [
 ]
 
 LATENESS = [
-    Case("a late instant of a job that is planned up to now", pending("1", LATE), [], RUN),
-    Case("a late instant of a job that is not", pending("1", LATE), [], HOLD, BEHIND),
+    Case("a late fire of a job that is planned up to now", pending("1", LATE), [], RUN),
+    Case("a late fire of a job that is not planned up to now", pending("1", LATE), [], HOLD, BEHIND),
     Case("the same without a lane", pending("1", LATE, Policy("Allow")), [], HOLD, BEHIND),
     Case("the same under all", pending("1", LATE, ALL), [], RUN, BEHIND),
     Case("the same, pushed", pending("1", LATE, origin="push"), [], RUN, BEHIND),
-    Case("a late instant and a full lane, Forbid", pending("1", LATE, ALL), [claimed("0")], HOLD),
+    Case("a late fire and a full lane, Forbid", pending("1", LATE, ALL), [claimed("0")], HOLD),
+    Case("a late fire and a full lane, Queue", pending("1", LATE, QUEUE), [claimed("0", policy=QUEUE)], HOLD),
     Case(
-        "a late instant and a full lane, Queue", pending("1", LATE, QUEUE), [claimed("0", policy=QUEUE)], HOLD
-    ),
-    Case(
-        "a late instant and another that waits already",
+        "a late fire, and another one already waits",
         pending("2", LATE, QUEUE),
         [claimed("0", policy=QUEUE), pending("1", LATE - 1, QUEUE, waits=True)],
         HOLD,
     ),
     Case(
-        "a late instant and a full lane, Replace",
+        "a late fire and a full lane, Replace",
         pending("1", LATE, REPLACE),
         [claimed("0", LATE - 9, policy=REPLACE)],
         HOLD,
     ),
     Case(
-        "a late instant in a full lane is not given up for a newer one that may be skipped",
+        "a late fire in a full lane is held although a newer one is due",
         pending("1", LATE),
         [claimed("0")],
         HOLD,
         NEWER,
     ),
     Case(
-        "a retry under Replace stops nobody",
+        "a retry under Replace stops no holder",
         pending("2", -5, REPLACE, attempt=1),
         [claimed("1", -60, policy=REPLACE)],
         WAIT,
@@ -187,15 +187,21 @@ LATENESS = [
 FULL = [
     Case("no lane", pending("1", policy=Policy("Allow")), [], RUN),
     Case("an empty lane", pending("1"), [], RUN),
-    Case("an expired holder holds nothing", pending("1"), [claimed("0", live=False)], RUN),
+    Case("an expired claim does not hold the lane", pending("1"), [claimed("0", live=False)], RUN),
     Case(
-        "one that only settles a sentence holds nothing",
+        "a claim that only settles does not hold the lane",
         pending("1"),
         [claimed("0", disposition=SKIPPED)],
         RUN,
     ),
-    Case("grace alone fills the lane", pending("1"), [], WAIT, FACTS._replace(graces=1)),
-    Case("a place besides grace", pending("1", policy=wide(FORBID, 2)), [], RUN, FACTS._replace(graces=1)),
+    Case("a grace period alone fills the lane", pending("1"), [], WAIT, FACTS._replace(graces=1)),
+    Case(
+        "a free place beside a grace period",
+        pending("1", policy=wide(FORBID, 2)),
+        [],
+        RUN,
+        FACTS._replace(graces=1),
+    ),
     Case(
         "a holder and grace fill a lane of two",
         pending("1", policy=wide(FORBID, 2)),
@@ -228,13 +234,13 @@ FULL = [
         disposed(lane_awaited("a.b@1")),
     ),
     Case(
-        "Queue, the one that waits goes on waiting",
+        "Queue, the waiting fire keeps waiting",
         pending("1", -1, QUEUE, waits=True),
         [claimed("0", policy=QUEUE), pending("2", 0, QUEUE)],
         WAIT,
     ),
     Case(
-        "Queue, a retry waits behind one that waits",
+        "Queue, a retry waits behind another fire",
         retry("1", policy=QUEUE),
         [claimed("0", policy=QUEUE), pending("2", -1, QUEUE, waits=True)],
         WAIT,
@@ -248,52 +254,52 @@ FULL = [
 ]
 
 REPLACING = [
-    Case("the holder must go", pending("1", 0, REPLACE), [claimed("0", -5, REPLACE)], stopping("0")),
+    Case("the holder is stopped", pending("1", 0, REPLACE), [claimed("0", -5, REPLACE)], stopping("0")),
     Case(
-        "a holder that was told is not told again",
+        "a holder is asked to stop once",
         pending("1", 0, REPLACE, waits=True),
         [claimed("0", -5, REPLACE, stop=replaced_by("a.b@1"))],
         stopping(),
     ),
     Case(
-        "an older never replaces",
+        "an older fire never replaces a newer one",
         retry("1", -9, REPLACE),
         [claimed("2", -5, REPLACE)],
         disposed(replaced_by("a.b@2")),
     ),
     Case(
-        "one that waits gives way to a newer",
+        "a waiting fire is replaced by a newer one",
         pending("1", -5, REPLACE, waits=True),
         [claimed("0", -9, REPLACE), pending("2", 0, REPLACE)],
         disposed(replaced_by("a.b@2")),
     ),
     Case(
-        "a newer that is not due yet replaces nobody",
+        "a newer fire that is not due yet replaces nothing",
         pending("1", -5, REPLACE),
         [pending("2", 5, REPLACE)],
         RUN,
     ),
     Case(
-        "a newer that is too late itself replaces nobody",
+        "a newer fire after its deadline replaces nothing",
         pending("1", -50, REPLACE),
         [pending("2", -9, REPLACE, start_by=NOW - timedelta(seconds=5))],
         RUN,
     ),
     Case(
-        "a newer that is sentenced replaces nobody",
+        "a newer fire with a disposition replaces nothing",
         pending("1", -5, REPLACE),
         [pending("2", -1, REPLACE, disposition=SKIPPED)],
         RUN,
     ),
     Case("width 3, a place is free", pending("3", 0, wide(REPLACE, 3)), [claimed("0", -9, REPLACE)], RUN),
     Case(
-        "width 3, only the oldest must go",
+        "width 3, only the oldest is stopped",
         pending("3", 0, wide(REPLACE, 3)),
         [claimed("0", -9, REPLACE), claimed("1", -8, REPLACE), claimed("2", -7, REPLACE)],
         stopping("0"),
     ),
     Case(
-        "width 3, two newer make two go",
+        "width 3, two newer fires stop two",
         pending("4", 0, wide(REPLACE, 3)),
         [*(claimed(str(n), n - 9, REPLACE) for n in range(3)), pending("3", -1, REPLACE, waits=True)],
         stopping("0", "1"),
@@ -302,8 +308,8 @@ REPLACING = [
 ]
 
 
-@pytest.mark.parametrize("case", SENTENCES + LATENESS + FULL + REPLACING, ids=lambda case: case.name)
-def test_what_becomes_of_a_fire_that_is_due(case: Case) -> None:
+@pytest.mark.parametrize("case", DISPOSITIONS + LATENESS + FULL + REPLACING, ids=lambda case: case.name)
+def test_the_decision_about_a_due_fire(case: Case) -> None:
     lane = [*case.others, case.me] if case.me.fire.lane else []
     assert decide(case.me, lane, case.facts) == case.expected
 
@@ -334,7 +340,7 @@ catch_ups: st.SearchStrategy[CatchUp] = st.sampled_from(["skip", "latest", "all"
 
 @st.composite
 def lanes(draw: st.DrawFn) -> list[OpenFire]:
-    """Fires of one job in every state; the first is the one that is judged."""
+    """Fires of one job in every state; the decision is about the first."""
     policy = Policy(draw(concurrencies), draw(st.integers(1, 3)), catch_up=draw(catch_ups))
     ages = draw(st.lists(st.integers(0, 200), min_size=1, max_size=7, unique=True))
     makers = st.sampled_from([pending, retry, claimed])
@@ -344,7 +350,7 @@ def lanes(draw: st.DrawFn) -> list[OpenFire]:
 
 
 @given(lanes(), st.integers(0, 2))
-def test_nothing_runs_beyond_the_width_of_its_lane(lane: list[OpenFire], graces: int) -> None:
+def test_a_lane_never_has_more_running_fires_than_its_width(lane: list[OpenFire], graces: int) -> None:
     decision = decide(lane[0], lane, FACTS._replace(graces=graces))
     held = sum(one.live and one.disposition is None for one in lane) + graces
     if decision.step == "run":
@@ -362,8 +368,8 @@ def test_only_older_holders_are_stopped_and_only_under_replace(lane: list[OpenFi
 
 
 @given(lanes())
-def test_under_replace_some_fire_can_always_go_on(lane: list[OpenFire]) -> None:
-    """Were all judged in turn, one would hold the lane, run or wait for a holder: not all give way."""
+def test_under_replace_at_least_one_fire_can_proceed(lane: list[OpenFire]) -> None:
+    """If all are decided in turn, at least one holds the lane, runs or waits."""
     due = [one for one in lane if one.state == "pending"]
     steps = {decide(one, lane, FACTS).step for one in due}
     assert steps != {"settle"} or any(one.live for one in lane)
@@ -378,7 +384,7 @@ def test_the_decision_to_run_does_not_depend_on_the_order_of_the_lane(lane: list
 
 
 @given(lanes())
-def test_what_a_lane_says_of_a_fire_is_no_sentence_of_the_fire_itself(lane: list[OpenFire]) -> None:
+def test_a_full_lane_gives_a_fire_no_disposition_of_its_own(lane: list[OpenFire]) -> None:
     me = lane[0]
     assert disposition_of(me, FACTS) is None
     assert decide(me, [me], FACTS) == RUN

@@ -1,4 +1,4 @@
-"""Which instants become fires, and what becomes of those of an outage."""
+"""Which instants become fires, and which instants of an outage are missed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def planned(policy: Policy, now_s: float, *, step_s: float = 10, ahead_s: float 
 
 
 def told(one: Plan) -> list[tuple[float, int]]:
-    """Each row's last instant, in seconds, and how many instants it stands for."""
+    """The last instant of each fire, in seconds, and its number of instants."""
     return [((fire.due_at - START).total_seconds(), fire.instants) for fire in one.fires]
 
 
@@ -70,26 +70,26 @@ OUTAGES = [
 
 
 @pytest.mark.parametrize("outage", OUTAGES, ids=lambda outage: outage.name)
-def test_what_becomes_of_the_instants_of_an_outage(outage: Outage) -> None:
+def test_the_fires_after_an_outage(outage: Outage) -> None:
     policy = Policy(catch_up=outage.catch_up)
     assert told(planned(policy, outage.now_s, step_s=outage.step_s)) == outage.rows
 
 
-def test_an_instant_that_is_too_late_can_never_start() -> None:
+def test_a_missed_instant_can_never_start() -> None:
     first, *others = planned(Policy(catch_up="skip"), 71).fires
     assert (first.key, first.start_by) == (key_of("app.job", at(10)), at(10))
     assert {fire.start_by - fire.due_at for fire in others if fire.start_by} == {timedelta(seconds=10)}
     assert all(fire.start_by for fire in others)
 
 
-def test_a_span_names_its_first_and_last_instant_and_how_many() -> None:
+def test_a_span_has_its_first_and_last_instant_and_their_number() -> None:
     span = planned(Policy(catch_up="skip"), 95).fires[0]
     assert span.key == "app.job@2026-03-01T02:00:10Z..2026-03-01T02:00:30Z"
     assert (span.first_at, span.due_at, span.instants, span.start_by) == (at(10), at(30), 3, at(30))
     assert span.run_id == run_id(at(10), span.key)
 
 
-def test_a_plan_starts_at_the_mark_and_leaves_no_instant_out_before_its_end() -> None:
+def test_a_plan_starts_at_the_watermark_and_has_no_gaps() -> None:
     one = plan(job(), Watermark(at(30), "r1"), at(40), ahead_s=20)
     assert (one.job, one.revision, one.since) == ("app.job", "r1", at(30))
     assert [fire.due_at for fire in one.fires] == [at(40), at(50), at(60)]
@@ -102,19 +102,19 @@ def test_a_plan_reaches_until_just_before_the_next_instant() -> None:
     assert one.until == at(599)
 
 
-def test_a_quiet_job_is_planned_again_in_a_quarter_of_an_hour() -> None:
+def test_a_job_without_instants_is_planned_again_after_15_minutes() -> None:
     one = planned(Policy(), 5, step_s=86_400, ahead_s=120)
     assert one.until == at(5 + 120 + 900)
 
 
-def test_a_mark_ahead_of_the_stores_now_does_not_go_back() -> None:
+def test_a_watermark_ahead_of_the_stores_clock_does_not_go_back() -> None:
     one = plan(job(), Watermark(at(500), "r1"), at(0), ahead_s=120)
     assert one.fires == ()
     assert one.until >= at(500)
 
 
 @pytest.mark.parametrize(("catch_up", "kept"), [("skip", 0), ("latest", 0), ("all", 100)])
-def test_a_scan_is_bounded_and_the_next_plan_goes_on_where_it_ended(catch_up: CatchUp, kept: int) -> None:
+def test_a_plan_is_bounded_and_the_next_one_continues_it(catch_up: CatchUp, kept: int) -> None:
     this, now = job(Policy(catch_up=catch_up)), at(10 * SCAN_MAX + 5000)
     one = plan(this, Watermark(START, "r1"), now, 0)
     assert one.until == one.fires[-1].due_at == at(10 * SCAN_MAX)
@@ -128,7 +128,7 @@ def test_a_scan_is_bounded_and_the_next_plan_goes_on_where_it_ended(catch_up: Ca
     st.integers(1, 90),
     st.lists(st.integers(0, 2000), min_size=1, max_size=6),
 )
-def test_a_chain_accounts_for_every_instant_once(catch_up: CatchUp, step_s: int, nows: list[int]) -> None:
+def test_consecutive_plans_cover_every_instant_once(catch_up: CatchUp, step_s: int, nows: list[int]) -> None:
     watermark, instants, this = Watermark(START, "r1"), 0, job(Policy(catch_up=catch_up), step_s)
     last = START
     for now_s in sorted(nows):
@@ -141,7 +141,7 @@ def test_a_chain_accounts_for_every_instant_once(catch_up: CatchUp, step_s: int,
     assert instants == len(list(this.schedule.between(START, watermark.at)))
 
 
-def test_a_fire_carries_what_its_job_says() -> None:
+def test_a_fire_copies_the_settings_of_its_job() -> None:
     policy = Policy(start_deadline_s=7.5, timeout_s=3)
     fire = fire_at(job(policy, queue="db"), at(20))
     assert fire.key == "app.job@2026-03-01T02:00:20Z"
@@ -169,11 +169,11 @@ def test_under_skip_a_fire_may_start_until_the_next_one_is_due(step_s: int, limi
     assert fire_at(job(Policy(catch_up="skip"), step_s), START).start_by == at(limit_s)
 
 
-def test_a_job_that_allows_fires_together_has_no_lane() -> None:
+def test_a_job_with_allow_has_no_lane() -> None:
     assert fire_at(job(Policy(concurrency="Allow")), START).lane == ""
 
 
-def test_a_late_hook_comes_with_each_fire_and_not_with_a_span() -> None:
+def test_on_late_is_planned_for_each_fire_but_not_for_a_span() -> None:
     policy = Policy(catch_up="skip", hooks=("on_failure", "on_late", "on_late.1"), late_after_s=2.5)
     fires = planned(policy, 85).fires
     hooks = [fire for fire in fires if fire.origin == "hook"]
@@ -184,7 +184,7 @@ def test_a_late_hook_comes_with_each_fire_and_not_with_a_span() -> None:
     assert json.loads(hooks[0].payload)["reason"] == "not started 2.5 s after it was due"
 
 
-def test_a_hook_is_a_fire_without_a_lane_that_is_attempted_once() -> None:
+def test_a_hook_fire_has_no_lane_and_one_attempt() -> None:
     fire = fire_at(job(queue="db"), START)
     hook = hook_fire(fire, "on_failure.1", at(9), {"outcome": "failed"})
     assert (hook.key, hook.job, hook.lane, hook.queue) == (f"{fire.key}/on_failure.1", "app.job", "", "db")
@@ -198,7 +198,7 @@ def test_a_hook_is_a_fire_without_a_lane_that_is_attempted_once() -> None:
     }
 
 
-def test_a_manual_fire_has_a_key_of_its_own_and_its_jobs_lane() -> None:
+def test_a_manual_fire_has_its_own_key_and_the_lane_of_its_job() -> None:
     fires = [manual_fire(job(), START, token) for token in ("x1", "x2")]
     assert [fire.key for fire in fires] == [f"app.job@2026-03-01T02:00:00Z+{t}" for t in ("x1", "x2")]
     assert len({fire.run_id for fire in fires}) == 2
@@ -206,7 +206,7 @@ def test_a_manual_fire_has_a_key_of_its_own_and_its_jobs_lane() -> None:
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(2900, 1, 1), timezones=st.just(UTC)), st.text(max_size=40))
-def test_a_run_id_is_a_uuid_of_version_7_that_tells_the_due_instant(due_at: datetime, key: str) -> None:
+def test_a_run_id_is_a_uuid_7_with_the_due_instant(due_at: datetime, key: str) -> None:
     identity = UUID(run_id(due_at, key))
     assert (identity.version, identity.variant) == (7, "specified in RFC 4122")
     assert str(identity) == run_id(due_at, key)
@@ -218,5 +218,5 @@ def test_a_run_id_is_the_same_in_every_release() -> None:
 
 
 @given(st.sets(st.text(max_size=20), min_size=2, max_size=2))
-def test_two_keys_have_two_run_ids(keys: set[str]) -> None:
+def test_different_keys_have_different_run_ids(keys: set[str]) -> None:
     assert len({run_id(START, key) for key in keys}) == 2

@@ -1,4 +1,4 @@
-"""What becomes of a fire after an attempt, and what follows from it."""
+"""What happens to a fire after an attempt, and which hooks are called."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_whether_another_attempt_follows(case: Case) -> None:
 @pytest.mark.parametrize(
     ("attempt", "wait_s"), [(1, 1.5), (2, 3.0), (3, 6.0), (4, 10.0), (5, 10.0), (5000, 10.0)]
 )
-def test_the_wait_doubles_up_to_its_limit(attempt: int, wait_s: float) -> None:
+def test_the_backoff_doubles_up_to_its_limit(attempt: int, wait_s: float) -> None:
     assert backoff_s(attempt, Retries(min_s=1.5, max_s=10.0), Random(1)) == wait_s
 
 
@@ -108,17 +108,17 @@ def test_jitter_spreads() -> None:
 @pytest.mark.parametrize(
     ("asked_s", "wait_s"), [(None, 2.0), (0.0, 2.0), (1.0, 2.0), (7.0, 7.0), (20.0, 20.0), (9999.0, 20.0)]
 )
-def test_what_retry_after_asks_for_is_honoured_within_bounds(asked_s: float | None, wait_s: float) -> None:
+def test_retry_after_is_honoured_within_bounds(asked_s: float | None, wait_s: float) -> None:
     policy = Policy(retries=Retries(max_attempts=2, min_s=2.0, max_s=20.0))
     assert again_in_s(End(Outcome("failed"), 503, again_after_s=asked_s), claim(policy)) == wait_s
 
 
-def test_a_claim_without_a_sentence_is_to_be_run() -> None:
+def test_a_claim_without_a_disposition_runs() -> None:
     assert admit(claim(Policy()), Random(1)) is None
 
 
 @pytest.mark.parametrize("kind", ["skipped", "missed", "replaced", "cancelled"])
-def test_a_sentence_is_final(kind: Kind) -> None:
+def test_a_disposition_is_final(kind: Kind) -> None:
     policy, disposition = Policy(retries=THRICE, on_lost="rerun"), Outcome(kind, "why")
     assert admit(claim(policy, 1, disposition), Random(1)) == Verdict(disposition)
 
@@ -131,12 +131,12 @@ def test_a_lost_attempt_is_settled_by_policy() -> None:
 
 
 @pytest.mark.parametrize("kind", ["lost", "failed", "timed-out"])
-def test_a_contended_retry_is_over_whatever_its_last_outcome(kind: Kind) -> None:
+def test_a_contended_retry_is_over(kind: Kind) -> None:
     disposition, policy = contended(kind, "a.b@2"), Policy(retries=THRICE, on_lost="rerun")
     assert admit(claim(policy, 1, disposition), Random(1)) == Verdict(disposition)
 
 
-def test_a_claim_given_back_counts_no_attempt_and_is_due_soon() -> None:
+def test_a_returned_claim_counts_no_attempt_and_is_due_soon() -> None:
     verdict = return_claim("its node stops", "shutdown")
     assert verdict == Verdict(Outcome("lost", "its node stops", "shutdown"), RETURN_DELAY_S, counts=False)
 
@@ -168,7 +168,7 @@ def test_which_hooks_follow_from_an_outcome(kind: Kind, hooks: list[str]) -> Non
     assert all((fire.origin, fire.due_at, fire.queue) == ("hook", NOW, "db") for fire in fires)
 
 
-def test_nothing_follows_where_there_is_no_such_hook() -> None:
+def test_an_outcome_without_a_matching_hook_calls_none() -> None:
     assert follow("failed", Policy(hooks=("on_success", "on_skip"))) == []
 
 
@@ -176,20 +176,20 @@ def test_nothing_follows_from_a_hook() -> None:
     assert follow("failed", Policy(hooks=HOOKS), origin="hook") == []
 
 
-def test_nothing_follows_while_the_fire_is_due_again() -> None:
+def test_hooks_are_not_called_before_the_last_attempt() -> None:
     one, end = claim(Policy(hooks=HOOKS)), End(Outcome("failed"), 1)
     told = report(one, Verdict(end.outcome, again_in_s=5.0), end, NOW)
     assert told.follow == ()
 
 
-def test_a_report_tells_how_the_attempt_went() -> None:
+def test_a_report_contains_the_result_of_the_attempt() -> None:
     one, end = claim(Policy()), End(Outcome("failed"), 3, took_s=1.5, tail=b"oops")
     told = report(one, Verdict(end.outcome), end, NOW)
     assert (told.claim, told.verdict) == (one, Verdict(end.outcome))
     assert (told.status, told.took_s, told.tail) == (3, 1.5, b"oops")
 
 
-def test_a_hook_is_told_how_its_fire_ended() -> None:
+def test_a_hook_receives_the_outcome_of_its_fire() -> None:
     told = json.loads(follow("failed", Policy(hooks=("on_failure",)), instants=4)[0].payload)
     tail = told.pop("output_tail")
     assert told == {
@@ -218,7 +218,7 @@ def test_a_hook_is_told_how_its_fire_ended() -> None:
         ("Replace", 1, 0, True),
     ],
 )
-def test_a_lane_that_is_held_on_the_host_is_waited_for_by_whatever_waits_for_lanes(
+def test_a_lane_held_on_this_host_makes_a_fire_wait_or_skip_as_its_policy_says(
     concurrency: Concurrency, attempt: int, late_s: float, waits: bool
 ) -> None:
     one = claim(Policy(concurrency), attempt)

@@ -1,4 +1,4 @@
-"""Margins and stop instants: each is computed in one place, and they come in this order."""
+"""Margins and stop instants of a claim: their values and their order."""
 
 import ast
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_margin_and_the_renewals_of_a_claim(ttl_s: float, margin_s: float, r
     ("ttl_s", "kill_after_s", "notice_s", "away_s"),
     [(30.0, 10.0, 5.0, 17.0), (30.0, 1.0, 1.0, 21.0), (30.0, 0.0, 0.0, 22.0), (2.0, 10.0, 1 / 3, 1 / 3)],
 )
-def test_the_time_for_an_orderly_end_and_for_a_store_that_is_away(
+def test_the_notice_before_sigkill_and_the_tolerated_outage_of_the_store(
     ttl_s: float, kill_after_s: float, notice_s: float, away_s: float
 ) -> None:
     assert trust.notice_s(ttl_s, kill_after_s) == pytest.approx(notice_s)
@@ -41,7 +41,7 @@ def test_the_time_for_an_orderly_end_and_for_a_store_that_is_away(
 
 @pytest.mark.parametrize("kill_after_s", [0.0, 10.0, 3600.0])
 @pytest.mark.parametrize("ttl_s", [trust.CLAIM_MIN_S, 5.0, 30.0, 90.0, 86_400.0])
-def test_work_is_told_then_killed_then_missed_before_its_claim_expires(
+def test_sigterm_sigkill_and_the_hung_warden_limit_come_before_the_claim_expires(
     ttl_s: float, kill_after_s: float
 ) -> None:
     until = trust.trusted_by(0.0, ttl_s)
@@ -65,7 +65,7 @@ def test_the_wait_for_a_lane(timeout_s: float, wait_s: float) -> None:
     assert trust.lane_wait_s(timeout_s) == wait_s
 
 
-def test_no_other_module_takes_a_share_of_a_claims_lifetime() -> None:
+def test_no_other_module_computes_margins_of_a_claim() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(node)}"
         for path in SOURCE.rglob("*.py")

@@ -12,7 +12,7 @@ from detent.model import Claim, Command, End, Fire, Outcome, Policy
 from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.runners.command import (
     NO_BASE_ENV,
-    TAIL_TOLD_MAX,
+    VARIABLE_MAX,
     Paths,
     ProcessExit,
     command_env,
@@ -46,7 +46,7 @@ def hook(**told: Any) -> Claim:
 # The environment.
 
 
-def test_a_command_is_told_of_its_fire() -> None:
+def test_a_command_gets_its_fire_as_variables() -> None:
     assert command_env({}, CLAIM, Command(("true",))) == {
         "DETENT_APP": "shop",
         "DETENT_JOB": "backup",
@@ -84,7 +84,7 @@ def test_a_job_that_runs_on_every_host_has_the_name_from_its_manifest() -> None:
         ({}, Command(()), (), "DETENT_OUTCOME", None),
     ],
 )
-def test_a_variable_comes_from_the_node_the_job_or_us(
+def test_a_variable_comes_from_the_node_the_job_or_the_fire(
     base: dict[str, str], command: Command, secrets: tuple[str, ...], name: str, value: str | None
 ) -> None:
     assert command_env(base, CLAIM, command, secrets).get(name) == value
@@ -103,7 +103,7 @@ def test_a_variable_comes_from_the_node_the_job_or_us(
         ("DETENT_OUTPUT_TAIL", "no space\n"),
     ],
 )
-def test_a_hook_is_told_how_the_fire_ended(name: str, value: str) -> None:
+def test_a_hook_gets_the_outcome_of_the_fire(name: str, value: str) -> None:
     assert command_env({}, hook(**TOLD), Command(("true",)))[name] == value
 
 
@@ -113,19 +113,19 @@ def test_a_hook_of_a_fire_without_a_status_has_an_empty_exit_code() -> None:
 
 
 @given(st.text())
-def test_whatever_the_output_was_its_last_part_fits_into_a_variable(text: str) -> None:
-    tail = text * 3 + "ü" * TAIL_TOLD_MAX + text
+def test_the_end_of_any_output_fits_into_a_variable(text: str) -> None:
+    tail = text * 3 + "ü" * VARIABLE_MAX + text
     told = command_env({}, hook(**{**TOLD, "output_tail": tail}), Command(()))["DETENT_OUTPUT_TAIL"]
-    assert len(told.encode()) <= TAIL_TOLD_MAX
+    assert len(told.encode()) <= VARIABLE_MAX
     assert "\0" not in told
     assert tail.replace("\0", "").endswith(told)
-    assert len(told.encode()) > TAIL_TOLD_MAX - 4
+    assert len(told.encode()) > VARIABLE_MAX - 4
 
 
 # What is started.
 
 
-def test_what_is_started_is_the_command_under_its_policy() -> None:
+def test_a_spec_has_the_command_and_its_policy() -> None:
     command = Command(("a", "b"), work_dir="/srv", user="www", kill_after_s=3.0, children="leave")
     claim = CLAIM._replace(fire=FIRE._replace(policy=Policy(timeout_s=60.0)))
     spec = spec_of(claim, command, {"A": "1"}, Paths("/out", "/lanes/a.b"))
@@ -170,7 +170,7 @@ def test_what_is_started_is_the_command_under_its_policy() -> None:
         ),
     ],
 )
-def test_the_end_of_processes_is_an_outcome(
+def test_a_process_exit_becomes_an_outcome(
     gone: ProcessExit, stopped: Outcome | None, outcome: Outcome
 ) -> None:
     gone = gone._replace(took_s=1.5, tail=b"tail")

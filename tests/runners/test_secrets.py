@@ -60,7 +60,9 @@ UNRESOLVED = {
 
 
 @pytest.mark.parametrize(("ref", "why"), UNRESOLVED.items())
-def test_what_does_not_resolve_is_skipped_with_a_warning(ref: str, why: str, tmp_path: Path) -> None:
+def test_a_reference_that_cannot_be_resolved_is_skipped_with_a_warning(
+    ref: str, why: str, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "blank").write_text(" \n")
     (tmp_path / "short").write_text("1234567\n")

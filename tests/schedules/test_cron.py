@@ -1,4 +1,4 @@
-"""The grammar of cron expressions: what each form names, and what is said of a bad one."""
+"""The grammar of cron expressions: what each form matches, and the messages for mistakes."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -54,7 +54,7 @@ def values(mask: int) -> list[int]:
         ("*/2", DAY_OF_WEEK, [0, 2, 4, 6]),
     ],
 )
-def test_a_field_names_these_values_in_both_versions(text: str, within: Range, expected: list[int]) -> None:
+def test_a_field_matches_these_values_in_both_versions(text: str, within: Range, expected: list[int]) -> None:
     assert values(parse_field(text, within, V1).mask) == expected
     assert values(parse_field(text, within, V2).mask) == expected
 
@@ -163,7 +163,7 @@ def test_a_bad_expression_is_refused_with_what_is_allowed(version: int, text: st
     assert str(refused.value) == f'bad schedule "{text}": {message}'
 
 
-def test_an_endless_expression_is_refused_and_not_repeated_in_full() -> None:
+def test_a_very_long_expression_is_refused_and_shortened_in_the_message() -> None:
     with pytest.raises(UsageError) as refused:
         parse_schedule("1," * 100_000 + "1 * * * *")
     assert "it has 200009 characters; at most 1000 are allowed" in str(refused.value)
@@ -208,7 +208,7 @@ def nearest_working_day(days: list[date], number: int) -> list[date]:
         st.integers(0, 7).map(lambda weekday: f"{weekday}L"),
     ),
 )
-def test_a_special_day_is_what_a_walk_through_the_month_finds(year: int, month: int, special: str) -> None:
+def test_special_days_match_a_walk_through_the_month(year: int, month: int, special: str) -> None:
     days = month_days(year, month)
     working = [day for day in days if day.isoweekday() < 6]
     if special[-1] == "W":
@@ -257,7 +257,7 @@ def test_a_leap_day_on_a_given_weekday_is_found_over_the_missing_leap_year_of_21
     assert schedule.before(datetime(2128, 2, 29, tzinfo=UTC)) == datetime(2088, 2, 29, tzinfo=UTC)
 
 
-def test_both_day_fields_restricted_means_either_and_a_star_in_front_means_both() -> None:
+def test_two_restricted_day_fields_match_either_and_an_open_one_needs_both() -> None:
     since, until = datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 2, 28, tzinfo=UTC)
     either = parse_schedule("0 0 13 * FRI").between(since, until)
     assert [at.day for at in either] == [6, 13, 20, 27]
@@ -268,7 +268,7 @@ def test_both_day_fields_restricted_means_either_and_a_star_in_front_means_both(
 
 
 @pytest.mark.parametrize("shortcut", SHORTCUTS)
-def test_a_shortcut_is_its_expression(shortcut: str) -> None:
+def test_a_shortcut_equals_its_expression(shortcut: str) -> None:
     at = datetime(2026, 5, 6, 7, 8, 9, tzinfo=UTC)
     expected = {
         "@hourly": datetime(2026, 5, 6, 8, tzinfo=UTC),
@@ -290,7 +290,7 @@ def hashed(text: str, within: Range, seed: str) -> list[int]:
     return values(parse_field(text, within, Grammar(seed=seed)).mask)
 
 
-def test_h_hangs_on_the_name_alone_and_never_changes() -> None:
+def test_h_depends_only_on_the_name_and_never_changes() -> None:
     assert hashed("H", MINUTE, "shop.report") == hashed("h", MINUTE, "shop.report") == [32]
     assert hashed("H", HOUR, "shop.report") == [23]
 

@@ -1,4 +1,4 @@
-"""Random expressions and instants in UTC, beside cronsim and croniter."""
+"""Random expressions and instants in UTC, compared with cronsim and croniter."""
 
 import random
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def by_croniter(expression: str, at: datetime, reverse: bool) -> datetime:
 
 
 def croniter_agrees_on_days(expression: str) -> bool:
-    """It takes `0-6` for `*`; the contract follows Vixie, as cronsim does: only a star opens a field."""
+    """croniter treats `0-6` as `*`; detent and cronsim follow Vixie: only a star opens a field."""
     words = expression.split()[-3:]
     return not any(
         not words[i].startswith("*") and values(words[i], low, high) == set(range(low, high + 1))
@@ -48,7 +48,7 @@ def croniter_agrees_on_days(expression: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_next_and_previous_are_those_of_cronsim_and_croniter(seed: int) -> None:
+def test_next_and_previous_agree_with_cronsim_and_croniter(seed: int) -> None:
     rng = random.Random(seed)
     compared = 0
     for _ in range(EXPRESSIONS):
@@ -84,7 +84,7 @@ def special_expression(rng: random.Random) -> str:
     return f"{minute} {hour} {rng.choice(('*', '13', '*/2'))} {month} {special}"
 
 
-def test_special_days_are_those_of_cronsim() -> None:
+def test_special_days_agree_with_cronsim() -> None:
     rng = random.Random(7)
     for _ in range(1_500):
         expression = special_expression(rng)
@@ -95,7 +95,7 @@ def test_special_days_are_those_of_cronsim() -> None:
             assert schedule.before(at) == by_cronsim(theirs, at, True), (expression, at)
 
 
-def test_seconds_are_those_of_cronsim_and_croniter() -> None:
+def test_seconds_agree_with_cronsim_and_croniter() -> None:
     rng = random.Random(8)
     for _ in range(300):
         second = rng.choice(("*/10", "0", "59", "5-20/3", "*", "1,30"))

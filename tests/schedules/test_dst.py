@@ -1,4 +1,4 @@
-"""Schedules around changes of offset, beside an oracle that tries every minute."""
+"""Schedules around changes of the UTC offset, compared with a search of every minute."""
 
 import random
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -31,19 +31,19 @@ SAMPLE = (
 BY_SAMPLE = [change for zone, year in SAMPLE for change in changes(zone, year)]
 
 
-def test_the_sample_has_the_changes_that_we_think() -> None:
+def test_the_sample_contains_the_expected_changes() -> None:
     assert len(BY_SAMPLE) == 22
     assert Change("Pacific/Apia", datetime(2011, 12, 30, 10, tzinfo=UTC)) in BY_SAMPLE
 
 
 def asked_at_random(rng: random.Random, change: Change) -> list[datetime]:
-    """In no order: what is remembered of one question must not spoil the next."""
+    """In random order, because caches of one call must not affect the next."""
     minutes = [timedelta(minutes=rng.randint(-90, 90)) for _ in range(20)]
     return [change.at + minute for minute in minutes] + [change.at - timedelta(seconds=1)]
 
 
 @pytest.mark.parametrize("change", BY_SAMPLE, ids=lambda change: f"{change.zone}@{change.at:%Y-%m-%d}")
-def test_around_a_change_every_rule_gives_what_trying_every_minute_gives(change: Change) -> None:
+def test_around_a_change_every_rule_agrees_with_a_search_of_every_minute(change: Change) -> None:
     since, until = change.at - NEAR, change.at + NEAR
     minutes = wall(change.zone, since, until)
     shown = next(minute.shown for minute in minutes if minute.at == change.at)
@@ -63,7 +63,7 @@ def test_around_a_change_every_rule_gives_what_trying_every_minute_gives(change:
                     assert schedule.after(at) == following[0], (expression, rule, at)
 
 
-def test_the_windows_of_a_zone_change_where_asking_every_hour_says() -> None:
+def test_the_windows_of_a_zone_agree_with_a_search_of_every_hour() -> None:
     for zone, year in SAMPLE:
         at, end = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) for y in (year, year + 1))
         found, offset = [], open_zone(zone).window(at).offset
@@ -75,7 +75,7 @@ def test_the_windows_of_a_zone_change_where_asking_every_hour_says() -> None:
         assert found == changes(zone, year)
 
 
-def test_a_window_that_ends_with_its_stretch_changes_nothing() -> None:
+def test_a_window_that_ends_with_its_probed_year_changes_nothing() -> None:
     zone = open_zone("Africa/Casablanca")
     for number in range(30, 80):
         edge = number * STRETCH_S
@@ -85,7 +85,7 @@ def test_a_window_that_ends_with_its_stretch_changes_nothing() -> None:
 
 
 class OneChange(tzinfo):
-    """A zone that changes its offset once, from UTC's; `fold` marks what lies after."""
+    """A zone that changes its offset once; instants after the change have `fold` set."""
 
     def __init__(self, at: int, hours: int) -> None:
         self.at = datetime.fromtimestamp(at, UTC)
@@ -117,7 +117,7 @@ class OneChange(tzinfo):
         (OneChange(EDGE - 1_800, -1), "twice", "0 3 * * *", [-2_896, 704]),
     ],
 )
-def test_a_change_at_the_edge_of_a_stretch_is_seen(
+def test_a_change_at_the_end_of_a_probed_year_is_found(
     zone: OneChange, rule: Dst, expression: str, expected: list[int]
 ) -> None:
     clock = WallClock(parse_cron(expression, Grammar()), Zone("One/Change", zone), rule)
@@ -157,12 +157,12 @@ def test_a_job_of_every_hour_follows_real_time(rule: str) -> None:
         assert len(list(schedule.between(since, until))) == 24
 
 
-def test_several_times_in_the_gap_are_one_fire_and_join_the_one_that_is_due_then() -> None:
+def test_several_times_in_a_gap_fire_once() -> None:
     schedule = parse_schedule("0,15,30 2,3 * * *", timezone="Europe/Berlin")
     assert [f"{at:%H:%M}" for at in schedule.between(*GAP)] == ["01:00", "01:15", "01:30"]
 
 
-def test_seconds_in_the_gap_are_made_good_to_the_second() -> None:
+def test_seconds_in_a_gap_fire_right_after_it() -> None:
     schedule = parse_schedule("59 59 2 * * *", timezone="Europe/Berlin")
     assert list(schedule.between(*GAP)) == [datetime(2026, 3, 29, 1, tzinfo=UTC)]
 
@@ -182,7 +182,7 @@ TWO = "02:30 happens twice on 2026-10-25 in Europe/Berlin"
         ("utc", "2026-10-25T02:30Z", ""),
     ],
 )
-def test_a_note_says_what_the_change_does_to_a_fire(rule: str, at: str, note: str) -> None:
+def test_a_note_describes_how_a_change_affects_a_fire(rule: str, at: str, note: str) -> None:
     schedule = parse_schedule("30 2 * * *", timezone="Europe/Berlin", dst=rule)
     instant = datetime.fromisoformat(at)
     assert schedule.after(instant - timedelta(seconds=1)) == instant

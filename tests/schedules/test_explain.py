@@ -1,4 +1,4 @@
-"""Why a schedule is due or not: the answer is always that of the schedule itself, and each reason is true."""
+"""Explanations agree with the schedule, and each reason is true."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ def is_due(schedule: Timetable, instant: datetime) -> bool:
 
 
 def check(expression: str, answer: Answer, shown: datetime) -> None:
-    """Each field that is named really lacks the value, and there is a reason where it is not due."""
+    """Each named field does not match, and there is a reason if it is not due."""
     words = expression.split()
     for miss in answer.mismatches:
         if miss.field != "second":
@@ -53,7 +53,7 @@ def check(expression: str, answer: Answer, shown: datetime) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.randoms(use_true_random=False), st.datetimes(datetime(1975, 1, 1), datetime(2060, 1, 1)))
-def test_an_expression_is_due_where_all_its_fields_fit(rng: random.Random, moment: datetime) -> None:
+def test_an_expression_is_due_if_all_fields_match(rng: random.Random, moment: datetime) -> None:
     instant = rng.choice([moment.replace(second=0, microsecond=0), moment.replace(microsecond=0)])
     instant = instant.replace(tzinfo=UTC)
     expression = rng.choice([random_expression(rng), expression_near(rng, instant)])
@@ -70,7 +70,7 @@ def test_an_expression_is_due_where_all_its_fields_fit(rng: random.Random, momen
 
 @pytest.mark.parametrize("rule", ["vixie", "skip", "twice"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: f"{change.zone}@{change.at:%Y-%m-%d}")
-def test_around_a_change_of_offset_every_answer_is_the_schedules(change: Change, rule: str) -> None:
+def test_around_a_change_of_offset_every_answer_agrees_with_the_schedule(change: Change, rule: str) -> None:
     rng, zone = random.Random(f"{change}{rule}"), ZoneInfo(change.zone)
     for _ in range(40):
         expression = expression_near(rng, change.at.astimezone(zone))
@@ -109,13 +109,13 @@ def test_around_a_change_of_offset_every_answer_is_the_schedules(change: Change,
         ("@reboot", "2026-11-15T10:00", "it is due only when its host has booted"),
     ],
 )
-def test_what_does_not_fit_is_said_in_words(expression: str, instant: str, words: str) -> None:
+def test_the_mismatch_is_explained(expression: str, instant: str, words: str) -> None:
     [answer] = explain(parse_schedule(expression), at(instant))
     assert answer.words == words
     assert answer.is_due == (words == "")
 
 
-def test_a_hashed_field_tells_the_value_that_nobody_can_see() -> None:
+def test_an_h_field_shows_its_value() -> None:
     schedule = parse_schedule("H 9 * * *", seed="demo.backup")
     due_at = schedule.after(at("2026-01-01T00:00"))
     assert due_at
@@ -123,7 +123,7 @@ def test_a_hashed_field_tells_the_value_that_nobody_can_see() -> None:
     assert answer.mismatches[0].words.endswith(f"is not in H (here {due_at.minute})")
 
 
-def test_each_expression_of_a_schedule_answers_for_itself() -> None:
+def test_each_expression_of_a_schedule_has_its_own_answer() -> None:
     schedule = combine([parse_schedule("0 9 * * *"), parse_schedule("@every 1h30m")])
     answers = explain(schedule, at("2026-11-15T09:00"))
     assert [(answer.schedule, answer.is_due) for answer in answers] == [
@@ -140,13 +140,13 @@ def test_each_expression_of_a_schedule_answers_for_itself() -> None:
         ("2026-03-02T09:00", "the job ended at 2026-03-01T00:00:00Z"),
     ],
 )
-def test_a_job_with_bounds_tells_them(instant: str, words: str) -> None:
+def test_the_bounds_of_a_job_are_explained(instant: str, words: str) -> None:
     bounds = {"starts_at": "2026-02-01T00:00Z", "ends_at": "2026-03-01T00:00Z"}
     [answer] = explain(combine([parse_schedule("0 9 * * *")], **bounds), at(instant))
     assert (answer.words, answer.is_due) == (words, words == "")
 
 
-def test_a_one_off_tells_its_only_instant() -> None:
+def test_a_single_instant_is_explained() -> None:
     [answer] = explain(once("2026-12-24T18:00+01:00"), at("2026-12-24T18:00"))
     assert answer == Answer(
         "at 2026-12-24T17:00:00Z", False, detail="it is due only once, at 2026-12-24T17:00:00Z"
@@ -158,7 +158,7 @@ def test_a_one_off_tells_its_only_instant() -> None:
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "UTC"])
 @given(st.datetimes(datetime(2010, 1, 1), datetime(2035, 1, 1)))
-def test_a_time_on_the_wall_is_read_as_zoneinfo_reads_it(zone: str, moment: datetime) -> None:
+def test_a_local_time_is_read_as_zoneinfo_reads_it(zone: str, moment: datetime) -> None:
     shown, place = moment.replace(microsecond=0), ZoneInfo(zone)
     found = {
         instant
@@ -169,7 +169,7 @@ def test_a_time_on_the_wall_is_read_as_zoneinfo_reads_it(zone: str, moment: date
     assert read_wall_clock(shown, open_zone(zone)).instants == tuple(sorted(found))
 
 
-def test_a_time_that_is_shown_twice_is_two_instants() -> None:
+def test_a_repeated_local_time_is_two_instants() -> None:
     reading = read_wall_clock(datetime(2026, 10, 25, 2, 30), open_zone("Europe/Berlin"))
     assert reading == ((at("2026-10-25T00:30"), at("2026-10-25T01:30")), None, None)
     schedule = parse_schedule("30 2 * * *", timezone="Europe/Berlin")
@@ -201,7 +201,7 @@ def test_a_gap_begins_and_ends_with_the_hour(hour: int, minute: int, is_gap: boo
         ("@every 1h", "vixie", False, "it does not follow the wall clock: give an instant in UTC"),
     ],
 )
-def test_a_time_that_did_not_exist_is_explained(expression: str, rule: str, due: bool, words: str) -> None:
+def test_a_skipped_local_time_is_explained(expression: str, rule: str, due: bool, words: str) -> None:
     shown = datetime(2026, 3, 29, 2, 30)
     reading = read_wall_clock(shown, open_zone("Europe/Berlin"))
     assert reading.instants == ()

@@ -1,4 +1,4 @@
-"""A job's whole schedule: several expressions, `@every`, one-offs, bounds; and laws that every one obeys."""
+"""Combined schedules: several expressions, `@every`, single instants, bounds; and rules for all of them."""
 
 import random
 from datetime import UTC, datetime, timedelta, timezone
@@ -63,7 +63,7 @@ def test_after_and_before_are_each_others_inverse(schedule: Timetable, at: datet
 
 @settings(max_examples=150, deadline=None)
 @given(schedules(), INSTANTS)
-def test_between_is_after_repeated_with_its_end_but_not_its_start(schedule: Timetable, at: datetime) -> None:
+def test_between_repeats_after_and_includes_its_end_only(schedule: Timetable, at: datetime) -> None:
     walked = [at]
     for _ in range(20):
         following = schedule.after(walked[-1])
@@ -76,7 +76,7 @@ def test_between_is_after_repeated_with_its_end_but_not_its_start(schedule: Time
 
 @settings(max_examples=100, deadline=None)
 @given(schedules(), INSTANTS)
-def test_the_zone_of_the_question_does_not_matter(schedule: Timetable, at: datetime) -> None:
+def test_the_zone_of_the_argument_does_not_matter(schedule: Timetable, at: datetime) -> None:
     elsewhere = at.astimezone(timezone(timedelta(hours=-7)))
     assert schedule.after(elsewhere) == schedule.after(at)
     assert schedule.before(elsewhere) == schedule.before(at)
@@ -84,12 +84,12 @@ def test_the_zone_of_the_question_does_not_matter(schedule: Timetable, at: datet
 
 @settings(max_examples=100, deadline=None)
 @given(schedules(), st.lists(INSTANTS, min_size=2, max_size=8))
-def test_no_answer_hangs_on_what_was_asked_before(schedule: Timetable, asked: list[datetime]) -> None:
+def test_no_answer_depends_on_earlier_calls(schedule: Timetable, asked: list[datetime]) -> None:
     alone = [schedule.after(at) for at in asked]
     assert [schedule.after(at) for at in reversed(asked)] == alone[::-1]
 
 
-def test_a_fraction_of_a_second_is_neither_lost_nor_found() -> None:
+def test_fractions_of_a_second_do_not_skip_or_add_instants() -> None:
     schedule = parse_schedule("* * * * *")
     half = timedelta(microseconds=500_000)
     assert schedule.after(NOON - half) == NOON
@@ -101,7 +101,7 @@ def test_a_fraction_of_a_second_is_neither_lost_nor_found() -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
 @pytest.mark.parametrize("expression", ["*/5 * * * *", "0 0 29 2 *", "@every 7s"])
-def test_the_ends_of_the_calendar_are_ends_and_no_errors(zone: str, expression: str) -> None:
+def test_the_first_and_last_year_raise_no_error(zone: str, expression: str) -> None:
     schedule = parse_schedule(expression, timezone=zone)
     latest, earliest = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
     assert schedule.after(latest) is None
@@ -126,7 +126,7 @@ def test_the_ends_of_the_calendar_are_ends_and_no_errors(zone: str, expression: 
         ("@every 90m", 2, 5_400),
     ],
 )
-def test_every_counts_from_the_epoch_whatever_the_zone(text: str, version: int, period_s: int) -> None:
+def test_every_counts_from_the_epoch_in_any_zone(text: str, version: int, period_s: int) -> None:
     found = parse_schedule(text, version=version, timezone="Asia/Kolkata").after(NOON)
     assert found is not None
     assert found.timestamp() % period_s == 0
@@ -136,19 +136,19 @@ def test_every_counts_from_the_epoch_whatever_the_zone(text: str, version: int, 
 # Several as one.
 
 
-def test_instants_of_several_expressions_are_merged_and_each_comes_once() -> None:
+def test_an_instant_of_several_expressions_counts_once() -> None:
     both = combine(parse_schedule(text) for text in ("0 */2 * * *", "0 */3 * * *", "30 13 * * *"))
     expected = ["05-06 13:30:00", "05-06 14:00:00", "05-06 15:00:00", "05-06 16:00:00", "05-06 18:00:00"]
     assert first_times(both, 5) == expected
     assert both.before(NOON) == datetime(2026, 5, 6, 10, tzinfo=UTC)
 
 
-def test_no_schedule_at_all_is_refused() -> None:
+def test_an_empty_list_of_schedules_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one schedule"):
         combine([])
 
 
-def test_starts_at_and_ends_at_are_included_and_nothing_lies_outside() -> None:
+def test_starts_at_and_ends_at_are_inclusive() -> None:
     hourly = parse_schedule("@hourly")
     bounded = combine([hourly], starts_at="2026-05-06T14:00Z", ends_at=NOON + timedelta(hours=4))
     assert first_times(bounded, 3) == ["05-06 14:00:00", "05-06 15:00:00", "05-06 16:00:00"]
@@ -171,7 +171,7 @@ SECOND_OF_MAY, END_OF_MAY = "2026-05-02T00:00Z", "2026-05-30T00:00Z"
         (None, "2026-05-30", f'bad ends_at "2026-05-30": {FORM}'),
     ],
 )
-def test_bounds_that_leave_nothing_are_refused(
+def test_bounds_without_an_instant_are_refused(
     starts_at: str | None, ends_at: str | None, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
@@ -179,7 +179,7 @@ def test_bounds_that_leave_nothing_are_refused(
     assert str(refused.value) == message
 
 
-def test_a_one_off_outside_of_its_bounds_is_refused() -> None:
+def test_a_single_instant_outside_its_bounds_is_refused() -> None:
     with pytest.raises(UsageError, match="it never fires from 2027-01-01T00:00Z on"):
         combine([once("2026-12-24T18:00+01:00")], starts_at="2027-01-01T00:00Z")
     with pytest.raises(UsageError, match="it never fires until 2026-01-01T00:00Z"):
@@ -241,14 +241,14 @@ def test_an_instant_is_read_as_utc() -> None:
         ("localtime", "write one such as UTC or Europe/Berlin"),
     ],
 )
-def test_an_unknown_zone_is_refused_with_the_nearest(zone: str, advice: str) -> None:
+def test_an_unknown_zone_is_refused_with_a_suggestion(zone: str, advice: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_schedule("@daily", timezone=zone)
     assert str(refused.value) == f'bad timezone "{zone}": no such IANA name; {advice}'
 
 
 @pytest.mark.parametrize("zone", ["Europe", "right/UTC", "posix/Europe/Berlin", "a\0b"])
-def test_what_is_no_place_is_refused(zone: str) -> None:
+def test_entries_that_are_not_places_are_refused(zone: str) -> None:
     with pytest.raises(UsageError, match="no such IANA name"):
         parse_schedule("@daily", timezone=zone)
 
@@ -258,7 +258,7 @@ def test_an_unknown_rule_is_refused() -> None:
         parse_schedule("@daily", dst="never")
 
 
-def test_the_note_of_a_merged_schedule_is_that_of_the_expressions_that_fire() -> None:
+def test_a_merged_schedule_has_the_notes_of_its_due_expressions() -> None:
     texts = ("30 2 * * *", "45 2 * * *", "@every 1h")
     parts = [parse_schedule(text, timezone="Europe/Berlin") for text in texts]
     merged = combine(parts, starts_at=datetime(2026, 1, 1, tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""What the tests of the trigger start from."""
+"""Fixtures of the trigger tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triggers and nodes on one store: each runs its own fires only, and together they keep the promise."""
+"""Triggers and nodes on one store: each runs only its own fires, and together they keep the guarantees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.equipment.fleet import Fleet, NodeProcess, wait_for
 from tests.equipment.postgres_server import shared_server
 from tests.equipment.redis_server import RedisServer
-from tests.trigger.trigger_world import Rung
+from tests.trigger.trigger_world import TriggerProcess
 
 from detent.model import Row
 
@@ -30,21 +30,23 @@ class SharedFleet(Fleet):
         super().__init__(directory)
         self._url = url
         self.env |= {"XDG_STATE_HOME": str(directory / "state"), "DETENT_LOCK_DIR": str(directory / "locks")}
-        self.rings: list[Rung] = []
+        self.triggers: list[TriggerProcess] = []
 
     @property
     def url(self) -> str:
         return self._url or super().url
 
-    def ring(self, name: str, *words: str) -> Rung:
+    def trigger(self, name: str, *words: str) -> TriggerProcess:
         line = [sys.executable, "-m", "detent", "trigger", f"t.{name}", "-f", str(self.file), *words]
-        rung = Rung([*line, "--store", self.url], self.env, self.directory / f"ring-{len(self.rings)}.log")
-        self.rings.append(rung)
-        return rung
+        process = TriggerProcess(
+            [*line, "--store", self.url], self.env, self.directory / f"trigger-{len(self.triggers)}.log"
+        )
+        self.triggers.append(process)
+        return process
 
     def clear_up(self) -> None:
-        for rung in self.rings:
-            rung.clear_up()
+        for process in self.triggers:
+            process.clear_up()
         super().clear_up()
 
 
@@ -84,10 +86,10 @@ def full_node(fleet: SharedFleet) -> NodeProcess:
     return node
 
 
-def test_a_trigger_takes_no_fire_of_a_node_that_is_full(fleet: SharedFleet) -> None:
+def test_a_trigger_does_not_run_the_fire_of_a_full_node(fleet: SharedFleet) -> None:
     full_node(fleet)
     [waiting] = due_and_pending(fleet, "backup")
-    said = fleet.ring("backup", "--due", f"{waiting.fire.due_at:%Y-%m-%dT%H:%M:%SZ}").over()
+    said = fleet.trigger("backup", "--due", f"{waiting.fire.due_at:%Y-%m-%dT%H:%M:%SZ}").over()
     assert (said.code, said.names) == (4, ["already-launched"])
     assert said.one("already-launched")["fire"] == waiting.fire.key
     assert len(fleet.witness.starts()) == 1, "the trigger ran something"
@@ -95,31 +97,31 @@ def test_a_trigger_takes_no_fire_of_a_node_that_is_full(fleet: SharedFleet) -> N
     assert len(fleet.find(state="claimed")) == 1, "a claim has no work"
 
 
-def test_the_lane_that_a_trigger_holds_is_taken_for_nodes(fleet: SharedFleet) -> None:
+def test_a_lane_that_a_trigger_holds_is_busy_for_nodes(fleet: SharedFleet) -> None:
     fleet.write(fleet.job("backup", "sleep", "300", policy=FORBID), node={"drain_seconds": 0})
     due = f"{datetime.now(UTC).replace(microsecond=0, year=2025):%Y-%m-%dT%H:%M:%SZ}"
-    rung = fleet.ring("backup", "--due", due)
+    process = fleet.trigger("backup", "--due", due)
     held = fleet.witness.wait_start("backup")
     node = fleet.start()
     skipped = node.wait("skipped", job="backup")
     assert (skipped["cause"], skipped["reason"]) == ("lane", f"{held.key} is still running")
-    assert fleet.ring("backup").over().names[-1] in ("already-launched", "lock-contended", "nothing-due")
-    rung.process.send_signal(signal.SIGTERM)
-    assert rung.over().code == 128 + signal.SIGTERM
+    assert fleet.trigger("backup").over().names[-1] in ("already-launched", "lock-contended", "nothing-due")
+    process.process.send_signal(signal.SIGTERM)
+    assert process.over().code == 128 + signal.SIGTERM
     assert fleet.witness.wait_start("backup", after=1).node == node.life
 
 
 def test_triggers_and_a_node_launch_each_instant_once_and_as_its_own_job(fleet: SharedFleet) -> None:
     jobs = fleet.job("quick", "sleep", "0.1", policy=FORBID), fleet.job("slow", "sleep", "2.5", policy=FORBID)
     fleet.write(*jobs, node={"max_running": 1, "drain_seconds": 0})
-    fleet.ring("quick").over()  # the first to know the job
+    fleet.trigger("quick").over()  # the first to know the job
     node = fleet.start()
     for number in range(RINGS):
-        rings = [fleet.ring("quick"), fleet.ring("slow")]
+        triggers = [fleet.trigger("quick"), fleet.trigger("slow")]
         if number == RINGS // 2:
-            os.kill(rings[1].pid, signal.SIGKILL)
-        for rung in rings:
-            assert rung.over().code in (0, 4, -signal.SIGKILL)
+            os.kill(triggers[1].pid, signal.SIGKILL)
+        for process in triggers:
+            assert process.over().code in (0, 4, -signal.SIGKILL)
     assert node.end() == 0
     for seen in fleet.witness.starts():
         assert seen.key.startswith(f"t.{seen.lane}@"), "a command ran under another job's fire"

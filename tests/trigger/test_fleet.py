@@ -1,4 +1,4 @@
-"""Several hosts ring for the same instants: each is launched once, and swallowed ones are accounted for."""
+"""Triggers of several hosts for the same instants: each is launched once, and missed ones are recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.equipment.proxy import Proxy
 from tests.equipment.redis_server import RedisServer
 from tests.equipment.wall_clock import WallClock
 from tests.trigger.three_crontabs import DOWN_EVERY, jump
-from tests.trigger.trigger_world import Host, Rung, minute, serving, set_mark_back
+from tests.trigger.trigger_world import Host, TriggerProcess, minute, serving, set_watermark_back
 
 GLOBAL = {"concurrency_scope": "global", "timeout_seconds": 60}
 MINUTES = DOWN_EVERY
@@ -21,15 +21,15 @@ CLAIM_S = 2  # shorter than a trigger waits for an answer
 AFTER_IT = ("nothing-due", "already-launched", "lock-contended")
 
 
-def test_three_hosts_that_ring_at_one_moment_call_the_app_once(tmp_path: Path, redis: RedisServer) -> None:
+def test_triggers_of_three_hosts_at_one_moment_call_the_app_once(tmp_path: Path, redis: RedisServer) -> None:
     hosts = [Host(tmp_path / name, redis.url) for name in ("a", "b", "c")]
     with serving(200) as app:
         for host in hosts:
             host.write("three", version=1, request={"url": app.url}, policy=GLOBAL)
         codes: Counter[int] = Counter()
         for ago in range(INSTANTS + 2, 2, -1):
-            rings: list[Rung] = [host.start("three", "--due", minute(ago)) for host in hosts]
-            said = [rung.over() for rung in rings]
+            triggers: list[TriggerProcess] = [host.start("three", "--due", minute(ago)) for host in hosts]
+            said = [process.over() for process in triggers]
             codes.update(one.code for one in said)
             assert {one.names[-1] for one in said} <= {"success", *AFTER_IT}
     calls = Counter(asked.headers["x-cron-fire-time"] for asked in app.requests)
@@ -39,10 +39,10 @@ def test_three_hosts_that_ring_at_one_moment_call_the_app_once(tmp_path: Path, r
     assert set(codes) <= {0, 4}
 
 
-def test_three_crontabs_that_ring_seconds_apart_call_the_app_once_for_each_minute(
+def test_three_crontabs_that_fire_seconds_apart_call_the_app_once_a_minute(
     tmp_path: Path, wall_clock: WallClock
 ) -> None:
-    """By a clock that jumps from ring to ring; of the last minute the first crontab is down."""
+    """The clock jumps from trigger to trigger.  In the last minute the first crontab is down."""
     found = jump(tmp_path, wall_clock, MINUTES)
     assert found.faults() == []
     assert len(found.said) == 3 * MINUTES - 1
@@ -52,17 +52,17 @@ def test_three_crontabs_that_ring_seconds_apart_call_the_app_once_for_each_minut
 def test_a_claim_whose_answer_came_after_it_expired_starts_nothing(
     tmp_path: Path, redis: RedisServer, witness: Witness
 ) -> None:
-    """It is trusted from when it was asked for; the trigger gives it back, and claims the fire again."""
+    """Trust counts from the ask.  The trigger returns the claim, and claims the fire again."""
     proxy = Proxy(redis.port)
     host = Host(tmp_path / "host", proxy.url)
     host.write("slow", command=witness.words("slow", "sleep", "0"), policy={"claim_seconds": CLAIM_S})
     held = proxy.hold(to=b"\r\nclaim\r\n")
-    rung = host.start("slow", "--due", minute(3))
+    process = host.start("slow", "--due", minute(3))
     assert held.wait(PATIENCE_S)
     expired_at = time.monotonic() + CLAIM_S
     wait_for(lambda: time.monotonic() > expired_at, what="the end of the claim")
     proxy.mend()
-    said = rung.over()
+    said = process.over()
     proxy.close()
     assert said.code == 0
     unstarted, started = (event["fence"] for event in said.events if event["event"] == "fire-started")
@@ -73,65 +73,66 @@ def test_a_claim_whose_answer_came_after_it_expired_starts_nothing(
 def test_hosts_whose_clocks_differ_name_the_same_instant(
     tmp_path: Path, redis: RedisServer, wall_clock: WallClock
 ) -> None:
-    """The store's clock says what is due.  A minute may begin between two rings: then there are two."""
+    """The store's clock decides what is due.  If a minute begins between two triggers, there are two
+    fires."""
     with serving(200) as app:
         for ahead_s in (0.0, -5.0, 2.0, -20.0):
             host = Host(tmp_path / f"host{ahead_s}", redis.url)
             host.write("skewed", version=1, request={"url": app.url}, policy=GLOBAL)
             wall_clock.set(ahead_s)
-            assert host.ring("skewed", **wall_clock.env).code == 0
+            assert host.trigger("skewed", **wall_clock.env).code == 0
     calls = Counter(asked.headers["x-cron-fire-time"] for asked in app.requests)
     assert set(calls.values()) == {1} and len(calls) <= 2
 
 
-def test_a_clock_that_is_early_makes_its_ring_wait(
+def test_a_trigger_of_a_host_with_an_early_clock_waits(
     host: Host, redis: RedisServer, wall_clock: WallClock
 ) -> None:
-    """The host says that the instant has come, and the store that it is seconds away: it is waited for."""
+    """By the host's clock the instant has come, by the store's it is seconds away: the trigger waits."""
     now = datetime.now(UTC)
     first, due = now - timedelta(seconds=3), now + timedelta(seconds=12)
     schedules = [f"{at.second} {at.minute} {at.hour} * * *" for at in (first, due)]
     host.url = redis.url
     host.write("early", schedules=schedules, command="true", policy=GLOBAL)
-    assert host.ring("early").one("success")["due"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
+    assert host.trigger("early").one("success")["due"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
     wall_clock.set(12.0)
-    said = host.ring("early", **wall_clock.env)
+    said = host.trigger("early", **wall_clock.env)
     told = said.one("success")
     assert (said.code, told["due"]) == (0, f"{due:%Y-%m-%dT%H:%M:%SZ}")
     [row] = host.find(key=told["fire"])
     assert row.attempts[0].started_at >= row.fire.due_at
 
 
-def test_a_ring_that_is_not_early_does_not_wait_for_the_next_instant(host: Host) -> None:
+def test_a_trigger_that_is_not_early_does_not_wait_for_the_next_instant(host: Host) -> None:
     now = datetime.now(UTC)
     first, due = now - timedelta(seconds=3), now + timedelta(seconds=45)
     schedules = [f"{at.second} {at.minute} {at.hour} * * *" for at in (first, due)]
     host.write("job", schedules=schedules, command="true")
-    assert host.ring("job").names[-1] == "success"
-    assert host.ring("job").names == ["nothing-due"]
+    assert host.trigger("job").names[-1] == "success"
+    assert host.trigger("job").names == ["nothing-due"]
 
 
-def test_a_shim_that_is_late_names_the_fire_it_was_rung_for(host: Host) -> None:
+def test_a_late_trigger_runs_the_fire_that_it_was_started_for(host: Host) -> None:
     due = minute(10)
     at = datetime.fromisoformat(due)
     host.write("job", schedules=[f"{at.minute} {at.hour} * * *"], command="true")
     late = f"{at + timedelta(seconds=42):%Y-%m-%dT%H:%M:%SZ}"
-    said = host.ring("job", "--rang-at", late)
+    said = host.trigger("job", "--rang-at", late)
     assert (said.code, said.one("success")["due"]) == (0, due)
-    assert host.ring("job", "--rang-at", due).names == ["nothing-due"]
+    assert host.trigger("job", "--rang-at", due).names == ["nothing-due"]
 
 
-def test_rings_that_were_swallowed_become_one_span(host: Host, witness: Witness) -> None:
-    """The job is known since a while, nobody rang, and the newest instant alone is fired."""
+def test_missed_triggers_become_one_span(host: Host, witness: Witness) -> None:
+    """The job is not new, triggers were missed, and only the newest instant runs."""
     host.write("job", schedules=["@every 1s"], command=witness.words("job", "sleep", "0"))
-    assert host.ring("job").code == 0
+    assert host.trigger("job").code == 0
     wall = Host(host.directory / "later", host.url)
     wall.write("job", schedules=["@every 1s"], command=witness.words("job", "sleep", "0"))
     [first] = witness.starts("job")
     due = datetime.fromisoformat(first.key.partition("@")[2])
-    set_mark_back(host, due - timedelta(hours=2))
+    set_watermark_back(host, due - timedelta(hours=2))
     wait_for(lambda: datetime.now(UTC) >= due + timedelta(seconds=1))  # another instant is the newest
-    said = wall.ring("job")
+    said = wall.trigger("job")
     told = said.one("missed")
     assert told["instants"] > 7000
     assert said.names[-1] == "success"
@@ -139,17 +140,17 @@ def test_rings_that_were_swallowed_become_one_span(host: Host, witness: Witness)
     assert len([row for row in host.find() if row.outcome and row.outcome.kind == "missed"]) == 1
 
 
-def test_a_trigger_with_due_runs_that_instant_and_no_other(host: Host, witness: Witness) -> None:
-    """Instants that nobody rang for are left to the next trigger, which settles them as the policy says."""
+def test_a_trigger_with_due_runs_only_that_instant(host: Host, witness: Witness) -> None:
+    """Missed instants are left to the next trigger, which settles them by policy."""
     host.write("job", schedules=["@every 1s"], command=witness.words("job", "sleep", "0"))
-    assert host.ring("job").code == 0
+    assert host.trigger("job").code == 0
     [first] = witness.starts("job")
     newest = datetime.fromisoformat(first.key.partition("@")[2])
     wait_for(lambda: datetime.now(UTC) >= newest + timedelta(seconds=2))  # others are due by now
     due = minute(10)
-    said = host.ring("job", "--due", due)
+    said = host.trigger("job", "--due", due)
     assert (said.code, said.one("success")["due"]) == (0, due)
     assert [seen.key for seen in witness.starts("job")] == [first.key, f"t.job@{due}"]
     left = {row.fire.key for row in host.find(state="pending")}
-    host.ring("job")
+    host.trigger("job")
     assert left and not left & {row.fire.key for row in host.find(state="pending")}

@@ -1,4 +1,4 @@
-"""Triggers of several hosts on one PostgreSQL: an instant is launched once, and what is lost is settled."""
+"""Triggers of several hosts on one PostgreSQL: each instant is launched once, and lost fires are settled."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def hosts(tmp_path: Path) -> Iterator[list[Host]]:
             host.clear_up()
 
 
-def test_three_hosts_that_ring_at_one_moment_launch_it_once(hosts: list[Host]) -> None:
+def test_triggers_of_three_hosts_at_one_moment_launch_it_once(hosts: list[Host]) -> None:
     with serving(200) as app:
         for host in hosts:
             host.write("job", version=1, request={"url": app.url}, policy=GLOBAL)
         for due in (minute(5), minute(4)):
-            said = [rung.over() for rung in [host.start("job", "--due", due) for host in hosts]]
+            said = [process.over() for process in [host.start("job", "--due", due) for host in hosts]]
             assert Counter(one.names[-1] for one in said)["success"] == 1
             assert {one.code for one in said} <= {0, 4}
     calls = Counter(asked.headers["idempotency-key"] for asked in app.requests)
@@ -43,19 +43,19 @@ def test_three_hosts_that_ring_at_one_moment_launch_it_once(hosts: list[Host]) -
 
 
 def test_a_claim_of_a_dead_host_is_settled_as_lost_when_it_has_expired(hosts: list[Host]) -> None:
-    """Another host has no lock that proves it dead: by the store's clock alone."""
+    """No lock proves the death of another host, so the claim must expire."""
     for host in hosts:
         host.write("job", schedules=["@every 1s"], command="sleep 300", policy=GLOBAL | {"claim_seconds": 3})
-    rung = hosts[0].start("job")
-    told = rung.wait("fire-started")
+    process = hosts[0].start("job")
+    told = process.wait("fire-started")
     wait_for(lambda: alive(DETENT_NODE=told["node"]), what="its work")
-    os.kill(rung.pid, signal.SIGKILL)
-    rung.over()
+    os.kill(process.pid, signal.SIGKILL)
+    process.over()
     hosts[1].write("job", schedules=["@every 1s"], command="true", policy=GLOBAL | {"claim_seconds": 3})
     found: list[str] = []
 
     def is_settled() -> bool:
-        events = hosts[1].ring("job").events
+        events = hosts[1].trigger("job").events
         found.extend(event["fire"] for event in events if event["event"] == "lost")
         return bool(found)
 
@@ -66,27 +66,27 @@ def test_a_claim_of_a_dead_host_is_settled_as_lost_when_it_has_expired(hosts: li
     assert not alive(DETENT_NODE=told["node"])
 
 
-def test_its_exit_codes_are_those_of_every_store(hosts: list[Host]) -> None:
+def test_the_exit_codes_are_the_same_as_on_every_store(hosts: list[Host]) -> None:
     host, other, _ = hosts
     host.write("good", command="true", policy=GLOBAL)
     due = minute(3)
-    assert [host.ring("good", "--due", due).code, host.ring("good", "--due", due).names] == [
+    assert [host.trigger("good", "--due", due).code, host.trigger("good", "--due", due).names] == [
         0,
         ["nothing-due"],
     ]
     with serving(422) as app:
         host.write("refused", request={"url": app.url}, policy=GLOBAL)
-        assert host.ring("refused", "--due", due).code == 1
+        assert host.trigger("refused", "--due", due).code == 1
     host.write("bad", command="false", policy=ONCE)
-    assert host.ring("bad", "--due", due).code == 2
+    assert host.trigger("bad", "--due", due).code == 2
     for one in (host, other):
         one.write("long", command="sleep 300", policy=GLOBAL)
     holder = host.start("long", "--due", due)
     node = holder.wait("fire-started")["node"]
-    said = other.ring("long", "--due", due)
+    said = other.trigger("long", "--due", due)
     assert (said.code, said.one("already-launched")["holder"]) == (4, node)
     holder.process.send_signal(signal.SIGTERM)
     assert holder.over().code == 128 + signal.SIGTERM
     host.url = "postgresql://nobody@127.0.0.1:1/none"
-    said = host.ring("good")
+    said = host.trigger("good")
     assert (said.code, said.names) == (3, ["store-unavailable"])

@@ -1,4 +1,5 @@
-"""Requests of a trigger: signed afresh, whatever the other side does, and nothing secret gets out."""
+"""Requests of a trigger: each attempt is signed again, each server behaviour has its outcome, no secret
+leaks."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ BIG = b"x" * 2**20
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
-def test_every_attempt_is_signed_afresh_also_after_the_window_has_passed(
+def test_every_attempt_is_signed_again_also_after_the_signature_window(
     host: Host, wall_clock: WallClock
 ) -> None:
     """More than 300 s pass between the attempts, by the trigger's clock."""
@@ -46,7 +47,7 @@ def test_every_attempt_is_signed_afresh_also_after_the_window_has_passed(
         policy = {"retries": {"max_attempts": 2, "min_seconds": 0}}
         request = {"url": f"{app.url}/jobs/x?y=%20", "body": '{"a": 1}'}
         host.write("job", request=request, auth={"secret_refs": ["env:KEY"]}, policy=policy)
-        said = host.ring("job", "--due", minute(3), KEY=SECRET, **wall_clock.env)
+        said = host.trigger("job", "--due", minute(3), KEY=SECRET, **wall_clock.env)
     assert (said.code, len(stamps)) == (0, 2)
     assert stamps[1] - stamps[0] > 300
 
@@ -57,7 +58,7 @@ def test_standard_webhooks_are_verified_by_their_own_package(host: Host) -> None
         auth = {"scheme": "standard-webhooks", "secret_refs": ["env:KEY"]}
         headers = {"Webhook-Id": "forged", "Content-Type": "application/json"}
         host.write("job", request={"url": app.url, "body": '{"a":1}', "headers": headers}, auth=auth)
-        assert host.ring("job", "--due", minute(3), KEY=secret).code == 0
+        assert host.trigger("job", "--due", minute(3), KEY=secret).code == 0
     [asked] = app.requests
     assert Webhook(secret).verify(asked.body, asked.headers) == {"a": 1}
     assert asked.headers["webhook-id"] == asked.headers["x-cron-run-id"]
@@ -70,7 +71,7 @@ def test_a_secret_that_is_no_base_64_is_explained_without_it(host: Host) -> None
     with serving(200) as app:
         auth = {"scheme": "standard-webhooks", "secret_refs": ["env:KEY"]}
         host.write("job", request={"url": app.url}, auth=auth, policy=ONCE)
-        said = host.ring("job", "--due", minute(3), KEY="no base 64!")
+        said = host.trigger("job", "--due", minute(3), KEY="no base 64!")
     assert (said.code, app.requests) == (2, [])
     assert "base 64" in said.one("retries-exhausted")["reason"]
     assert "no base 64!" not in json.dumps(said.events)
@@ -106,45 +107,45 @@ CASES: dict[str, tuple[Callable[[], object], int, str]] = {
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_whatever_the_other_side_does_it_ends_as_it_should(host: Host, what: str) -> None:
+def test_each_behaviour_of_the_server_has_its_outcome(host: Host, what: str) -> None:
     opens, code, told = CASES[what]
     with opens() as served:  # type: ignore[attr-defined]
         host.write(
             "job", version=1, request={"url": served.url}, auth={"secret_refs": ["env:KEY"]}, policy=ONCE
         )
-        said = host.ring("job", "--due", minute(3), KEY=SECRET)
+        said = host.trigger("job", "--due", minute(3), KEY=SECRET)
     assert said.code == code
     assert told in str(said.events[-1].get("reason", ""))
     assert_secret_is_safe(host, said.events)
 
 
-def test_a_server_that_nobody_vouches_for_gets_nothing(host: Host, tmp_path: Path) -> None:
+def test_a_server_with_an_untrusted_certificate_gets_no_request(host: Host, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
     with answering_tls(certificate, HEAD + b"Content-Length: 0\r\n\r\n") as served:
         request = {"url": f"https://{served.place}/"}
         host.write("job", version=1, request=request, auth={"secret_refs": ["env:KEY"]}, policy=ONCE)
-        said = host.ring("job", "--due", minute(3), KEY=SECRET)
+        said = host.trigger("job", "--due", minute(3), KEY=SECRET)
         assert said.code == 2 and "its certificate is refused" in said.one("retries-exhausted")["reason"]
         assert served.requests == []
         trusted = {"SSL_CERT_FILE": str(certificate), "KEY": SECRET}
-        assert host.ring("job", "--due", minute(4), **trusted).code == 0
+        assert host.trigger("job", "--due", minute(4), **trusted).code == 0
     assert_secret_is_safe(host, said.events)
 
 
-def test_a_name_that_leads_nowhere_is_a_failed_attempt(host: Host) -> None:
+def test_an_unresolvable_host_name_fails_the_attempt(host: Host) -> None:
     host.write("job", version=1, request={"url": "http://no-such-host.invalid/"}, policy=ONCE)
-    said = host.ring("job", "--due", minute(3))
+    said = host.trigger("job", "--due", minute(3))
     assert (said.code, "no address found" in str(said.events[-1]["reason"])) == (2, True)
 
 
-def test_a_header_cannot_be_smuggled_in(host: Host) -> None:
+def test_a_header_cannot_be_injected(host: Host) -> None:
     with serving(200) as app:
         headers = {"X-A": "1\r\nX-Cron-Fence: 9"}
         host.write("job", version=1, request={"url": app.url, "headers": headers})
-        said = host.ring("job", "--due", minute(3))
+        said = host.trigger("job", "--due", minute(3))
         assert (said.code, app.requests) == (3, [])
         host.write("job", version=1, request={"url": app.url, "headers": {"x_cron_fence": "9", "X-B": "2"}})
-        assert host.ring("job", "--due", minute(3)).code == 0
+        assert host.trigger("job", "--due", minute(3)).code == 0
     [asked] = app.requests
     assert (asked.headers["x-b"], int(asked.headers["x-cron-fence"]) > 9) == ("2", True)
 
@@ -162,7 +163,7 @@ def test_a_span_for_the_fire_and_one_for_each_attempt_reach_a_collector(host: Ho
     with serving(500, 200) as app, serving(200) as collector:
         host.write("job", request={"url": app.url}, policy={"retries": {"min_seconds": 0}})
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
-        assert host.ring("job", "--due", minute(3), "--otel", TRACEPARENT=parent, **otel).code == 0
+        assert host.trigger("job", "--due", minute(3), "--otel", TRACEPARENT=parent, **otel).code == 0
     told = ExportTraceServiceRequest()
     told.ParseFromString(collector.requests[0].body)
     spans = [span for one in told.resource_spans for scope in one.scope_spans for span in scope.spans]
@@ -177,7 +178,7 @@ def test_a_span_for_the_fire_and_one_for_each_attempt_reach_a_collector(host: Ho
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """A collector that takes what is said, and says nothing."""
+    """A collector that reads requests and does not answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -202,20 +203,20 @@ def test_a_collector_that_is_away_is_one_warning_and_changes_no_exit_code(
     host.write("job", command=command, policy=ONCE)
     with collector() as url:
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
-        rung = host.start("job", "--due", minute(3), "--otel", **otel)
-        said = rung.over()  # which does not wait for ever
+        process = host.start("job", "--due", minute(3), "--otel", **otel)
+        said = process.over()  # which does not wait for ever
     assert (said.code, said.names.count("traces-unsent"), said.plain) == (code, 1, [])
     assert said.one("traces-unsent")["level"] == "WARN" and said.names[-1] == "traces-unsent"
     [row] = host.find(key=f"t.job@{said.events[0]['fire'].partition('@')[2]}")
     assert row.state == "over"
 
 
-def test_the_shim_needs_no_yaml_and_no_driver(host: Host, tmp_path: Path) -> None:
-    """By taking them away: a spec in JSON is all that it reads."""
+def test_a_trigger_needs_no_yaml_and_no_store_driver(host: Host, tmp_path: Path) -> None:
+    """The modules are made unavailable: a trigger reads only a JSON spec."""
     for name in ("yaml", "redis", "rich", "asyncio"):
         (tmp_path / "none").mkdir(exist_ok=True)
         (tmp_path / "none" / f"{name}.py").write_text("raise ImportError('not here')")
     shutil.rmtree(host.locks, ignore_errors=True)
     host.write("job", command="true")
     path = f"{tmp_path / 'none'}:{host.env['PYTHONPATH']}"
-    assert host.ring("job", "--due", minute(3), PYTHONPATH=path).code == 0
+    assert host.trigger("job", "--due", minute(3), PYTHONPATH=path).code == 0

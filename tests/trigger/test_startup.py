@@ -1,4 +1,4 @@
-"""Heavy modules that a trigger must not import, as a process starts for every fire."""
+"""A trigger must not import heavy modules, because a process starts for every fire."""
 
 from __future__ import annotations
 

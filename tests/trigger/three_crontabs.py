@@ -1,8 +1,7 @@
-"""Three crontabs on three hosts, with one job and one Redis: each rings some seconds after the one before.
+"""Three crontabs on three hosts, with one job and one Redis, which fire some seconds apart.
 
-`make crontabs` rings for 24 minutes, by a clock that jumps from one ring to the next: that of the store, and
-those of the hosts.  With `--real` nothing jumps: the job is due every ten seconds, and rings come when they
-come, whether the one before is over or not.
+`make crontabs` simulates 24 minutes with a clock that jumps from one trigger to the next, for the store and
+the hosts alike.  With `--real` no clock jumps: the job is due every ten seconds, and triggers may overlap.
 """
 
 from __future__ import annotations
@@ -23,34 +22,32 @@ if __name__ == "__main__":
 
 from tests.equipment.redis_server import RedisServer
 from tests.equipment.wall_clock import WallClock, build_skew
-from tests.trigger.trigger_world import App, Asked, Host, Rung, Said
+from tests.trigger.trigger_world import App, Asked, Host, TriggerEnd, TriggerProcess
 
-OFFSETS_S = (0.0, 2.0, 5.0)  # when the crontabs ring, after the instant
+OFFSETS_S = (0.0, 2.0, 5.0)  # when each crontab fires, after the instant
 HANDLER_S = 0.05
-DOWN_EVERY = 5  # of so many instants there is one for which the first crontab does not ring
+DOWN_EVERY = 5  # the first crontab is down for every fifth instant
 JOB = {"concurrency_scope": "global", "timeout_seconds": 60}
 
 
 class Found(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     instants: list[int]  # for which the job was due
     calls: Counter[int]  # of the app, by instant
-    said: list[Said]
+    said: list[TriggerEnd]
 
     def faults(self) -> list[str]:
         told = [f"{at}: {self.calls[at]} calls" for at in self.instants if self.calls[at] != 1]
         told += [f"{at}: called {n} times" for at, n in self.calls.items() if n > 1 or at < self.instants[0]]
         names = Counter(one.names[-1] for one in self.said)
-        if names["success"] != len(
-            self.calls
-        ):  # a ring that is slow may be for the instant after the last one
+        if names["success"] != len(self.calls):  # a slow trigger may be for the instant after the last one
             told.append(f"{len(self.calls)} instants were called for: {dict(names)}")
         return told + [str(one) for one in self.said if one.code not in (0, 4)]
 
 
 def jump(folder: Path, clock: WallClock, instants: int) -> Found:
-    """Minutes, by a clock that jumps; a ring is over before the next one comes."""
+    """Minutes by a clock that jumps.  Each trigger ends before the next one starts."""
     server = RedisServer(folder / "redis", env=clock.env)
 
     def go_to(at: float) -> None:
@@ -58,7 +55,9 @@ def jump(folder: Path, clock: WallClock, instants: int) -> Found:
 
     first = int(time.time()) // 60 * 60 + 120
     try:
-        return _ring(folder, server.url, "* * * * *", range(first, first + 60 * instants, 60), go_to, clock)
+        return _trigger_all(
+            folder, server.url, "* * * * *", range(first, first + 60 * instants, 60), go_to, clock
+        )
     finally:
         server.end()
 
@@ -72,14 +71,14 @@ def wait(folder: Path, clock: WallClock, instants: int) -> Found:
 
     first = int(time.time()) // 10 * 10 + 10
     try:
-        return _ring(
+        return _trigger_all(
             folder, server.url, "*/10 * * * * *", range(first, first + 10 * instants, 10), go_to, None
         )
     finally:
         server.end()
 
 
-def _ring(
+def _trigger_all(
     folder: Path,
     url: str,
     schedule: str,
@@ -88,7 +87,7 @@ def _ring(
     clock: WallClock | None,
 ) -> Found:
     hosts = [Host(folder / name, url) for name in ("a", "b", "c")]
-    rings: list[Rung] = []
+    triggers: list[TriggerProcess] = []
 
     def answer(_: Asked) -> tuple[int, bytes]:
         time.sleep(HANDLER_S)
@@ -102,10 +101,10 @@ def _ring(
                 if turn == 0 and place % DOWN_EVERY == DOWN_EVERY - 1:
                     continue
                 go_to(instant + offset_s)
-                rings.append(hosts[(place + turn) % 3].start("three", **(clock.env if clock else {})))
+                triggers.append(hosts[(place + turn) % 3].start("three", **(clock.env if clock else {})))
                 if clock:
-                    rings[-1].over()
-        said = [rung.over() for rung in rings]
+                    triggers[-1].over()
+        said = [process.over() for process in triggers]
     calls = Counter(int(asked.headers["x-cron-fire-time"]) for asked in app.requests)
     return Found(list(instants), calls, said)
 
@@ -131,9 +130,8 @@ def main() -> int:
     for fault in found.faults():
         print(fault)
     ends = Counter(one.names[-1] for one in found.said)
-    print(
-        f"{len(found.instants)} instants, {len(found.said)} rings, {found.calls.total()} calls; {dict(ends)}"
-    )
+    print(f"{len(found.instants)} instants, {len(found.said)} triggers, {found.calls.total()} calls")
+    print(dict(ends))
     return 1 if found.faults() else 0
 
 

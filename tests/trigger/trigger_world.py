@@ -1,4 +1,4 @@
-"""Hosts for tests of the trigger: each with its own specs and locks, and a scheduler that a test rings.
+"""Hosts for trigger tests: each has its own specs and locks, and the test plays the scheduler.
 
 1. A trigger is a real process, and so are its warden and its work; what it says is read from its log.
 2. An app that is called is a real server in this process, which keeps every request.
@@ -28,8 +28,8 @@ from detent.stores.registry import open_store
 MINUTELY = "* * * * *"
 
 
-class Said(NamedTuple):
-    """How a trigger ended."""
+class TriggerEnd(NamedTuple):
+    """The end of a trigger process."""
 
     code: int
     events: list[dict[str, Any]]
@@ -44,17 +44,17 @@ class Said(NamedTuple):
         return found
 
 
-class Rung(NodeProcess):
-    """A trigger under way."""
+class TriggerProcess(NodeProcess):
+    """A running trigger."""
 
-    def over(self) -> Said:
-        """How it ended, by itself."""
+    def over(self) -> TriggerEnd:
+        """Wait for its end."""
         code = self.process.wait(2 * PATIENCE_S)
-        return Said(code, self.events(), self.plain_lines())
+        return TriggerEnd(code, self.events(), self.plain_lines())
 
 
 class Host:
-    """One host, as far as a trigger sees it."""
+    """One host, as a trigger sees it."""
 
     def __init__(self, directory: Path, store: str = "") -> None:
         self.directory, self.specs, self.locks = directory, directory / "specs", directory / "locks"
@@ -64,7 +64,7 @@ class Host:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
         self.env |= {"PYTHONPATH": str(SOURCES), "DETENT_SPEC_DIR": str(self.specs)}
         self.env |= {"DETENT_LOCK_DIR": str(self.locks), "XDG_STATE_HOME": str(directory / "xdg")}
-        self._rings: list[Rung] = []
+        self._rings: list[TriggerProcess] = []
         self.before: list[str] = []  # words in front of a trigger's own
 
     def write(self, name: str, version: int = 2, **job: Any) -> None:
@@ -74,14 +74,14 @@ class Host:
         document = {"version": version, "app": "t", "jobs": [job], **top}
         (self.specs / f"t.{name}.json").write_text(json.dumps(document))
 
-    def start(self, name: str, *words: str, store: bool = True, **env: str) -> Rung:
+    def start(self, name: str, *words: str, store: bool = True, **env: str) -> TriggerProcess:
         line = [*self.before, sys.executable, "-m", "detent", "trigger", f"t.{name}", *words]
         line += ["--store", self.url] if store else []
-        rung = Rung(line, self.env | env, self.directory / f"ring-{len(self._rings)}.log")
-        self._rings.append(rung)
-        return rung
+        process = TriggerProcess(line, self.env | env, self.directory / f"trigger-{len(self._rings)}.log")
+        self._rings.append(process)
+        return process
 
-    def ring(self, name: str, *words: str, store: bool = True, **env: str) -> Said:
+    def trigger(self, name: str, *words: str, store: bool = True, **env: str) -> TriggerEnd:
         return self.start(name, *words, store=store, **env).over()
 
     def find(self, **query: Any) -> list[Row]:
@@ -90,27 +90,27 @@ class Host:
             return find_all(store, Query(app="t", limit=100_000, **query))[::-1]
 
     def clear_up(self) -> None:
-        for rung in self._rings:
-            if rung.process.poll() is None:
-                rung.process.kill()
-                rung.process.wait(PATIENCE_S)
+        for process in self._rings:
+            if process.process.poll() is None:
+                process.process.kill()
+                process.process.wait(PATIENCE_S)
 
 
 def pass_by(key: str) -> None:
-    """Wait until the instant of this fire, of a job of every second, is not the newest any more."""
+    """Wait until a newer instant than that of this fire is due, for a job of every second."""
     due_at = datetime.fromisoformat(key.partition("@")[2])
     wait_for(lambda: datetime.now(UTC) > due_at + timedelta(seconds=1.1))
 
 
-def set_mark_back(host: Host, at: datetime) -> None:
-    """As if nobody had rung since."""
+def set_watermark_back(host: Host, at: datetime) -> None:
+    """Move the watermark back, as if triggers had been missed since."""
     with sqlite3.connect(host.url.removeprefix("sqlite:///")) as db:
         assert db.execute("UPDATE marks SET at = ?", (at.timestamp(),)).rowcount == 1
 
 
 @cache
 def this_minute() -> datetime:
-    """The one in which a test began: it names the same instants however long it takes."""
+    """Return the minute in which the test began, so that its instants do not depend on its duration."""
     return datetime.now(UTC).replace(second=0, microsecond=0)
 
 

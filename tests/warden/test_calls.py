@@ -48,7 +48,7 @@ def test_functions_sync_and_async_get_their_arguments_and_their_value_is_kept(ba
     assert [(end.status, end.tail) for end in ends] == [(0, b"")] * 4
 
 
-def test_a_function_learns_of_its_fire_by_asking_and_by_its_environment(bare_world: CallWorld) -> None:
+def test_a_function_gets_its_fire_as_a_parameter_and_in_its_environment(bare_world: CallWorld) -> None:
     spec = bare_world.call("fire")
     env = json.loads(spec.request)["env"]
     (end,) = bare_world.calls(spec)
@@ -72,7 +72,7 @@ def test_a_job_may_return_a_value_that_cannot_be_kept(bare_world: CallWorld, kin
     assert bool(end.tail) == bool(said)
 
 
-def test_what_calls_write_is_told_apart_and_complete(world: CallWorld) -> None:
+def test_the_output_of_each_call_is_complete_and_its_own(world: CallWorld) -> None:
     first, second = world.calls(world.call("write", "one"), world.call("write", "two"))
     for end, what in ((first, "one"), (second, "two")):
         lines = end.tail.decode().splitlines()
@@ -80,7 +80,7 @@ def test_what_calls_write_is_told_apart_and_complete(world: CallWorld) -> None:
         assert sorted(lines)[0].endswith(f"INFO billing: logged {what}")
 
 
-def test_the_last_of_much_output_is_not_the_next_calls(bare_world: CallWorld) -> None:
+def test_the_end_of_a_long_output_does_not_go_to_the_next_call(bare_world: CallWorld) -> None:
     much, after = bare_world.calls(bare_world.call("write_much"), bare_world.call("add", 1))
     assert (len(much.tail), much.tail[-8:], after.tail) == (TAIL_MAX, b"xthe end", b"")
 
@@ -101,7 +101,7 @@ def test_the_last_of_much_output_is_not_the_next_calls(bare_world: CallWorld) ->
         ("exit_at_once", (3,), 3, "exit 3", ""),
     ],
 )
-def test_how_a_call_failed_is_told_in_a_line(
+def test_the_reason_of_a_failed_call_is_one_line(
     bare_world: CallWorld, function: str, args: tuple[object, ...], status: int, reason: str, tail: str
 ) -> None:
     end, after = bare_world.calls(bare_world.call(function, *args), bare_world.call("add", 1))
@@ -118,20 +118,20 @@ def test_a_traceback_begins_with_the_users_own_code(bare_world: CallWorld) -> No
 # Warm children.
 
 
-def test_a_child_is_used_again_and_what_a_call_changed_around_it_is_put_back(world: CallWorld) -> None:
+def test_a_child_is_reused_and_its_environment_is_restored_after_a_call(world: CallWorld) -> None:
     ends = world.calls(world.call("me"), world.call("count"), world.call("spoil"), world.call("around"),
                        world.call("count"), world.call("me"))  # fmt: skip
     assert [value(ends[0]), value(ends[1]), value(ends[4])] == [value(ends[5]), 1, 2]
     assert value(ends[3]) == [None, True, str(world.directory), None]
 
 
-def test_what_a_call_did_to_its_process_is_taken_back_for_the_next(bare_world: CallWorld) -> None:
+def test_process_state_that_a_call_changed_is_restored_for_the_next_call(bare_world: CallWorld) -> None:
     _, end = bare_world.calls(bare_world.call("spoil"), bare_world.call("kept"))
     assert value(end) == [False, False, False]
     assert end.tail == b"still heard\n"
 
 
-def test_other_surroundings_have_other_children(bare_world: CallWorld) -> None:
+def test_calls_with_another_environment_run_in_another_pool(bare_world: CallWorld) -> None:
     plain, extra = bare_world.call("around"), bare_world.call("around", env=(("EXTRA", "1"),))
     ends = bare_world.calls(plain, extra, bare_world.call("me"), bare_world.call("me", env=(("EXTRA", "1"),)))
     assert [value(ends[0]), value(ends[1])] == [
@@ -153,7 +153,7 @@ def test_a_call_runs_as_the_user_it_names(bare_world: CallWorld) -> None:
     assert value(end) == pwd.getpwnam("nobody").pw_uid
 
 
-def test_where_no_child_can_be_started_the_calls_fail_with_a_sentence(world: CallWorld) -> None:
+def test_if_no_child_can_be_started_the_calls_fail_with_a_reason(world: CallWorld) -> None:
     for fields, reason in (
         ({"work_dir": "/no/such"}, 'cannot enter work_dir "/no/such": No such file or directory'),
         ({"user": "no-such-user"}, 'unknown user "no-such-user": this host has no such account'),
@@ -163,7 +163,7 @@ def test_where_no_child_can_be_started_the_calls_fail_with_a_sentence(world: Cal
         assert ends[0].tail.decode() == f"detent: {reason}\n"
 
 
-def test_a_child_is_replaced_after_so_many_calls(bare_world: CallWorld) -> None:
+def test_a_child_is_replaced_after_calls_max_calls(bare_world: CallWorld) -> None:
     specs = [bare_world.call("count") for _ in range(CALLS_MAX + 2)]
     counts = [value(end) for end in bare_world.calls(*specs)]
     assert counts == [*range(1, CALLS_MAX + 1), 1, 2]
@@ -227,7 +227,7 @@ def test_a_timeout_kills_the_child_and_its_process_and_the_next_call_has_another
 @pytest.mark.parametrize(
     ("function", "said"), [("tidy", b"tidied up\n"), ("tidy_async", b"cancelled, and tidied up\n")]
 )
-def test_a_call_that_is_stopped_can_clear_up(bare_world: CallWorld, function: str, said: bytes) -> None:
+def test_a_call_that_is_stopped_can_clean_up(bare_world: CallWorld, function: str, said: bytes) -> None:
     async def main() -> None:
         async with bare_world.processes() as processes:
             path = bare_world.directory / "pids"
@@ -261,7 +261,9 @@ def test_a_child_that_is_killed_is_a_failed_call(world: CallWorld) -> None:
 
 
 @pytest.mark.parametrize("daemon", ["process", "fork", "session", "detached"])
-def test_what_a_call_leaves_behind_is_ended_before_it_is_gone(world: CallWorld, daemon: str) -> None:
+def test_processes_that_a_call_leaves_are_ended_before_the_call_is_gone(
+    world: CallWorld, daemon: str
+) -> None:
     path = world.directory / "pid"
 
     async def main() -> None:
@@ -274,12 +276,12 @@ def test_what_a_call_leaves_behind_is_ended_before_it_is_gone(world: CallWorld, 
     asyncio.run(main())
 
 
-def test_a_fork_that_comes_back_from_the_function_says_nothing(world: CallWorld) -> None:
+def test_a_fork_that_returns_from_the_function_sends_no_answer(world: CallWorld) -> None:
     ends = world.calls(world.call("come_back_twice"), world.call("add", 1))
     assert [value(end) for end in ends] == ["the child", 1]
 
 
-def test_a_call_that_leaves_a_thread_for_a_moment_is_over_when_the_thread_is(world: CallWorld) -> None:
+def test_a_call_that_leaves_a_short_thread_ends_with_the_thread(world: CallWorld) -> None:
     path = world.directory / "thread"
 
     async def main() -> None:
@@ -296,7 +298,7 @@ def test_a_call_that_leaves_a_thread_for_a_moment_is_over_when_the_thread_is(wor
     [("leave_a_thread", '"late"'), ("use_threads", '"ThreadPoolExecutor-0_0"')],
     ids=["a thread", "work in an executor"],
 )
-def test_a_thread_that_works_on_is_ended_with_its_child_and_that_is_said(
+def test_a_thread_that_keeps_working_is_ended_with_its_child_and_reported(
     world: CallWorld, leave: str, thread: str
 ) -> None:
     path, why = world.directory / "thread", list[str]()
@@ -316,15 +318,13 @@ def test_a_thread_that_works_on_is_ended_with_its_child_and_that_is_said(
 
 
 @pytest.mark.parametrize("kind", ["executor", "daemon"])
-def test_a_child_is_used_again_although_a_call_left_a_thread_that_does_no_work_of_its(
-    world: CallWorld, kind: str
-) -> None:
+def test_a_child_is_reused_although_a_call_left_an_idle_thread(world: CallWorld, kind: str) -> None:
     first, second = world.call("use_threads", kind), world.call("use_threads", kind)
     lookups = [world.call("look_up"), world.call("look_up")]
     assert len({value(end) for end in world.calls(first, *lookups, second)}) == 1
 
 
-def test_it_is_said_why_a_child_carries_out_no_other_call(world: CallWorld) -> None:
+def test_the_reason_is_reported_why_a_child_takes_no_further_call(world: CallWorld) -> None:
     why = list[str]()
 
     async def main() -> None:
@@ -341,7 +341,7 @@ def test_it_is_said_why_a_child_carries_out_no_other_call(world: CallWorld) -> N
     ]
 
 
-def test_a_child_that_speaks_out_of_turn_is_killed(bare_world: CallWorld) -> None:
+def test_a_child_that_breaks_the_protocol_is_killed(bare_world: CallWorld) -> None:
     ends = bare_world.calls(bare_world.call("meddle"), bare_world.call("add", 1))
     assert ends[0].outcome == Outcome("failed", "killed by SIGKILL")
     assert value(ends[1]) == 1

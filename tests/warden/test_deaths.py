@@ -120,7 +120,7 @@ def test_closing_while_the_warden_is_being_replaced_ends_that_one_too(bare_world
     asyncio.run(main())
 
 
-def test_a_stopped_warden_is_killed_before_a_claim_that_it_let_pass_can_be_anothers(
+def test_a_stopped_warden_is_killed_before_another_node_can_get_its_claims(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes_module, "UNANSWERED_MAX", 1_000_000)  # not for being silent alone
@@ -158,7 +158,7 @@ def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_wo
     asyncio.run(main())
 
 
-def test_what_is_left_on_purpose_outlives_the_warden_but_its_command_does_not(bare_world: World) -> None:
+def test_processes_left_on_purpose_outlive_the_warden_but_their_command_does_not(bare_world: World) -> None:
     async def main() -> int:
         pid_file = bare_world.directory / "pid"
         async with bare_world.processes() as processes:
@@ -176,7 +176,7 @@ def test_what_is_left_on_purpose_outlives_the_warden_but_its_command_does_not(ba
     os.waitpid(left, 0)
 
 
-def test_the_warden_is_deaf_to_what_a_terminal_sends(bare_world: World) -> None:
+def test_the_warden_ignores_the_signals_of_a_terminal(bare_world: World) -> None:
     async def main() -> None:
         async with bare_world.processes() as processes:
             warden = processes.warden_pid
@@ -203,7 +203,7 @@ def test_closing_ends_all_work_and_the_warden(world: World) -> None:
     asyncio.run(main())
 
 
-def test_after_both_are_killed_at_once_a_sweep_ends_what_is_left_and_nothing_else(world: World) -> None:
+def test_after_node_and_warden_are_killed_a_sweep_kills_their_processes_and_no_others(world: World) -> None:
     pid_file, mine = world.directory / "pid", World(world.directory, "")
     other = subprocess.Popen(
         ["sleep", "1000"], env={"DETENT_NODE": mine.instance, "PATH": os.environ["PATH"]}

@@ -30,7 +30,7 @@ def a_life_of_its_own(directory: Path) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()
 
 
-def test_a_life_is_dead_when_its_process_is_gone_and_not_before(tmp_path: Path) -> None:
+def test_an_instance_is_dead_when_its_process_is_gone_and_not_before(tmp_path: Path) -> None:
     process, name = a_life_of_its_own(tmp_path)
     dead_instances = DeadInstances(tmp_path, "me")
     try:
@@ -46,7 +46,7 @@ def test_a_life_is_dead_when_its_process_is_gone_and_not_before(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == [LANES]
 
 
-def test_only_one_takes_a_dead_life_over(tmp_path: Path) -> None:
+def test_only_one_process_takes_over_a_dead_instance(tmp_path: Path) -> None:
     process, name = a_life_of_its_own(tmp_path)
     process.kill()
     process.wait()
@@ -72,7 +72,7 @@ def test_the_name_of_an_instance_is_new_and_fits_a_path(node_id: str, kind: str,
     assert all(re.fullmatch(pattern, name) for name in names)
 
 
-def test_a_life_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
+def test_an_instance_that_ends_normally_leaves_nothing(tmp_path: Path) -> None:
     instance = Instance(tmp_path / "nodes", "web 1/ä")
     instance.begin()
     assert instance.name.startswith("web-1-")
@@ -87,7 +87,7 @@ def test_a_life_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "nodes").iterdir()] == [LANES]
 
 
-def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
         Instance(tmp_path / "file" / "nodes", "n").begin()

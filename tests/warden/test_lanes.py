@@ -54,7 +54,7 @@ async def held_by(processes: WardenClient, spec: Spec) -> str:
 
 
 @pytest.mark.parametrize("places", [1, 2])
-def test_a_lane_has_so_many_places_and_each_is_free_when_its_work_is_gone(world: World, places: int) -> None:
+def test_a_place_of_a_lane_is_free_when_its_work_is_gone(world: World, places: int) -> None:
     async def main() -> None:
         in_lane = {"lane": lane_of(world), "places": places}
         async with world.processes() as processes:
@@ -75,7 +75,7 @@ def test_the_work_has_the_lock_of_its_lane_and_no_other_descriptor(world: World)
     assert end.tail.split() == [b"0", b"1", b"2", str(host_locks.LANE_FD).encode()]
 
 
-def test_what_is_left_on_purpose_does_not_keep_the_lane(world: World) -> None:
+def test_processes_left_on_purpose_do_not_hold_the_lane(world: World) -> None:
     async def main() -> None:
         pid_file = world.directory / "pid"
         left = ("sh", "-c", f"sleep 1000 >/dev/null 2>&1 & echo $! > {pid_file}")
@@ -91,15 +91,15 @@ def test_what_is_left_on_purpose_does_not_keep_the_lane(world: World) -> None:
     asyncio.run(main())
 
 
-def test_a_lane_that_cannot_be_locked_is_an_attempt_that_failed(world: World) -> None:
+def test_an_attempt_fails_if_its_lane_cannot_be_locked(world: World) -> None:
     end = world.run("true", lane=str(world.directory / "no" / "such"))
     assert (end.outcome.kind, end.outcome.reason) == (
         "failed",
-        "could not be started: No such file or directory",
+        "cannot take its lane: No such file or directory",
     )
 
 
-def test_a_process_that_nothing_else_can_find_keeps_its_lane_from_the_next_life(world: World) -> None:
+def test_a_process_that_cannot_be_found_still_holds_its_lane(world: World) -> None:
     async def next_life(fugitive: int) -> None:
         async with World(world.directory, world.cgroup).processes() as processes:
             said = await held_by(processes, world.spec("true", lane=lane_of(world)))

@@ -33,7 +33,7 @@ def several(world: CallWorld, *functions: str) -> CallSpec:
     ("functions", "not_begun"),
     [(("count", "count", "crash", "count"), 1), (("crash", "count", "count"), 2), (("count", "crash"), 0)],
 )
-def test_of_several_messages_it_is_known_which_their_child_had_begun(
+def test_if_a_child_dies_it_is_known_how_many_messages_it_had_not_started(
     bare_world: CallWorld, functions: tuple[str, ...], not_begun: int
 ) -> None:
     end, said = given(bare_world, several(bare_world, *functions))
@@ -41,12 +41,14 @@ def test_of_several_messages_it_is_known_which_their_child_had_begun(
     assert [part for part in said if not isinstance(part, str)] == [not_begun]
 
 
-def test_a_child_that_dies_of_what_it_is_given_has_begun_the_first(bare_world: CallWorld) -> None:
+def test_a_child_that_dies_of_its_request_counts_as_having_started_the_first_message(
+    bare_world: CallWorld,
+) -> None:
     end, said = given(bare_world, several(bare_world, "count", "count")._replace(request="{"))
     assert end.outcome.kind == "failed" and said == [1]
 
 
-def test_successes_with_nothing_to_tell_are_told_together(bare_world: CallWorld) -> None:
+def test_plain_successes_are_answered_together(bare_world: CallWorld) -> None:
     end, said = given(bare_world, several(bare_world, *["count"] * 50))
     assert end.result == ANSWERED
     places = [answer[0] for part in said for answer in json.loads(part)]

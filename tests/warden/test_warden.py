@@ -53,9 +53,7 @@ IGNORES_TERM = ("sh", "-c", "trap '' TERM; echo on; sleep 1000")
         ("kill -SEGV $$", Outcome("failed", "killed by SIGSEGV"), -11),
     ],
 )
-def test_the_end_of_a_command_is_told_as_it_was(
-    world: World, script: str, outcome: Outcome, status: int
-) -> None:
+def test_the_exit_of_a_command_is_reported(world: World, script: str, outcome: Outcome, status: int) -> None:
     end = world.run("sh", "-c", f"echo out; echo err >&2; {script}")
     assert (end.outcome, end.status, end.tail) == (outcome, status, b"out\nerr\n")
     assert 0 < end.took_s < PATIENCE_S
@@ -74,7 +72,7 @@ def test_the_end_of_a_command_is_told_as_it_was(
         (("echo", "x" * 3_000_000), {}, 126, 'cannot run "echo": Argument list too long'),
     ],
 )
-def test_what_cannot_be_started_fails_with_a_sentence(
+def test_a_command_that_cannot_be_started_fails_with_a_reason(
     world: World, words: tuple[str, ...], fields: dict[str, str], status: int, reason: str
 ) -> None:
     end = world.run(*words, **fields)
@@ -84,7 +82,7 @@ def test_what_cannot_be_started_fails_with_a_sentence(
     assert end.tail.decode() == f"detent: {end.outcome.reason}\n"
 
 
-def test_a_script_without_its_interpreter_is_told_from_one_that_is_not_there(world: World) -> None:
+def test_the_reason_says_whether_the_script_or_its_interpreter_is_missing(world: World) -> None:
     for name, first_line, status, reason in (
         ("lost", "#!/no/such/interpreter\n", 127, "the interpreter in its first line does not exist"),
         ("none", "true\n", 126, "a script must begin with a line like #!/bin/sh"),
@@ -111,7 +109,7 @@ def test_a_command_that_ignores_sigterm_is_killed(world: World) -> None:
     assert end.took_s >= 0.9
 
 
-def test_a_stopped_command_hears_sigterm_too(world: World) -> None:
+def test_a_stopped_command_gets_sigterm_too(world: World) -> None:
     end = world.run("sh", "-c", "kill -STOP $$", timeout_s=0.3, kill_after_s=15.0)
     assert (end.outcome.kind, end.status) == ("timed-out", -15)
 
@@ -153,14 +151,16 @@ def test_a_second_stop_hurries_it(world: World) -> None:
 
 
 @pytest.mark.parametrize("clears_env", [False, True])
-def test_a_daemon_that_it_leaves_is_ended_before_it_is_gone(world: World, clears_env: bool) -> None:
+def test_a_daemon_that_a_command_leaves_is_ended_before_the_task_is_gone(
+    world: World, clears_env: bool
+) -> None:
     pid_file = world.directory / "pid"
     words = daemon(pid_file, main_stays_s=0.5)
     end = world.run(*(("env", "-i", *words) if clears_env else words), dead=pid_file)
     assert end.outcome == Outcome("succeeded")
 
 
-def test_a_leftover_that_ignores_sigterm_is_killed_before_it_is_gone(world: World) -> None:
+def test_a_daemon_that_ignores_sigterm_is_killed_before_the_task_is_gone(world: World) -> None:
     pid_file = world.directory / "pid"
     script = f'trap "" TERM; sleep 1000 >/dev/null 2>&1 & echo $! >{pid_file}; sleep 0.2'
     end = world.run("sh", "-c", script, kill_after_s=0.3, dead=pid_file)
@@ -174,7 +174,7 @@ def test_a_background_child_with_its_output_elsewhere_is_ended(world: World) -> 
     assert end.outcome == Outcome("succeeded")
 
 
-def test_leftovers_of_one_fire_are_not_those_of_another(world: World) -> None:
+def test_daemons_of_one_fire_are_not_ended_with_another(world: World) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             theirs, ours = world.directory / "theirs", world.directory / "ours"
@@ -207,7 +207,7 @@ def test_children_that_are_left_on_purpose_live_on_and_can_still_write(world: Wo
         os.kill(left, 9)
 
 
-def test_a_timeout_ends_also_the_tree_of_one_whose_children_are_left(world: World) -> None:
+def test_a_timeout_ends_the_whole_tree_even_if_children_may_be_left(world: World) -> None:
     pid_file = world.directory / "pid"
     script = f"setsid sleep 1000 & echo $! >{pid_file}; wait"
     end = world.run("sh", "-c", script, children="leave", timeout_s=0.5, dead=pid_file)
@@ -249,7 +249,7 @@ def test_it_has_a_session_no_input_and_all_its_signals(world: World) -> None:
 
 
 @pytest.mark.root
-def test_it_becomes_another_user_wholly(world: World) -> None:
+def test_a_command_gets_user_groups_and_home_of_another_user(world: World) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     nobody = pwd.getpwnam("nobody")
@@ -276,7 +276,7 @@ def test_a_node_that_may_not_become_another_user_says_so(tmp_path: Path) -> None
 # Its output.
 
 
-def test_much_output_costs_no_memory_and_leaves_its_last_bytes(tmp_path: Path) -> None:
+def test_a_long_output_needs_little_memory_and_its_end_is_kept(tmp_path: Path) -> None:
     world = World(tmp_path, "")
     output = world.directory / "output"
     script = "for _ in range(400): print('x' * 999_999)\nprint('the end', end='')"
@@ -317,7 +317,7 @@ def test_a_link_in_the_place_of_the_output_is_not_followed(world: World) -> None
     assert (output.is_symlink(), output.read_bytes()) == (False, b"mine\n")
 
 
-def test_where_no_output_can_be_written_the_tail_is_still_there(world: World) -> None:
+def test_if_no_output_file_can_be_written_the_tail_is_still_kept(world: World) -> None:
     end = world.run("echo", "mine", output_path=str(world.directory / "no/such/output"))
     assert (end.outcome, end.tail) == (Outcome("succeeded"), b"mine\n")
 
@@ -396,7 +396,7 @@ def test_many_commands_at_once_all_end(world: World) -> None:
     asyncio.run(main())
 
 
-def test_who_was_there_before_the_first_fire_is_of_none() -> None:
+def test_a_child_that_is_older_than_the_first_task_belongs_to_no_task() -> None:
     """A node's reaper: it may have started in the same tick, or the age of the fire may not be known."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as reaper:
         orphan_tracker = OrphanTracker()
@@ -409,7 +409,7 @@ def test_who_was_there_before_the_first_fire_is_of_none() -> None:
                 process.kill()
 
 
-def test_an_empty_cgroup_is_used_again(cgroup_world: World, tmp_path: Path) -> None:
+def test_an_empty_cgroup_is_reused(cgroup_world: World, tmp_path: Path) -> None:
     """Also one whose fire left a process behind, that was ended; and none that has cgroups below it."""
     world = cgroup_world
     instance = Path(instance_directory(world.cgroup, world.instance))

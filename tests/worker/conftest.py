@@ -1,4 +1,4 @@
-"""Where tests of workers keep messages: in a file, in a Redis and in a PostgreSQL of their own."""
+"""The stores of worker tests: a SQLite file, a Redis server and a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def _works(directory: Path, url: str) -> Iterator[Works]:
 
 @pytest.fixture
 def works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
-    """Where the store makes no difference."""
+    """For tests that do not depend on the store."""
     yield from _works(tmp_path, _url("redis", request, tmp_path))
 
 
 @pytest.fixture(params=["redis", "postgresql"])
 def served_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
-    """On a server: a process that is stopped within a transaction holds the lock of SQLite's file."""
+    """On a server: a process that is suspended within a transaction would hold the lock of the SQLite
+    file."""
     yield from _works(tmp_path, _url(request.param, request, tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""What a node does with calls in its own process, each scene in a process of its own: it may be killed.
+"""Scenes of calls in a node's process.  Each scene has its own process, because the warden may kill it.
 
 `python in_process_scenes.py SCENE`.  A scene that comes to its end exits with 0.
 """
@@ -21,7 +21,7 @@ from detent.worker.in_process import GuardedCall, InProcessCalls
 from detent.worker.in_process_queue import InProcessQueue
 
 PATIENCE_S, TTL_S = 30.0, 30.0
-KILL_AFTER_S = 0.5  # so long before trust ends, what can be spared is
+KILL_AFTER_S = 0.5  # calls that can end before trust ends are interrupted this long before
 SHORT_S = 2.0  # of trust
 GO = threading.Event()
 Act = Callable[[str], None]
@@ -47,7 +47,7 @@ class World:
         self.fence = 0
 
     def start(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
-        """What is to be carried out in a thread."""
+        """Start a call in a thread."""
         self.fence += 1
         name = f"{function.__name__}-{self.fence}"
         fire = Fire(name, "t.f", now(), run_id=name, origin="push")
@@ -58,13 +58,13 @@ class World:
         return self.calls.start(call, claim, guard_spec(claim, ""), boottime() + trusted_s)
 
     def ask(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
-        """A message: one at a time."""
+        """Queue a message.  One runs at a time."""
         one = self.start(function, trusted_s)
         self.queue.add(one)
         return one
 
     def hold(self, function: Act, trusted_s: float = TTL_S) -> GuardedCall:
-        """A message that begins when the scene says so."""
+        """Start a message that runs when the scene says so."""
         one = self.start(function, trusted_s)
         one.on_guarded = lambda: None
         return one
@@ -77,7 +77,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 async def outlive(one: GuardedCall) -> None:
-    """Where the warden still guards it, we do not."""
+    """Wait past the end of trust.  A warden that still guarded the call would have killed this process."""
     await until(lambda: boottime() > one.trusted_by + 1.0)
 
 

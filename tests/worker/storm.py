@@ -1,4 +1,4 @@
-"""A storm: many messages through a few workers, of which one is killed with -9 every so often.
+"""A storm: many messages through a few workers, one of which is killed with -9 now and then.
 
     make storm STORM='redis --messages 100000 --every 2'
 

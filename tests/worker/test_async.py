@@ -8,7 +8,7 @@ AT_ONCE = 50
 
 
 def most_at_once(works: Works) -> int:
-    """By the witness: how many were under way together."""
+    """Return how many messages ran together, as the witness saw it."""
     steps = [(one.at, 1) for one in works.seen("start")] + [(one.at, -1) for one in works.seen("end")]
     now = most = 0
     for _, step in sorted(steps):
@@ -17,7 +17,7 @@ def most_at_once(works: Works) -> int:
     return most
 
 
-def test_many_run_at_once_in_few_processes(works: Works) -> None:
+def test_many_async_messages_run_at_once_in_few_processes(works: Works) -> None:
     works.start(concurrency=AT_ONCE, processes=2)
     works.wait_over(works.tasks.nap.push_many([[0.01]] * 4))
     works.witness.write_bytes(b"")
@@ -28,8 +28,8 @@ def test_many_run_at_once_in_few_processes(works: Works) -> None:
     assert_once(works.starts())
 
 
-def test_those_who_come_later_join_those_who_run(works: Works) -> None:
-    """One after the other, each while the ones before still run."""
+def test_later_async_messages_join_running_ones(works: Works) -> None:
+    """Push one after the other, while the earlier ones still run."""
     works.start(concurrency=AT_ONCE, processes=2)
     handles = []
     for number in range(10):
@@ -40,7 +40,7 @@ def test_those_who_come_later_join_those_who_run(works: Works) -> None:
     assert_once(works.starts())
 
 
-def test_those_that_use_threads_stay_in_few_processes(works: Works) -> None:
+def test_async_messages_that_use_threads_stay_in_few_processes(works: Works) -> None:
     worker = works.start(concurrency=4, processes=2)
     handles = [works.tasks.nap_in_thread.push() for _ in range(AT_ONCE)]
     assert outcomes(works.wait_over(handles)) == {"succeeded": AT_ONCE}
@@ -48,7 +48,7 @@ def test_those_that_use_threads_stay_in_few_processes(works: Works) -> None:
     assert worker.events("child-replaced") == []
 
 
-def test_what_they_write_is_told_apart(works: Works) -> None:
+def test_the_output_of_each_async_message_is_kept_apart(works: Works) -> None:
     works.start(concurrency=20, processes=1)
     handles = works.tasks.nap.push_many([[0.5, f"number-{n}"] for n in range(20)])
     for number, row in enumerate(works.wait_over(handles)):

@@ -1,4 +1,4 @@
-"""Messages that a warm child is given together: what becomes of them where one ends the child."""
+"""Batches of messages in real children, where a message ends its child."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ DEATHS: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.parametrize("death", DEATHS)
-def test_a_child_that_dies_takes_nobody_with_it(works: Works, death: str) -> None:
-    """What was answered is done, what was under way is retried, and what was not begun counts no attempt."""
+def test_a_child_that_dies_fails_only_the_message_that_ran(works: Works, death: str) -> None:
+    """Answered messages are done, the running one is retried, and those that had not started count no
+    attempt."""
     works.start_warm()
     deed, reason = DEATHS[death]
     handles = works.tasks.quick.push_many([()] * 8 + [deed] + [()] * 8)
@@ -35,8 +36,8 @@ def test_a_child_that_dies_takes_nobody_with_it(works: Works, death: str) -> Non
     assert_once(works.starts())
 
 
-def test_what_a_child_said_before_it_died_counts(works: Works) -> None:
-    """Its warden is busy elsewhere, and hears of it all at once; it is more than it reads at once."""
+def test_answers_of_a_child_count_after_its_death(works: Works) -> None:
+    """The warden is suspended, and then receives more answers than it reads at once."""
     worker = works.start_warm()
     warden, go = worker.warden, works.directory / "go"
     pushed = [["wait-for", str(go)], *[["write-much"]] * 5, ["exit", 3], ()]
@@ -54,13 +55,13 @@ def test_what_a_child_said_before_it_died_counts(works: Works) -> None:
     assert_once(works.starts())
 
 
-def test_a_child_that_is_killed_from_outside_is_retried(works: Works) -> None:
+def test_the_message_of_a_killed_child_is_retried(works: Works) -> None:
     works.start_warm()
     go = works.directory / "go"
     first, *rest = works.tasks.quick.push_many([["wait-for", str(go)]] + [()] * 8)
     (start,) = works.wait_starts(1, first)
     go.touch()  # for its next attempt
-    os.kill(start.pid, signal.SIGSTOP)  # it must not see that before it is killed
+    os.kill(start.pid, signal.SIGSTOP)  # so that it does not see this before it is killed
     os.kill(start.pid, signal.SIGKILL)
     rows = works.wait_over([first, *rest])
     assert outcomes(rows) == {"succeeded": 9}
@@ -84,7 +85,8 @@ ODD: dict[str, tuple[list[Any], str, str]] = {
 
 
 def test_a_message_that_misbehaves_harms_no_neighbour(works: Works) -> None:
-    """All in one batch, each with a neighbour that looks around; twice, so that a child serves on."""
+    """All in one batch, each beside a message that checks its environment; twice, so that the child is
+    reused."""
     works.start_warm()
     for _ in range(2):
         pushed = [one for deed, _, _ in ODD.values() for one in (deed, ["write", "neighbour"])]
@@ -99,7 +101,7 @@ def test_a_message_that_misbehaves_harms_no_neighbour(works: Works) -> None:
     assert len(forks) == 2
 
 
-def test_surroundings_are_put_back_after_a_batch(works: Works) -> None:
+def test_environment_and_directory_are_restored_after_a_batch(works: Works) -> None:
     works.start_warm()
     quick = works.tasks.quick
     before = works.wait_over([quick.push("around")])
@@ -108,7 +110,7 @@ def test_surroundings_are_put_back_after_a_batch(works: Works) -> None:
     assert before[0].attempts[0].result == after[0].attempts[0].result != ""
 
 
-def test_what_a_message_left_running_is_ended_with_its_batch(works: Works) -> None:
+def test_processes_that_a_message_left_end_with_its_batch(works: Works) -> None:
     worker = works.start_warm()
     rows = works.wait_over(works.tasks.quick.push_many([["spawn"]] + [()] * 5))
     pid = int(rows[0].attempts[0].result)
@@ -122,8 +124,8 @@ def test_a_result_goes_with_its_message(works: Works) -> None:
     assert [handle.get(30) for handle in handles] == [{"n": n} for n in range(40)]
 
 
-def test_what_is_awaited_ends_before_the_next_begins(works: Works) -> None:
-    """A plain function may give something awaitable: if the next one ends the child, that one is blamed."""
+def test_an_awaited_message_ends_before_the_next_one_starts(works: Works) -> None:
+    """A plain function may return an awaitable.  If the next message ends the child, the next one fails."""
     works.start_warm()
     handles = works.tasks.quick.push_many([["awaitable", 0.01], ["exit", 3], ()])
     rows = works.wait_over(handles)
@@ -132,16 +134,16 @@ def test_what_is_awaited_ends_before_the_next_begins(works: Works) -> None:
     assert rows[0].attempts[0].result == '"awaited"'
 
 
-def test_large_messages_arrive_alone_and_together(works: Works) -> None:
-    """More than a socket takes at once."""
+def test_large_messages_arrive_in_batches_of_any_size(works: Works) -> None:
+    """Larger than the buffer of a socket."""
     works.start_warm()
     handles = works.tasks.quick.push_many([["give", n, "x" * 250_000] for n in range(10)])
     assert [handle.get(30) for handle in handles] == [*range(10)]
     assert len(works.starts()) == 10
 
 
-def test_who_is_stuck_keeps_nobody_waiting(works: Works) -> None:
-    """Those behind it in its batch are given back, and run elsewhere."""
+def test_messages_behind_a_stuck_one_run_elsewhere(works: Works) -> None:
+    """The messages behind it in its batch are returned, and run elsewhere."""
     go = works.directory / "go"
     works.start_warm()
     first, *rest = works.tasks.quick.push_many([["wait-for", str(go)]] + [()] * 30)
@@ -155,8 +157,8 @@ def test_who_is_stuck_keeps_nobody_waiting(works: Works) -> None:
     assert len(works.starts()) == 31 and stuck.pid not in {one.pid for one in works.starts(*rest)}
 
 
-def test_a_thread_that_is_left_running_is_ended_soon_and_the_worker_says_so(works: Works) -> None:
-    """Its message does not wait until its claim is over: that would be a failure."""
+def test_a_leftover_thread_ends_with_its_child_and_is_reported(works: Works) -> None:
+    """Its message does not wait until its claim expires, which would be a failure."""
     worker = works.start()
     first = works.tasks.once.push("leave-thread")
     second = works.tasks.once.push()

@@ -1,4 +1,4 @@
-"""Messages that go to a child together: how many, who is blamed where it ends, who is given back."""
+"""Batches with a fake warden: their size, and the end of each message if the child ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = Policy()
 
 
 class Warden:
-    """Remembers what it is asked; the test says what becomes of it."""
+    """Records requests.  The test decides their results."""
 
     def __init__(self) -> None:
         self.works: list[TaskHandle] = []
@@ -57,7 +57,7 @@ class Warden:
 class World:
     def __init__(self, at_once: int = 2, processes: int = 1) -> None:
         self.warden = Warden()
-        self.batches = Batches(self.warden, at_once, processes)
+        self.batches = Batches(self.warden, at_once, processes)  # type: ignore[arg-type]
         self._fences = iter(range(1, 10_000))
 
     def add(self, call: Call, policy: Policy = PLAIN, trusted_by: float = LATER) -> BatchMessage:
@@ -85,7 +85,7 @@ def part(place: int, error: str = "") -> str:
 
 
 def kinds(members: list[BatchMessage]) -> list[str]:
-    """How each went; `-`: given back; `?`: not yet."""
+    """Return the kind of each outcome; `-` for returned, `?` for still open."""
     went = [member.gone.result() if member.gone.done() else "?" for member in members]
     return [one.outcome.kind if isinstance(one, End) else one or "-" for one in went]  # type: ignore[union-attr]
 
@@ -104,7 +104,7 @@ def play(scene: Scene, **fields: int) -> None:
 # How many.
 
 
-def test_what_is_not_known_goes_alone_and_what_is_short_goes_with_many() -> None:
+def test_unknown_functions_run_alone_and_short_ones_in_large_batches() -> None:
     batch_size = BatchSize(at_once=7)
     assert (batch_size.size(QUICK), batch_size.prefetch_factor()) == (1, 1)
     for _ in range(100):
@@ -116,14 +116,14 @@ def test_what_is_not_known_goes_alone_and_what_is_short_goes_with_many() -> None
 @pytest.mark.parametrize(
     ("took_s", "size"), [(TARGET_BATCH_S, 1), (0.011, 1), (0.009, 2), (0.0019, 10), (1.0, 1)]
 )
-def test_as_many_go_together_as_are_done_in_a_moment(took_s: float, size: int) -> None:
+def test_the_batch_size_follows_the_duration_of_the_function(took_s: float, size: int) -> None:
     batch_size = BatchSize(at_once=1)
     for _ in range(100):
         batch_size.learn(QUICK.function, took_s)
     assert batch_size.size(QUICK) == size
 
 
-def test_one_that_was_slow_makes_the_next_go_alone() -> None:
+def test_after_a_slow_message_the_next_one_runs_alone() -> None:
     batch_size = BatchSize(at_once=1)
     for _ in range(100):
         batch_size.learn(QUICK.function, 1e-4)
@@ -131,7 +131,7 @@ def test_one_that_was_slow_makes_the_next_go_alone() -> None:
     assert (batch_size.size(QUICK), batch_size.prefetch_factor()) == (1, 1)
 
 
-def test_messages_of_one_kind_go_together_up_to_what_is_too_long() -> None:
+def test_a_batch_has_one_kind_of_messages_and_a_limited_length() -> None:
     async def scene(world: World) -> None:
         world.learn_quick(QUICK)
         await world.add_many(5, QUICK)
@@ -160,7 +160,7 @@ async def five(world: World) -> tuple[list[BatchMessage], TaskHandle]:
     return members, work
 
 
-def test_a_success_counts_at_once_and_a_failure_when_all_is_gone() -> None:
+def test_a_success_counts_at_once_and_a_failure_when_all_processes_are_gone() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         assert kinds(members) == ["succeeded", "?", "?", "?", "?"]
@@ -174,7 +174,7 @@ def test_a_success_counts_at_once_and_a_failure_when_all_is_gone() -> None:
 
 
 @pytest.mark.parametrize("end", ["failed", "timed-out", "lost"])
-def test_where_a_child_dies_the_last_that_it_had_begun_is_blamed(end: Any) -> None:
+def test_a_dead_child_fails_the_last_message_that_it_started(end: Any) -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work.on_part(1)
@@ -185,7 +185,7 @@ def test_where_a_child_dies_the_last_that_it_had_begun_is_blamed(end: Any) -> No
     play(scene)
 
 
-def test_where_nobody_knows_what_was_begun_all_are_lost() -> None:
+def test_if_the_started_messages_are_unknown_all_are_lost() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work.lose(WARDEN_DIED)
@@ -195,7 +195,7 @@ def test_where_nobody_knows_what_was_begun_all_are_lost() -> None:
     play(scene)
 
 
-def test_where_no_child_was_found_for_them_the_first_is_blamed() -> None:
+def test_if_no_child_starts_the_first_message_fails() -> None:
     async def scene(world: World) -> None:
         world.learn_quick(QUICK)
         members = await world.add_many(3, QUICK)
@@ -206,7 +206,7 @@ def test_where_no_child_was_found_for_them_the_first_is_blamed() -> None:
     play(scene)
 
 
-def test_one_that_ends_its_child_as_if_all_were_well_is_lost() -> None:
+def test_a_message_that_exits_its_child_with_success_is_lost() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work.on_part(2)
@@ -217,7 +217,7 @@ def test_one_that_ends_its_child_as_if_all_were_well_is_lost() -> None:
     play(scene)
 
 
-def test_what_was_recalled_is_given_back_and_not_blamed() -> None:
+def test_recalled_messages_are_returned() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         world.batches.recall_all()
@@ -232,7 +232,7 @@ def test_what_was_recalled_is_given_back_and_not_blamed() -> None:
     play(scene)
 
 
-def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -> None:
+def test_only_the_stalled_message_is_learnt_as_slow() -> None:
     async def scene(world: World) -> None:
         slow = QUICK._replace(function="m:slow")
         for call in (QUICK, slow):
@@ -251,7 +251,7 @@ def test_the_one_that_takes_long_is_known_to_be_slow_and_not_those_before_it() -
     play(scene)
 
 
-def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_recalled() -> None:
+def test_messages_before_a_stalled_one_succeed_at_the_recall() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work.on_part(0)
@@ -262,7 +262,7 @@ def test_what_was_done_before_one_that_takes_long_is_known_when_the_rest_is_reca
     play(scene)
 
 
-def test_a_child_that_says_what_nobody_asked_harms_nobody() -> None:
+def test_answers_for_unknown_messages_are_ignored() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work.on_part(part(0, "again"))
@@ -275,7 +275,7 @@ def test_a_child_that_says_what_nobody_asked_harms_nobody() -> None:
 @pytest.mark.parametrize(
     "said", ["[", "[7]", "[[]]", "[[2]]", '[[2, "x"]]', "[[2, 1, 2, 3]]", "[{}]", "[" * 9999]
 )
-def test_a_child_whose_words_cannot_be_read_is_ended(said: str) -> None:
+def test_a_child_with_unreadable_answers_is_stopped(said: str) -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         work._processes = world.warden  # type: ignore[assignment]
@@ -286,7 +286,7 @@ def test_a_child_whose_words_cannot_be_read_is_ended(said: str) -> None:
     play(scene)
 
 
-def test_one_that_is_told_to_stop_before_its_turn_does_not_stop_the_others() -> None:
+def test_a_message_that_is_stopped_before_it_starts_does_not_stop_the_others() -> None:
     async def scene(world: World) -> None:
         members, work = await five(world)
         members[3].stop(Outcome("cancelled"))
@@ -305,7 +305,7 @@ def test_one_that_is_told_to_stop_before_its_turn_does_not_stop_the_others() -> 
 # Async ones.
 
 
-def test_those_who_come_later_join_as_far_as_there_is_room() -> None:
+def test_later_messages_join_while_there_is_room() -> None:
     async def scene(world: World) -> None:
         first = await world.add_many(1, ASYNC)
         then = await world.add_many(3, ASYNC)
@@ -323,7 +323,7 @@ def test_those_who_come_later_join_as_far_as_there_is_room() -> None:
     play(scene, at_once=3)
 
 
-def test_who_came_too_late_to_join_is_begun_elsewhere() -> None:
+def test_a_message_that_joined_too_late_starts_in_another_batch() -> None:
     async def scene(world: World) -> None:
         await world.add_many(1, ASYNC)
         world.warden.begun[0]()
@@ -337,7 +337,7 @@ def test_who_came_too_late_to_join_is_begun_elsewhere() -> None:
     play(scene)
 
 
-def test_nobody_joins_while_others_wait_for_a_child() -> None:
+def test_no_message_joins_while_another_batch_waits_for_a_child() -> None:
     async def scene(world: World) -> None:
         await world.add_many(1, ASYNC)
         world.warden.begun[0]()
@@ -352,7 +352,7 @@ def test_nobody_joins_while_others_wait_for_a_child() -> None:
     play(scene)
 
 
-def test_whose_claim_is_not_trusted_any_more_does_not_join() -> None:
+def test_a_message_with_an_untrusted_claim_does_not_join() -> None:
     async def scene(world: World) -> None:
         await world.add_many(1, ASYNC)
         world.warden.begun[0]()
@@ -397,7 +397,7 @@ def test_a_message_that_joins_a_batch_with_an_older_claim_shortens_the_trust_in_
     play(scene)
 
 
-def test_one_that_blocks_its_child_is_blamed_and_its_neighbours_are_lost() -> None:
+def test_a_message_that_blocks_its_child_times_out_and_its_neighbours_are_lost() -> None:
     async def scene(world: World) -> None:
         policy = Policy(timeout_s=0.01)
         members = [world.add(ASYNC._replace(kill_after_s=0.01), policy if n else Policy()) for n in range(2)]
@@ -415,7 +415,7 @@ def test_one_that_blocks_its_child_is_blamed_and_its_neighbours_are_lost() -> No
     play(scene)
 
 
-def test_one_that_is_cancelled_leaves_the_others_alone() -> None:
+def test_a_cancelled_async_message_leaves_the_others_alone() -> None:
     async def scene(world: World) -> None:
         members = await world.add_many(2, ASYNC)
         world.warden.begun[0]()

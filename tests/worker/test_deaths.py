@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped and told to end: what becomes of the messages that they had."""
+"""What happens to the messages of workers that are killed, suspended or drained."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.worker.worker_world import Works, alive, assert_once, is_alive, outco
 
 
 def gone(works: Works) -> bool:
-    """Nothing that ran a message is left."""
+    """Wait until no process of a message is left."""
     return not any(is_alive(one.pid) for one in works.starts())
 
 
 @pytest.mark.parametrize("whom", ["the worker", "the worker and its warden"])
-def test_what_a_killed_worker_had_is_redelivered(any_works: Works, whom: str) -> None:
+def test_messages_of_a_killed_worker_are_delivered_again(any_works: Works, whom: str) -> None:
     works = any_works
     first = works.start(concurrency=2, processes=2)
     handles = works.tasks.short.push_many([["spawn-and-wait", 1000 if n < 2 else 0] for n in range(2)])
@@ -50,7 +50,7 @@ def test_a_poison_message_ends_dead_after_its_retries(served_works: Works, poiso
     assert last.end() == 0
 
 
-def test_a_worker_that_is_told_to_end_drains(any_works: Works) -> None:
+def test_a_worker_drains_on_sigterm(any_works: Works) -> None:
     works = any_works
     worker = works.start_warm()
     first, *rest = works.tasks.quick.push_many([["sleep", 2]] + [["sleep", 0.5]] * 6)
@@ -69,7 +69,7 @@ def test_a_worker_that_is_told_to_end_drains(any_works: Works) -> None:
     assert len(works.starts()) == 7
 
 
-def test_a_second_signal_hurries(works: Works) -> None:
+def test_a_second_signal_stops_messages_at_once(works: Works) -> None:
     worker = works.start(concurrency=2, processes=2)
     handles = works.tasks.short.push_many([["sleep", 1000], ["sleep", 1000]])
     works.wait_starts(2)
@@ -83,7 +83,7 @@ def test_a_second_signal_hurries(works: Works) -> None:
     assert {row.attempts[0].outcome for row in rows} == {("lost", "shutdown")}
 
 
-def test_a_worker_that_was_stopped_too_long_runs_nothing_twice(served_works: Works) -> None:
+def test_a_worker_that_was_suspended_too_long_runs_nothing_twice(served_works: Works) -> None:
     works = served_works
     stopped = works.start()
     handle = works.tasks.short.push("sleep", 8)

@@ -1,4 +1,4 @@
-"""Calls in the node itself: guarded before they begin, and given back before anybody is killed for them."""
+"""Calls in the node's process are guarded before they start, and returned before the warden would kill."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ KILLED = {stopped_with_work_that_waits.__name__}
 
 @pytest.mark.parametrize("name", SCENES)
 def test_scene(name: str) -> None:
-    """In a process of its own, which the warden may kill."""
+    """Each scene has its own process, because the warden may kill it."""
     program = Path(__file__).with_name("in_process_scenes.py")
     played = subprocess.run([sys.executable, str(program), name], capture_output=True, text=True, timeout=120)
     wanted = -signal.SIGKILL if name in KILLED else 0

@@ -1,4 +1,4 @@
-"""Messages in the node itself: few at once, the next at hand, and given back where those who run are slow."""
+"""The queue of messages in the node's process: its limit, its order, and its recalls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DONE = End(Outcome("succeeded"), 0, 1e-4)
 
 
 class Run:
-    """Work that is guarded, and ends, when the test says so."""
+    """A call that is guarded, and ends, when the test says so."""
 
     function = "m:f"
     on_guarded: Callable[[], object] | None = None
@@ -72,7 +72,7 @@ def play(scene: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-def test_no_more_run_at_once_than_may_and_the_next_begins_when_one_has_ended() -> None:
+def test_the_next_call_starts_when_one_ends_and_never_too_many_run() -> None:
     async def scene(world: World) -> None:
         runs = world.guarded(4)
         assert begun(runs) == [True, True, False, False]
@@ -82,7 +82,7 @@ def test_no_more_run_at_once_than_may_and_the_next_begins_when_one_has_ended() -
     play(scene)
 
 
-def test_none_begins_before_it_is_guarded_and_none_before_its_turn() -> None:
+def test_calls_start_in_order_and_only_when_guarded() -> None:
     async def scene(world: World) -> None:
         runs = world.asked(3)
         assert not any(begun(runs))
@@ -96,7 +96,7 @@ def test_none_begins_before_it_is_guarded_and_none_before_its_turn() -> None:
     play(scene)
 
 
-def test_one_that_is_not_wanted_any_more_keeps_nobody_waiting() -> None:
+def test_a_stopped_call_does_not_block_the_queue() -> None:
     async def scene(world: World) -> None:
         runs = world.asked(3)
         runs[0].give_back()
@@ -108,7 +108,7 @@ def test_one_that_is_not_wanted_any_more_keeps_nobody_waiting() -> None:
     play(scene)
 
 
-def test_where_they_are_quick_more_may_be_claimed() -> None:
+def test_quick_calls_raise_the_prefetch_factor() -> None:
     async def scene(world: World) -> None:
         for run in world.guarded(30):
             run.gone.set_result(DONE)
@@ -117,7 +117,7 @@ def test_where_they_are_quick_more_may_be_claimed() -> None:
     play(scene)
 
 
-def test_what_is_not_begun_is_given_back_when_it_is_recalled_guarded_or_not() -> None:
+def test_a_recall_returns_all_calls_that_have_not_started() -> None:
     async def scene(world: World) -> None:
         runs = world.guarded(3) + world.asked(1)
         world.queue.recall()
@@ -130,7 +130,7 @@ def test_what_is_not_begun_is_given_back_when_it_is_recalled_guarded_or_not() ->
     play(scene)
 
 
-def test_who_waits_for_slow_ones_is_given_back() -> None:
+def test_calls_behind_stalled_ones_are_returned() -> None:
     async def scene(world: World) -> None:
         runs, began = world.guarded(3), boottime()
         waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,11 +142,11 @@ def test_who_waits_for_slow_ones_is_given_back() -> None:
     play(scene)
 
 
-def test_who_waits_for_the_warden_while_there_is_room_is_not_given_back() -> None:
+def test_calls_that_wait_for_the_warden_are_not_returned() -> None:
     async def scene(world: World) -> None:
         (slow,) = world.guarded(1)
         (asked,) = world.asked(1)
-        await asyncio.sleep(2 * STALLED_S)  # as nothing is to happen, there is nothing to wait for
+        await asyncio.sleep(2 * STALLED_S)  # nothing must happen, so there is no event to wait for
         assert not asked.gone.done() and not slow.gone.done()
 
     play(scene)

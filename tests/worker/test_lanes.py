@@ -1,4 +1,4 @@
-"""Single instance: messages of one name never run at once, whoever runs them."""
+"""Lanes of messages: two messages of one lane never run at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.worker.worker_world import Works, assert_once, is_alive, outcomes, wa
 MESSAGES = 80
 
 
-def test_messages_of_one_name_never_run_at_once(any_works: Works) -> None:
-    """The task itself takes a flock, and fails where somebody else has it: it must not come to that."""
+def test_messages_of_one_lane_never_run_at_once(any_works: Works) -> None:
+    """The task itself takes a flock, and fails if another message has it."""
     works = any_works
     handles = works.tasks.lone.push_many([["sleep", 0.002]] * MESSAGES)
     for _ in range(3):
@@ -26,7 +26,7 @@ def test_messages_of_one_name_never_run_at_once(any_works: Works) -> None:
     assert_once(works.starts())
 
 
-def test_a_holder_that_crashed_frees_its_place(any_works: Works) -> None:
+def test_a_crashed_message_frees_its_lane(any_works: Works) -> None:
     works = any_works
     first = works.start()
     stuck = works.tasks.lone.push("sleep", 1000)

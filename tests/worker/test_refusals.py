@@ -1,4 +1,4 @@
-"""Messages that may not run: none does, each ends with a named reason, and its payload is told nowhere."""
+"""Refused messages do not run, end with a reason, and their payload appears nowhere."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def truncated(works: Works) -> Fire:
 
 
 def stale(works: Works) -> Fire:
-    """Genuine, and put back after its row was pruned."""
+    """A genuine message that is inserted again after its row was pruned."""
     context = PushContext(works.name, datetime.now(UTC) - timedelta(days=31), secrets.token_hex(8))
     return message(works.app.tasks()["quick"], json.dumps(["give", MARK]), MessageOptions(), context, SIGNED)
 

@@ -28,7 +28,7 @@ def test_an_attempt_whose_result_cannot_be_kept_is_rejected_with_the_reason(work
             assert reason in attempt.tail.decode()
 
 
-def test_nothing_that_waits_for_such_a_result_is_run(works: Works) -> None:
+def test_a_message_that_needs_a_rejected_result_does_not_run(works: Works) -> None:
     """`then` follows a success only."""
     works.start()
     after = works.tasks.noted.message_with_result("after")

@@ -54,8 +54,8 @@ def test_an_embedded_node_that_names_no_queues_serves_none(works: Works) -> None
     assert row.attempts[0].node == worker.life
 
 
-def test_the_values_of_secrets_are_kept_nowhere(works: Works) -> None:
-    """The app's own: what signs its messages."""
+def test_values_of_secrets_are_stored_nowhere(works: Works) -> None:
+    """The app's own secret, which signs its messages."""
     secret = "the secret of the tests"
     worker = works.start()
     quick, once = works.tasks.quick, works.tasks.once

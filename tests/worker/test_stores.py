@@ -1,4 +1,4 @@
-"""Workers and their store: long work is renewed, and a store that is away is waited for."""
+"""Workers and their store: claims of long work are renewed, and a store that is away is awaited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_long_work_is_renewed_and_delivered_once(served_works: Works) -> None:
 
 
 @pytest.mark.parametrize("for_s", [4.0])
-def test_a_store_that_is_away_ends_nothing_while_claims_are_trusted(
+def test_work_goes_on_without_the_store_while_its_claim_is_trusted(
     works: Works, worker_redis: RedisServer, tmp_path: Path, for_s: float
 ) -> None:
     proxy = Proxy(worker_redis.port)
@@ -71,7 +71,7 @@ def test_an_idle_worker_reports_a_store_that_went_away(
             server.remove()
 
 
-def test_work_whose_claim_cannot_be_renewed_is_ended(works: Works, worker_redis: RedisServer) -> None:
+def test_work_stops_if_its_claim_cannot_be_renewed(works: Works, worker_redis: RedisServer) -> None:
     proxy = Proxy(worker_redis.port)
     worker = works.start(store=proxy.url)
     handle = works.tasks.short.push("sleep", 1000)

@@ -47,6 +47,6 @@ WRONG: dict[str, tuple[list[Row], list[Seen], list[Seen]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_the_judge_finds_what_is_wrong(what: str) -> None:
+def test_the_storm_checker_finds_planted_faults(what: str) -> None:
     assert any(what in wrong for wrong in judge(["k"], *WRONG[what]))
     assert judge(["k"], [row(LOST, DONE)], seen(1, 2), seen(2)) == []

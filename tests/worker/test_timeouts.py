@@ -1,4 +1,4 @@
-"""A message that takes too long is ended, with all that it started; its neighbours have their full time."""
+"""Timeouts of messages: a message ends with all its processes, and its neighbours keep their full time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def kinds(row: object) -> list[str]:
     return [one.outcome.kind for one in row.attempts]  # type: ignore[attr-defined]
 
 
-def test_a_sync_message_is_ended_with_its_processes(works: Works) -> None:
+def test_a_timeout_ends_a_sync_message_with_its_processes(works: Works) -> None:
     works.start_warm()
     limited = works.tasks.limited
-    works.wait_over(limited.push_many([()] * 100))  # it is known to be short
+    works.wait_over(limited.push_many([()] * 100))  # the worker learns that it is short
     works.witness.write_bytes(b"")
     handles = limited.push_many([["spawn-and-wait", 1000], ["sleep", 2], ["sleep", 2], ["sleep", 2]])
     rows = works.wait_over(handles)
@@ -34,7 +34,7 @@ def test_a_sync_message_is_ended_with_its_processes(works: Works) -> None:
 
 
 def test_each_message_of_a_batch_has_its_full_time(works: Works) -> None:
-    """Together they take longer than one of them may."""
+    """Together they take longer than the timeout of one."""
     works.start_warm()
     limited = works.tasks.limited
     works.wait_over(limited.push_many([()] * 100))
@@ -57,7 +57,7 @@ def test_an_async_message_is_cancelled_and_the_others_go_on(works: Works) -> Non
     assert_once(works.starts())
 
 
-def test_an_async_message_that_blocks_its_loop_is_ended_all_the_same(works: Works) -> None:
+def test_an_async_message_that_blocks_its_loop_times_out(works: Works) -> None:
     works.start(concurrency=2, processes=1)
     stuck = works.tasks.limited_nap.push(1000, blocks=True)
     (row,) = works.wait_over([stuck])
@@ -77,12 +77,12 @@ def test_the_import_of_a_task_is_not_counted_against_its_time(works: Works) -> N
     assert row.outcome == Outcome("timed-out", "after 1 s")
 
 
-def test_an_import_has_a_bound_of_its_own() -> None:
+def test_an_import_has_its_own_timeout() -> None:
     order = CallOrder("a", "h", "", [], math.inf, math.inf, 2.0, 1.0, "", "", 0)
     call = CallTask(order, ProcessGroupTree(os.getpid()))
     began = call.started_at
     assert began + 1.9 < call.next_at() < began + 3
-    for later_s in (0.0, 10.0):  # who says it again has no more for it
+    for later_s in (0.0, 10.0):  # a repeated report gets no more time
         call.imports(began + later_s, is_under_way=True)
         assert call.next_at() == began + IMPORT_S + 2
     call.imports(began + 50, is_under_way=False)

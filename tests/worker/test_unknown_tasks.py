@@ -23,7 +23,7 @@ def heartbeat(text: str) -> Note:
     return Note("node/n1", text, datetime.now(UTC))
 
 
-def test_a_message_is_given_back_and_not_claimed_again() -> None:
+def test_a_message_of_an_unknown_task_is_returned_and_not_claimed_again() -> None:
     unknown = UnknownTasks()
     assert JOB not in unknown and unknown.excluded(100.0) == set()
     verdict = unknown.verdict(JOB, WHY, 100.0)
@@ -81,7 +81,7 @@ class Deploy(Sim):
         self.store.shadow.pushed.add(fire.key)
 
 
-def test_a_node_that_waited_for_the_task_in_vain_rejects_its_messages() -> None:
+def test_a_node_rejects_messages_after_it_waited_for_their_task() -> None:
     sim = Deploy(1, "calm", hours=0.4, fleet=Fleet((1, 1), jobs=0, room=8), node_type=Worker)
     sim.define("skip", 86_400)
     sim.loop.call_later(100.0, sim.put)

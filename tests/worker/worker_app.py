@@ -1,4 +1,4 @@
-"""The app that tests of workers run: tasks that do what a message says, and tell a witness that is not ours.
+"""The app of worker tests: its tasks do what a message says, and report to a witness process.
 
 A witness is a file to which each start and each end is appended, in one write each: what is there was done.
 """
@@ -42,7 +42,7 @@ def tell(what: str, fire: detent.Fire, **more: Any) -> None:
 
 
 class Odd(BaseException):
-    """No exception that anybody expects."""
+    """An exception that no caller expects."""
 
 
 def warden() -> int:
@@ -71,7 +71,7 @@ def fork() -> str:
 
 
 def spawn() -> int:
-    """One that outlives the message."""
+    """Start a process that outlives the message."""
     return subprocess.Popen(["sleep", "1000"]).pid
 
 
@@ -268,4 +268,4 @@ def stormy(fire: detent.Fire, number: int) -> None:
 
 
 if lacks := os.environ.get("WORKER_LACKS"):  # an older version of the app
-    del app._tasks[lacks]
+    del app.task_functions[lacks]

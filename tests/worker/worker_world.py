@@ -1,4 +1,4 @@
-"""Real workers for tests: `detent worker` as processes on a store of the test's, and what a witness saw."""
+"""Real `detent worker` processes for tests, and what the witness saw of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from detent.model import Query, Row
 
 HERE = Path(__file__).parent
 PAGE = 12_000
-WARM = 150  # so many short messages, and a worker knows that they are short
+WARM = 150  # after this many messages a worker has learnt that they are short
 
 
 class Seen(NamedTuple):
@@ -77,7 +77,7 @@ class Works:
         return worker
 
     def start_warm(self, concurrency: int = 1) -> NodeProcess:
-        """One that knows that its messages are short, and takes many together."""
+        """Start a worker that has learnt that its messages are short, so that it takes large batches."""
         worker = self.start(concurrency)
         self.wait_over(self.tasks.quick.push_many([()] * WARM))
         self.witness.write_bytes(b"")
@@ -110,11 +110,11 @@ class Works:
         return store.find(Query(state="pending", **about)) + store.find(Query(state="claimed", **about))
 
     def wait_over(self, handles: Iterable[Handle[Any]], within_s: float = 2 * PATIENCE_S) -> list[Row]:
-        """All that was pushed is over; the rows of these."""
+        """Wait until all pushed messages are over, and return the rows of these."""
         those, rows = [*handles], list[Row]()
 
         def look() -> bool:
-            if not self.open_rows():  # what was given back between its two looks is not among them
+            if not self.open_rows():  # a message that was returned between the two queries is in neither
                 rows[:] = map(self.row, those)
             return len(rows) == len(those) and all(row.state == "over" for row in rows)
 
@@ -122,7 +122,7 @@ class Works:
         return rows
 
     def rows(self) -> list[Row]:
-        """By pages, of more than are due at one instant: no server is to be kept busy for seconds."""
+        """Read in pages, so that no server is busy for seconds."""
         store, about = self.app.open_store(), Query(app=self.name, origins=("push",), limit=PAGE)
         found: dict[str, Row] = {}
         while page := store.find(about):
@@ -151,7 +151,7 @@ def outcomes(rows: Iterable[Row]) -> Mapping[str, int]:
 
 
 def assert_once(starts: Iterable[Seen]) -> None:
-    """Each attempt of each message was begun by one process, once."""
+    """Assert that each attempt of each message started once."""
     begun = Counter((one.key, one.attempt) for one in starts)
     assert [one for one, count in begun.items() if count > 1] == []
 

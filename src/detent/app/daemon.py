@@ -1,4 +1,4 @@
-"""A node as a whole process, as `detent run` and `Detent.run` start it: its log, its store, its service."""
+"""Runs a node as a process of its own, for `detent run`, `detent worker` and `Detent.run`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.events import Emit
 from detent.loading.config import call_store, nodes_directory
 from detent.manifest.check import Manifest
 from detent.manifest.problems import format_problem
-from detent.messages.ad_hoc import Allowed
 from detent.messages.masking import Mask
-from detent.messages.message import Task
 from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
 from detent.observe.background_writer import BackgroundWriter
 from detent.observe.logs import Style, format_event, log_later
@@ -24,52 +22,38 @@ from detent.observe.secrecy import learn_on_load, masking_store, password_of
 from detent.runners.call.store import set_store
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
-from detent.worker.inbox import Inbox
 
-LAST_LINES_S = 2.0  # so long is a reader given at the end
-GARBAGE_LEAST = 300_000  # objects, before it is looked for: more than a burst of ten thousand fires makes
+if TYPE_CHECKING:
+    from detent.app.app import Detent
+
+LAST_LINES_S = 2.0  # how long the reader of the log has for the last lines
+GC_THRESHOLD = 300_000  # objects: more than a burst of ten thousand fires allocates
 
 
 class DaemonOptions(NamedTuple):
-    """What a node is to run."""
-
-    name: str  # of the place where its jobs come from, as messages name it
-    load: Callable[[], Manifest]  # called again when it is told to reload
+    name: str  # of the source of the jobs, for error messages
+    load: Callable[[], Manifest]  # called again for a reload
     env: Mapping[str, str]
-    files: tuple[Path, ...] = ()  # when one of them changes, the jobs are loaded again
-    store: str | None = None  # a URL that wins over the manifest's
+    files: tuple[Path, ...] = ()  # a change of one of them reloads the jobs
+    store: str | None = None  # a URL that overrides the manifest's
     queues: tuple[str, ...] = ("default",)
-    waits: bool = True  # for a store that is away when the node starts
-    worker: WorkerOptions | None = None  # the messages of an app's tasks
+    waits: bool = True  # for a store that is away at the start
+    worker: WorkerOptions | None = None  # set if it processes messages
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
-    hint: str = ""  # for a person at a terminal, once the node has started
+    hint: str = ""  # shown on a terminal after the start
 
 
-class App(Protocol):
-    """An app in code, as far as it has tasks."""
-
-    name: str
-
-    def manifest(self) -> Manifest: ...
-
-    def tasks(self) -> Mapping[str, Task]: ...
-
-    def allowed(self) -> Mapping[str, Allowed]: ...
-
-    def inbox(self) -> Inbox: ...
-
-
-def with_tasks(options: DaemonOptions, app: App) -> DaemonOptions:
-    """The same, and the messages of the app's tasks, if it has any.  Where no queues are named, it is the
-    default one and those of the messages."""
+def with_tasks(options: DaemonOptions, app: Detent) -> DaemonOptions:
+    """Add the app's messages, if it has tasks or allows ad hoc messages.  Without named queues, the node
+    serves `default` and the queues of those messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     worker = WorkerOptions(app.inbox()) if tasks or allowed else None
     return options._replace(queues=options.queues or tuple(dict.fromkeys(own)), worker=worker)
 
 
-def check_queues(queues: Sequence[str], app: App) -> None:
-    """Refuse a queue that no task and no job uses: its name may be misspelt, and the right one not served."""
+def check_queues(queues: Sequence[str], app: Detent) -> None:
+    """Refuse a queue that no task and no job uses: its name is probably misspelt."""
     known = {job.queue for job in app.manifest().jobs} | {*app.allowed()}
     for task in app.tasks().values():
         known |= {task.queue, *task.queues}
@@ -80,7 +64,7 @@ def check_queues(queues: Sequence[str], app: App) -> None:
 
 
 def run(options: DaemonOptions, style: Style) -> int:
-    """Run it until a signal ends it; the exit code."""
+    """Run the node until a signal ends it; return the exit code."""
     log = BackgroundWriter(
         sys.stderr.fileno(), lambda lines: format_event("log-dropped", style, lines=lines) + "\n"
     )
@@ -108,7 +92,7 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
         if options.warn
         else [format_problem(one, options.name) for one in manifest.warnings]
     )
-    for warning in found:  # before the store is opened: one may be about it
+    for warning in found:  # before the store is opened: a warning may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
     store = call_store(manifest, options.store, env)
     set_store(store)
@@ -125,10 +109,10 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
         worker=options.worker,
         call_store=store,
     )
-    if url.startswith("sqlite:"):  # its disk tells; a file that is refused is not created
+    if url.startswith("sqlite:"):  # checked by its disk, before the file is created
         report_weakness(url, manifest, emit)
         reach(service, manifest.app)
-    else:  # it tells itself, once it is there
+    else:  # the server has to answer first
         reach(service, manifest.app)
         report_weakness(url, manifest, emit)
 
@@ -141,25 +125,25 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
 
 
 def report_weakness(url: str, manifest: Manifest, emit: Emit) -> None:
-    """Say what a store may forget or, where `store.require` is `full`, refuse it."""
+    """Report how the store may lose data or, if `store.require` is `full`, refuse it."""
     weak = [one for one in promise_of(url, manifest.store.wait_replicas) if one.state != "ok"]
-    told = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)
+    text = "; ".join(f"{one.found}: {one.consequence}; {one.advice}" for one in weak)
     if weak and manifest.store.require == "full":
-        raise UsageError(f"the store is too weak for `store.require: full`: {told}")
+        raise UsageError(f"the store is too weak for `store.require: full`: {text}")
     if weak:
-        emit("store-weak", app=manifest.app, error=told)
+        emit("store-weak", app=manifest.app, error=text)
 
 
 def _spare_what_stays() -> None:
-    """Jobs are loaded once, and may be a hundred thousand: no search for garbage has to go through them.
-    Nor is it worth one after every few fires, of which few leave any."""
+    """Exclude the loaded jobs, which may be a hundred thousand, from garbage collection, and collect less
+    often: fires leave little garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_LEAST)
+    gc.set_threshold(GC_THRESHOLD)
 
 
 def style_of(output: str, env: Mapping[str, str]) -> Style:
-    """Lines for people on a terminal, JSON elsewhere and where that is asked for."""
+    """Lines for people on a terminal; JSON elsewhere, or if it was requested."""
     if output == "json" or not sys.stderr.isatty():
         return "json"
     return "plain" if env.get("NO_COLOR") else "coloured"

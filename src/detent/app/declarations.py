@@ -1,8 +1,7 @@
-"""A job in code: what its decorator says, as the document of a manifest, and where it says so.
+"""Turns the options of `@app.job` into the document of a manifest, and remembers the line of the decorator.
 
-- Nothing of a manifest is checked here: `manifest.check` has the rules and the words.  Only what is true of
-  the function itself is: can it be found, and does it take its arguments?
-- Every message names the file and the line of the decorator.
+`manifest.check` checks the document.  This module checks only the function: whether other processes can
+import it, and whether it takes its arguments.  Every message names the file and line of the decorator.
 """
 
 from __future__ import annotations
@@ -22,27 +21,43 @@ from detent.model import CatchUp, Concurrency, Isolation, OnLost
 from detent.runners.call.function import GENERATOR, bind, is_async, is_generator
 
 MAIN = "__main__"
-RETRIES = ("max_attempts", "min_seconds", "max_seconds", "jitter", "on_status", "on_exit_codes")
-POLICY = (
-    "concurrency", "concurrency_scope", "timeout_seconds", "max_running", "catch_up",
-    "start_deadline_seconds", "on_lost", "claim_seconds", "dst",
-)  # fmt: skip
 Moment = str | datetime
 Hook = str | Mapping[str, Any] | Sequence[str | Sequence[str] | Mapping[str, Any]]
 
 
-class JobOptions(TypedDict, total=False):
-    """What can be said of a job, besides its schedules: the fields of a manifest, with the policy's and the
-    retries' among them."""
+class RetryOptions(TypedDict, total=False):
+    max_attempts: int
+    min_seconds: int
+    max_seconds: int
+    jitter: float
+    on_status: Sequence[int]
+    on_exit_codes: Sequence[int]
 
-    name: str  # by default the function's, with hyphens
+
+class PolicyOptions(TypedDict, total=False):
+    concurrency: Concurrency
+    concurrency_scope: Literal["host", "global"]
+    timeout_seconds: int
+    max_running: int
+    catch_up: CatchUp
+    start_deadline_seconds: float
+    on_lost: OnLost
+    claim_seconds: float
+    dst: Literal["vixie", "skip", "twice", "utc"]
+
+
+class JobOptions(PolicyOptions, RetryOptions, total=False):
+    """The options of a job besides its schedules: the fields of a manifest, including those of its policy and
+    retries."""
+
+    name: str  # default: the function's name, with hyphens
     at: Moment
-    after: str | Sequence[str]  # jobs of this app, by name: the success of each puts a fire of this one
+    after: str | Sequence[str]  # jobs of this app: the success of each of them fires this one
     timezone: str
     starts_at: Moment
     ends_at: Moment
     args: Sequence[Any] | Mapping[str, Any]
-    enqueue: bool | Mapping[str, Any]  # a message of this task instead of a call; its queue, priority, expiry
+    enqueue: bool | Mapping[str, Any]  # push a message of this task instead; its queue, priority, expiry
     isolation: Isolation
     work_dir: str
     env: Mapping[str, str]
@@ -58,26 +73,9 @@ class JobOptions(TypedDict, total=False):
     on_skip: Hook
     on_late: Hook
     late_after_seconds: float
-    concurrency: Concurrency
-    concurrency_scope: Literal["host", "global"]
-    timeout_seconds: int
-    max_running: int
-    catch_up: CatchUp
-    start_deadline_seconds: float
-    on_lost: OnLost
-    claim_seconds: float
-    dst: Literal["vixie", "skip", "twice", "utc"]
-    max_attempts: int
-    min_seconds: int
-    max_seconds: int
-    jitter: float
-    on_status: Sequence[int]
-    on_exit_codes: Sequence[int]
 
 
 class Location(NamedTuple):
-    """A line of somebody's code."""
-
     file: str
     line: int
 
@@ -86,11 +84,9 @@ class Location(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A job of an app, as its decorator has it."""
-
     document: dict[str, Any]
     where: Location
-    options: frozenset[str]  # those that were said
+    options: frozenset[str]  # names of the given options
 
 
 def location_of(frame: FrameType) -> Location:
@@ -106,10 +102,9 @@ def declare(
     options: Mapping[str, Any],
     where: Location,
 ) -> Declared:
-    """The job that a decorator makes of a function."""
     document = {name: _plain(value) for name, value in options.items()}
-    retries = {name: document.pop(name) for name in RETRIES if name in document}
-    policy = {name: document.pop(name) for name in POLICY if name in document}
+    retries = {name: document.pop(name) for name in RetryOptions.__annotations__ if name in document}
+    policy = {name: document.pop(name) for name in PolicyOptions.__annotations__ if name in document}
     if retries:
         policy["retries"] = retries
     document["name"] = document.get("name") or name_of(function, where)
@@ -128,10 +123,9 @@ def declare(
 
 
 def _declare_message(
-    function: Any, document: dict[str, Any], said: bool | Mapping[str, Any], where: Location
+    function: Any, document: dict[str, Any], enqueue: bool | Mapping[str, Any], where: Location
 ) -> Declared:
-    """The job whose work is a message of the task that the function is.  What the task says of its runs holds
-    where the job does not."""
+    """Declare a job that pushes a message of this task.  Options of the task are the defaults of the job."""
     task = getattr(function, "task", None)
     if task is None:
         raise UsageError(
@@ -142,7 +136,7 @@ def _declare_message(
         function.parameters.item_text(args)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    more = dict(said) if isinstance(said, Mapping) else {}
+    more = dict(enqueue) if isinstance(enqueue, Mapping) else {}
     document["enqueue"] = {"queue": task.queue, "task": task.name, "args": args, **more}
     usual = {"max_attempts": retries.max_attempts, "jitter": retries.jitter}
     usual |= {"min_seconds": max(1, round(retries.min_s)), "max_seconds": max(1, round(retries.max_s))}
@@ -155,7 +149,7 @@ def _declare_message(
 
 
 def _plain(value: Any) -> Any:
-    """As a document would hold it."""
+    """Convert a value to the types of a document."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
@@ -169,12 +163,12 @@ def _plain(value: Any) -> Any:
 def name_of(function: Callable[..., Any], where: Location, noun: str = "job") -> str:
     name = getattr(function, "__name__", "").strip("_").lower().replace("_", "-")
     if not name or name == "<lambda>":
-        raise UsageError(f"{where}: the function has no name of its own: give the {noun} one with name=")
+        raise UsageError(f"{where}: the function has no name: name the {noun} with name=")
     return name
 
 
 def path_of(function: Callable[..., Any]) -> str:
-    """`package.module:function`, by which any process finds it; "": there is none."""
+    """The import path `package.module:function`; "" if other processes cannot import the function."""
     module, path = getattr(function, "__module__", "") or "", getattr(function, "__qualname__", "")
     if module == MAIN:
         module = main_module()
@@ -183,7 +177,8 @@ def path_of(function: Callable[..., Any]) -> str:
 
 
 def main_module() -> str:
-    """How others import the program that runs; "": they cannot.  We import it so, too: one module, once."""
+    """The name by which other processes import the running program; "" if they cannot.  This process gets the
+    same name for it, so that it is not imported twice."""
     main = sys.modules[MAIN]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     name = spec.name if spec else Path(file).stem if file else ""
@@ -194,7 +189,7 @@ def main_module() -> str:
 
 
 def check_function(function: Callable[..., Any], name: str, where: Location) -> None:
-    """Raise where a call of it could not do its work."""
+    """Raise if a call of the function cannot work."""
     if is_generator(function):
         raise UsageError(f"{where}: {name}: the function {GENERATOR}")
     owner = getattr(function, "__qualname__", "").rpartition(".")[0]
@@ -214,7 +209,7 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
 
 
 def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], where: Location) -> None:
-    """`call`: its name, where it is found, and where it is to run."""
+    """`call` is the name, the import path and the isolation."""
     name, path, isolation = call
     if isolation == "process" and path.startswith(local_functions.__name__):
         raise UsageError(
@@ -231,21 +226,18 @@ def _check(function: Callable[..., Any], document: Mapping[str, Any], where: Loc
     check_isolation(function, (name, document["call"], isolation), where)
     args = document.get("args", [])
     if not isinstance(args, list | dict):
-        return  # the manifest's rules say so
+        return  # the manifest checker reports it
     try:
         given, named = bind(function, args, lambda: None)  # type: ignore[arg-type, return-value]
         inspect.signature(function).bind(*given, **named)
     except TypeError as error:
-        raise UsageError(f"{where}: {name}: {error}; a job gives its function what args= has") from None
+        raise UsageError(f"{where}: {name}: {error}; args= has the arguments of a job's function") from None
     except ValueError:  # some built-in functions have no signature
         return
 
 
-# Where something is wrong.
-
-
 def with_locations(error: ManifestError, app: Location, jobs: Sequence[Declared]) -> ManifestError:
-    """The error with the files and lines of who declared what is wrong."""
+    """The error with the file and line of each declaration that is wrong."""
     locations = [_location_of(problem, app, jobs) for problem in error.problems]
     placed = [
         problem._replace(file=where.file, line=where.line)
@@ -261,15 +253,15 @@ def _location_of(problem: Problem, app: Location, jobs: Sequence[Declared]) -> L
 
 
 def refuse_process_options(jobs: Sequence[Declared]) -> None:
-    """Raise where a job of these cannot run within a process that is not ours."""
+    """Raise if a job has options that need a process of its own."""
     for one in jobs:
         wants = sorted(one.options & {"work_dir", "env", "user"})
         wants += ['isolation="process"'] if one.document.get("isolation") == "process" else []
         wants += [name for name in _HOOKS if _has_command(one.document.get(name))]
         if wants:
             raise UsageError(
-                f"{one.where}: {one.document['name']} asks for a process of its own ({wants[0]}), and "
-                "app.start() runs jobs within this one: leave it out, or use `detent run` or app.run()"
+                f"{one.where}: {one.document['name']} needs a process of its own ({wants[0]}), and "
+                "app.start() runs jobs within this one: remove that option, or use `detent run` or app.run()"
             )
 
 

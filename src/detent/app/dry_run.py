@@ -1,15 +1,14 @@
-"""What would fire at an instant, run here and now: for tests of an app's jobs.
+"""Runs the fires that are due in a period at once, in the caller's thread: for tests of an app's jobs.
 
-- The functions are called in the caller's own thread, whatever their isolation; hooks are not called.
-- Time is a fake clock's: an attempt that is due again after a while follows at once.
+Isolation is ignored, and hooks are not called.  Time is a fake clock's, so retries follow without waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import islice
 from random import Random
@@ -39,15 +38,15 @@ from detent.runners.command import command_env
 from detent.schedules.timetable import parse_instant
 from detent.stores.memory.store import MemoryStore
 
-FIRES_MAX = 10_000  # of one rehearsal
-FIRST = "2026-01-01T00:00:00Z"  # where a fake clock begins, unless it is told
+FIRES_MAX = 10_000
+FIRST = "2026-01-01T00:00:00Z"  # the default start of a fake clock
 LIFE = "dry-run.0"
 _NOTHING = Command(words=())
 Moment = str | datetime
 
 
 class FakeClock:
-    """A clock that moves only when it is told to, its wall time apart from its monotonic time."""
+    """A clock for tests: time passes only by calls.  Its wall time can be set; its monotonic time cannot."""
 
     def __init__(self, at: Moment = FIRST) -> None:
         self._wall, self._monotonic = moment(at).timestamp(), 1000.0
@@ -62,24 +61,24 @@ class FakeClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         if seconds < 0:
-            raise UsageError(f"time does not pass backwards: use step({seconds:g}) to set the clock back")
+            raise UsageError(f"time cannot pass backwards: use step({seconds:g}) to set the clock back")
         self._wall += seconds
         self._monotonic += seconds
 
     def step(self, seconds: float) -> None:
-        """Somebody sets the wall clock, forwards or back: no time passes."""
+        """Set the wall clock forwards or back; no time passes."""
         self._wall += seconds
 
     def set(self, at: Moment) -> None:
-        """To that instant: time passes until then or, where it is over, the clock is set back."""
+        """Let time pass until this instant; if it is in the past, set the clock back."""
         seconds = moment(at).timestamp() - self._wall
         self.advance(seconds) if seconds >= 0 else self.step(seconds)
 
 
 class Fired(NamedTuple):
-    """How a fire ended."""
+    """The end of a fire."""
 
     job: str
     due_at: datetime
@@ -101,7 +100,7 @@ class DryRun:
         after = until - timedelta(seconds=1) if since is None else moment(since)
         due = sorted(islice(self._due(after, until), FIRES_MAX + 1), key=lambda one: (one[0], one[1].name))
         if len(due) > FIRES_MAX:
-            raise UsageError(f"more than {FIRES_MAX:,} fires are due in that time: choose less")
+            raise UsageError(f"more than {FIRES_MAX:,} fires are due in this period: choose a shorter one")
         self._clock.set(due[0][0] if due else until)
         fired = [one for due_at, job in due for one in self._fire_all(job, due_at)]
         self._clock.advance(max(0.0, until.timestamp() - self._clock.wall()))
@@ -111,7 +110,7 @@ class DryRun:
         return ((at, job) for job in self._manifest.jobs for at in job.schedule.between(after, until))
 
     def _fire_all(self, job: Job, due_at: datetime) -> Iterator[Fired]:
-        """It, and the jobs that come after it."""
+        """Run the job, then the jobs that follow it."""
         fired = self._fire(job, due_at)
         yield fired
         if fired.outcome == "succeeded":
@@ -119,7 +118,7 @@ class DryRun:
                 yield from self._fire_all(follower, self._clock.now())
 
     def _fire(self, job: Job, due_at: datetime) -> Fired:
-        """Attempt after attempt, as a node would have it settled."""
+        """Run attempts until the fire has ended, settled in the same way as by a node."""
         self._clock.advance(max(0.0, due_at.timestamp() - self._clock.wall()))
         store = MemoryStore(self._clock.wall, self._clock.monotonic)
         fire = fire_at(job, due_at)._replace(origin="manual", start_by=None)  # run it however late it is
@@ -129,7 +128,7 @@ class DryRun:
         while True:
             (claim,) = session.claim().grants.claims
             if not isinstance(job.work, Call):
-                raise UsageError(f"{job.name} is no function: only those are with_task_call")
+                raise UsageError(f"{job.name} is not a function: fire_due runs only functions")
             end, error = attempt(job.work, claim)
             verdict = settle(end, claim, Random(0))
             session.finish(report(claim, verdict, end, self._clock.now())._replace(follow=()))
@@ -142,23 +141,23 @@ class DryRun:
 
 
 def with_task_call(job: Job, tasks: Mapping[str, Task]) -> Job:
-    """Of a job whose work is a message, what a worker makes of that."""
+    """Replace a message by the call that a worker makes of it."""
     if not isinstance(job.work, Push) or job.work.task not in tasks:
         return job
     return job._replace(work=tasks[job.work.task].call._replace(args=job.work.args))
 
 
 def moment(at: Moment) -> datetime:
-    """An instant that was given as text or as an aware datetime."""
+    """An instant, given as text or as an aware datetime."""
     if isinstance(at, str):
         return parse_instant(at, "time")
     if at.tzinfo is None:
-        raise UsageError(f"{at.isoformat()} has no time zone: give one, like UTC")
+        raise UsageError(f"{at.isoformat()} has no time zone: add one, like UTC")
     return at
 
 
 def attempt(call: Call, claim: Claim) -> tuple[End, BaseException | None]:
-    """Call it here; how it ended, and what it raised."""
+    """Call the function; return how it ended, and what it raised."""
     try:
         value = _call(call, claim)
     except SystemExit as error:
@@ -185,7 +184,7 @@ def _call(call: Call, claim: Claim) -> object:
 
 
 def _awaited(value: Any) -> object:
-    """On a loop of its own; where this thread has one that runs, in another thread."""
+    """Await it on a new loop; in another thread if this thread runs a loop already."""
 
     async def main() -> object:
         return await value
@@ -194,22 +193,5 @@ def _awaited(value: Any) -> object:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(main())
-    return _in_another_thread(lambda: asyncio.run(main()))
-
-
-def _in_another_thread(call: Callable[[], object]) -> object:
-    ended: list[tuple[object, BaseException | None]] = []
-
-    def run() -> None:
-        try:
-            ended.append((call(), None))
-        except BaseException as error:
-            ended.append((None, error))
-
-    thread = threading.Thread(target=run, name="detent-dry-run")
-    thread.start()
-    thread.join()
-    (value, error) = ended[0]
-    if error:
-        raise error
-    return value
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, main()).result()

@@ -1,12 +1,11 @@
-"""A node within somebody else's process: when it begins there, what a fork means for it, how it ends.
+"""Runs a node within a web process: `app.start()` and `app.lifespan`.
 
-1. `start` does not begin at once.  A server may load an app before it forks its workers: whoever forks while
-   it waits has passed the node on, now and for every later child; its children begin theirs.  It waits until
-   the modules that are being imported are there, and then a moment.
-2. A node that has begun stays where it is: a child that is forked then has none, unless it starts one.  Nor
-   do children of `multiprocessing` inherit one: they are workers of the program, not of its server.
-3. It runs in threads of its own, on a loop of its own.  When the interpreter ends, it is stopped first.
-4. Nothing begins in a process that only reads the app, nor in one that carries out a call of it.
+1. `start` waits until the current imports are done, and then `WAIT_S` more.  A server may load an app before
+   it forks its workers: if the process forks meanwhile, its children start nodes, and the process does not.
+2. A running node stays in its process: children that are forked later have none.  Children of
+   `multiprocessing` never inherit a node, because they are not workers of the server.
+3. The node runs on a loop of its own, in its own threads.  It is stopped before the interpreter exits.
+4. No node starts in a process that only reads the app, or in a child process that runs its functions.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from detent.app.app import Detent
 
 WAIT_S = 1.0  # for a fork
-IMPORT_S = 0.02  # between two looks whether an import is done
-AGAIN_S = 1.0  # after a node that broke, or while its store cannot be asked
+IMPORT_S = 0.02  # between two checks whether the imports are done
+AGAIN_S = 1.0  # before a restart after an error of the node or its store
 PRIORITIES = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 CHILD = "detent.runners.call.child"  # imported in the processes of calls only
 MEMORY = "memory:"
@@ -65,7 +64,7 @@ class Embedding:
         _EMBEDDINGS.add(self)
 
     def start(self, queues: tuple[str, ...] = (), *, at_once: bool = False) -> None:
-        """Where queues are named, their messages are served, too."""
+        """With `queues`, the node processes their messages too."""
         if module_app.is_reading_apps or CHILD in sys.modules:
             return
         manifest = self._app.manifest()
@@ -89,7 +88,7 @@ class Embedding:
         self._node.begin(partial(self._is_time, self._node, importing, wait_s))
 
     def _is_time(self, node: _NodeThread, importing: list[str], wait_s: float) -> bool:
-        """Wait; then say whether it is still wanted."""
+        """Wait, then return whether the node should still start."""
         while any(map(_is_importing, importing)) and not node.over.is_set():
             node.over.wait(IMPORT_S)
         node.over.wait(wait_s)
@@ -101,15 +100,14 @@ class Embedding:
 
     # Forks.
 
-    def forked_here(self) -> None:
-        """In the parent."""
+    def after_fork_in_parent(self) -> None:
         with self._lock:
             if self._state == "waiting" and self._node:
                 self._state = "passed-on"
                 self._node.over.set()
 
-    def forked_away(self, is_ours: bool) -> None:
-        """In the child, where no thread of the parent's is."""
+    def after_fork_in_child(self, is_ours: bool) -> None:
+        """Start over: no thread of the parent exists here."""
         is_wanted = self._state in ("waiting", "passed-on") and is_ours
         manifest = self._node.manifest if self._node else None
         self._lock, self._node, self._state = threading.Lock(), None, "off"
@@ -119,7 +117,7 @@ class Embedding:
 
 
 class _NodeThread:
-    """One node of a node in this process, in a thread of its own."""
+    """A run of the node in this process, in a thread of its own."""
 
     def __init__(self, app: Detent, manifest: Manifest, queues: tuple[str, ...]) -> None:
         self.manifest, self.over = manifest, threading.Event()
@@ -153,10 +151,10 @@ class _NodeThread:
                 if not is_away:
                     _emit("store-unavailable", app=self._app.name, error=str(error))
                 is_away = True
-            except DetentError as error:  # what is wrong stays wrong
+            except DetentError as error:  # a restart would fail in the same way
                 _emit("internal-error", app=self._app.name, error=str(error))
                 return
-            except Exception as error:  # a bug of ours must not leave the app without its node for ever
+            except Exception as error:  # a bug: start the node again
                 _emit("internal-error", app=self._app.name, error=f"{type(error).__name__}: {error}")
             self.over.wait(AGAIN_S)
 
@@ -176,7 +174,7 @@ class _NodeThread:
             worker=worker,
         )
         try:
-            self._reach(options, url)  # blocking: nothing else runs in this loop yet
+            self._reach(options, url)  # it blocks, but nothing else runs on this loop yet
         except DetentError:
             store.close()
             raise
@@ -192,22 +190,21 @@ class _NodeThread:
                 self._leave = _nothing
 
     def _reach(self, options: ServiceOptions, url: str) -> None:
-        """First: a node that is seen before its store is there would be taken for one of a store that is
-        lost."""
+        """Connect before the node becomes visible: other nodes would take it for a node without a store."""
         reach(options, self._app.name)
         if not url.startswith(MEMORY):
             report_weakness(url, self.manifest, _emit)
 
 
 def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
-    """Raise where a message of these queues cannot run within a process that is not ours."""
-    check_queues([queue for queue in queues if queue != "default"], app)  # which has jobs in any case
-    elsewhere = "and app.start(queues=…) runs messages within this process: serve it by `detent worker`"
-    for one in app.declared_tasks:
+    """Raise if a message of these queues needs a process of its own."""
+    check_queues([queue for queue in queues if queue != "default"], app)
+    elsewhere = "and app.start(queues=…) runs messages within this process: use `detent worker` for it"
+    for one in app.task_functions.values():
         if one.asks_for_process and not {one.task.queue, *one.task.queues}.isdisjoint(queues):
             raise UsageError(
-                f'{one.where}: task {quote(one.name)} asks for a process of its own (isolation="process"), '
-                f"{elsewhere}, or leave that option out"
+                f'{one.where}: task {quote(one.name)} needs a process of its own (isolation="process"), '
+                f"{elsewhere}, or remove that option"
             )
     for queue in queues:
         may = app.allowed().get(queue)
@@ -217,16 +214,16 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
 
 
 def _emit(event: str, **fields: Any) -> None:
-    """Our events are the host's log lines."""
+    """Log the event with the logging of the web process."""
     level = PRIORITIES[EVENTS[event].level]
     if log.isEnabledFor(level):
-        line = format_event(event, "plain", **fields).partition(" ")[2]  # the host's log has the time itself
+        line = format_event(event, "plain", **fields).partition(" ")[2]  # the log has the time already
         log.log(level, "%s", line, extra={"detent": {"event": event, **fields}})
 
 
 def _directory(url: str, env: dict[str, str]) -> Path:
-    """Where nodes of this host find each other; where a server's user may write nowhere else, a temporary
-    one of that user's own."""
+    """The directory where the nodes of this host find each other; if the user may not write there, a
+    temporary directory of that user."""
     directory = nodes_directory(url, env)
     try:
         if url.startswith(MEMORY):
@@ -241,14 +238,14 @@ def _directory(url: str, env: dict[str, str]) -> Path:
 
 
 def _nothing() -> None:
-    """There is nobody to tell."""
+    """Do nothing."""
 
 
-# What is under way when `start` is called.
+# Imports.
 
 
 def _importing() -> Iterator[str]:
-    """The modules whose import led here."""
+    """The modules that are being imported by the callers of `start`."""
     frame = sys._getframe(1)
     while frame := frame.f_back:  # type: ignore[assignment]
         name = str(frame.f_globals.get("__name__", ""))
@@ -261,7 +258,7 @@ def _is_importing(module: str) -> bool:
     return bool(getattr(spec, "_initializing", False))
 
 
-# Forks and the end.
+# Forks and exit.
 
 _EMBEDDINGS: weakref.WeakSet[Embedding] = weakref.WeakSet()
 
@@ -277,13 +274,13 @@ def _is_by_multiprocessing() -> bool:
 def _after_in_parent() -> None:
     if not _is_by_multiprocessing():
         for one in [*_EMBEDDINGS]:
-            one.forked_here()
+            one.after_fork_in_parent()
 
 
 def _after_in_child() -> None:
     is_ours = not _is_by_multiprocessing()
     for one in [*_EMBEDDINGS]:
-        one.forked_away(is_ours)
+        one.after_fork_in_child(is_ours)
 
 
 os.register_at_fork(after_in_parent=_after_in_parent, after_in_child=_after_in_child)
@@ -295,7 +292,7 @@ def _stop_all() -> None:
 
 
 def _stop_at_exit() -> None:
-    """Before the interpreter ends the threads of executors, which the node needs to its end."""
+    """Stop nodes before the interpreter ends the threads of executors, which a node needs."""
     global _stops_at_exit
     if not _stops_at_exit:
         _stops_at_exit = True

@@ -1,4 +1,4 @@
-"""Functions of jobs that no module names: those defined within another function, lambdas, partials.
+"""Functions that cannot be imported by name: local functions, lambdas, partials.
 
 Their path is `detent.app.local_functions:app.job`, which only the process that declared them can resolve.
 Hyphens of names become underscores in it.
@@ -14,7 +14,7 @@ _APPS: dict[str, SimpleNamespace] = {}
 
 
 def register(app: str, job: str, function: Callable[..., Any]) -> str:
-    """How the function is called from now on; the last one of a name counts."""
+    """Return the path of the function from now on.  A newer function of the same name replaces it."""
     app, job = app.replace("-", "_"), job.replace("-", "_")
     setattr(_APPS.setdefault(app, SimpleNamespace()), job, function)
     return f"{__name__}:{app}.{job}"

@@ -1,12 +1,12 @@
-"""Locks for an app's own critical sections: `with app.lock("name") as held:`, or `async with`.
+"""Locks for an app's critical sections: `with app.lock("name") as held:`, or `async with`.
 
-1. A lock is a fire: put with a key and on a queue of its own, claimed by who put it, in the lane of the
-   lock's name, which is one fire wide.  So whoever waits asks for its own fire until its lane is free.
-2. It is renewed in a thread while it is held.  A holder that dies frees it when its claim expires,
-   `ttl_seconds` later at most.  One that cannot renew it is told so while nobody else can have it yet.
-3. Its fence grows with every claim of the app: whoever is written to can refuse a smaller one.
-4. Who waits renews nothing: its fire is good for a while, and then it puts another.  What the dead left is
-   settled by who comes after them.
+1. A lock is a fire.  The caller puts it with a unique key on a queue of its own, in the lane of the lock's
+   name, which is one fire wide, and claims it as soon as the lane is free.
+2. A thread renews the claim while the lock is held.  If the holder dies, the lock is free when the claim
+   expires, at most `ttl_seconds` later.  A holder that cannot renew it learns so before another can have it.
+3. The fence grows with every claim of the app, so storage can refuse writes with an older fence.
+4. A waiting caller renews nothing: it replaces its fire before `start_by`.  Later callers settle the fires
+   that dead processes left behind.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from detent.app.app import Detent
 
 TTL_MAX_S = 86_400.0
-GOOD_S, SPARE_S = 60.0, 5.0  # so long one fire waits; and so long before, another takes its place
-LOOK_S = 0.5  # between two asks, should the store's bell be lost
-RELEASE_S = 5.0  # how long a release is tried while the store is away
-TIDY_EVERY, TIDY_MAX = 100, 50
+GOOD_S, SPARE_S = 60.0, 5.0  # a waiting fire is valid this long, and is replaced this long before
+LOOK_S = 0.5  # a wake-up can be lost: the longest time between two asks
+RELEASE_S = 5.0  # how long a release is retried while the store is away
+TIDY_EVERY, TIDY_MAX = 100, 50  # acquisitions between two searches for left fires, and rows of one search
 ALLOWED = "letters, digits and _ . : -, a letter or digit first, 100 characters at most"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 
@@ -58,16 +58,14 @@ log = logging.getLogger("detent")
 
 
 class LockTimeout(DetentError, TimeoutError):
-    """Somebody else has the lock, for longer than we wait."""
+    """The lock stayed held by another holder until the timeout."""
 
 
 class LockLost(DetentError):
-    """The lock could not be kept: another may have it by now."""
+    """The lock could not be renewed in time: another holder may have it now."""
 
 
 class LockOptions(NamedTuple):
-    """How a lock is held and waited for."""
-
     ttl_s: float
     timeout_s: float | None
     on_loss: Callable[[], object] | None
@@ -84,25 +82,24 @@ class HeldLock(Lifeline):
 
     @property
     def is_lost(self) -> bool:
-        """Was there a moment at which another process may have had it?"""
+        """True if another process may have had the lock since it was acquired."""
         return self.ended(clock.boottime()) is not None
 
     def check(self) -> None:
-        """Raise `LockLost` where it is lost: before what must not be done twice."""
+        """Raise `LockLost` if it is lost.  Call this before work that must not be done twice."""
         if self.is_lost:
-            raise LockLost(f"the lock {quote(self.name)} could not be kept: another may have it")
+            raise LockLost(f"the lock {quote(self.name)} could not be kept: another holder may have it")
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        """The store says that the claim is no longer ours."""
+        """End the trust at once: the store says that the claim is no longer valid."""
         super().stop(why, kill_after_s)
         self._over.set()
 
     def end(self) -> None:
-        """Stop watching: the lock is released."""
         self._over.set()
 
     def _watch(self) -> None:
-        """Call `on_loss` when trust ends.  This thread does not wait for the store: that may be away."""
+        """Call `on_loss` when trust ends.  This thread never calls the store, which may be away."""
         while not self._over.wait(max(0.0, self.trusted_by - clock.boottime())) and not self.is_lost:
             pass
         if self.is_lost:
@@ -110,11 +107,11 @@ class HeldLock(Lifeline):
 
 
 class Lock:
-    """Made by `Detent.lock`; each is acquired once at a time."""
+    """Returned by `Detent.lock`.  It can be entered again only after it was left."""
 
     def __init__(self, app: Detent, name: str, options: LockOptions) -> None:
         if not _NAME.fullmatch(name):
-            raise UsageError(f"bad lock {quote(name)}: a lock's name has {ALLOWED}")
+            raise UsageError(f"bad lock {quote(name)}: allowed are {ALLOWED}")
         if not CLAIM_MIN_S <= options.ttl_s <= TTL_MAX_S:
             raise UsageError(
                 f"bad ttl_seconds {options.ttl_s:g} of the lock {quote(name)}: allowed are"
@@ -164,7 +161,7 @@ class Lock:
 
 
 def in_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> asyncio.Future[T]:
-    """In one of its own: those of an executor are few, and all of them may wait for the same lock."""
+    """Run it in a new thread: an executor has few threads, and all of them could wait for the same lock."""
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(set_it: Callable[[], None]) -> None:
@@ -176,7 +173,7 @@ def in_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> asyncio
             done = partial(future.set_result, call())
         except BaseException as error:
             done = partial(future.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for the result
             loop.call_soon_threadsafe(settle, done)
 
     threading.Thread(target=run, name="detent-lock", daemon=True).start()
@@ -184,18 +181,18 @@ def in_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> asyncio
 
 
 def _leave_at_once(entering: asyncio.Future[_Acquired]) -> None:
-    """Whoever wanted it has gone."""
+    """Release a lock whose caller was cancelled."""
     if not entering.cancelled() and entering.exception() is None:
         threading.Thread(target=entering.result().leave, name="detent-lock", daemon=True).start()
 
 
 class _Waiter:
-    """Somebody who waits, on this loop if on any."""
+    """A caller that waits for a lock, on a loop or in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop, self.given_up = loop, threading.Event()
 
-    def tell(self, on_loss: Callable[[], object] | None) -> None:
+    def report_loss(self, on_loss: Callable[[], object] | None) -> None:
         if on_loss and self._loop:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(_call, on_loss)
@@ -203,7 +200,7 @@ class _Waiter:
             _call(on_loss)
 
 
-_TASKS: set[asyncio.Future[object]] = set()  # a loop keeps its tasks only weakly
+_TASKS: set[asyncio.Future[object]] = set()  # a loop keeps only weak references to its tasks
 
 
 def _call(on_loss: Callable[[], object]) -> None:
@@ -217,9 +214,6 @@ def _call(on_loss: Callable[[], object]) -> None:
         log.exception("the on_loss of a lock failed")
 
 
-# One that is acquired.
-
-
 class _Acquired:
     def __init__(self, session: ClaimSession, claim: Claim, held: HeldLock) -> None:
         self._session, self._claim, self.held = session, claim, held
@@ -228,34 +222,33 @@ class _Acquired:
 
     def leave(self, error: BaseException | None = None) -> None:
         if os.getpid() != self._pid:
-            return  # in a fork: it is its parent's
+            return  # in a forked child: the lock belongs to the parent
         self._renewal.close()
         self.held.end()
         outcome = outcome_of(*failure_of(error)) if error else SUCCEEDED
         took_s = clock.monotonic() - self._began
-        told = report(self._claim, Verdict(outcome), End(outcome, took_s=took_s), self._claim.expires_at)
+        end = report(self._claim, Verdict(outcome), End(outcome, took_s=took_s), self._claim.expires_at)
         try:
-            self._session.finish(told, min(self.held.trusted_by, clock.boottime() + RELEASE_S))
+            self._session.finish(end, min(self.held.trusted_by, clock.boottime() + RELEASE_S))
         except StoreUnavailable as away:
             name, ttl_s = self.held.name, self._claim.ttl_s
             log.warning("the lock %s was not released, and is free in %g s: %s", name, ttl_s, away)
 
 
 def _enter(app: Detent, name: str, options: LockOptions, waiter: _Waiter) -> _Acquired:
-    """Wait for it."""
     client = _client_of(app)
     granted = client.wait(name, options, waiter.given_up)
     if granted is None:
-        waited = f"it was waited for {options.timeout_s or 0:g} s"
-        raise LockTimeout(f"the lock {quote(name)} of {app.name} is held by another: {waited}")
+        waited = f"timed out after {options.timeout_s or 0:g} s"
+        raise LockTimeout(f"the lock {quote(name)} of {app.name} is held by another caller: {waited}")
     claim, sent = granted
     return _Acquired(
-        client.session, claim, HeldLock(name, claim, sent, partial(waiter.tell, options.on_loss))
+        client.session, claim, HeldLock(name, claim, sent, partial(waiter.report_loss, options.on_loss))
     )
 
 
 class _LockClient:
-    """This process, as a store knows those who ask."""
+    """Claims the locks of one app for this process."""
 
     def __init__(self, app: str, store: Store) -> None:
         self.store, self._app, self._waits = store, app, 0
@@ -263,7 +256,7 @@ class _LockClient:
         self.session = ClaimSession(store, ask, StoreClock())
 
     def wait(self, name: str, options: LockOptions, given_up: threading.Event) -> tuple[Claim, float] | None:
-        """The claim, and when it was asked for; None: nobody wants it any longer."""
+        """Return the claim and when it was requested; None after the timeout or a cancellation."""
         until = math.inf if options.timeout_s is None else clock.boottime() + options.timeout_s
         fire, good_until = self._put(name, options.ttl_s)
         self._waits += 1
@@ -275,19 +268,19 @@ class _LockClient:
             if own and not own.disposition:
                 return own, sent
             if own or clock.boottime() >= good_until:
-                self.store.cancel(fire.key, "another fire waits in its place")
+                self.store.cancel(fire.key, "replaced by a newer request for the lock")
                 fire, good_until = self._put(name, options.ttl_s)
             if own and own.disposition and own.disposition.kind == "missed":
-                continue  # the store's clock was set, and we know it now
+                continue  # the store's clock was set; the new fire uses the new time
             left_s = until - clock.boottime()
             if left_s <= 0 or given_up.is_set():
-                self.store.cancel(fire.key, "its caller stopped waiting")
+                self.store.cancel(fire.key, "the caller stopped waiting for the lock")
                 return None
             left_by_others = left_by_others or self._left_by_others(fire)
             self.store.wait(self._app, min(left_s, LOOK_S))
 
     def _put(self, name: str, ttl_s: float) -> tuple[Fire, float]:
-        """A fire of our own, and until when it may wait."""
+        """Put a new fire; return it, and until when it may wait."""
         if self.session.clock.age_s > GOOD_S:
             self.session.clock.learn(self.store.look(self._app).now)
         good_until = clock.boottime() + GOOD_S - SPARE_S
@@ -309,7 +302,7 @@ class _LockClient:
         return fire, good_until
 
     def _settle(self, grants: Grants, fire: Fire) -> Claim | None:
-        """Ours; what may not run is settled as its sentence says."""
+        """Settle what must not run as its disposition says; return the claim of our own fire."""
         for claim in grants.claims:
             if claim.disposition:
                 verdict, end = Verdict(claim.disposition), End(claim.disposition)
@@ -317,8 +310,8 @@ class _LockClient:
         return next((claim for claim in grants.claims if claim.fire.key == fire.key), None)
 
     def _left_by_others(self, fire: Fire) -> tuple[str, ...]:
-        """Queues of fires that can only be settled: claims, which are expired or not granted, and those whose
-        waiting is over."""
+        """The queues of the lock's other fires that may only need to be settled: claimed ones, which are
+        granted only if expired, and waiting ones past their `start_by`."""
         claimed = self.store.find(Query(job=fire.job, state="claimed", limit=TIDY_MAX))
         pending = self.store.find(Query(job=fire.job, state="pending", limit=TIDY_MAX))
         late = [row for row in pending if row.fire.start_by and row.fire.start_by < fire.due_at]

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import ceil
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from detent import clock
 from detent.errors import HostError, UsageError
@@ -48,6 +48,9 @@ HISTORY_MAX = 10_000  # lines that are read back
 STOP_S = 60  # a trigger ends and settles its attempt within this time after SIGTERM
 
 _RELATIVE = re.compile(r"(^|\s)\.\.?/")
+
+
+Rendered = TypeVar("Rendered")
 
 
 class Option(NamedTuple):
@@ -129,16 +132,19 @@ class UnsupportedSchedule(NamedTuple):
 
 
 def render_schedules(
-    host: str, specs: Sequence[Spec], make: Callable[[Spec, int], Iterable[Resource]]
-) -> list[Resource]:
-    """Call `make` for the number of each schedule of each job, and refuse all unsupported ones together."""
-    made, unsupported = list[Resource](), list[UnsupportedSchedule]()
+    host: str, specs: Sequence[Spec], render: Callable[[Spec, int], Iterable[Rendered]]
+) -> list[tuple[Spec, list[Rendered]]]:
+    """Render each schedule of each job by its number, without duplicates, and refuse all unsupported ones
+    together."""
+    made, unsupported = list[tuple[Spec, list[Rendered]]](), list[UnsupportedSchedule]()
     for spec in specs:
+        rendered: list[Rendered] = []
         for index, time in enumerate(spec.times):
             try:
-                made += make(spec, index)
+                rendered += render(spec, index)
             except UsageError as error:
                 unsupported.append(UnsupportedSchedule(spec.name, time.text, str(error)))
+        made.append((spec, list(dict.fromkeys(rendered))))
     refuse_unsupported(host, unsupported)
     return made
 

@@ -7,17 +7,13 @@ are refused.  Others may be able to read a spec there, so it contains no passwor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.hosts.base import UnsupportedSchedule, refuse_unsupported
 from detent.manifest.canonical import without_password
 from detent.manifest.spec import Spec
 from detent.model import Command, Request
-from detent.schedules.timetable import Instants
-
-HostSchedule = TypeVar("HostSchedule")
 
 
 class StoreSource(NamedTuple):
@@ -52,23 +48,6 @@ def _store_problems(url: str, advice: str) -> Iterator[str]:
         yield f"its store is a file of one machine ({url}): name a shared one with --store, or {advice}"
     elif without_password(url) != url:
         yield f"others could read the password of its store there: {advice}"
-
-
-def host_schedules(
-    host: str, specs: Sequence[Spec], render: Callable[[Instants], list[HostSchedule]]
-) -> list[tuple[Spec, list[HostSchedule]]]:
-    """Return each job with its distinct schedules, and refuse all unsupported ones together."""
-    found, unsupported = list[tuple[Spec, list[HostSchedule]]](), list[UnsupportedSchedule]()
-    for spec in specs:
-        made: list[HostSchedule] = []
-        for time in spec.times:
-            try:
-                made += render(time.instants)
-            except UsageError as error:
-                unsupported.append(UnsupportedSchedule(spec.name, time.text, str(error)))
-        found.append((spec, list(dict.fromkeys(made))))
-    refuse_unsupported(host, unsupported)
-    return found
 
 
 def store_url(document: dict[str, Any]) -> str:

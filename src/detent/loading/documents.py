@@ -132,14 +132,12 @@ def _without_dates(value: Any, left: int) -> Any:
 
 
 def parse_yaml(text: str) -> tuple[Any, Lines]:
-    return _Yaml(text).read(), Lines(lambda: _yaml_lines(text))
+    def lines() -> dict[str, int]:
+        found: dict[str, int] = {}
+        _Yaml(text, found).read()
+        return found
 
-
-def _yaml_lines(text: str) -> dict[str, int]:
-    reader = _Yaml(text)
-    reader.lines = {}
-    reader.read()
-    return reader.lines
+    return _Yaml(text).read(), Lines(lines)
 
 
 class _Anchored(NamedTuple):
@@ -151,7 +149,7 @@ class _Anchored(NamedTuple):
 class _Yaml:
     """Builds a document from the events of a YAML text, and limits its depth before it recurses."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, lines: dict[str, int] | None = None) -> None:
         import yaml
 
         self._yaml = yaml
@@ -160,7 +158,7 @@ class _Yaml:
         self._size, self._aliased = 0, 0  # values so far, and how many came from aliases
         self._bottom = NESTING_MAX  # the fewest levels left inside the current value
         self._problems: list[Problem] = []
-        self.lines: dict[str, int] | None = None  # filled if it is a mapping
+        self._lines = lines  # filled with the line of each path
 
     def read(self) -> Any:
         try:
@@ -185,7 +183,8 @@ class _Yaml:
     def _value(self, event: Any, path: str, left: int) -> Any:
         if isinstance(event, self._yaml.AliasEvent):
             return self._alias(event, path, left)
-        self._check_tag(event, path)
+        if event.tag not in (None, "!", STR_TAG):
+            self._refuse(path, f"the tag {quote(event.tag)} is not supported; write the plain value", event)
         size, bottom = self._size, self._bottom
         self._size, self._bottom = size + 1, left
         if isinstance(event, self._yaml.ScalarEvent):
@@ -258,17 +257,13 @@ class _Yaml:
         self._size, self._bottom = self._size + found.size, min(self._bottom, left - found.height)
         return found.value
 
-    def _check_tag(self, event: Any, path: str) -> None:
-        if event.tag not in (None, "!", STR_TAG):
-            self._refuse(path, f"the tag {quote(event.tag)} is not supported; write the plain value", event)
-
     def _refuse(self, path: str, message: str, event: Any) -> None:
         line, column = _mark(event)
         self._problems.append(Problem(path=path, message=message, line=line, column=column))
 
     def _note(self, path: str, event: Any) -> None:
-        if self.lines is not None:
-            self.lines.setdefault(path, event.start_mark.line + 1)
+        if self._lines is not None:
+            self._lines.setdefault(path, event.start_mark.line + 1)
 
 
 def _mark(event: Any) -> tuple[int, int]:

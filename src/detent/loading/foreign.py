@@ -10,6 +10,7 @@ import pwd
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
@@ -43,15 +44,11 @@ class CrontabPath(PosixPath):
 
     def parts_of(self) -> list[tuple[Path, Form | None]]:
         """Return the files and folders, each with its explicit form."""
-        texts = [str(self)] if self.exists() else str(self).split(",")
-        return [_said(text.strip()) for text in texts]
-
-
-def _said(text: str) -> tuple[Path, Form | None]:
-    for prefix, form in FORMS.items():
-        if text.startswith(prefix):
-            return Path(text.removeprefix(prefix)), form
-    return Path(text), None
+        texts = [str(self)] if self.exists() else [text.strip() for text in str(self).split(",")]
+        forms = [next((one for one in FORMS if text.startswith(one)), "") for text in texts]
+        return [
+            (Path(text.removeprefix(form)), FORMS.get(form)) for text, form in zip(texts, forms, strict=True)
+        ]
 
 
 class FileKind(NamedTuple):
@@ -72,7 +69,8 @@ class Source(NamedTuple):
 def read_source(path: Path, env: Mapping[str, str]) -> Source:
     """Read a file, and convert it if it belongs to another scheduler."""
     if _is_crontab(path):
-        return _source(_crontab(path, env))
+        converted = _crontab(path, env)
+        return Source(converted.document, converted.lines, converted.warnings)
     if path.suffix in UNITS:
         raise _only_converted(path, "a systemd unit")
     try:
@@ -84,17 +82,14 @@ def read_source(path: Path, env: Mapping[str, str]) -> Source:
     if _is_object(document):
         raise _only_converted(path, "a Kubernetes object")
     if is_cronlock(document, path.name):
-        return _source(_convert_cronlock(path, document, lines, env))
+        converted = _convert_cronlock(path, document, lines, env)
+        return Source(converted.document, converted.lines, converted.warnings)
     return Source(document, lines)
 
 
 def _only_converted(path: Path, what: str) -> UsageError:
     advice = f"convert it with `detent convert {path} > detent.yaml`"
     return UsageError(f"{quote(str(path))} is {what}, which detent cannot run directly; {advice}")
-
-
-def _source(converted: Converted) -> Source:
-    return Source(converted.document, converted.lines, converted.warnings)
 
 
 def source_files(path: Path) -> tuple[Path, ...]:
@@ -159,12 +154,12 @@ def _is_crontab(path: Path) -> bool:
 
 def _crontab(path: Path, env: Mapping[str, str]) -> Converted:
     parts = (path if isinstance(path, CrontabPath) else CrontabPath(path)).parts_of()
-    found = [(file, said) for part, said in parts for file in crontabs_in(part)]
+    found = [(file, form) for part, form in parts for file in crontabs_in(part)]
     is_one = len(parts) == 1 and not parts[0][0].is_dir()
     warnings, files = [*_ignored_files(parts)], list[File]()
-    for file, said in found:
+    for file, explicit in found:
         text, name = read_text(file), "" if is_one else str(file)
-        form, doubt = (said, "") if said else form_of(file, text)
+        form, doubt = (explicit, "") if explicit else form_of(file, text)
         files.append(File(text, form, name))
         warnings += [Problem("", doubt, code=FOREIGN, file=name)] if doubt else []
     timezone, zone_warnings = local_timezone(env)
@@ -281,33 +276,17 @@ def _services_beside(file: Path) -> list[Path]:
 
 def local_timezone(env: Mapping[str, str]) -> tuple[str, tuple[Problem, ...]]:
     """Return the IANA name of this machine's time zone; if it is unknown, UTC and a warning."""
-    for name in (env.get("TZ", "").removeprefix(":"), _zone_of_link(), _first_line(TIMEZONE)):
-        if name and _is_zone(name):
+    names = [env.get("TZ", "").removeprefix(":")]
+    with suppress(OSError):
+        names.append(str(LOCALTIME.resolve()).partition("/zoneinfo/")[2])
+    with suppress(OSError, ValueError):
+        names.append(TIMEZONE.read_text().partition("\n")[0].strip())
+    for name in filter(None, names):
+        with suppress(UsageError):
+            open_zone(name)
             return _PLAIN_UTC.get(name, name), ()
     message = "the time zone of this machine is unknown: schedules are in UTC; set TZ, like TZ=Europe/Berlin"
     return "UTC", (Problem(path="", message=message, code=FOREIGN),)
-
-
-def _zone_of_link() -> str:
-    try:
-        return str(LOCALTIME.resolve()).partition("/zoneinfo/")[2]
-    except OSError:
-        return ""
-
-
-def _first_line(path: Path) -> str:
-    try:
-        return path.read_text().partition("\n")[0].strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def _is_zone(name: str) -> bool:
-    try:
-        open_zone(name)
-    except UsageError:
-        return False
-    return True
 
 
 KINDS: dict[str, FileKind] = {  # tried in this order

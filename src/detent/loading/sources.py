@@ -158,7 +158,7 @@ def _shared(parts: Sequence[_Part], env: Mapping[str, str]) -> Machine:
         for setting, fields in check_machine(own, variables=env)._asdict().items():
             for field, value in fields.items():
                 if shared[setting].setdefault(field, value) != value:
-                    message = f"{origin[setting, field]} of the same app has another value"
+                    message = f"the value differs from {origin[setting, field]}, a file of the same app,"
                     raise ManifestError([Problem(f"{setting}/{field}", message, advice="keep one")], name)
                 origin.setdefault((setting, field), name)
     return Machine(**shared)
@@ -169,11 +169,11 @@ def _joined(named: Sequence[tuple[str, Manifest]]) -> Manifest:
     owner = dict.fromkeys(whole.canonical, first)
     for name, part in rest:
         if part.version != whole.version:
-            message = f"{first} of the same app has version {whole.version}"
+            message = f"{first}, a file of the same app, has version {whole.version}, not {part.version},"
             raise ManifestError([Problem("version", message, advice="use one version")], name)
         for job in part.canonical:
             if owner.setdefault(job, name) != name:
-                message = f"{owner[job]} also has a job {job}"
+                message = f"the job {job} is also in {owner[job]}"
                 raise ManifestError([Problem("jobs", message, advice="names are unique in an app")], name)
         whole = whole._replace(
             jobs=whole.jobs + part.jobs,

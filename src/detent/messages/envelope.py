@@ -162,19 +162,11 @@ def _check_shape(fields: Mapping[str, Any]) -> Refusal | None:
         return _malformed(f"it lacks {listed(sorted(_REQUIRED - names), 'and')}")
     if not names <= _KNOWN:
         return _malformed(f"it has the unknown field {quote(min(names - _KNOWN))}")
-    for name in _TEXTS:
-        if type(fields[name]) is not str:
-            return _malformed(f"{name} is not a text")
-    pushed_at = fields["pushed_at"]
-    if type(pushed_at) not in (int, float) or not 0 <= pushed_at < PUSHED_AT_MAX:
-        return _malformed("pushed_at is not in seconds since the epoch")
-    if type(fields["args"]) not in (list, dict):
-        return _malformed("args is not a list or an object")
-    if type(fields.get("links", {})) is not dict:
-        return _malformed("links is not an object")
-    depth = fields.get("depth", 0)
-    if type(depth) is not int or not 0 <= depth <= DEPTH_MAX:
-        return _malformed("depth is not a number of links")
+    for name, (types, what) in _SHAPE.items():
+        if name in fields and type(fields[name]) not in types:
+            return _malformed(f"{name} is not {what}")
+    if not 0 <= fields["pushed_at"] < PUSHED_AT_MAX or not 0 <= fields.get("depth", 0) <= DEPTH_MAX:
+        return _malformed("pushed_at or depth is out of range")
     return None
 
 
@@ -312,9 +304,15 @@ def _sizes(size: int, most: int) -> str:
 _SIG = ',"sig":"'
 _SMALLER = "store large data elsewhere and send a reference"
 _TASK_MAX = 200  # characters of an unknown name that are compared with known tasks
-_TEXTS = ("id", "app", "task", "queue")
-_REQUIRED = frozenset({"v", "pushed_at", "args", *_TEXTS})
-_KNOWN = _REQUIRED | {"links", "depth", "sig"}
+_SHAPE: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("id", "app", "task", "queue"), ((str,), "a text")),
+    "pushed_at": ((int, float), "in seconds since the epoch"),
+    "args": ((list, dict), "a list or an object"),
+    "links": ((dict,), "an object"),
+    "depth": ((int,), "a number of links"),
+}
+_KNOWN = _SHAPE.keys() | {"v", "sig"}
+_REQUIRED = _KNOWN - {"links", "depth", "sig"}
 _ELSEWHERE = ("key", "queue", "payload", "due_at", "start_by", "run_id")  # in the text or in `_covered`
 _STEADY = tuple(name for name in Fire._fields if name not in _ELSEWHERE)
 _USUAL = tuple(Fire._field_defaults.get(name) for name in _STEADY)

@@ -24,9 +24,7 @@ LOOK_S = 10.0  # the longest time between two renewals, because a wake-up can be
 class Answer(NamedTuple):
     grants: Grants
     sent: float  # when the ask was sent: trust in its claims counts from here
-    verdicts: list[
-        Verdict | None
-    ]  # of the reports that were sent with it; None: the claim was no longer ours
+    verdicts: list[Verdict | None]  # of the reports sent with it; None: the claim was no longer ours
 
 
 class ClaimSession:

@@ -21,10 +21,7 @@ class HeldClaims:
         self._by_fence.update((held.claim.fence, held) for held in claims)
         self.hooks += sum([is_hook(held.claim.fire) for held in claims])
         self._decided += sum([_is_decided(held.claim) for held in claims])
-        by_ttl = {
-            held.claim.ttl_s: held for held in claims
-        }  # one call granted them all: they differ in nothing else
-        self._renew_by = min(self._renew_by, *(held.renew_at for held in by_ttl.values()))
+        self._renew_by = min(self._renew_by, *(held.renew_at for held in claims))
 
     def remove(self, claim: Claim) -> None:
         del self._by_fence[claim.fence]

@@ -151,7 +151,7 @@ class Planner:
     def _take(self, watermarks: Watermarks) -> None:
         self._clock.learn(watermarks.now)
         if self._timeline.epoch not in ("", watermarks.epoch):
-            self._call.emit("new-era")
+            self._call.emit("new-epoch")
             self._on_new_epoch()
             self._redeploy()
         self._timeline.load(watermarks, self.jobs)

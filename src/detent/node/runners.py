@@ -76,18 +76,13 @@ class Runners:
         self, processes: WardenClient, threads: ThreadPools, settings: RunnerSettings, emit: Emit
     ) -> None:
         self._processes, self._thread_pools, self._emit = processes, threads, emit
-        self._settings = settings
+        self.settings = settings
         self._pools: dict[tuple[object, ...], PoolSpec] = {}
         self._bases: dict[bool, BaseEnv] = {}  # for our own user's commands, and for others'
 
-    @property
-    def settings(self) -> RunnerSettings:
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: RunnerSettings) -> None:
+    def reload(self, settings: RunnerSettings) -> None:
         """Replace the settings.  Running work goes on, and idle children of the old pools end."""
-        self._settings = settings
+        self.settings = settings
         self._pools.clear()
         self._bases.clear()
         self._processes.close_pools()

@@ -232,7 +232,7 @@ class Service:
     def _take_over(self, manifest: Manifest) -> None:
         before, jobs = self._node.jobs, {job.name: job for job in jobs_on(manifest, self._host)}
         self._manifest = manifest
-        self._runners.settings = self._runner_settings(manifest)
+        self._runners.reload(self._runner_settings(manifest))
         self._node.tuning = self._node.tuning._replace(max_running=self._max_running())
         self._node.reload(jobs)
         self._fingerprint = _fingerprint(jobs)

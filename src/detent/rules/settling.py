@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from detent.model import Cause, Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+from detent.model import DEAD, Cause, Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
 from detent.rules.lanes import LATE_S
 from detent.rules.outcomes import is_contended
 from detent.rules.planning import hook_fire
@@ -22,18 +22,9 @@ from detent.rules.planning import hook_fire
 if TYPE_CHECKING:
     from random import Random
 
-
 RETURN_DELAY_S = 1.0  # a returned claim is due again after this time
 TAIL_MAX = 4096  # bytes of output that a hook receives
-_HOOKS = {
-    "succeeded": "on_success",
-    "failed": "on_failure",
-    "rejected": "on_failure",
-    "timed-out": "on_failure",
-    "lost": "on_failure",
-    "missed": "on_failure",
-    "skipped": "on_skip",
-}
+_HOOKS = {"succeeded": "on_success", "skipped": "on_skip", **dict.fromkeys(DEAD, "on_failure")}
 
 
 def admit(claim: Claim, rng: Random) -> Verdict | None:
@@ -47,6 +38,7 @@ def admit(claim: Claim, rng: Random) -> Verdict | None:
 
 
 def settle(end: End, claim: Claim, rng: Random) -> Verdict:
+    """Decide by the table above."""
     policy = claim.fire.policy
     if _is_worth_another(end, policy) and claim.attempt < _attempts_max(end, policy):
         return Verdict(end.outcome, again_in_s=_wait_s(end, claim.attempt, policy.retries, rng))
@@ -54,7 +46,7 @@ def settle(end: End, claim: Claim, rng: Random) -> Verdict:
 
 
 def return_claim(reason: str, cause: Cause) -> Verdict:
-    """Return a claim whose work was not started; no attempt is counted."""
+    """The claim goes back to the store because its work was not started; no attempt is counted."""
     return Verdict(Outcome("lost", reason, cause), again_in_s=RETURN_DELAY_S, counts=False)
 
 
@@ -66,7 +58,8 @@ def refuse(fault: str, detail: str) -> Verdict:
 def lane_busy(claim: Claim, reason: str) -> Verdict:
     """Decide about a claim whose lane is held on this host by processes that the store does not know.
 
-    Nothing was started.  The fire waits if it would also wait for a full lane; otherwise it is skipped."""
+    Nothing was started.  The fire waits if it would also wait for a full lane; otherwise it is skipped.
+    """
     granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
     is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
     if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:

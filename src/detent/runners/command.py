@@ -1,10 +1,10 @@
-"""Pure: what a command is started with, and what its end means.
+"""What a command is started with, and what its exit means.  Pure.
 
-- It sees the node's environment less the node's own `DETENT_*` and the variables that hold secrets;
-  then what the job sets; then what we tell it, which nothing overrides.
-- A hook is told of the fire that it is called for: its key and due instant, and how it ended.
-- Exit 0 is success.  Anything else is a failed attempt, unless we ended it: then our cause is the
-  outcome, whatever the command made of the signal.
+- Its environment is that of the node, without the node's own `DETENT_*` variables and without variables that
+  hold secrets.  The variables of the job override it, and the `DETENT_*` variables of the fire override both.
+- A hook gets the key and the due instant of the fire that it is called for, and how that fire ended.
+- Exit status 0 is a success, any other a failed attempt.  If we ended the command, our reason is the outcome,
+  whatever its exit status is.
 """
 
 import json
@@ -16,15 +16,15 @@ from detent.model import Claim, Command, End, Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, timed_out
 from detent.rules.planning import rfc3339
 
-OURS = "DETENT_"
-TAIL_TOLD_MAX = 32 * 1024  # bytes: the kernel takes 128 KiB in one string, and a word for each page
-ACCOUNT = ("HOME", "USER", "LOGNAME")  # another user's, when the command runs as one
+PREFIX = "DETENT_"
+VARIABLE_MAX = 32 * 1024  # bytes: the kernel allows 128 KiB in one string
+ACCOUNT = ("HOME", "USER", "LOGNAME")  # not passed to a command that runs as another user
 
 Cause = Literal["", "timeout", "stop", "trust", "error"]
 
 
 class BaseEnv(NamedTuple):
-    """The part of their environment that many commands share: told to the warden once, by its name."""
+    """An environment that many commands share: the warden gets it once, with a name."""
 
     name: str = ""
     env: Mapping[str, str] = {}
@@ -34,11 +34,11 @@ NO_BASE_ENV = BaseEnv()
 
 
 class Spec(NamedTuple):
-    """A command as it is to be started, for one claim."""
+    """A command to start for one claim."""
 
     id: str
     words: tuple[str, ...]
-    env: Mapping[str, str]  # over its base
+    env: Mapping[str, str]  # overrides `base`
     ttl_s: float
     work_dir: str = ""
     user: str = ""
@@ -52,17 +52,19 @@ class Spec(NamedTuple):
 
 
 class ProcessExit(NamedTuple):
-    """How the processes of a command were seen to end."""
+    """How the processes of a command, or of a call, ended."""
 
     status: int | None  # negative: a signal
-    cause: Cause = ""  # why we ended it; "": it ended by itself; "error": it never began
+    cause: Cause = (
+        ""  # why we ended it; "": it ended by itself; "error": it did not start, or the call failed
+    )
     error: str = ""
     took_s: float = 0.0
     tail: bytes = b""
 
 
 class Paths(NamedTuple):
-    """Where on this host its output goes, and the locks of its lane are; "": nowhere."""
+    """Where its output and the locks of its lane are on this host; "": nowhere."""
 
     output: str = ""
     lane: str = ""
@@ -72,7 +74,8 @@ NOWHERE = Paths()
 
 
 def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths = NOWHERE) -> Spec:
-    """What to start for a claim; `env` comes from `fire_env`, and goes over a base, or from `command_env`."""
+    """Return the command of a claim.  `env` is the result of `fire_env`, if there is a base, or of
+    `command_env`."""
     fire = claim.fire
     return Spec(
         id=f"{fire.run_id}.{claim.attempt}.{claim.fence}",
@@ -93,23 +96,23 @@ def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths
 def command_env(
     base: Mapping[str, str], claim: Claim, command: Command, secrets: Collection[str] = ()
 ) -> dict[str, str]:
-    """The environment of a command; `base` is the node's, `secrets` names variables to keep back."""
+    """Return the environment of a command; `base` is the node's, `secrets` names variables to leave out."""
     return inherited_env(base, secrets, is_other=bool(command.user)) | fire_env(claim, command)
 
 
 def inherited_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
-    """What every command gets from its node; one that runs as another user, not our account."""
+    """Return what commands inherit from the node; `is_other`: those that run as another user."""
     hidden = set(secrets) | set(ACCOUNT if is_other else ())
-    return {name: value for name, value in base.items() if name not in hidden and not name.startswith(OURS)}
+    return {name: value for name, value in base.items() if name not in hidden and not name.startswith(PREFIX)}
 
 
 def fire_env(claim: Claim, command: Command) -> dict[str, str]:
-    """What this command gets for this claim, over that."""
+    """Return the variables of the job and of the fire."""
     env = dict(command.env) | _about_fire(claim)
     if claim.fire.origin == "hook":
         env |= _about_end(json.loads(claim.fire.payload or "{}"))
     if command.children == "leave":
-        env["DETENT_CHILDREN"] = "leave"  # by this, who clears up after a dead node knows to leave them
+        env["DETENT_CHILDREN"] = "leave"  # tells those who clean up after a dead node to spare them
     return env
 
 
@@ -128,7 +131,7 @@ def _about_fire(claim: Claim) -> dict[str, str]:
 
 
 def _about_end(told: Mapping[str, object]) -> dict[str, str]:
-    """What a hook learns of the fire that it is called for."""
+    """Return the variables of a hook about the fire that it is called for."""
     fields = {
         "DETENT_FIRE": "fire",
         "DETENT_DUE": "due",
@@ -143,13 +146,14 @@ def _about_end(told: Mapping[str, object]) -> dict[str, str]:
 
 
 def _passable(value: object) -> str:
-    """As a variable can hold it: no NUL, and not too long; of a long text the last."""
+    """Return the value as a variable can hold it: without NUL, and only the end of a long text."""
     text = "" if value is None else str(value).replace("\0", "")
-    return text.encode("utf-8", "surrogateescape")[-TAIL_TOLD_MAX:].decode("utf-8", "ignore")
+    return text.encode("utf-8", "surrogateescape")[-VARIABLE_MAX:].decode("utf-8", "ignore")
 
 
 def end_of(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> End:
-    """What the end of its processes means for the attempt."""
+    """Return how an attempt ended whose processes are gone; `stopped` is the outcome of a stop, if there
+    was one."""
     outcome = _outcome(gone, timeout_s, stopped)
     return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
 

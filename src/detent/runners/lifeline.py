@@ -1,8 +1,7 @@
-"""What every runner keeps to: an attempt's lifeline.
+"""How long an attempt may go on, for runners without a process.
 
-- Trust only ever grows later, and once it has passed it does not come back: whoever has seen the
-  attempt end must not see it alive again.
-- The first stop counts; it counts before trust.
+- The end of trust only ever moves later.  Once it has passed, the attempt stays over.
+- The first stop counts, and it counts before trust.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ TAIL_MAX = 65_536  # bytes of output that are kept of an attempt
 
 
 class Lifeline:
-    """Until when an attempt may go on, and whether somebody told it to stop.  Any thread may call it."""
+    """May be used by several threads."""
 
     def __init__(self, trusted_by: float) -> None:
         self._lock = threading.Lock()
@@ -34,12 +33,12 @@ class Lifeline:
             self._trusted_by = max(self._trusted_by, trusted_by)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        """End the attempt, with this outcome.  There is no process to kill."""
+        """End the attempt with this outcome.  There is no process to kill."""
         with self._lock:
             self._why = self._why or why
 
     def ended(self, now: float) -> Outcome | None:
-        """Why the attempt must be over by now; None: it may go on."""
+        """Return why the attempt must be over by now; None: it may go on."""
         with self._lock:
             if self._why is None and now >= self._trusted_by:
                 self._why = CLAIM_EXPIRED

@@ -1,6 +1,6 @@
-"""A job whose work is a message: made here, and put by the step that settles its fire.
+"""A job whose work is to enqueue a message: the message is made here, and stored when the fire is settled.
 
-Its key comes from the fire's run id: whoever settles the fire, and however often, puts the same message.
+The key of the message is made from the fire's run id: repeated settling stores the same message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from detent.rules.outcomes import no_secret
 
 
 def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
-    """The message, as what follows from the fire."""
+    """Return the message in `End.follow`."""
     fire, granted_at = claim.fire, claim.expires_at - timedelta(seconds=claim.ttl_s)
     app = fire.job.partition(".")[0]
     lane = "" if fire.policy.concurrency == "Allow" else fire.job.partition(".")[2]
@@ -32,7 +32,7 @@ def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
 
 
 def _policy(policy: Policy) -> Policy:
-    """What the job says of its runs is meant for the message's: the fire itself only puts it."""
+    """The policy of the job applies to the runs of the message: the fire itself only enqueues it."""
     return Policy(
         concurrency="Queue" if policy.concurrency == "Replace" else policy.concurrency,
         max_running=policy.max_running,

@@ -1,4 +1,5 @@
-"""Work that runs, for nodes and triggers: how to start, extend and stop it, and how it ended."""
+"""The work of one attempt, as nodes and triggers see it: how to start, extend and stop it, and how it
+ended."""
 
 from __future__ import annotations
 
@@ -23,17 +24,15 @@ class TooLate(Exception):
     """The claim is no longer trusted: nothing was started."""
 
 
-AttemptEnd = (
-    End | LaneHeld | None
-)  # how it ended; or nothing was started: its lane is held, or it was too late
+AttemptEnd = End | LaneHeld | None  # None: nothing was started, as it was too late
 
 
 class Running(Protocol):
-    """The work of one attempt, under way or about to be."""
+    """Work that runs or is about to start."""
 
     @property
     def gone(self) -> asyncio.Future[AttemptEnd]:
-        """Resolved when nothing of it runs any more."""
+        """Resolved when no part of the work runs any more."""
 
     def extend(self, trusted_by: float) -> None: ...
 
@@ -42,4 +41,4 @@ class Running(Protocol):
 
 class Starter(Protocol):
     def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
-        """Have the work started, to be gone by `trusted_by` at the latest."""
+        """Have the work started, to be gone by `trusted_by`."""

@@ -1,8 +1,8 @@
-"""Resolves references to secrets: reads the environment's values and the files they name.
+"""Resolves references to secrets: reads environment variables and files.
 
-- Resolved anew for each attempt, so that a rotated secret is used at once.
-- A secret has at least 8 bytes.  `raw:` takes any length: it is for tests and test vectors.
-- What does not resolve is left out, with a warning; a warning never contains a secret.
+- This happens for each attempt, so that a rotated secret is used at once.
+- A secret has at least 8 bytes.  `raw:` allows any length: it is for tests and test vectors.
+- A reference that cannot be resolved is skipped with a warning, which never contains a secret.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from detent.text import quote
 
 SECRET_MIN = 8  # bytes: shorter ones are refused
 SECRET_ADVISED = 16  # bytes: `doctor` warns about shorter ones
-FILE_MAX = 65_536  # bytes: no secret is longer, and a wrong path may name anything
+FILE_MAX = 65_536  # bytes: a wrong path may name a file of any size
 
 
 class Resolved(NamedTuple):
-    """The secrets that were found, in the order of their references, and what was not."""
+    """The secrets that were found, in the order of their references, and warnings about the others."""
 
     secrets: tuple[Secret, ...]
     warnings: tuple[str, ...]
@@ -38,7 +38,7 @@ class Resolved(NamedTuple):
 def resolve(
     refs: Iterable[str], table: Mapping[str, str], env: Mapping[str, str], least: int = SECRET_MIN
 ) -> Resolved:
-    """Find the secrets that these references name, of at least so many bytes."""
+    """Return the secrets that these references name; `least` is the minimum length in bytes."""
     secrets: list[Secret] = []
     warnings: list[str] = []
     for ref in refs:
@@ -85,7 +85,7 @@ def _read(path: str) -> Secret | BadReference:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    # A pipe that nobody writes to would otherwise hang the attempt.
+    # Opening a pipe without a writer would block.
     return os.open(path, flags | os.O_NONBLOCK)
 
 

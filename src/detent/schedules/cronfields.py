@@ -73,24 +73,14 @@ def parse_field(text: str, within: Range, grammar: Grammar) -> Field:
 
 def parse_special(item: str, within: Range, grammar: Grammar) -> Special | None:
     """Parse a special day; return None for any other item."""
-    if within is DAY_OF_MONTH:
-        return _special_of_month(item, within, grammar)
-    if within is DAY_OF_WEEK:
-        return _special_of_week(item, within, grammar)
-    return None
-
-
-def _special_of_month(item: str, within: Range, grammar: Grammar) -> Special | None:
-    if item == "L":
-        return Special("last")
-    if item == "LW":
-        return Special("last-weekday")
-    if item.endswith("W"):
-        return Special("nearest-weekday", parse_value(item[:-1], within, grammar))
-    return None
-
-
-def _special_of_week(item: str, within: Range, grammar: Grammar) -> Special | None:
+    if within is DAY_OF_MONTH and item.endswith(("L", "W")):
+        if item in ("L", "LW"):
+            return Special("last" if item == "L" else "last-weekday")
+        return (
+            Special("nearest-weekday", parse_value(item[:-1], within, grammar)) if item[-1] == "W" else None
+        )
+    if within is not DAY_OF_WEEK:
+        return None
     day, sharp, nth = item.partition("#")
     if sharp:
         if nth not in ("1", "2", "3", "4", "5"):
@@ -114,14 +104,8 @@ def parse_item(item: str, within: Range, grammar: Grammar) -> int:
     else:
         low = parse_value(body, within, grammar)
         high = max(low, within.high) if slash else low
-    return _mask_of(range(low, high + 1, step), within)
-
-
-def _mask_of(values: range, within: Range) -> int:
-    mask = 0
-    for value in values:
-        mask |= 1 << (value % 7 if within is DAY_OF_WEEK else value)  # 7 is Sunday too
-    return mask
+    values = range(low, high + 1, step)
+    return sum({1 << (value % 7 if within is DAY_OF_WEEK else value) for value in values})  # 7 is Sunday too
 
 
 def parse_value(text: str, within: Range, grammar: Grammar) -> int:

@@ -8,13 +8,15 @@
 """
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from detent.model import Schedule
-from detent.schedules.cron import AT_SECOND_0, Fields, lowest
+from detent.schedules.cron import AT_SECOND_0, Fields
 from detent.schedules.cronfields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, Field, Range
+from detent.schedules.host_fields import bits
 from detent.schedules.timetable import (
     AT_BOOT,
     AtBoot,
@@ -26,15 +28,15 @@ from detent.schedules.timetable import (
     Timetable,
     floor,
     parts_of,
+    period_text,
 )
 from detent.schedules.wallclock import WallClock
-from detent.schedules.yeardays import MONTH_LENGTHS, DayRule, days_of_month, is_leap
+from detent.schedules.yeardays import DayRule, days_of_month
 from detent.schedules.zones import DAY_S, Zone
 from detent.text import listed
 
 ANY_DAY = Field(text="*", mask=(1 << 32) - 1)
 FAR_S = 2 * DAY_S  # more than any UTC offset
-BOOT = "it is due only when its host has booted"
 SHOWN_MAX = 6  # values of an `H` field
 MONTH_NAMES = (
     "January", "February", "March", "April", "May", "June",
@@ -81,53 +83,44 @@ def explain(schedule: Schedule, instant: datetime) -> tuple[Answer, ...]:
 def _answers(instants: Instants, at: int) -> Iterator[Answer]:
     is_due = instants.next(at - 1) == at
     match instants:
+        case Bounded() if at < instants.first:
+            yield Answer("starts_at", False, detail=f"the job starts at {_utc(instants.first)}")
+        case Bounded() if at > instants.last:
+            yield Answer("ends_at", False, detail=f"the job ended at {_utc(instants.last)}")
         case Bounded():
-            yield from _bounded(instants, at)
+            yield from _answers(instants.part, at)
         case Merged():
             for part in instants.parts:
                 yield from _answers(part, at)
         case WallClock():
             yield _wall_clock(instants, at, is_due)
-        case Every():
-            yield Answer(text_of(instants), is_due, detail="" if is_due else _period(instants, at))
-        case Once():
-            detail = "" if is_due else f"it is due only once, at {_utc(instants.at)}"
-            yield Answer(text_of(instants), is_due, detail=detail)
-        case AtBoot():
-            yield Answer(text_of(instants), False, detail=BOOT)
         case _:
-            yield Answer("its schedule", is_due, detail="" if is_due else "it has no such time")
+            yield Answer(text_of(instants), is_due, detail="" if is_due else _why_not_due(instants, at))
 
 
-def _bounded(bounded: Bounded, at: int) -> Iterator[Answer]:
-    if at < bounded.first:
-        yield Answer("starts_at", False, detail=f"the job starts at {_utc(bounded.first)}")
-    elif at > bounded.last:
-        yield Answer("ends_at", False, detail=f"the job ended at {_utc(bounded.last)}")
-    else:
-        yield from _answers(bounded.part, at)
+def _why_not_due(instants: Instants, at: int) -> str:
+    match instants:
+        case Every():
+            late_s = at % instants.period_s
+            return f"it counts from 1970-01-01T00:00:00Z; this is {late_s} s after one of its instants"
+        case Once():
+            return f"it is due only once, at {_utc(instants.at)}"
+        case AtBoot():
+            return "it is due only when its host has booted"
+    return "it has no such time"
 
 
 def _wall_clock(clock: WallClock, at: int, is_due: bool) -> Answer:
-    window = clock.zone.window(at)
-    mismatches = tuple(find_mismatches(clock.pattern.fields, _shown(at + window.offset)))
+    shown = _shown(at + clock.zone.window(at).offset)
+    mismatches = tuple(find_mismatches(clock.pattern.fields, shown))
     if is_due:
         note = clock.note(at)
         return Answer(text_of(clock), True, () if note else mismatches, note)
-    detail = "" if mismatches else _second_time(clock, at + window.offset)
-    return Answer(text_of(clock), False, mismatches, detail)
-
-
-def _second_time(clock: WallClock, local: int) -> str:
-    return (
-        f"{_time(local)} happened twice that day in {clock.zone.name}, and this is the second time;"
-        f" under dst: {clock.rule} it fires the first time only"
+    repeated = (
+        f"{f'{shown:%H:%M:%S}'.removesuffix(':00')} happened twice that day in {clock.zone.name}, and this is"
+        f" the second time; under dst: {clock.rule} it fires the first time only"
     )
-
-
-def _period(every: Every, at: int) -> str:
-    over = at % every.period_s
-    return f"it counts from 1970-01-01T00:00:00Z; this is {over} s after one of its instants"
+    return Answer(text_of(clock), False, mismatches, "" if mismatches else repeated)
 
 
 def read_wall_clock(shown: datetime, zone: Zone) -> Reading:
@@ -154,21 +147,22 @@ def explain_skipped(schedule: Schedule, shown: datetime, resumes_at: datetime) -
 
 
 def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
+    is_due = False
+    mismatches: tuple[Mismatch, ...] = ()
     if not isinstance(part, WallClock):
-        return Answer(
-            text_of(part), False, detail="it does not follow the wall clock: give an instant in UTC"
-        )
-    name = text_of(part)
-    if part.rule == "utc":
-        return Answer(name, False, detail="under dst: utc its fields are read in UTC: give the time in UTC")
-    if mismatches := tuple(find_mismatches(part.pattern.fields, shown)):
-        return Answer(name, False, mismatches)
-    if part.next(resumes - 1) == resumes:
-        return Answer(name, True, detail=f"under dst: {part.rule} it is due right after the gap instead")
-    if part.rule == "skip":
-        return Answer(name, False, detail="under dst: skip it does not fire")
-    detail = f"its hour field is {part.pattern.fields.hour.text}: it follows real time and does not catch up"
-    return Answer(name, False, detail=detail)
+        detail = "it does not follow the wall clock: give an instant in UTC"
+    elif part.rule == "utc":
+        detail = "under dst: utc its fields are read in UTC: give the time in UTC"
+    elif mismatches := tuple(find_mismatches(part.pattern.fields, shown)):
+        detail = ""
+    elif is_due := part.next(resumes - 1) == resumes:
+        detail = f"under dst: {part.rule} it is due right after the gap instead"
+    elif part.rule == "skip":
+        detail = "under dst: skip it does not fire"
+    else:
+        hour = part.pattern.fields.hour.text
+        detail = f"its hour field is {hour}: it follows real time and does not catch up"
+    return Answer(text_of(part), is_due, mismatches, detail)
 
 
 def find_mismatches(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
@@ -178,16 +172,16 @@ def find_mismatches(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
     for value, (field, within) in zip(values, ranges, strict=True):
         if not field.mask >> value & 1:
             yield Mismatch(within.name, value, f"{within.name} {value:02} is not in {_allowed(field)}")
-    yield from _missed_days(fields, shown)
+    yield from _mismatched_days(fields, shown)
     if not fields.month.mask >> shown.month & 1:
         name = MONTH_NAMES[shown.month - 1]
         yield Mismatch(MONTH.name, shown.month, f"month: {name} is not in {_allowed(fields.month)}")
 
 
-def _missed_days(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
+def _mismatched_days(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
     weekday = shown.isoweekday() % 7
-    by_date = _names_day(fields.day_of_month, DAY_OF_MONTH, shown)
-    by_weekday = _names_day(fields.day_of_week, DAY_OF_WEEK, shown)
+    by_date = _matches_day(fields.day_of_month, DAY_OF_MONTH, shown)
+    by_weekday = _matches_day(fields.day_of_week, DAY_OF_WEEK, shown)
     either = not (fields.day_of_month.is_open or fields.day_of_week.is_open)
     if either and (by_date or by_weekday):
         return
@@ -199,26 +193,18 @@ def _missed_days(fields: Fields, shown: datetime) -> Iterator[Mismatch]:
         yield Mismatch(DAY_OF_WEEK.name, weekday, words + (" (either day would do)" if either else ""))
 
 
-def _names_day(field: Field, within: Range, shown: datetime) -> bool:
-    """Does this one of the two day fields match the day?"""
+def _matches_day(field: Field, within: Range, shown: datetime) -> bool:
     of_month, of_week = (field, ANY_DAY) if within is DAY_OF_MONTH else (ANY_DAY, field)
-    first = date(shown.year, shown.month, 1).isoweekday() % 7
-    days = days_of_month(DayRule(of_month, ANY_DAY, of_week), first, _length(shown))
+    first, length = monthrange(shown.year, shown.month)
+    days = days_of_month(DayRule(of_month, ANY_DAY, of_week), (first + 1) % 7, length)
     return bool(days >> shown.day - 1 & 1)
-
-
-def _length(shown: datetime) -> int:
-    return MONTH_LENGTHS[shown.month - 1] + (shown.month == 2 and is_leap(shown.year))
 
 
 def _allowed(field: Field) -> str:
     """Return the text of the field; for an `H` field also its values, which the text does not show."""
     if not _HASHED.search(field.text.upper()):
         return field.text
-    values, mask = [], field.mask
-    while mask:
-        values.append(str(lowest(mask)))
-        mask &= mask - 1
+    values = [str(value) for value in bits(field.mask)]
     shown = values[:SHOWN_MAX] + (["…"] if len(values) > SHOWN_MAX else [])
     return f"{field.text} (here {listed(shown, 'and')})"
 
@@ -231,17 +217,12 @@ def text_of(part: Instants) -> str:
             shown = fields[1:] if fields.second is AT_SECOND_0 else fields
             return " ".join(field.text for field in shown)
         case Every():
-            return f"@every {_every(part.period_s)}"
+            return f"@every {period_text(part.period_s)}"
         case Once():
             return f"at {_utc(part.at)}"
         case AtBoot():
             return AT_BOOT
     return "its schedule"
-
-
-def _every(period_s: int) -> str:
-    amounts = ((period_s // 3600, "h"), (period_s // 60 % 60, "m"), (period_s % 60, "s"))
-    return "".join(f"{amount}{unit}" for amount, unit in amounts if amount)
 
 
 def _instant(at: int) -> datetime:
@@ -254,7 +235,3 @@ def _shown(local: int) -> datetime:
 
 def _utc(at: int) -> str:
     return f"{_instant(at):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _time(local: int) -> str:
-    return f"{_shown(local):%H:%M:%S}".removesuffix(":00")

@@ -25,7 +25,7 @@ SPAN_FROM_S = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
 SPAN_UNTIL_S = int(datetime(2052, 1, 1, tzinfo=UTC).timestamp())
 MINUTE_S, HOUR_S = 60, 3_600
 MINUTES = (1 << 60) - 1
-LIST_RUN = 3  # so many consecutive values become a range
+LIST_RUN = 3  # this many consecutive values become a range
 
 REBOOT_UNSUPPORTED = "`@reboot` runs on a node, once per boot: leave this job to `detent run`"
 
@@ -116,13 +116,9 @@ def wider_days(field: Field) -> int:
     """Return all days of a month that the field can match."""
     mask = field.mask
     for special in field.specials:
-        match special.kind:
-            case "last":
-                mask |= _days(28, 31)
-            case "last-weekday":
-                mask |= _days(26, 31)
-            case "nearest-weekday":
-                mask |= _days(max(1, special.day - 2), min(31, special.day + 2))
+        nearest = (max(1, special.day - 2), min(31, special.day + 2))
+        first, last = {"last": (28, 31), "last-weekday": (26, 31)}.get(special.kind, nearest)
+        mask |= (2 << last) - (1 << first)
     return mask
 
 
@@ -131,10 +127,6 @@ def wider_weekdays(field: Field) -> int:
     for special in field.specials:
         mask |= 1 << special.day
     return mask
-
-
-def _days(first: int, last: int) -> int:
-    return (2 << last) - (1 << first)
 
 
 # Masks as text.

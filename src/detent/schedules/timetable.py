@@ -7,6 +7,7 @@
 - `@reboot` has no instants: a node fires it once after its host has booted.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
@@ -23,10 +24,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_S = 86_400
 from_unix = datetime.fromtimestamp
 SCHEDULE_TEXT_MAX = 1_000  # characters
-EVERY_DIGITS_MAX = 10  # digits of one number
 EVERY_MIN_S = {1: 60, 2: 1}  # by manifest version
 AT_BOOT = "@reboot"
 UNITS = {"h": 3_600, "m": 60, "s": 1}
+_DURATION = re.compile("(?:([0-9]{1,10})h)?(?:([0-9]{1,10})m)?(?:([0-9]{1,10})s)?")
 
 
 class Instants(Protocol):
@@ -154,8 +155,10 @@ def _parse_every(text: str, version: int) -> int:
     if words[0] != "@every":
         known = (*SHORTCUTS, AT_BOOT) if version >= 2 else SHORTCUTS
         raise UsageError(f"{words[0]} is not one of {', '.join(known)} and @every")
-    amounts = _amounts(words[1]) if len(words) == 2 else None
-    if amounts is None or (version < 2 and len(amounts) > 1):
+    found = _DURATION.fullmatch(words[1]) if len(words) == 2 else None
+    numbers = found.groups() if found else ("", "", "")
+    amounts = [int(number) * unit_s for number, unit_s in zip(numbers, UNITS.values(), strict=True) if number]
+    if not amounts or (version < 2 and len(amounts) > 1):
         form = "1h30m, 90s or 2h" if version >= 2 else "90s, 5m or 2h, with one unit"
         raise UsageError(f"write @every and a duration such as {form}; the units are h, m and s")
     period_s = sum(amounts)
@@ -164,19 +167,6 @@ def _parse_every(text: str, version: int) -> int:
     if period_s > LAST_S:
         raise UsageError("it never fires: the first instant is after the year 9999")
     return period_s
-
-
-def _amounts(text: str) -> list[int] | None:
-    """Return the seconds of each number with its unit.  Units must be in the order h, m, s."""
-    amounts, rest = [], text
-    for unit, unit_s in UNITS.items():
-        number, found, after = rest.partition(unit)
-        if found:
-            if not (number.isascii() and number.isdigit() and len(number) <= EVERY_DIGITS_MAX):
-                return None
-            amounts.append(int(number) * unit_s)
-            rest = after
-    return amounts if amounts and not rest else None
 
 
 def once(at: str | datetime) -> Timetable:

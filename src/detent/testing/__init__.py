@@ -1,4 +1,4 @@
-"""For tests of apps: a fake clock, an app in memory; as fixtures of pytest in `detent.testing.plugin`."""
+"""For tests of apps: a fake clock and an app in memory, also as pytest fixtures (`plugin`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def app_in_memory(name: str = "test", clock: FakeClock | None = None) -> Detent:
-    """An app whose store is in memory, and whose time is the clock's."""
+    """An app whose store is in memory and uses this clock."""
     from detent.app.app import Detent
     from detent.stores.memory.store import MemoryStore
 

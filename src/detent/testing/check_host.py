@@ -1,8 +1,8 @@
-"""One suite that every host must pass: the rules of `hosts.base` as sentences, each a check of its own.
+"""The suite that every host must pass: the rules of `hosts.base`, one check each.
 
-A host's whole test is one call of `check_host`; a runner of tests that wants one result a sentence goes
-through `CHECKS` with `run_check`.  Each check gets a world of its own: an empty host, with ways to look at
-all of it and to do by hand what people do.
+The test of a host is one call of `check_host`.  For one test result per rule, run each of `CHECKS` with
+`run_check`.  Each check gets a new `HostWorld`: an empty host, and ways to read all of it and to edit it like
+a person.
 """
 
 from __future__ import annotations
@@ -22,28 +22,26 @@ LONG = "x" + "-long" * 12
 
 
 class HostWorld(NamedTuple):
-    """A host that nothing else uses."""
-
-    open: Callable[[str], Host]  # for an app; all look at the same place
-    look: Callable[[], Mapping[str, str]]  # all that is there, foreign and ours, by name
-    edit: Callable[[str], None]  # change a resource of ours by hand: another time, another command
-    remove: Callable[[str], None]  # take one away by hand
-    add_foreign: Callable[[], None]  # something that others have there
-    unsupported_schedule: str = ""  # a schedule that the host cannot ring for; "": it can ring for all
+    open: Callable[[str], Host]  # for an app; all use the same place
+    look: Callable[[], Mapping[str, str]]  # all resources by name, detent's and foreign ones
+    edit: Callable[[str], None]  # change one of detent's resources by hand: another time, another command
+    remove: Callable[[str], None]  # remove one by hand
+    add_foreign: Callable[[], None]  # add a resource that is not detent's
+    unsupported_schedule: str = ""  # a schedule that the host cannot express; "" if there is none
 
 
 Check = Callable[[HostWorld], None]
 
 
 def check_host(make: Callable[[], HostWorld]) -> list[str]:
-    """Check every rule, each in a new world; the sentences that held."""
+    """Check every rule, each in a new world; return the rules that held."""
     for check in CHECKS:
         run_check(check, make())
     return [sentence(check) for check in CHECKS]
 
 
 def run_check(check: Check, world: HostWorld) -> None:
-    """Check one rule; an `AssertionError` names the sentence that does not hold."""
+    """Check one rule; an `AssertionError` names it."""
     if not __debug__:
         raise UsageError("check_host checks by assertions, which `python -O` leaves out: run it without -O")
     try:
@@ -60,7 +58,7 @@ def sentence(check: Check) -> str:
 
 
 def manifest_of(app: str, **jobs: str) -> dict[str, Any]:
-    """A manifest with these jobs and their schedules; a `_` in a name stands for a hyphen."""
+    """A manifest with these jobs and schedules; `_` in a name becomes a hyphen."""
     made = [
         {"name": name.replace("_", "-"), "schedule": schedule, "command": f"echo {name}"}
         for name, schedule in jobs.items()
@@ -75,7 +73,7 @@ def standing(host: Host, document: Mapping[str, Any]) -> list[Change]:
 
 
 def apply(world: HostWorld, document: Mapping[str, Any]) -> list[Change]:
-    """As `detent apply` does."""
+    """Apply the manifest like `detent apply`."""
     host = world.open(document["app"])
     with host.lock():
         changes = pending(standing(host, document))
@@ -188,7 +186,7 @@ def an_unsupported_schedule_is_refused_before_anything_is_written(world: HostWor
     except UsageError as error:
         assert "shop.wrong" in str(error) and "shop.too" in str(error), error
     else:
-        raise AssertionError(f"{world.unsupported_schedule!r} was taken")
+        raise AssertionError(f"{world.unsupported_schedule!r} was accepted")
     assert world.look() == before
 
 
@@ -199,8 +197,13 @@ def odd_content_of_a_job_adds_no_further_resources(world: HostWorld) -> None:
     entries = {change.name for change in standing(world.open("shop"), plain)}
     prune(world, "shop")
     odd = manifest_of("shop", odd="30 2 * * *")
-    told = ODD.replace("$", "$$")
-    odd["jobs"][0] |= {"command": told, "description": told, "env": {"ODD": told}, "work_dir": told}
+    odd_text = ODD.replace("$", "$$")
+    odd["jobs"][0] |= {
+        "command": odd_text,
+        "description": odd_text,
+        "env": {"ODD": odd_text},
+        "work_dir": odd_text,
+    }
     apply(world, odd)
     assert set(world.look()) == names
     found = states(world, odd)

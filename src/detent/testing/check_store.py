@@ -1,8 +1,8 @@
-"""One suite that every store must pass: its rules as sentences, each a check of its own.
+"""The suite that every store must pass.  Each check is one rule, and its name is the rule.
 
-A backend's whole test is one call of `check_store`; a runner of tests that wants one result a
-sentence goes through `CHECKS` with `run_check`.  Each check gets a store of its own, which the
-opener must give empty.  The clocks of the store stand still but for what the checks let pass.
+The test of a backend is one call of `check_store`.  For one test result per rule, run each of `CHECKS` with
+`run_check`.  The opener must return an empty store for each check.  The store's clocks must move only when a
+check lets time pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_store(
     reopen: Callable[[Store], Store] | None = None,
     new_epoch: Callable[[Store], Store] | None = None,
 ) -> list[str]:
-    """Check every rule; the sentences that held.  One that needs what is not offered is left out."""
+    """Check every rule, and return the rules that held.  Rules that need what is not offered are skipped."""
     world, held = World(opener, pass_time, step_wall, reopen, new_epoch), []
     for check in CHECKS:
         try:
@@ -49,7 +49,7 @@ def check_store(
 
 
 def run_check(check: Check, world: World) -> None:
-    """Check one rule; an `AssertionError` names the store and the sentence that does not hold."""
+    """Check one rule; an `AssertionError` names the store and the rule."""
     if not __debug__:
         raise UsageError("check_store checks by assertions, which `python -O` leaves out: run it without -O")
     store = world.opener()
@@ -68,10 +68,10 @@ def sentence(check: Check) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """What was said or, of a bare assertion, its source."""
+    """The text of the error or, for a bare assertion, its source line."""
     where = extract_tb(error.__traceback__)[-1]
-    said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-    return f"{said or where.line} ({where.name}, line {where.lineno})"
+    text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+    return f"{text or where.line} ({where.name}, line {where.lineno})"
 
 
 def _checks_of(module: ModuleType) -> list[Check]:

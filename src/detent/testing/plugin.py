@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there as soon as detent is installed: `detent_clock` and `detent_app`."""
+"""Pytest fixtures, available as soon as detent is installed: `detent_clock` and `detent_app`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def detent_clock() -> FakeClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only by calls of its methods."""
     from detent.testing import FakeClock
 
     return FakeClock()

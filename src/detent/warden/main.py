@@ -1,8 +1,8 @@
 """The warden as a program: `python -I -S main.py SOCKET_FD LOCK_FD CGROUP`.
 
-It owns a node's processes, so that they end in time whatever becomes of the node.  It imports
-nothing but the standard library and `program`, which stands beside it and imports no more: it must
-start fast, stay small, and not fall with the rest of the package.
+It owns a node's processes, so that they end in time whatever happens to the node.  It imports only the
+standard library and `program`, which does the same: it must start fast, stay small, and not fail with the
+rest of the package.
 """
 
 import importlib

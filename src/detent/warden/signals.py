@@ -1,6 +1,6 @@
-"""What signals tell the trigger: noted at once, acted upon where it waits.
+"""The signals that a trigger gets: the handler only counts them, and the trigger reacts where it waits.
 
-A handler does nothing else: whatever it interrupts, a call of the store among it, goes on undisturbed.
+So a signal disturbs nothing that it interrupts, such as a call of the store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 class Signals:
     def __init__(self) -> None:
-        self.first = 0  # the number of the first one that told us to end
+        self.first = 0  # the number of the first signal
         self.count = 0
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
@@ -35,7 +35,7 @@ class Signals:
         self.count += 1
 
     def wait(self, seconds: float, fd: int = -1) -> bool:
-        """Wait so long, until a signal comes, or until there is something to read; True: there is."""
+        """Wait until a signal comes, `fd` is readable, or the time is over.  True: `fd` is readable."""
         files = [self._reader] if fd < 0 else [self._reader, fd]
         ready, _, _ = select.select(files, [], [], max(0.0, seconds))
         if self._reader in ready:
@@ -43,7 +43,7 @@ class Signals:
         return fd in ready
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep so long.  False: a signal told us to end."""
+        """False: a signal came before the time was over."""
         until = clock.boottime() + seconds
         while not self.first and (left := until - clock.boottime()) > 0:
             self.wait(min(left, 3600.0))
@@ -51,7 +51,7 @@ class Signals:
 
 
 def hold_back() -> None:
-    """Signals wait until `let_through`: for a fork, whose child must not note them as we do."""
+    """Block the signals until `let_through`: around a fork, whose child must not count them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
 
 

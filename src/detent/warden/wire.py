@@ -99,11 +99,12 @@ class WardenProtocol:
         if isinstance(spec, Spec):
             if self._base_envs.get(spec.base.name) is not spec.base:
                 self._base_envs[spec.base.name] = spec.base
-                self._order("base", name=spec.base.name, env=_env(spec.base.env))
-            self._order("spawn", **_command(spec, trusted_by, term_by), base=spec.base.name)
+                self._order("base", name=spec.base.name, env=_encoded(spec.base.env))
+            self._order("spawn", **_fields(spec, trusted_by, term_by, base=spec.base.name))
         else:
             self._register(spec.pool)
-            self._order("call", spec.request.encode(), **_call(spec, trusted_by, term_by))
+            fields = _fields(spec, trusted_by, term_by, pool=spec.pool.name)
+            self._order("call", spec.request.encode(), **fields)
 
     def guard(self, spec: GuardSpec, trusted_by: float) -> None:
         """Guard a call that runs in this process.  All guards until the next write are one message."""
@@ -172,7 +173,7 @@ class WardenProtocol:
             command = Spec(
                 id="", words=pool.words, env=pool.env, ttl_s=0.0, work_dir=pool.work_dir, user=pool.user
             )
-            order = _command(command, 0.0, 0.0)
+            order = _fields(command, 0.0, 0.0, base={})
             self._order("register", pool=pool.name, order=order, size_max=pool.size_max, setup=pool.setup)
         self._pools.pop(pool.name, None)
         self._pools[pool.name] = None
@@ -204,44 +205,20 @@ def _line(verb: str, **fields: object) -> bytes:
     return json.dumps({"do": verb, **fields}).encode()
 
 
-def _command(spec: Spec, trusted_by: float, term_by: float) -> dict[str, Any]:
-    """Return the fields of `spawn.CommandOrder`, without `base`."""
-    return {
-        "id": spec.id,
-        "words": [*map(_wire_text, spec.words)],
-        "env": _env(spec.env),
-        "cwd": _wire_text(spec.work_dir),
-        "user": spec.user,
-        "trusted_by": trusted_by,
-        "term_by": term_by,
-        "timeout_s": spec.timeout_s,
-        "kill_after_s": spec.kill_after_s,
-        "children": spec.children,
-        "output_path": _wire_text(spec.output_path),
-        "lane": _wire_text(spec.lane),
-        "places": spec.places,
-    }
+def _encoded(value: Any) -> Any:
+    """Return the value with all text as the warden gets it."""
+    if isinstance(value, str):
+        return _wire_text(value)
+    if isinstance(value, Mapping):
+        return {_wire_text(name): _wire_text(text) for name, text in value.items()}
+    return [*map(_wire_text, value)] if isinstance(value, tuple) else value
 
 
-def _call(spec: CallSpec, trusted_by: float, term_by: float) -> dict[str, Any]:
-    """Return the fields of `task.CallOrder`, without the request."""
-    return {
-        "id": spec.id,
-        "pool": spec.pool.name,
-        "tags": spec.tags,
-        "trusted_by": trusted_by,
-        "term_by": term_by,
-        "timeout_s": spec.timeout_s,
-        "kill_after_s": spec.kill_after_s,
-        "output_path": _wire_text(spec.output_path),
-        "lane": _wire_text(spec.lane),
-        "places": spec.places,
-        "messages": spec.messages,
-    }
-
-
-def _env(env: Mapping[str, str]) -> dict[str, str]:
-    return {_wire_text(name): _wire_text(value) for name, value in env.items()}
+def _fields(spec: Spec | CallSpec, trusted_by: float, term_by: float, **others: object) -> dict[str, Any]:
+    """Return the fields of a `CommandOrder`, or of a `CallOrder` without its request."""
+    fields = spec._asdict() | others
+    encoded = {name: _encoded(value) for name, value in fields.items() if name not in ("ttl_s", "request")}
+    return {**encoded, "trusted_by": trusted_by, "term_by": term_by}
 
 
 @functools.lru_cache(maxsize=1024)

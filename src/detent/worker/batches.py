@@ -21,8 +21,8 @@ import asyncio
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from detent.clock import boottime
 from detent.model import Call, Claim, End, Outcome
@@ -30,7 +30,7 @@ from detent.rules.outcomes import timed_out
 from detent.runners.call.child_batch import ANSWERED
 from detent.runners.call.spec import SUCCEEDED, TAGS, CallSpec, PoolSpec
 from detent.runners.running import AttemptEnd
-from detent.warden.client import TaskHandle
+from detent.warden.client import TaskHandle, WardenClient
 from detent.warden.program.task import IMPORT_S
 from detent.worker.batch_message import (
     BatchKind,
@@ -46,20 +46,10 @@ UNREADABLE = Outcome("lost", "what its process said of it cannot be read", "inte
 JOIN_MAX = 1000  # async messages in one batch; then a new child starts, which frees leaked memory
 
 
-class Warden(Protocol):
-    def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> TaskHandle: ...
-
-    def extend(self, work: TaskHandle) -> None: ...
-
-    def recall(self, id: str) -> None: ...
-
-    def add_messages(self, id: str, request: str, messages: int) -> None: ...
-
-
 class Batches:
     """Collects messages into batches, and keeps track of the batches that run."""
 
-    def __init__(self, warden: Warden, at_once: int, processes: int) -> None:
+    def __init__(self, warden: WardenClient, at_once: int, processes: int) -> None:
         self.warden, self.batch_size = warden, BatchSize(at_once)
         self._at_once, self._processes = at_once, processes
         self._waiting: dict[BatchKind, list[BatchMessage]] = {}

@@ -27,8 +27,7 @@ from detent.runners.call.in_process import Ended, InProcessCall, Mailbox, start_
 from detent.runners.call.spec import GuardSpec, keeps_result, outcome_of, previous_success
 from detent.runners.command import command_env
 from detent.runners.running import AttemptEnd
-from detent.warden.client import WardenClient
-from detent.warden.handle import TaskHandle
+from detent.warden.client import TaskHandle, WardenClient
 from detent.worker.batch_message import SyncFuture
 
 NOTHING = Command(words=())

@@ -9,39 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from detent.model import End
-from detent.runners.running import AttemptEnd, Running
+from detent.runners.running import AttemptEnd
 from detent.worker.batch_size import STALLED_S, BatchSize
-
-
-class QueuedCall(Running, Protocol):
-    on_guarded: Callable[[], object] | None
-
-    @property
-    def function(self) -> str: ...
-
-    @property
-    def is_guarded(self) -> bool: ...
-
-    def begin(self) -> bool:
-        """Start the call.  False: it is too late, or it was stopped."""
-
-    def give_back(self) -> None: ...
+from detent.worker.in_process import GuardedCall
 
 
 class InProcessQueue:
     def __init__(self, running_max: int, batch_size: BatchSize) -> None:
         self._running_max, self._batch_size = running_max, batch_size
-        self._waiting: deque[QueuedCall] = deque()
-        self._running: set[QueuedCall] = set()
+        self._waiting: deque[GuardedCall] = deque()
+        self._running: set[GuardedCall] = set()
         self._last_end_at = 0.0
         self._is_watching = False
 
-    def add(self, call: QueuedCall) -> None:
+    def add(self, call: GuardedCall) -> None:
         call.on_guarded = self._start
         call.gone.add_done_callback(partial(self._on_end, call))
         self._waiting.append(call)
@@ -64,7 +48,7 @@ class InProcessQueue:
             if call.begin():
                 self._running.add(call)
 
-    def _on_end(self, call: QueuedCall, gone: asyncio.Future[AttemptEnd]) -> None:
+    def _on_end(self, call: GuardedCall, gone: asyncio.Future[AttemptEnd]) -> None:
         if call not in self._running:
             return
         self._running.discard(call)

@@ -1,4 +1,4 @@
-"""Where tests of tasks keep messages: in memory, in a file, in a Redis and a PostgreSQL of their own."""
+"""The stores of the task tests: memory, a file, a Redis and a PostgreSQL."""
 
 from __future__ import annotations
 

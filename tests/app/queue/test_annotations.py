@@ -1,4 +1,4 @@
-"""Annotations of tasks: what is pushed is checked by them; what JSON has no word for arrives as they say."""
+"""Annotations of tasks: they check pushed arguments, and convert types that JSON does not have."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ FITS = [
 
 
 @pytest.mark.parametrize(("function", "args", "named"), FITS)
-def test_what_was_given_arrives(
+def test_arguments_arrive_with_their_types(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     parameters = Parameters("t", function)
@@ -130,25 +130,25 @@ REFUSED = [
     (numbers, (1, "x"), {}, '"share" is of type str, and its annotation says float'),
     (lists, ("ab", {}), {}, '"of" is of type str, and its annotation says list[int]'),
     (lists, ([], [("a", 1)]), {}, '"by" is of type list'),
-    (rich, ("soon",), {}, '"when" is not what its annotation says, datetime: Invalid RFC3339'),
-    (rich, (7,), {}, '"when" is not what its annotation says, datetime: Expected `datetime`, got `int`'),
+    (rich, ("soon",), {}, '"when" does not fit its annotation datetime: Invalid RFC3339'),
+    (rich, (7,), {}, '"when" does not fit its annotation datetime: Expected `datetime`, got `int`'),
     (rich, (NOON.isoformat(),), {}, '"when" would arrive as datetime.datetime(2026'),
-    (rich, (NOON,), {"name": "no"}, '"name" is not what its annotation says'),
+    (rich, (NOON,), {"name": "no"}, '"name" does not fit its annotation'),
     (points, ([{"x": "1", "at": "2026-01-01"}],), {}, "Expected `int`, got `str` - at `$[0].x`"),
     (points, ([],), {"colour": "blue"}, "Invalid enum value 'blue'"),
     (small, (10,), {}, "Expected `int` <= 9"),
     (small, (1, "left"), {}, "Invalid enum value 'left'"),
     (either, (7,), {}, '"what" is of type int, and its annotation says datetime.datetime | str'),
     (keyed, ({"1": "a"},), {}, """"of" would arrive as {1: 'a'}"""),
-    (keyed, ({1: 2},), {}, '"of" is not what its annotation says, dict[int, str]'),
+    (keyed, ({1: 2},), {}, '"of" does not fit its annotation dict[int, str]'),
     (files, ("/a/b",), {}, '"one" would arrive as PosixPath'),
-    (models, ({"no": "x"},), {}, '"order" is not what its annotation says, Order: 1 validation error'),
+    (models, ({"no": "x"},), {}, '"order" does not fit its annotation Order: 1 validation error'),
     (lossy, (Lossy(secret="x"),), {}, "Lossy is not the same after model_dump and model_validate"),
 ]
 
 
 @pytest.mark.parametrize(("function", "args", "named", "told"), REFUSED)
-def test_what_the_annotation_does_not_allow_is_refused_where_it_is_pushed(
+def test_arguments_that_do_not_fit_their_annotation_are_refused_at_push(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ArgumentsError) as caught:
@@ -158,19 +158,19 @@ def test_what_the_annotation_does_not_allow_is_refused_where_it_is_pushed(
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
-def test_what_json_holds_is_not_touched(value: Any) -> None:
+def test_json_values_are_not_converted(value: Any) -> None:
     parameters = Parameters("t", loose)
     assert parameters.received(json.loads(parameters.text((value, 1), {})))[0] == value
 
 
-def test_only_what_json_has_no_word_for_is_left_to_msgspec() -> None:
+def test_only_types_that_json_lacks_are_converted_by_msgspec() -> None:
     for takes in (int, str | None, list, list[int], dict[str, Any], Sequence[dict[str, float]], Mapping):
         assert classes_of(takes)
     for takes in (datetime, list[date], dict[int, int], dict[str, UUID], tuple[int, ...], Literal["a"]):
         assert not classes_of(takes)
 
 
-def test_a_result_comes_back_as_its_annotation_says(shop: Detent) -> None:
+def test_a_result_has_the_type_of_its_annotation(shop: Detent) -> None:
     @shop.task(keep_result=True)
     def later(by: timedelta) -> datetime:
         return NOON + by
@@ -185,7 +185,7 @@ def test_a_result_comes_back_as_its_annotation_says(shop: Detent) -> None:
     assert second.get() == {"at": "2026-03-29T12:00:00Z"}
 
 
-def test_paths_and_models_come_back_as_results(shop: Detent) -> None:
+def test_paths_and_models_are_valid_results(shop: Detent) -> None:
     @shop.task(keep_result=True)
     def copied(order: Order, to: Path) -> tuple[Order, Path]:
         return order, to
@@ -195,7 +195,7 @@ def test_paths_and_models_come_back_as_results(shop: Detent) -> None:
     assert handle.get() == (ORDER, Path("/a"))
 
 
-def test_a_worker_gets_what_was_given(tmp_path: Path) -> None:
+def test_a_worker_gets_arguments_with_their_types(tmp_path: Path) -> None:
     here = Path(__file__).parent
     store = f"sqlite:///{tmp_path}/store.db"
     env = {"TYPED_STORE": store, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(here), "HOME": str(tmp_path)}
@@ -220,11 +220,11 @@ def test_a_worker_gets_what_was_given(tmp_path: Path) -> None:
     assert told.stdout == "[259200.0, 3600.0]\n", told.stderr
 
 
-def test_without_msgspec_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_msgspec_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
     parameters = Parameters("t", rich)
     with pytest.raises(
-        ArgumentsError, match=r"of type datetime, for which JSON has no word: pip install 'detent\[queue\]'"
+        ArgumentsError, match=r"of type datetime, which JSON does not have: pip install 'detent\[queue\]'"
     ):
         parameters.text((NOON,), {})
     with pytest.raises(ArgumentsError, match=r"annotation says datetime: pip install 'detent\[queue\]'"):

@@ -1,4 +1,4 @@
-"""Arguments of a message: what fits arrives as it was given, what does not is refused where it was pushed."""
+"""Arguments of a message: valid ones arrive unchanged, others are refused when they are pushed."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ FITS = [
 
 
 @pytest.mark.parametrize(("function", "given", "named", "expected"), FITS)
-def test_what_fits_is_written_as_a_list_or_by_name(
+def test_valid_arguments_are_encoded_as_a_list_or_an_object(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], expected: Any
 ) -> None:
     assert json.loads(Parameters("t", function).text(given, named)) == expected
 
 
 @pytest.mark.parametrize(("function", "given", "named", "expected"), FITS)
-def test_what_fits_can_be_called_by_a_worker(
+def test_a_worker_can_call_the_function_with_encoded_arguments(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], expected: Any
 ) -> None:
     """`bind` is what a worker's child does; the fire is given where it is asked for."""
@@ -107,7 +107,7 @@ REFUSED = [
     (anything, (b"a",), {}, "is of type bytes"),
     (anything, ({"a": [1, {"b": Path()}]},), {}, "\"to['a'][1]['b']\" is of type PosixPath"),
     (anything, ({1: 2},), {}, "has a key of type int"),
-    (anything, (float("nan"),), {}, "is nan, which is no number of JSON"),
+    (anything, (float("nan"),), {}, "is nan, which JSON cannot represent"),
     (anything, ([float("-inf")],), {}, '"to[0]" is -inf'),
     (plain, ("\ud800",), {}, "a lone surrogate"),
     (anything, (NESTED,), {}, "more than 100 levels deep"),
@@ -117,7 +117,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "given", "named", "told"), REFUSED)
-def test_what_does_not_fit_is_refused_with_what_is_allowed(
+def test_bad_arguments_are_refused_with_what_is_allowed(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ArgumentsError) as caught:
@@ -130,7 +130,7 @@ def test_a_refusal_is_both_a_usage_error_and_a_type_error() -> None:
     assert issubclass(ArgumentsError, UsageError) and issubclass(ArgumentsError, TypeError)
 
 
-def test_a_list_that_holds_itself_is_refused() -> None:
+def test_a_list_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(ArgumentsError, match="levels deep"):

@@ -1,4 +1,4 @@
-"""Several threads, and the processes of a fork, claim messages by hand: each message goes to one of them."""
+"""Threads and forked processes that claim without a worker: each message goes to one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detent.stores.memory.store import MemoryStore
 PATIENCE_S = 20.0
 
 
-def test_threads_by_hand_get_each_message_once(shop: Detent) -> None:
+def test_threads_that_claim_get_each_message_once(shop: Detent) -> None:
     @shop.task(name="noop", queue="mail")
     def noop(number: int) -> None: ...
 

@@ -57,13 +57,13 @@ def queue(*words: str) -> list[str]:
     return ["shop:app", *words]
 
 
-def test_a_store_that_nobody_used_is_not_made_by_looking(shop: World, tmp_path: Path) -> None:
+def test_listing_does_not_create_a_store(shop: World, tmp_path: Path) -> None:
     for said in say(shop, queue("ls"), queue("peek"), queue("dead")):
         assert (said.code, said.out) == (0, "") and "nothing has run" in said.err
     assert not (tmp_path / "shop.db").exists()
 
 
-def test_a_process_of_its_own_pushes_and_lists(shop: World) -> None:
+def test_the_command_line_pushes_and_lists(shop: World) -> None:
     pushed = shop.run("detent", "queue", "shop:app", "push", "send", '["a"]')
     assert pushed.returncode == 0 and re.fullmatch("shop.send#[0-9a-f]{32}\n", pushed.stdout)
     listed = shop.run("detent", "queue", "shop:app", "ls", "-o", "json")
@@ -120,7 +120,7 @@ def test_a_message_is_pushed_listed_run_and_purged(shop: World) -> None:
     assert forgotten.json == [{"queue": "bulk", "purged": 0}, {"queue": "mail", "purged": 0}]
 
 
-def test_the_list_tells_of_rates_and_breakers(shop: World) -> None:
+def test_the_list_shows_rates_and_breakers(shop: World) -> None:
     shop.write("shop.py", SHOP, "app.queue('mail').limit(10, per=60)\n")
     _, _, listed, whole = say(
         shop, queue("push", "send", '["down"]'), ["drain"], queue("ls"), queue("ls", "-o", "json")
@@ -133,7 +133,7 @@ def test_the_list_tells_of_rates_and_breakers(shop: World) -> None:
     assert mail["breakers"] == {"smtp": "open"}
 
 
-def test_all_queues_with_messages_are_listed_and_those_of_allow(shop: World) -> None:
+def test_queues_with_messages_and_queues_of_allow_are_listed(shop: World) -> None:
     """An older version of the app, and other programs, may have put messages on queues that no task names."""
     allow, push = "app.allow('scripts', command=True)", "app.queue('scripts').push_command('true')"
     shop.write("shop.py", SHOP.replace('also_from=("bulk",)', 'also_from=("old",)'), allow)
@@ -173,14 +173,14 @@ WRONG = [
 ]
 
 
-def test_what_is_asked_wrongly_is_told_in_a_sentence(shop: World) -> None:
+def test_a_usage_error_is_one_sentence(shop: World) -> None:
     shop.write("empty.py", 'import detent\n\napp = detent.Detent("empty")\n')
     for said, (words, code, told) in zip(say(shop, *(words for words, _, _ in WRONG)), WRONG, strict=True):
         assert (said.code, said.out) == (code, ""), words
         assert told in said.err and "Traceback" not in said.err, words
 
 
-def test_a_worker_is_not_started_for_a_queue_that_nobody_uses(shop: World) -> None:
+def test_a_worker_does_not_start_for_an_unknown_queue(shop: World) -> None:
     told = shop.run("detent", "worker", "shop:app", "mail", "blk")
     assert told.returncode == 1
     assert told.stderr == 'detent: no task and no job of "shop" uses queue "blk"; did you mean "bulk"?\n'

@@ -1,4 +1,4 @@
-"""Declaring tasks: what a decorator takes, what it makes, and what it says of what it does not take."""
+"""Declaring tasks: the options, the task that results, and the errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def both(to: str) -> str:
     return to
 
 
-def test_a_task_is_found_by_its_module_and_name_and_is_called_as_its_function() -> None:
+def test_a_task_has_an_import_path_and_calls_its_function() -> None:
     task = app.tasks()["bare"]
     assert task.call == Call(f"{__name__}:bare")
     assert find(task.call.function) is bare
@@ -60,7 +60,7 @@ def test_a_function_may_be_a_job_and_a_task() -> None:
     assert [one.result for one in app.fire_due("2027-01-01T00:00:00Z")] == ["yearly"]
 
 
-def test_what_is_not_said_is_as_safe_as_can_be() -> None:
+def test_the_default_options_are_the_safest_ones() -> None:
     task = app.tasks()["bare"]
     assert (task.policy.retries.max_attempts, task.policy.on_lost, task.policy.concurrency) == (
         1,
@@ -107,7 +107,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"queue": "mail^high"}, 'queue: "mail^high" is not a name'),
     ({"also_from": "bulk"}, 'also_from: "bulk" is not a list of queues'),
     ({"name": "Send"}, 'name: "Send" is not a name'),
-    ({"on_contention": "fail"}, "on_contention says what becomes of what single= keeps apart"),
+    ({"on_contention": "fail"}, "on_contention has no effect without single="),
     ({"on_contention": "wait", "single": True}, 'on_contention: "wait" is not requeue or fail'),
     ({"breaker_threshold": 0}, "breaker_threshold: 0 is not a whole number from 1"),
     ({"isolation": "fork"}, 'isolation: "fork" is not process, thread or loop'),
@@ -120,30 +120,30 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_with_a_task_is_told_with_its_line(options: dict[str, Any], told: str) -> None:
+def test_a_bad_task_is_reported_with_its_line(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as caught:
         Detent("shop").task(**{"name": "send", **options})(lambda: None)
     assert told in str(caught.value)
     assert str(caught.value).startswith("tests/app/queue/test_declaring.py:")
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         Detent("shop").task(name="send", jitter=2, max_retries=-1)(lambda: None)
     assert "jitter" in str(caught.value) and "max_retries" in str(caught.value)
 
 
-def test_a_name_is_given_once() -> None:
+def test_two_tasks_of_one_name_are_refused() -> None:
     own = Detent("shop")
     own.task(name="send")(lambda: None)
     with pytest.raises(
-        UsageError, match=r'declaring\.py:\d+: there is a task "send" already, at .*declaring\.py:\d+'
+        UsageError, match=r'declaring\.py:\d+: the task "send" exists already, at .*declaring\.py:\d+'
     ):
         own.task(name="send")(lambda: None)
 
 
 def test_a_function_without_a_name_needs_one() -> None:
-    with pytest.raises(UsageError, match="give the task one with name="):
+    with pytest.raises(UsageError, match="name the task with name="):
         Detent("shop").task()(lambda: None)
 
 
@@ -201,7 +201,7 @@ class SmtpDown(BackendError):
         (ConnectionError("refused"), "ConnectionError: refused"),
     ],
 )
-def test_a_backend_error_is_told_from_others(error: Exception, reason: str) -> None:
+def test_a_backend_error_is_distinguished_from_other_errors(error: Exception, reason: str) -> None:
     outcome = outcome_of(*failure_of(error))
     assert (outcome.kind, outcome.reason) == ("failed", reason)
     assert (outcome.cause == "backend") == isinstance(error, BackendError)
@@ -210,7 +210,7 @@ def test_a_backend_error_is_told_from_others(error: Exception, reason: str) -> N
 # Types and names.
 
 
-def test_the_public_names_of_tasks_are_there() -> None:
+def test_the_public_names_of_tasks_exist() -> None:
     for name in ("BackendError", "ClaimLost", "RateLimited", "ResultTimeout", "TaskFailed"):
         assert issubclass(getattr(detent, name), detent.DetentError)
         assert name in detent.__all__

@@ -1,4 +1,4 @@
-"""Messages that are driven by hand: claimed, renewed, answered; the fence is asked at every answer."""
+"""Messages claimed without a worker: renewed and answered; every answer is checked by its fence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def one(app: Detent, **options: Any) -> Delivery:
     return delivery
 
 
-def test_a_delivery_says_what_is_asked_and_for_the_how_manieth_time(shop: Detent) -> None:
+def test_a_delivery_has_its_task_arguments_and_attempt(shop: Detent) -> None:
     handle = sending(shop, max_retries=1).push("a")
     first = one(shop)
     assert (first.key, first.task, first.args, first.attempt) == (handle.key, "send", ["a"], 1)
@@ -36,14 +36,14 @@ def test_a_delivery_says_what_is_asked_and_for_the_how_manieth_time(shop: Detent
     assert (second.attempt, second.run_id) == (2, first.run_id) and second.fence > first.fence
 
 
-def test_what_is_acked_is_over_and_never_comes_back(shop: Detent) -> None:
+def test_an_acked_message_never_comes_back(shop: Detent) -> None:
     handle = sending(shop).push("a")
     one(shop).ack({"sent": True})
     assert handle.get(0) == {"sent": True}
     assert shop.queue("mail").claim() == []
 
 
-def test_what_is_done_is_acked_with_the_next_claim(shop: Detent) -> None:
+def test_done_deliveries_are_acked_with_the_next_claim(shop: Detent) -> None:
     send, queue = sending(shop), shop.queue("mail")
     handles = [send.push(to) for to in "abc"]
     first = one(shop)
@@ -59,9 +59,11 @@ def test_what_is_done_is_acked_with_the_next_claim(shop: Detent) -> None:
 
 
 @pytest.mark.parametrize("done", [None, "x", [7]], ids=repr)
-def test_what_can_be_done_is_said(shop: Detent, done: Any) -> None:
+def test_done_must_be_a_list_of_deliveries(shop: Detent, done: Any) -> None:
     sending(shop).push("a")
-    with pytest.raises(UsageError, match=r"test_deliveries\.py:\d+: bad done .*: allowed is a list of what"):
+    with pytest.raises(
+        UsageError, match=r"test_deliveries\.py:\d+: bad done .*: it must be a list of deliveries"
+    ):
         shop.queue("mail").claim(1, done=done)
     delivery = one(shop)
     with pytest.raises(UsageError, match=r"bad done Delivery\("):
@@ -69,7 +71,7 @@ def test_what_can_be_done_is_said(shop: Detent, done: Any) -> None:
     delivery.ack()
 
 
-def test_what_is_done_too_late_is_lost_and_keeps_nobody_from_the_next(shop: Detent) -> None:
+def test_a_delivery_that_is_done_too_late_is_lost_and_does_not_block_the_claim(shop: Detent) -> None:
     send, queue = sending(shop, max_retries=1), shop.queue("mail")
     handle = send.push("a")
     late = one(shop, ttl_seconds=2)
@@ -84,7 +86,7 @@ def test_what_is_done_too_late_is_lost_and_keeps_nobody_from_the_next(shop: Dete
     assert handle.state() == other.state() == "succeeded"
 
 
-def test_a_result_that_is_no_json_is_refused_and_the_message_still_ours(shop: Detent) -> None:
+def test_a_result_that_is_not_json_is_refused_and_the_claim_is_kept(shop: Detent) -> None:
     handle = sending(shop).push("a")
     delivery = one(shop)
     with pytest.raises(UsageError, match="the result, of type object, cannot be kept as JSON: Encoding"):
@@ -93,7 +95,7 @@ def test_a_result_that_is_no_json_is_refused_and_the_message_still_ours(shop: De
     assert handle.state() == "succeeded"
 
 
-def test_what_is_nacked_comes_again_until_no_attempt_is_left(shop: Detent) -> None:
+def test_a_nacked_message_comes_again_until_no_attempt_is_left(shop: Detent) -> None:
     handle = sending(shop, max_retries=2).push("a")
     for attempt in (1, 2, 3):
         delivery = one(shop)
@@ -105,7 +107,7 @@ def test_what_is_nacked_comes_again_until_no_attempt_is_left(shop: Detent) -> No
     assert [dead.key for dead in shop.queue("mail").dead()] == [handle.key]
 
 
-def test_a_delay_is_waited_for(shop: Detent) -> None:
+def test_a_nacked_message_waits_for_its_delay(shop: Detent) -> None:
     handle = sending(shop, max_retries=1).push("a")
     one(shop).nack(delay=600)
     assert handle.state() == "delayed" and shop.queue("mail").claim() == []
@@ -113,7 +115,7 @@ def test_a_delay_is_waited_for(shop: Detent) -> None:
         sending(shop, name="other").push("b") and one(shop).nack(delay=-1)
 
 
-def test_what_is_abandoned_is_dead_at_once(shop: Detent) -> None:
+def test_an_abandoned_message_is_dead_at_once(shop: Detent) -> None:
     handle = sending(shop, max_retries=5).push("a")
     one(shop).abandon("no such address")
     assert handle.state() == "rejected"
@@ -136,7 +138,7 @@ def test_a_message_is_answered_once(shop: Detent) -> None:
             again()
 
 
-def test_a_claim_that_expired_is_given_to_another_and_its_answer_refused(shop: Detent) -> None:
+def test_an_expired_claim_goes_to_another_and_its_answer_is_refused(shop: Detent) -> None:
     handle = sending(shop, max_retries=1).push("a")
     late = one(shop, ttl_seconds=2)
     assert not late.is_lost
@@ -160,7 +162,7 @@ def test_a_crash_counts_as_an_attempt(shop: Detent) -> None:
     assert [dead.attempts for dead in shop.queue("mail").dead()] == [2]
 
 
-def test_a_claim_is_renewed_by_hand_and_while_it_is_entered(shop: Detent) -> None:
+def test_a_claim_is_renewed_by_renew_and_within_with(shop: Detent) -> None:
     sending(shop, max_retries=5).push_many([("a",), ("b",)])
     by_hand, entered = shop.queue("mail").claim(2, ttl_seconds=2)
     until = time.monotonic() + 3.5
@@ -174,14 +176,14 @@ def test_a_claim_is_renewed_by_hand_and_while_it_is_entered(shop: Detent) -> Non
     assert shop.queue("mail").size() == (0, 0, 0, 0)
 
 
-def test_what_is_entered_is_acked_at_its_end(shop: Detent) -> None:
+def test_with_acks_a_delivery_at_its_end(shop: Detent) -> None:
     handle = sending(shop).push("a")
     with one(shop) as delivery:
         assert delivery.args == ["a"]
     assert handle.state() == "succeeded"
 
 
-def test_what_is_entered_may_be_answered_within(shop: Detent) -> None:
+def test_a_delivery_may_be_answered_within_with(shop: Detent) -> None:
     handle = sending(shop).push("a")
     with one(shop) as delivery:
         delivery.ack(7)
@@ -197,7 +199,7 @@ def test_what_is_entered_may_be_answered_within(shop: Detent) -> None:
         (SystemExit(69), "SystemExit: 69", "work"),
     ],
 )
-def test_what_is_raised_within_fails_it_and_goes_on(
+def test_an_error_within_with_fails_the_delivery_and_is_raised(
     shop: Detent, error: BaseException, reason: str, cause: str
 ) -> None:
     sending(shop, max_retries=1).push("a")
@@ -207,7 +209,7 @@ def test_what_is_raised_within_fails_it_and_goes_on(
     assert (waiting.reason, waiting.cause, waiting.attempts) == (reason, cause, 1)
 
 
-def test_what_is_cancelled_meanwhile_is_told_and_over(shop: Detent) -> None:
+def test_a_delivery_that_is_cancelled_meanwhile_is_reported_as_cancelled(shop: Detent) -> None:
     handle = sending(shop, max_retries=1).push("a")
     with one(shop, ttl_seconds=3) as delivery:
         shop.open_store().cancel(handle.key, "not wanted")
@@ -215,7 +217,7 @@ def test_what_is_cancelled_meanwhile_is_told_and_over(shop: Detent) -> None:
     assert handle.state() == "cancelled"
 
 
-def test_waiting_for_a_message_ends_when_one_is_pushed(shop: Detent) -> None:
+def test_a_push_ends_the_wait_for_a_message(shop: Detent) -> None:
     send = sending(shop)
     timer = threading.Timer(0.3, lambda: send.push("a"))
     timer.start()
@@ -231,13 +233,13 @@ def test_waiting_for_a_message_ends_when_one_is_pushed(shop: Detent) -> None:
         ({"ttl_seconds": 0.5}, "ttl_seconds: 0.5 is not a number"),
     ],
 )
-def test_what_is_asked_for_wrongly_is_refused(said: dict[str, Any], told: str) -> None:
+def test_bad_arguments_of_claim_are_refused(said: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as caught:
         Detent("shop", store="memory:").queue("mail").claim(**said)
     assert told in str(caught.value)
 
 
-def test_the_values_of_secrets_are_kept_nowhere(shop: Detent) -> None:
+def test_secrets_are_not_stored(shop: Detent) -> None:
     handles = sending(shop).push_many([("a",), ("b",)])
     one(shop).ack({"key": "a secret of the shop"})
     one(shop).nack(reason="401 for a secret of the shop")

@@ -1,4 +1,4 @@
-"""`app.drain()`: queues in tests; and what follows from messages, breakers, lanes."""
+"""`app.drain()`: queues in tests, with following messages, breakers and lanes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def noting(app: Detent, **options: Any) -> Any:
     return app.task(**{"max_retries": 0, "backoff": 0, **options})(note)
 
 
-def test_every_attempt_is_told(detent_app: Detent) -> None:
+def test_drain_returns_every_attempt(detent_app: Detent) -> None:
     note = noting(detent_app, max_retries=1)
     note.push("bad")
     first, second = detent_app.drain()
@@ -45,7 +45,7 @@ def test_every_attempt_is_told(detent_app: Detent) -> None:
     assert isinstance(second.error, ValueError)
 
 
-def test_a_result_that_cannot_be_kept_is_no_success(detent_app: Detent) -> None:
+def test_a_result_that_cannot_be_stored_is_a_failure(detent_app: Detent) -> None:
     kept, dropped = noting(detent_app, keep_result=True, max_retries=3), noting(detent_app, name="dropped")
     for task in (kept, dropped):
         task.push(0.5)
@@ -70,7 +70,7 @@ def test_a_retry_that_is_due_later_waits_for_the_clock(detent_clock: FakeClock, 
     assert done == ["bad"] * 3
 
 
-def test_what_a_task_pushes_is_run_too(detent_app: Detent) -> None:
+def test_drain_runs_what_a_task_pushes(detent_app: Detent) -> None:
     note = noting(detent_app)
 
     async def start(fire: Fire, count: int) -> str:
@@ -83,7 +83,7 @@ def test_what_a_task_pushes_is_run_too(detent_app: Detent) -> None:
     assert done == [0, 1, 2] and handle.get(0) == handle.key
 
 
-def test_it_works_within_a_running_loop(detent_app: Detent) -> None:
+def test_drain_works_within_a_running_loop(detent_app: Detent) -> None:
     async def main() -> list[Any]:
         async def task() -> int:
             await asyncio.sleep(0)
@@ -114,14 +114,14 @@ def test_then_follows_success_catch_follows_failure_and_finally_both(shop: Deten
     assert sorted(done) == ["bad", "catch", "finally"]
 
 
-def test_what_follows_waits_for_the_last_attempt(shop: Detent) -> None:
+def test_following_messages_wait_for_the_last_attempt(shop: Detent) -> None:
     note = noting(shop, max_retries=2)
     note.options(catch=note.message("catch")).push("bad")
     shop.drain()
     assert done == ["bad", "bad", "bad", "catch"]
 
 
-def test_chains_are_as_long_as_they_may_be(detent_app: Detent) -> None:
+def test_a_chain_may_have_the_maximum_length_and_not_more(detent_app: Detent) -> None:
     note = noting(detent_app)
 
     def chain(links: int) -> Any:
@@ -137,7 +137,7 @@ def test_chains_are_as_long_as_they_may_be(detent_app: Detent) -> None:
         note.options(then=chain(DEPTH_MAX))
 
 
-def test_settings_travel_with_what_follows(detent_app: Detent) -> None:
+def test_following_messages_keep_their_options(detent_app: Detent) -> None:
     note = noting(detent_app, also_from=("bulk",))
     message = note.options(queue="bulk", priority="low", unique="once").message("then")
     note.options(then=message).push_many([("a",), ("b",)])
@@ -145,7 +145,7 @@ def test_settings_travel_with_what_follows(detent_app: Detent) -> None:
     assert sorted(done) == ["a", "b", "then"]
 
 
-def test_hand_driven_messages_are_followed_too(shop: Detent) -> None:
+def test_messages_claimed_without_a_worker_are_followed_too(shop: Detent) -> None:
     note = noting(shop)
     note.options(then=note.message("then")).push("a")
     with shop.queue("default").claim()[0]:
@@ -155,9 +155,11 @@ def test_hand_driven_messages_are_followed_too(shop: Detent) -> None:
 
 
 @pytest.mark.parametrize("options", [{"delay": 5}, {"connection": object()}])
-def test_what_follows_has_no_delay_and_no_connection(detent_app: Detent, options: dict[str, Any]) -> None:
+def test_a_following_message_takes_no_delay_and_no_connection(
+    detent_app: Detent, options: dict[str, Any]
+) -> None:
     note = noting(detent_app)
-    with pytest.raises(UsageError, match="is not for what follows from another"):
+    with pytest.raises(UsageError, match="is not allowed for a message that follows another"):
         note.options(**options).message("x")
 
 
@@ -167,12 +169,12 @@ def test_a_task_of_another_app_cannot_follow(detent_app: Detent) -> None:
         noting(detent_app).options(then=other.message("x"))
 
 
-def test_what_follows_and_is_not_known_here_waits_for_who_knows_it(detent_app: Detent) -> None:
+def test_a_following_message_of_an_unknown_task_waits_for_a_worker_that_has_it(detent_app: Detent) -> None:
     """A worker of an older version may settle the message before it: nothing is lost, nothing breaks."""
     note = noting(detent_app)
     newer = detent_app.task(name="newer")(lambda: None)
     note.options(then=newer.message()).push("a")
-    del detent_app._tasks["newer"]
+    del detent_app.task_functions["newer"]
     drained = detent_app.drain()
     ended = [(one.outcome, one.again_in_s is None) for one in drained]
     assert ended == [("succeeded", True), ("lost", False)]
@@ -202,7 +204,7 @@ def test_a_breaker_opens_probes_and_closes(detent_clock: FakeClock, detent_app: 
     assert done[3:] == ["a", "b"]
 
 
-def test_a_breaker_is_reset_by_hand(shop: Detent) -> None:
+def test_reset_closes_a_breaker(shop: Detent) -> None:
     note = noting(shop, breaker="smtp", breaker_threshold=1, breaker_cooldown_seconds=600)
     note.push("down")
     shop.drain()
@@ -213,7 +215,7 @@ def test_a_breaker_is_reset_by_hand(shop: Detent) -> None:
     assert [one.outcome for one in shop.drain()] == ["succeeded"]
 
 
-def test_the_state_of_a_breaker_is_not_that_of_one_with_a_longer_name(detent_app: Detent) -> None:
+def test_the_state_of_a_breaker_is_not_mixed_up_with_a_longer_name(detent_app: Detent) -> None:
     noting(detent_app, breaker="smtp-2", breaker_threshold=1).push("down")
     detent_app.drain()
     assert (detent_app.breaker("smtp").state(), detent_app.breaker("smtp-2").state()) == ("closed", "open")
@@ -239,7 +241,7 @@ def test_a_single_task_whose_lane_is_taken_waits_or_fails(shop: Detent) -> None:
 # Forged ones.
 
 
-def test_a_message_that_may_not_run_ends_with_a_named_reason(shop: Detent) -> None:
+def test_a_refused_message_ends_with_a_named_reason(shop: Detent) -> None:
     forger = Detent(shop.name, store=shop.open_store())
     note = noting(forger)
     note.push("unsigned")
@@ -254,7 +256,7 @@ def test_a_message_that_may_not_run_ends_with_a_named_reason(shop: Detent) -> No
     ("options", "runs"),
     [({}, 1), ({"on_lost": "rerun"}, 2), ({"max_retries": 3}, 4), ({"max_retries": 3, "on_lost": "skip"}, 1)],
 )
-def test_what_a_lost_worker_had_is_run_again_as_its_task_says(
+def test_a_message_of_a_lost_worker_runs_again_as_its_task_says(
     detent_app: Detent, detent_clock: FakeClock, options: dict[str, Any], runs: int
 ) -> None:
     @detent_app.task(backoff=0, **options)
@@ -270,7 +272,7 @@ def test_what_a_lost_worker_had_is_run_again_as_its_task_says(
 
 
 @pytest.mark.parametrize(("days", "outcome"), [(1, "succeeded"), (3, "rejected")])
-def test_a_message_that_is_older_than_history_is_kept_is_stale(
+def test_a_message_older_than_the_history_is_stale(
     detent_app: Detent, detent_clock: FakeClock, days: int, outcome: str
 ) -> None:
     app = Detent("shop", store=detent_app.open_store(), node={"keep_days": 2})

@@ -1,4 +1,4 @@
-"""Handles: what became of a message, and what it returned."""
+"""Handles: the state of a message and its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_result_is_what_the_function_returned(shop: Detent) -> None:
     assert [handle.get(0) for handle in handles] == [{"got": 1}, {"got": [2, "ü"]}, None]
 
 
-def test_a_result_is_waited_for(shop: Detent) -> None:
+def test_get_waits_for_the_result(shop: Detent) -> None:
     answer = answering(shop)
     handle = answer.push(1)
     timer = threading.Timer(0.2, shop.drain)
@@ -37,9 +37,9 @@ def test_a_result_is_waited_for(shop: Detent) -> None:
     timer.join()
 
 
-def test_waiting_ends(shop: Detent) -> None:
+def test_get_ends_after_its_timeout(shop: Detent) -> None:
     handle = answering(shop).push(1)
-    with pytest.raises(ResultTimeout, match=r"is not over after 0\.05 s"):
+    with pytest.raises(ResultTimeout, match=r"has not ended after 0\.05 s"):
         handle.get(timeout=0.05)
     with pytest.raises(TimeoutError):
         handle.get(0)
@@ -63,7 +63,7 @@ def test_a_cancelled_message_has_no_result(shop: Detent) -> None:
         handle.get(0)
 
 
-def test_a_message_that_was_forgotten_is_unknown(shop: Detent) -> None:
+def test_the_result_of_a_deleted_message_is_unknown(shop: Detent) -> None:
     handle = answering(shop).push(1)
     shop.drain()
     assert shop.open_store().forget([handle.key]) == 1

@@ -1,4 +1,4 @@
-"""Pushing: what is put, when it is due, in which order, and what is there already; on each store."""
+"""Pushing: order, delays, priorities, uniqueness, options and signatures, on each store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.equipment.fleet import wait_for
 
 from detent import Detent, UsageError
+from detent.app.queue.sending import TOKENS, Tokens
 from detent.app.queue.tasks import TaskFunction
-from detent.app.queue.tokens import _COUNT_MAX, TOKENS, Tokens
 from detent.messages.envelope import open_envelope
 from detent.messages.message import message_rules
 from detent.model import Fire, Query
@@ -38,14 +38,14 @@ def fires_of(app: Detent) -> list[Fire]:
     return sorted((row.fire for row in rows), key=lambda fire: fire.key)
 
 
-def test_a_task_is_called_as_the_function_that_it_is(shop: Detent) -> None:
+def test_a_call_of_a_task_calls_its_function(shop: Detent) -> None:
     send = sending(shop)
     assert send("a") == "hi a"
     assert send.__name__ == "send" and send.__wrapped__ is send.task_function  # type: ignore[attr-defined]
     assert fires_of(shop) == []
 
 
-def test_what_is_pushed_is_run_with_its_arguments_and_its_result_is_kept(shop: Detent) -> None:
+def test_a_pushed_message_runs_with_its_arguments_and_its_result_is_kept(shop: Detent) -> None:
     send = sending(shop)
     first, second = send.push("a"), send.push("b", subject="ä")
     assert first.is_new and first.state() == "pending"
@@ -55,7 +55,7 @@ def test_what_is_pushed_is_run_with_its_arguments_and_its_result_is_kept(shop: D
     assert shop.drain() == []
 
 
-def test_many_are_put_with_one_call_and_run_in_their_order(shop: Detent) -> None:
+def test_push_many_uses_one_call_and_keeps_the_order(shop: Detent) -> None:
     send, calls, store = sending(shop), list[int](), shop.open_store()
     put = store.put
     store.put = lambda fires, delay_s=0: (calls.append(len(fires)), put(fires, delay_s))[1]  # type: ignore[method-assign]
@@ -66,17 +66,17 @@ def test_many_are_put_with_one_call_and_run_in_their_order(shop: Detent) -> None
     assert keys == [handle.key for handle in handles]
 
 
-def test_none_are_none(shop: Detent) -> None:
+def test_push_many_of_nothing_pushes_nothing(shop: Detent) -> None:
     assert sending(shop).push_many([]) == []
 
 
-def test_those_pushed_one_by_one_run_in_their_order(shop: Detent) -> None:
+def test_messages_pushed_one_by_one_run_in_their_order(shop: Detent) -> None:
     send = sending(shop)
     keys = [send.push("a").key for _ in range(30)]
     assert [delivery.key for delivery in shop.queue("mail").claim(100)] == keys
 
 
-def test_async_code_pushes_and_waits_as_well(shop: Detent) -> None:
+def test_async_code_pushes_and_waits(shop: Detent) -> None:
     send = sending(shop)
 
     async def main() -> list[str]:
@@ -87,14 +87,14 @@ def test_async_code_pushes_and_waits_as_well(shop: Detent) -> None:
     assert asyncio.run(main()) == ["hi a", "hi b", "hi c"]
 
 
-def test_priorities_go_first_and_last(shop: Detent) -> None:
+def test_high_priority_runs_first_and_low_priority_last(shop: Detent) -> None:
     send = sending(shop)
     for priority in ("low", "normal", "high"):
         send.options(priority=priority).push(priority)  # type: ignore[arg-type]
     assert [one.result for one in shop.drain()] == ["hi high", "hi normal", "hi low"]
 
 
-def test_a_delayed_one_is_due_when_its_delay_is_over(shop: Detent) -> None:
+def test_a_delayed_message_is_due_after_its_delay(shop: Detent) -> None:
     send = sending(shop)
     handle = send.options(delay=0.4).push("a")
     assert handle.state() == "delayed"
@@ -103,7 +103,7 @@ def test_a_delayed_one_is_due_when_its_delay_is_over(shop: Detent) -> None:
     assert [one.outcome for one in shop.drain()] == ["succeeded"]
 
 
-def test_an_instant_is_counted_by_the_stores_clock(shop: Detent) -> None:
+def test_at_is_compared_with_the_clock_of_the_store(shop: Detent) -> None:
     send = sending(shop)
     now = shop.sender.now()
     send.options(at=now + timedelta(hours=1)).push("later")
@@ -113,7 +113,7 @@ def test_an_instant_is_counted_by_the_stores_clock(shop: Detent) -> None:
     assert [one.result for one in shop.drain()] == ["hi now"]
 
 
-def test_the_clock_of_the_store_counts_not_ours() -> None:
+def test_messages_have_the_time_of_the_store() -> None:
     """One that is hours behind would make every message with a limit too late at once."""
     clock = FakeClock("2030-01-01T00:00:00Z")
     app = app_in_memory("shop", clock)
@@ -127,7 +127,7 @@ def test_the_clock_of_the_store_counts_not_ours() -> None:
     assert max(fire.due_at for fire in fires_of(app)) == clock.now()
 
 
-def test_the_stores_clock_is_asked_once_and_reckoned_then(shop: Detent) -> None:
+def test_the_clock_of_the_store_is_read_once_and_then_extrapolated(shop: Detent) -> None:
     send, store = sending(shop), shop.open_store()
     send.push("a")
     advance, asked = store.advance, list[str]()
@@ -139,7 +139,7 @@ def test_the_stores_clock_is_asked_once_and_reckoned_then(shop: Detent) -> None:
     assert not asked or type(store).__name__ == "MemoryStore"
 
 
-def test_a_unique_one_is_there_once_while_it_waits_and_when_it_succeeded(shop: Detent) -> None:
+def test_a_unique_message_is_pushed_once_while_it_waits_and_after_it_succeeded(shop: Detent) -> None:
     send = sending(shop)
     first = send.options(unique="order-7").push("a")
     second = send.options(unique="order-7").push("b")
@@ -151,7 +151,7 @@ def test_a_unique_one_is_there_once_while_it_waits_and_when_it_succeeded(shop: D
     assert second.get(0) == "hi a"
 
 
-def test_a_unique_one_that_failed_for_good_lets_another_take_its_place(shop: Detent) -> None:
+def test_a_unique_message_can_be_pushed_again_after_it_failed_for_good(shop: Detent) -> None:
     send = sending(shop, max_retries=1)
     assert send.options(unique=7).push("bad").is_new
     assert [one.again_in_s for one in shop.drain()] == [0.0, None]
@@ -169,7 +169,7 @@ def test_uniqueness_ends_with_its_window(detent_clock: FakeClock, detent_app: De
     assert send.options(unique="x", unique_for=60).push("a").is_new
 
 
-def test_one_that_expired_is_missed_and_dead(detent_clock: FakeClock, detent_app: Detent) -> None:
+def test_an_expired_message_is_missed_and_dead(detent_clock: FakeClock, detent_app: Detent) -> None:
     send = sending(detent_app)
     handle = send.options(expires=60).push("a")
     send.push("b")
@@ -179,7 +179,7 @@ def test_one_that_expired_is_missed_and_dead(detent_clock: FakeClock, detent_app
     assert [one.key for one in detent_app.queue("mail").dead()] == [handle.key]
 
 
-def test_another_queue_takes_it_if_the_task_may_come_from_there(shop: Detent) -> None:
+def test_a_message_may_go_to_a_queue_of_also_from(shop: Detent) -> None:
     send = sending(shop, also_from=("bulk",))
     send.options(queue="bulk", priority="low").push("a")
     assert shop.queue("bulk").size().pending == 1
@@ -188,7 +188,7 @@ def test_another_queue_takes_it_if_the_task_may_come_from_there(shop: Detent) ->
         send.options(queue="other")
 
 
-def test_what_is_put_is_signed_and_carries_every_setting(shop: Detent) -> None:
+def test_a_pushed_message_is_signed_and_has_every_option(shop: Detent) -> None:
     send = sending(
         shop, max_retries=3, backoff=(2, 30), jitter=0.5, timeout_seconds=9, claim_seconds=11, single="acc",
         breaker="smtp", breaker_threshold=7, breaker_cooldown_seconds=13, expires_seconds=50,
@@ -225,9 +225,9 @@ def test_secrets_can_be_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (refused.outcome, refused.reason.partition(":")[0]) == ("rejected", "forged")
 
 
-def test_a_secret_that_is_not_there_is_told_when_it_is_needed() -> None:
+def test_a_missing_secret_is_reported_when_it_is_needed() -> None:
     app = Detent("shop", store="memory:", signing=("env:NO_SUCH_SECRET",))
-    with pytest.raises(UsageError, match=r"test_pushing\.py:\d+: no secret to sign messages with.*NO_SUCH"):
+    with pytest.raises(UsageError, match=r"test_pushing\.py:\d+: no secret for signing messages.*NO_SUCH"):
         sending(app).push("a")
     assert app.queue("mail").size().pending == 0
 
@@ -242,17 +242,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"unique": "a b"}, 'unique: "a b" is not a text or a whole number without blanks'),
     ({"unique": "a~1"}, 'unique: "a~1" is not'),
     ({"unique": ""}, "unique: it is empty"),
-    ({"unique_for": 5}, "unique_for says for how long"),
+    ({"unique_for": 5}, "unique_for has no effect without unique="),
     ({"expires": 0}, "expires: 0 is not a number from 0.001"),
     ({"rate_key": "a" * 300}, "rate_key: 300 characters are too many"),
     ({"queue": "Mail"}, 'queue: "Mail" is not a name'),
-    ({"then": "audit"}, 'then: "audit" is not what `task.message(…)` makes'),
+    ({"then": "audit"}, 'then: "audit" is neither a `task.message(…)`'),
     ({"dely": 5}, 'dely: unknown option "dely"; did you mean "delay"?'),
 ]
 
 
 @pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: str(value)[:40])
-def test_an_option_that_is_wrong_is_told_at_once(options: dict[str, Any], told: str) -> None:
+def test_a_bad_option_is_reported_at_once(options: dict[str, Any], told: str) -> None:
     send = sending(Detent("shop", store="memory:"))
     with pytest.raises(UsageError) as caught:
         send.options(**options)
@@ -268,7 +268,7 @@ def test_a_connection_is_for_postgresql_only() -> None:
 # Tokens.
 
 
-def test_tokens_grow_also_where_the_clock_is_set_back() -> None:
+def test_tokens_grow_even_if_the_clock_is_set_back() -> None:
     tokens, now = Tokens(), datetime.now(UTC)
     made = tokens.take(3, now) + tokens.take(2, now - timedelta(hours=1)) + tokens.take(2, now)
     made += tokens.take(1, now + timedelta(milliseconds=5))
@@ -276,10 +276,10 @@ def test_tokens_grow_also_where_the_clock_is_set_back() -> None:
     assert {len(one) for one in made} == {32}
 
 
-def test_tokens_grow_also_where_a_millisecond_has_no_more_of_them() -> None:
+def test_tokens_grow_even_if_a_millisecond_has_no_more_of_them() -> None:
     tokens, now = Tokens(), datetime.now(UTC)
     made = [*tokens.take(3, now)]
-    tokens._count = _COUNT_MAX - 2
+    tokens._next += 2**20 - 5  # two are left of this millisecond
     made += tokens.take(5, now) + tokens.take(0, now) + tokens.take(1, now)
     assert len(made) == 9 and all(one < other for one, other in pairwise(made))
     assert {len(one) for one in made} == {32}
@@ -289,7 +289,7 @@ def _token(at: datetime) -> str:
     return TOKENS.take(1, at)[0]
 
 
-def test_a_fork_does_not_make_its_parents_tokens() -> None:
+def test_a_forked_process_does_not_make_the_tokens_of_its_parent() -> None:
     now = datetime.now(UTC)
     ours = _token(now)
     with multiprocessing.get_context("fork").Pool(1) as pool:

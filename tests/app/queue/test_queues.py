@@ -1,4 +1,4 @@
-"""Queues by their names: what is on them, rates, dead letters and their second life; on each store."""
+"""Queues: their messages, rates, dead letters and retries, on each store."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_what_was_forged_gets_no_new_seal_by_a_retry(shop: Detent, what: str) ->
 REFUSED = {
     "shop.send#nothing": 'there is no message "shop.send#nothing"',
     "GOOD": "is not dead: it is succeeded",
-    "OTHER": 'is no message of the queue "mail"',
+    "OTHER": 'is not a message of the queue "mail"',
 }
 
 
@@ -178,7 +178,7 @@ def test_purging_forgets_the_dead_and_cancels_what_waits(shop: Detent) -> None:
     assert queue.purge(pending=True) == 1
     assert waiting.state() == "cancelled" and queue.size() == Size(0, 0, 1, 0)
     delivery.ack()
-    with pytest.raises(UsageError, match="say what of"):
+    with pytest.raises(UsageError, match="choose what to purge"):
         queue.purge()
 
 

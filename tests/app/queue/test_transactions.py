@@ -1,4 +1,4 @@
-"""Messages in the user's own transaction: there with the data, or not at all."""
+"""Messages in the user's own transaction: stored with the data, or not at all."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_what_is_no_psycopg_connection_is_refused_by_its_type(send: TaskFunction
 
 
 def test_none_is_no_connection(send: TaskFunction[..., Any, Any]) -> None:
-    with pytest.raises(UsageError, match="connection: it is None, and the message would not be part of your"):
+    with pytest.raises(UsageError, match="connection: it is None, so the message would not be part of your"):
         send.options(connection=None)
 
 
@@ -179,14 +179,14 @@ def test_async_connections_push_by_apush(send: TaskFunction[..., Any, Any]) -> N
     assert [one.result for one in send.app.drain()] == ["a"]
 
 
-def test_a_connection_of_the_other_kind_is_refused(
+def test_a_sync_connection_for_apush_and_an_async_one_for_push_are_refused(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     async def main() -> None:
-        with pytest.raises(UsageError, match="no async connection: use push"):
+        with pytest.raises(UsageError, match="not an async connection: use push"):
             await send.options(connection=connection).apush("a")
         async with await psycopg.AsyncConnection.connect(shared_server().url) as other:
-            with pytest.raises(UsageError, match="an async connection, which is for apush"):
+            with pytest.raises(UsageError, match="an async connection: use apush"):
                 send.options(connection=other).push("a")
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A Redis whose answers are lost: what was carried out is not done again, what was granted is not lost."""
+"""A Redis whose answers are lost: no message is stored twice, and no claim is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def send(way: Proxy) -> TaskFunction[..., Any, Any]:
     return made
 
 
-def test_a_push_whose_answer_is_lost_is_there_once(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
+def test_a_push_whose_answer_is_lost_is_recorded_once(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
     way.lose(1)
     handles = send.push_many([("a",), ("b",)])
     assert way.lost == 1
@@ -38,7 +38,7 @@ def test_a_push_whose_answer_is_lost_is_there_once(send: TaskFunction[..., Any, 
     assert [one.result for one in send.app.drain()] == ["a", "b"]
 
 
-def test_of_a_unique_one_nobody_can_tell(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
+def test_a_unique_push_without_an_answer_is_unknown(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
     way.lose(1)
     with pytest.raises(StoreUnavailable):
         send.options(unique="x").push("a")
@@ -59,7 +59,7 @@ def test_a_push_that_a_frozen_store_did_not_answer_can_be_made_again_under_its_k
     assert [one.result for one in send.app.drain()] == ["a"]
 
 
-def test_of_many_that_were_pushed_the_error_names_those_that_are_unknown(
+def test_the_error_of_push_many_names_the_unknown_messages(
     send: TaskFunction[..., Any, Any], way: Proxy
 ) -> None:
     way.lose(2)
@@ -68,9 +68,7 @@ def test_of_many_that_were_pushed_the_error_names_those_that_are_unknown(
     assert len(set(caught.value.keys)) == 3
 
 
-def test_what_was_granted_and_not_heard_of_is_granted_again(
-    send: TaskFunction[..., Any, Any], way: Proxy
-) -> None:
+def test_a_claim_whose_answer_is_lost_is_granted_again(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
     handle = send.push("a")
     way.lose(1)
     (delivery,) = send.app.queue("default").claim()
@@ -81,7 +79,7 @@ def test_what_was_granted_and_not_heard_of_is_granted_again(
     assert handle.get(0) == "done"
 
 
-def test_a_store_that_is_away_is_told(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
+def test_an_absent_store_is_reported(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
     way.refuse()
     for call in (lambda: send.push("a"), lambda: send.app.queue("default").claim(), send.app.drain):
         with pytest.raises(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""A type checker knows what a task takes and gives: it refuses each line that is wrong, and no other."""
+"""A type checker knows the arguments and results of tasks: it refuses each wrong line, and no other."""
 
 from __future__ import annotations
 

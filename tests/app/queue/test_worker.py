@@ -1,4 +1,4 @@
-"""Tasks as a worker's processes see them: found by name, called as declared, their errors told apart."""
+"""Tasks in a worker's processes: found by name, called as declared, their errors distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker must accept of tasks; where a line ends in `# wrong`, what it must refuse."""
+"""Lines that a type checker must accept; it must refuse those that end in `# wrong`."""
 
 from __future__ import annotations
 

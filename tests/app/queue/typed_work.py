@@ -1,4 +1,4 @@
-"""Tasks whose annotations say more than JSON can: for the tests of a worker."""
+"""Tasks with types that JSON does not have, for the tests of a worker."""
 
 from __future__ import annotations
 

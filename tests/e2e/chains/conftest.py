@@ -1,4 +1,4 @@
-"""What tests of chains share: an app on each store, a folder for processes, the verbs in this process."""
+"""What tests of chains share: an app on each store, a folder for processes, and the verbs in this process."""
 
 from __future__ import annotations
 

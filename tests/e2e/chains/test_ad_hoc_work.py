@@ -1,4 +1,4 @@
-"""Work that a message describes itself: off, unless its queue allows it; with a real worker."""
+"""Ad hoc messages, with a real worker: off unless the queue allows them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _is_over(row: Row) -> bool:
     return row.state == "over"
 
 
-def test_it_is_off(detent_app: Detent) -> None:
+def test_ad_hoc_messages_are_off_by_default(detent_app: Detent) -> None:
     inbox = Inbox(detent_app.tasks())
     for kind in (COMMAND, CALL, REQUEST):
         fire = message(
@@ -125,19 +125,22 @@ def test_it_is_off(detent_app: Detent) -> None:
 @pytest.mark.parametrize(
     ("push", "words"),
     [
-        (lambda queue: queue.push_command("true"), "allows no command from a message: say so with app.allow"),
+        (
+            lambda queue: queue.push_command("true"),
+            "allows no command from a message: allow it with app.allow",
+        ),
         (lambda queue: queue.push_call("os:system"), '"os:system" is not one that its queue allows'),
         (lambda queue: queue.push_request("http://h/"), "allows no request"),
     ],
 )
-def test_what_is_not_allowed_is_not_pushed(detent_app: Detent, push: Any, words: str) -> None:
+def test_work_that_is_not_allowed_is_not_pushed(detent_app: Detent, push: Any, words: str) -> None:
     detent_app.allow("ops", call=["shop:*"])
     with pytest.raises(UsageError) as caught:
         push(detent_app.queue("ops"))
     assert words in str(caught.value) and detent_app.queue("ops").size().pending == 0
 
 
-def test_what_is_allowed_is_pushed_with_how_it_is_run(detent_app: Detent) -> None:
+def test_allowed_work_is_pushed_with_its_options(detent_app: Detent) -> None:
     detent_app.allow("ops", command=True, call="shop:*", request="*")
     queue = detent_app.queue("ops")
     handles = [
@@ -155,7 +158,7 @@ def test_what_is_allowed_is_pushed_with_how_it_is_run(detent_app: Detent) -> Non
     assert [fire.policy.retries.max_attempts for fire in rows] == [3, 2, 1] and rows[0].policy.timeout_s == 5
 
 
-def test_by_hand_only_calls_are_run_and_the_rest_is_left_to_workers(detent_app: Detent) -> None:
+def test_without_a_worker_only_calls_run_and_the_rest_waits_for_workers(detent_app: Detent) -> None:
     detent_app.allow("default", command=True, call="math:*")
     detent_app.task(name="other")(lambda: None)
     queue = detent_app.queue("default")
@@ -167,7 +170,7 @@ def test_by_hand_only_calls_are_run_and_the_rest_is_left_to_workers(detent_app: 
     assert (called.state(), command.state()) == ("succeeded", "delayed")
 
 
-def test_a_host_that_is_none_is_refused_where_it_is_allowed(detent_app: Detent) -> None:
+def test_a_bad_host_is_refused_by_allow(detent_app: Detent) -> None:
     with pytest.raises(UsageError, match=f"{Path(__file__).name}:.*request: "):
         detent_app.allow("ops", request=["http://example.org/"])
 
@@ -190,7 +193,7 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_describes_no_work_is_malformed(name: str) -> None:
+def test_a_message_without_work_is_malformed(name: str) -> None:
     kind, args = WRONG[name]
     opened = ad_hoc_work("ops", MessageBody(kind, json.dumps(args)), {"ops": ALL})
     assert isinstance(opened, Refusal) and opened.fault == "malformed"

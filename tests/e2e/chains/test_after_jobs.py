@@ -1,4 +1,4 @@
-"""Jobs that come after others, on real stores and nodes: one fire a success, whatever dies in between."""
+"""Jobs that follow others, on real stores and nodes: one fire for each success, even if nodes die."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def settled(shop: Detent) -> Settled:
     return Settled(shop.open_store(), shop.name)
 
 
-def test_a_success_that_is_told_again_is_followed_once(settled: Settled) -> None:
+def test_a_success_that_is_reported_twice_is_followed_once(settled: Settled) -> None:
     told = settled.fire()
     assert settled.store.finish([told]) == settled.store.finish([told]) == [told.verdict]
     settled.store.finish([settled.succeeded(told.claim, later_s=1)])  # as another would tell it
@@ -106,7 +106,7 @@ def test_a_success_that_no_longer_counts_is_not_followed(settled: Settled) -> No
     assert settled.rows() == []
 
 
-def test_what_is_paused_is_skipped_although_it_is_put(settled: Settled) -> None:
+def test_a_paused_job_that_follows_is_skipped(settled: Settled) -> None:
     settled.store.note(settled.app, PAUSE + settled.load.name, "holidays")
     settled.store.finish([settled.fire()])
     assert settled.claim().disposition == paused("holidays")
@@ -162,7 +162,7 @@ def test_nodes_that_are_killed_leave_each_success_with_one_follower_and_one_mess
     assert len(extracted) >= 4 and len(invited) >= 4
 
 
-def test_a_rehearsal_runs_what_comes_after() -> None:
+def test_fire_due_runs_the_jobs_that_follow() -> None:
     app, began = Detent("shop", store="memory:"), []
 
     @app.job("0 2 * * *")
@@ -186,7 +186,7 @@ def test_a_rehearsal_runs_what_comes_after() -> None:
 # In words.
 
 
-def test_the_verbs_say_what_comes_after_what(tmp_path: Path, detent: Verbs) -> None:
+def test_the_verbs_show_which_job_follows_which(tmp_path: Path, detent: Verbs) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     shown = {row["job"]: row for row in detent("list", "-o", "json").json}
     assert shown["load"]["after"] == ["extract"] and shown["load"]["next_due_at"] is None
@@ -200,7 +200,7 @@ def test_the_verbs_say_what_comes_after_what(tmp_path: Path, detent: Verbs) -> N
     assert detent("validate", "-o", "json").json == []
 
 
-def test_why_names_the_fire_that_put_it(tmp_path: Path, detent: Verbs) -> None:
+def test_why_names_the_fire_that_triggered_it(tmp_path: Path, detent: Verbs) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     settled = Settled(open_store("sqlite:///try.db"), "demo")
     told = settled.fire()
@@ -210,7 +210,7 @@ def test_why_names_the_fire_that_put_it(tmp_path: Path, detent: Verbs) -> None:
         assert f"it was put by the success of {told.claim.fire.key}" in detent("why", *words).out
 
 
-def test_a_trigger_refuses_what_takes_a_node(tmp_path: Path, detent: Verbs) -> None:
+def test_a_trigger_refuses_jobs_that_need_a_node(tmp_path: Path, detent: Verbs) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     for job in ("extract", "load"):
         said = detent("trigger", f"demo.{job}", "-f", "detent.yaml")

@@ -1,4 +1,4 @@
-"""What follows from messages, with real workers that die, and with links that somebody else wrote."""
+"""Following messages, with workers that die and with links that another program wrote."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def works(tmp_path: Path) -> Iterator[Works]:
     works.assert_quiet()
 
 
-def test_workers_that_are_killed_leave_what_follows_once(works: Works) -> None:
+def test_killed_workers_leave_each_following_message_once(works: Works) -> None:
     quick, once = works.tasks.quick, works.tasks.once
     follow = {
         "then": once.message("give", "then"),
@@ -110,7 +110,7 @@ def test_a_message_whose_links_cannot_be_read_is_refused_and_nothing_breaks(
     )
 
 
-def test_a_worker_outlives_links_that_cannot_be_read(works: Works) -> None:
+def test_a_worker_survives_unreadable_links(works: Works) -> None:
     context = PushContext(works.name, datetime.now(UTC), secrets.token_hex(4))
     options, sealed = MessageOptions(links=WRONG["no list"]), works.app.signing()
     wrong = message(works.app.tasks()["quick"], '["nothing"]', options, context, sealed)
@@ -121,7 +121,7 @@ def test_a_worker_outlives_links_that_cannot_be_read(works: Works) -> None:
     assert row.outcome and row.outcome.reason.startswith("malformed") and row.attempt == 0
 
 
-def test_sound_links_are_no_fault() -> None:
+def test_valid_links_are_accepted() -> None:
     options = MessageOptions("mail", "high", 1.5, "7", 60, 5.0, "k", {"finally": [LINK]})
     assert links_fault({"then": [link("note", "[1]", options), LINK], "catch": [], "finally": [LINK]}) == ""
     assert links_fault(json.loads(json.dumps(chained(DEPTH_MAX - 1)))) == ""
@@ -131,7 +131,7 @@ def test_sound_links_are_no_fault() -> None:
 # Passing on what was returned.
 
 
-def test_what_a_message_returned_is_the_first_argument_of_what_follows(shop: Detent) -> None:
+def test_the_result_of_a_message_is_the_first_argument_of_the_following_one(shop: Detent) -> None:
     got: list[Any] = []
 
     @shop.task(keep_result=True)
@@ -153,7 +153,7 @@ def test_what_a_message_returned_is_the_first_argument_of_what_follows(shop: Det
     assert sorted(got, key=repr) == sorted([({"number": 2}, "EUR"), ({"number": 2},), (None, 7)], key=repr)
 
 
-def test_only_a_result_that_is_kept_is_passed_on(shop: Detent) -> None:
+def test_only_a_kept_result_is_passed_on(shop: Detent) -> None:
     @shop.task
     def order() -> int:
         return 7

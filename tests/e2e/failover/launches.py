@@ -1,4 +1,4 @@
-"""Nodes whose store fails over, and what may be true of their launches afterwards."""
+"""Nodes whose store fails over, and the rules for their launches."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_nodes_follow_the_slot_of_their_app_when_its_server_is_killed(
         before = max(one.fence for one in fleet.witness.starts())
         cluster.master.end()
         until("its replica is promoted", cluster.is_promoted)
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         assert cluster.replica.call("EXISTS", "{detent:t}:world") == 1
         fleet.stop()

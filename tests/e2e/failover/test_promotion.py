@@ -1,4 +1,4 @@
-"""A PostgreSQL whose standby is promoted: one that has all that was acknowledged, and one that has not."""
+"""A PostgreSQL whose standby is promoted: with all acknowledged writes, and without some of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_with_a_synchronous_standby_nothing_is_launched_twice(pair: Pair, tmp_pa
     with running(tmp_path, pair.url, pair.url) as fleet:
         assert all(node.events("store-weak") == [] for node in fleet.nodes)
         pair.fail_over()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         fleet.stop()
         fleet.witness.assert_launched_once()
@@ -76,14 +76,14 @@ def test_with_a_synchronous_standby_nothing_is_launched_twice(pair: Pair, tmp_pa
         assert_unbroken(fleet)
 
 
-def test_what_a_standby_never_got_is_launched_again_and_told(pair: Pair, tmp_path: Path) -> None:
+def test_launches_that_a_standby_never_received_are_repeated_and_reported(pair: Pair, tmp_path: Path) -> None:
     with running(tmp_path, pair.url, pair.url) as fleet:
         assert all("none synchronous" in node.wait("store-weak")["error"] for node in fleet.nodes)
         wait_until(pair.follows)
         pair.way.swallow()
         fleet.wait_more()
         pair.fail_over()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         fleet.stop()
         assert repeated(fleet), "the primary acknowledged launches that its standby never heard of"
@@ -91,7 +91,7 @@ def test_what_a_standby_never_got_is_launched_again_and_told(pair: Pair, tmp_pat
         assert_unbroken(fleet)
 
 
-def test_a_claim_that_was_forgotten_is_given_away_only_when_it_is_over(pair: Pair) -> None:
+def test_a_lost_claim_is_granted_again_only_after_its_ttl(pair: Pair) -> None:
     with closing(open_store(pair.url)) as store:
         policy = Policy("Forbid", claim_s=3.0)
         store.put([fire(key, "Forbid", policy=policy) for key in ("a.b@1", "a.c@1")])

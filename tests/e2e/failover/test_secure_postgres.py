@@ -1,4 +1,4 @@
-"""A PostgreSQL that is reached by TLS and with a password, and one behind a pooler."""
+"""PostgreSQL with TLS and a password, and behind a pooler."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_a_server_with_a_certificate_and_a_user_with_a_password(secured: Secured
         ({"user": "me"}, "no password supplied: write the password into its URL"),
     ],
 )
-def test_who_is_turned_away_is_told_what_to_do(secured: Secured, given: dict[str, str], said: str) -> None:
+def test_a_refused_login_says_what_to_do(secured: Secured, given: dict[str, str], said: str) -> None:
     with pytest.raises(StoreMismatch, match=said) as error:
         open_store(secured.url(**given)).look("a")
     assert "wrong" not in str(error.value)
 
 
-def test_a_certificate_of_a_stranger_is_refused(secured: Secured, tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(secured: Secured, tmp_path: Path) -> None:
     stranger = Authority(tmp_path)
     url = secured.url(options=f"sslmode=verify-full&sslrootcert={stranger.file}")
     with pytest.raises(StoreMismatch, match="certificate verify failed: name the authority"):
@@ -133,7 +133,7 @@ def test_nodes_behind_a_pooler_launch_each_instant_once(pooled: str, tmp_path: P
         assert_unbroken(fleet)
 
 
-def test_who_waits_behind_a_pooler_looks_instead_of_listening(pooled: str) -> None:
+def test_a_waiter_behind_a_pooler_polls_instead_of_listening(pooled: str) -> None:
     with closing(open_store(pooled)) as waiter, closing(open_store(pooled)) as other:
         other.put([fire("a.b@1")])
         assert not waiter.wait("a", 0.01)

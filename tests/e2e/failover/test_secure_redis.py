@@ -1,4 +1,4 @@
-"""A Redis that speaks TLS, and users of it who may do no more than a store must."""
+"""Redis with TLS, and users with no more rights than a store needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _tls(authority: Authority, port: int) -> list[str]:
 # TLS.
 
 
-def test_a_certificate_that_is_vouched_for_is_trusted(secured: Secured) -> None:
+def test_a_certificate_of_a_known_authority_is_trusted(secured: Secured) -> None:
     url = f"rediss://127.0.0.1:{secured.port}/0?{secured.options}"
     with closing(open_store(url, key_prefix="trusted:")) as store:
         _use(store)
@@ -63,7 +63,7 @@ def test_a_client_may_show_a_certificate_of_its_own(secured: Secured) -> None:
     secured.server.call("CONFIG", "SET", "tls-auth-clients", "optional")
 
 
-def test_what_is_wrong_with_a_certificate_is_said(secured: Secured, tmp_path: Path) -> None:
+def test_a_bad_certificate_is_reported_with_the_reason(secured: Secured, tmp_path: Path) -> None:
     stranger = Authority(tmp_path / "stranger")
     for host, options, said in (
         ("127.0.0.1", f"ssl_ca_certs={stranger.file}", "certificate is refused: .* name the authority"),
@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_certificate_is_said(secured: Secured, tmp_path: Pa
         open_store(f"rediss://127.0.0.1:{secured.port}?ssl_ca_certs=/nowhere.pem").look("a")
 
 
-def test_sentinels_are_asked_by_tls_too(secured: Secured, tmp_path: Path) -> None:
+def test_sentinels_are_contacted_by_tls_too(secured: Secured, tmp_path: Path) -> None:
     port, plain = free_port(), secured.server.port
     words = [word.removeprefix("--") for word in _tls(secured.authority, port)]
     settings = "\n".join(f"{name} {value}" for name, value in zip(words[::2], words[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""A Redis whose Sentinels promote another one: after a kill, and while the old master still answers some."""
+"""A Redis whose Sentinels promote a replica: after a kill, and while the old master still answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ def group(tmp_path: Path) -> Iterator[Guarded]:
 def test_nodes_follow_the_master_when_it_is_killed(group: Guarded, tmp_path: Path) -> None:
     with running(tmp_path, group.url, group.url) as fleet:
         group.servers[0].end()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(3)
         fleet.stop()
         assert_sound(fleet)
         assert_unbroken(fleet)
 
 
-def test_what_a_lonely_master_acknowledged_is_launched_again_and_told(group: Guarded, tmp_path: Path) -> None:
+def test_launches_that_only_an_isolated_master_acknowledged_are_repeated_and_reported(
+    group: Guarded, tmp_path: Path
+) -> None:
     """One node reaches the master and not the Sentinels, who promote a replica: it must not go on there."""
     ways = [Proxy(one.port) for one in group.sentinels]
     with running(tmp_path, sentinel_url(ways), group.url) as fleet:
@@ -45,13 +47,13 @@ def test_what_a_lonely_master_acknowledged_is_launched_again_and_told(group: Gua
             way.swallow()
         fleet.nodes[0].wait("store-unavailable")
         until("a replica is promoted", group.is_promoted)
-        fleet.nodes[1].wait("new-era")
+        fleet.nodes[1].wait("new-epoch")
         fleet.wait_more(3)
         assert fleet.nodes[0].events("store-back") == []
         group.fronts[0].let_in()
         for way in ways:
             way.mend()
-        fleet.wait_all_say("new-era")
+        fleet.wait_all_say("new-epoch")
         fleet.wait_more(1)
         fleet.stop()
         assert repeated(fleet), "the old master acknowledged launches that nobody else knew of"
@@ -59,7 +61,7 @@ def test_what_a_lonely_master_acknowledged_is_launched_again_and_told(group: Gua
         assert_unbroken(fleet)
 
 
-def test_a_claim_that_both_servers_know_is_kept(group: Guarded) -> None:
+def test_a_replicated_claim_survives_a_failover(group: Guarded) -> None:
     with closing(open_store(group.url, wait_replicas=1)) as store:
         store.put([fire("a.b@1"), fire("a.c@1")])
         claim = Asker(store).claim_one(limit=1, ttl_s=3.0)

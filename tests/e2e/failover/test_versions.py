@@ -1,4 +1,4 @@
-"""Two versions of the program on one store: what one writes, the other reads."""
+"""Two versions of the program on one store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 # What a newer version wrote.
 
 
-def test_what_a_newer_node_wrote_of_a_fire_is_kept_and_passed_over_in_redis(
+def test_unknown_fields_of_a_newer_node_are_kept_and_ignored_in_redis(
     redis_server: RedisServer,
 ) -> None:
     key = "{detent:a}:texts"
@@ -49,7 +49,7 @@ def test_what_a_newer_node_wrote_of_a_fire_is_kept_and_passed_over_in_redis(
         assert json.loads(redis_server.call("HGET", key, "a.b@1")) == text
 
 
-def test_what_a_newer_node_wrote_of_a_fire_is_kept_and_passed_over_in_postgresql() -> None:
+def test_unknown_fields_of_a_newer_node_are_kept_and_ignored_in_postgresql() -> None:
     with closing(PostgresStore(shared_server().url, f"newer_{os.getpid()}")) as store:
         store.put([fire("a.b@1")])
         table = f"newer_{os.getpid()}.fires"
@@ -70,7 +70,7 @@ def _settle(store: Store) -> None:
 # An older schema.
 
 
-def test_an_older_schema_is_brought_to_our_version_once_and_keeps_its_fires(
+def test_an_older_schema_is_migrated_once_and_keeps_its_fires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, gate = f"older_{os.getpid()}", threading.Barrier(THREADS)
@@ -122,7 +122,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield shared_server().url.replace("/postgres?", f"/{name}?")
 
 
-def test_a_node_of_the_version_before_works_beside_ours(url: str, before: Path, tmp_path: Path) -> None:
+def test_a_node_of_the_previous_version_works_beside_the_current_one(
+    url: str, before: Path, tmp_path: Path
+) -> None:
     with running(tmp_path, url, url, paths=(str(before), str(SOURCES))) as fleet:
         both = {node.life for node in fleet.nodes}
         wait_for(lambda: {one.node for one in fleet.witness.starts()} == both, what="launches by both")

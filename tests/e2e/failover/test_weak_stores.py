@@ -53,7 +53,7 @@ def fleet(tmp_path: Path, server: RedisServer) -> Iterator[ServerFleet]:
         server.call("CONFIG", "SET", name, value)
 
 
-def test_what_a_weaker_redis_loses_is_told_once(fleet: ServerFleet, server: RedisServer) -> None:
+def test_the_weakness_of_a_redis_is_reported_once(fleet: ServerFleet, server: RedisServer) -> None:
     server.call("CONFIG", "SET", "appendfsync", "everysec")
     fleet.write_with()
     node = fleet.start()
@@ -69,7 +69,7 @@ def test_what_a_weaker_redis_loses_is_told_once(fleet: ServerFleet, server: Redi
     )
 
 
-def test_a_weaker_redis_is_refused_where_all_is_required(fleet: ServerFleet, server: RedisServer) -> None:
+def test_a_weak_redis_is_refused_if_full_is_required(fleet: ServerFleet, server: RedisServer) -> None:
     server.call("CONFIG", "SET", "appendfsync", "everysec")
     fleet.write_with(require="full")
     assert "too weak for `store.require: full`: appendfsync everysec" in fleet.refusal()
@@ -78,9 +78,7 @@ def test_a_weaker_redis_is_refused_where_all_is_required(fleet: ServerFleet, ser
     assert (node.events("store-weak"), node.end()) == ([], 0)
 
 
-def test_a_server_that_would_throw_records_away_is_always_refused(
-    fleet: ServerFleet, server: RedisServer
-) -> None:
+def test_a_server_that_evicts_keys_is_always_refused(fleet: ServerFleet, server: RedisServer) -> None:
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     fleet.write_with()
     assert "has maxmemory-policy allkeys-lru, which deletes records" in fleet.refusal()
@@ -94,7 +92,7 @@ def test_a_read_only_replica_is_always_refused(server: RedisServer, tmp_path: Pa
     replica.end()
 
 
-def test_a_postgresql_without_fsync_is_refused_where_all_is_required(tmp_path: Path) -> None:
+def test_a_postgresql_without_fsync_is_refused_if_full_is_required(tmp_path: Path) -> None:
     fleet = ServerFleet(tmp_path, shared_server().url)
     fleet.write_with(require="full", key_prefix="refused")
     assert "too weak for `store.require: full`: PostgreSQL" in fleet.refusal()

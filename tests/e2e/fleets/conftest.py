@@ -1,4 +1,4 @@
-"""What tests of fleets start from: hosts that share a Redis, and hosts that share a PostgreSQL."""
+"""Fixtures of the fleet tests: hosts that share a Redis or a PostgreSQL."""
 
 from __future__ import annotations
 

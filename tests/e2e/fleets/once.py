@@ -1,4 +1,4 @@
-"""What takes long is made once a test run, by the first process that asks; the others wait for it."""
+"""Makes a result once per test run, in the first process that needs it; the others wait."""
 
 from __future__ import annotations
 

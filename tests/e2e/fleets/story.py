@@ -1,4 +1,4 @@
-"""Two hosts live through a story, from their start to their end; tests look for behaviours in it."""
+"""One run of two hosts from start to end, which several tests examine."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_a_shutdown_ends_work_at_its_timeout(story: Story) -> None:
     assert story.start("overtime").alive() == set()
 
 
-def test_a_shutdown_waits_as_long_as_it_may_where_there_is_no_timeout(story: Story) -> None:
+def test_a_shutdown_without_a_timeout_waits_for_the_drain_time(story: Story) -> None:
     assert story.outcome("endless") == ("lost", "shutdown")
     assert story.stopped_at - story.interrupted_at >= DRAIN_S
     assert story.start("endless").alive() == set()

@@ -1,4 +1,4 @@
-"""A node of a fleet dies or is stopped: no other host can prove it, and work goes on within one claim."""
+"""A node of a fleet dies or is stopped: other hosts cannot prove it, and work continues within one claim."""
 
 from __future__ import annotations
 

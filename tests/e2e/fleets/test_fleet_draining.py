@@ -1,4 +1,4 @@
-"""A node drains: the hooks of what ends meanwhile are called by it, those of what it ends by the next one."""
+"""Hooks while a node drains: it runs those of finished work, the next node those of work that it stopped."""
 
 from __future__ import annotations
 

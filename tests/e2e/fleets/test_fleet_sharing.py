@@ -1,4 +1,4 @@
-"""What is due is shared by the nodes of a fleet; one whose jobs differ says so; lost answers cost nothing."""
+"""Nodes of a fleet share due fires; a node with older jobs is reported; lost answers lose no fire."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES, ROUNDS, FIRES = 4, 40, 25  # fewer than one node has room for
 ASKS_TO_CLAIM = {"redis": b"\r\nclaim\r\n", "postgresql": b'"claim"('}
 
 
-def test_of_a_thousand_fires_no_node_gets_twice_the_share_of_another(hosts: Hosts) -> None:
+def test_no_node_gets_twice_as_many_of_a_thousand_fires_as_another(hosts: Hosts) -> None:
     job = {"name": "job", "schedule": NEVER, "command": ["true"], "policy": {"concurrency": "Allow"}}
     hosts.write(job)
     for _ in range(NODES):
@@ -72,7 +72,7 @@ def test_a_lost_answer_to_a_claim_loses_no_fire_and_no_time(hosts: Hosts) -> Non
     hosts.witness.assert_launched_once()
 
 
-def test_a_node_whose_jobs_differ_says_so_wherever_a_person_looks(hosts: Hosts) -> None:
+def test_nodes_and_status_show_a_node_with_older_definitions(hosts: Hosts) -> None:
     hosts.write(hosts.job("same", "sleep", "0"), hosts.job("other", "sleep", "0"))
     newer, hosts.file = hosts.file, hosts.file.rename(hosts.directory / "older.yaml")
     older = hosts.start()

@@ -1,1 +1,1 @@
-"""Tasks and queues, as an app in code has them: pushing messages, looking at queues, driving them by hand."""
+"""Tasks and queues of an app: pushing messages, reading queues, claiming without a worker."""

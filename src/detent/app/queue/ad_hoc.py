@@ -1,6 +1,6 @@
-"""Messages that describe their work themselves: a command, a call of any function, a request.
+"""Pushes ad hoc messages, which describe their work themselves: a command, a function call, a request.
 
-Only what `app.allow` allows a queue is put there; a worker refuses all else, whoever put it.
+Only work that `app.allow` allows for the queue is pushed.  A worker checks it again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
     from detent.app.app import Detent
 
-ANY = "*"  # of hosts: every public one
+ANY = "*"  # every public host
 
 
 def allowed_of(command: bool, call: Sequence[str], request: Sequence[str], where: str) -> Allowed:
-    """What a queue is to allow, checked."""
     hosts = (request,) if isinstance(request, str) else tuple(request)
     try:
         check_reach(Reach(tuple(host for host in hosts if host != ANY)))
@@ -37,26 +36,21 @@ def allowed_of(command: bool, call: Sequence[str], request: Sequence[str], where
 
 
 class Runs(TypedDict, total=False):
-    """How such a message is run."""
-
     max_retries: int
     timeout_seconds: float
 
 
 class Sent(Runs, total=False):
-    """How a request is made and run."""
-
     body: str
     headers: dict[str, str]
 
 
 def push_ad_hoc(app: Detent, queue: str, kind: str, args: dict[str, Any], runs: Runs) -> Handle[Any]:
-    """Put such a message."""
     text = json.dumps(args)
     given = checked(RUNS, dict(runs), f"queue {quote(queue)}")
     if queue not in {name.partition("^")[0] for name in allowed_from(app.allowed())[kind]}:
         raise UsageError(
-            f"queue {quote(queue)} allows no {kind[1:]} from a message: say so with app.allow({queue!r}, …)"
+            f"queue {quote(queue)} allows no {kind[1:]} from a message: allow it with app.allow({queue!r}, …)"
         )
     work = ad_hoc_work(queue, MessageBody(kind, text), app.allowed())
     if isinstance(work, Refusal):

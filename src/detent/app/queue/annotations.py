@@ -1,13 +1,10 @@
-"""What the annotations of a task say: what is pushed is checked by them.
+"""Checks and converts arguments and results by the annotations of a task.
 
-1. What JSON holds itself is looked at from outside: a text where a number is wanted is refused when it is
-   pushed.
-2. What JSON has no word for (instants, identifiers, decimals, enumerations, data classes, paths, pydantic
-   models) is written by msgspec, and arrives as its annotation says; so is a result.  That takes the extra
-   `queue`, where it is pushed and where it runs.
-3. Of a union that msgspec cannot tell apart, like `datetime | str`, the member that the value belongs to
-   travels with it.
-4. What cannot be read of an annotation, or is of a type that msgspec does not know, is not checked.
+1. Types that JSON has are checked at push time, by their outermost type: text is refused for a number.
+2. Other types (datetimes, UUIDs, decimals, enums, dataclasses, paths, pydantic models) are converted by
+   msgspec, in both directions.  This needs the extra `queue`, where messages are pushed and where they run.
+3. For a union whose members msgspec cannot tell apart, like `datetime | str`, the message names the member.
+4. Annotations that cannot be resolved, and types that msgspec does not know, are not checked.
 """
 
 from __future__ import annotations
@@ -36,38 +33,37 @@ _ANYTHING = (Any, object)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 RETURN = "return"
 EXTRA = "pip install 'detent[queue]'"
-MEMBER, VALUE = "detent:type", "detent:value"  # of a union: which member, and the value as JSON holds it
+MEMBER, VALUE = "detent:type", "detent:value"  # keys of a value of a union: its member, and the JSON value
 
 
 class Mismatch(Exception):
-    """It is not what the annotation says, and why."""
+    """A value does not fit its annotation."""
 
 
 class Hint(NamedTuple):
-    """What one parameter takes."""
+    """The annotation of one parameter."""
 
     type: Any
-    classes: tuple[type, ...] = ()  # of what JSON holds itself; none: it is for msgspec
+    classes: tuple[type, ...] = ()  # the JSON types that fit; empty: msgspec converts it
 
     def to_json(self, value: Any) -> Any:
-        """As JSON can hold it."""
         if self.classes:
             if not isinstance(value, self.classes):
                 raise Mismatch(f"is of type {type(value).__name__}, and its annotation says {self}")
             return value
         if (msgspec := _msgspec()) is None:
             if isinstance(self.type, type) and isinstance(value, self.type):
-                raise Mismatch(f"is of type {type(value).__name__}, for which JSON has no word: {EXTRA}")
+                raise Mismatch(f"is of type {type(value).__name__}, which JSON does not have: {EXTRA}")
             return value
         if _is_mixed(self.type):
             return self._member_to_json(value)
         try:
             plain = msgspec.to_builtins(value, str_keys=True, enc_hook=encoded)
             found = self._converted(msgspec, plain)
-        except TypeError:  # what msgspec does not know may be JSON all the same
+        except TypeError:  # msgspec does not know the type; the value may still be valid JSON
             return value
         except ValueError as error:
-            raise Mismatch(f"cannot be to_json: {error}") from None
+            raise Mismatch(f"cannot be sent: {error}") from None
         if isinstance(value, str | dict) and found != value:
             raise Mismatch(f"would arrive as {found!r:.60}, as its annotation says {self}")
         return plain
@@ -89,7 +85,6 @@ class Hint(NamedTuple):
         raise Mismatch(f"is a {value[MEMBER]}, and its annotation says {self}")
 
     def from_json(self, value: Any) -> Any:
-        """As the function takes it."""
         if self.classes:
             return value
         if (msgspec := _msgspec()) is not None:
@@ -106,34 +101,34 @@ class Hint(NamedTuple):
     def _converted(self, msgspec: Any, value: Any) -> Any:
         try:
             return msgspec.convert(value, self.type, str_keys=True, dec_hook=decoded)
-        except ValueError as error:  # msgspec's ValidationError and pydantic's among them
-            raise Mismatch(f"is not what its annotation says, {self}: {error}") from None
+        except ValueError as error:  # includes the ValidationErrors of msgspec and pydantic
+            raise Mismatch(f"does not fit its annotation {self}: {error}") from None
 
     def __str__(self) -> str:
         return self.type.__name__ if isinstance(self.type, type) else str(self.type)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Hint]:
-    """By the names of its parameters, and `return`; those that may be anything have none."""
+    """The hints by the names of the parameters, and `return`; a parameter that takes anything has none."""
     try:
-        said = typing.get_type_hints(function, include_extras=True)
+        hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
-        takes = {
-            name: said[name] | None if one.default is None else said[name]
+        types = {
+            name: hints[name] | None if one.default is None else hints[name]
             for name, one in parameters.items()
-            if name in said and one.kind not in _MANY and said[name] not in _ANYTHING
+            if name in hints and one.kind not in _MANY and hints[name] not in _ANYTHING
         }
-        takes |= {RETURN: said[RETURN]} if said.get(RETURN, Any) not in _ANYTHING else {}
-    except Exception:  # a name that is only imported for types, or no signature at all
+        types |= {RETURN: hints[RETURN]} if hints.get(RETURN, Any) not in _ANYTHING else {}
+    except Exception:  # a name that is only imported for type checkers, or no signature at all
         return {}
-    return {name: Hint(one, classes_of(one)) for name, one in takes.items()}
+    return {name: Hint(one, classes_of(one)) for name, one in types.items()}
 
 
-def classes_of(takes: Any) -> tuple[type, ...]:
-    """Those of what JSON holds itself; none where there is more to it."""
-    origin, parts = typing.get_origin(takes), typing.get_args(takes)
+def classes_of(annotation: Any) -> tuple[type, ...]:
+    """The JSON types of an annotation that consists of JSON types only; else none."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None:
-        return _CLASSES.get(takes, ()) if isinstance(takes, type) else ()
+        return _CLASSES.get(annotation, ()) if isinstance(annotation, type) else ()
     if origin in (typing.Union, types.UnionType):
         found = [classes_of(part) for part in parts]
         return sum(found, ()) if all(found) else ()
@@ -144,12 +139,12 @@ def classes_of(takes: Any) -> tuple[type, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _is_mixed(takes: Any) -> bool:
-    """Is it a union whose members msgspec cannot tell apart by their JSON?"""
-    if typing.get_origin(takes) not in (typing.Union, types.UnionType):
+def _is_mixed(annotation: Any) -> bool:
+    """True for a union whose members msgspec cannot tell apart by their JSON."""
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return False
     try:
-        _msgspec().json.Decoder(takes, dec_hook=decoded)
+        _msgspec().json.Decoder(annotation, dec_hook=decoded)
     except TypeError:
         return True
     return False
@@ -161,7 +156,7 @@ def _is_of(value: Any, member: Any) -> bool:
 
 
 def _msgspec() -> Any:
-    """None: it is not there."""
+    """None if it is not installed."""
     try:
         import msgspec
     except ImportError:

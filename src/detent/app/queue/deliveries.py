@@ -1,42 +1,147 @@
-"""A message that was claimed by hand: what it asks for, and the answers that its holder can give.
+"""Claims messages without a worker, and answers them: `queue.claim()`, `with delivery:`.
 
-- Every answer carries the fence: one that comes too late, when another has the message, is refused.
-- `with delivery:` renews the claim in a thread, and answers at the end: done, or failed by what was raised.
+- Messages that must not run are settled in the same way as by a worker.
+- Every answer includes the fence: an answer that arrives after another claim is refused.
+- `with delivery:` renews the claim in a thread, and answers at the end: done, or failed if it raised.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import threading
+from collections.abc import Sequence
 from functools import cached_property
+from operator import attrgetter
+from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from detent import clock
-from detent.app.queue.manual_claims import Granted, ManualClaims
+from detent.clock import StoreClock
 from detent.errors import DetentError, UsageError
-from detent.model import End, Outcome, Report, Verdict
-from detent.node.claim_session import RenewalThread
-from detent.rules.settling import settle
+from detent.manifest.secret_refs import Secret
+from detent.messages.envelope import Refusal
+from detent.model import Ask, Call, Claim, End, Outcome, Report, Verdict
+from detent.node.claim_session import ClaimSession, RenewalThread
+from detent.observe.secrecy import mask_report
+from detent.rules.settling import admit, refuse, report, return_claim, settle
 from detent.rules.trust import trusted_by
 from detent.runners.call.function import exit_status, failure_of, returned
 from detent.runners.call.spec import outcome_of
 from detent.runners.lifeline import Lifeline
 from detent.text import quote
+from detent.warden.instances import instance_name
+from detent.worker.inbox import Inbox
 
 if TYPE_CHECKING:
+    from detent.app.app import Detent
     from detent.stores.base import Store
 
-
+DELAY_MAX_S = 366 * 86_400
 _DONE = Verdict(Outcome("succeeded"))
-_LOST = "lost"  # the answer that another gave for us
+_LOST = "lost"  # another claimed the message, so it was answered there
+
+
+class Granted(NamedTuple):
+    """A claimed message that may run."""
+
+    claim: Claim
+    call: Call
+    sent: float  # when the claim was requested: its trust counts from then
+
+
+class ClaimResult(NamedTuple):
+    granted: list[Granted]
+    settled: list[tuple[Claim, Verdict]]  # claims that must not run, or whose worker is gone
+    next_in_s: float  # when to ask again
+    verdicts: list[Verdict | None]  # the verdict that stands for each report; None: another has the claim
+
+
+class _Own(threading.local):
+    """The session of one thread.  Threads do not share one: a store ignores an ask that arrives after a newer
+    one of the same instance."""
+
+    pid = 0
+    session: ClaimSession | None = None
+
+
+class ManualClaims:
+    """The claims of one app in this process."""
+
+    def __init__(self, app: Detent) -> None:
+        self._app, self.rng = app, Random()
+        self._own = _Own()
+        self._unknown: set[str] = set()  # tasks, as app.task, that messages name and the app does not have
+        self._made, self._made_of = Inbox({}), (-1, tuple[Secret, ...]())
+
+    def claim(
+        self, queues: Sequence[str], limit: int, ttl_s: float = 0.0, reports: Sequence[Report] = ()
+    ) -> ClaimResult:
+        """Send the reports and claim at most `limit` due messages; settle those that must not run."""
+        inbox, session, without = self._inbox(), self._session(), tuple(sorted(self._unknown))
+        ask = session.ask._replace(queues=tuple(queues), limit=limit, ttl_s=ttl_s, without=without)
+        grants, sent, verdicts = session.claim(ask, reports)
+        taken = ClaimResult([], [], grants.next_in_s, verdicts)
+        for claim in sorted(grants.claims, key=attrgetter("fence")):  # in the order of the grants
+            verdict, call = admit(claim, self.rng), None
+            if verdict is None:
+                opened = inbox.open(claim.fire, grants.now)
+                call = opened if isinstance(opened, Call) else None
+                if isinstance(opened, Refusal):
+                    verdict = self._refused(claim, opened)
+                elif call is None:
+                    verdict = return_claim("only workers run ad hoc messages", "not-here")
+            if verdict:
+                self.finish(claim, verdict, End(verdict.outcome))
+                taken.settled.append((claim, verdict))
+            elif call:
+                taken.granted.append(Granted(claim, call, sent))
+        return taken
+
+    def _refused(self, claim: Claim, why: Refusal) -> Verdict:
+        """Leave a message of an unknown task to a worker that has the task."""
+        if why.fault != "unknown-task":
+            return refuse(*why)
+        self._unknown.add(claim.fire.job)
+        return return_claim(why.detail, "not-here")
+
+    def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
+        """Return the verdict that stands; None if another has the claim."""
+        return self._session().finish(self.report(claim, verdict, end))
+
+    def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
+        """Build the report, with the messages that follow."""
+        now = self._app.sender.now()
+        made = report(claim, verdict, end, now)
+        if verdict.again_in_s is None:
+            made = made._replace(follow=self._inbox().follow(claim.fire, verdict.outcome, now, end.result))
+        return mask_report(self._app.mask, made)
+
+    def _inbox(self) -> Inbox:
+        """Make a new inbox if the tasks, what queues allow, or the secrets have changed."""
+        made_of = self._app.changes, self._app.sender.secrets()
+        if self._made_of != made_of:
+            self._made_of, self._made = made_of, self._app.inbox()
+            self._unknown.clear()
+        return self._made
+
+    def _session(self) -> ClaimSession:
+        """The session of this thread; a new one after a fork or with another store."""
+        own, store = self._own, self._app.open_store()
+        if own.session is None or own.session.store is not store or own.pid != os.getpid():
+            ask = Ask(self._app.name, instance_name(socket.gethostname(), "hand"), number=0, hooks=0)
+            own.pid, own.session = os.getpid(), ClaimSession(store, ask, StoreClock())
+        return own.session
 
 
 class ClaimLost(DetentError):
-    """The message is no longer ours: another may have it by now."""
+    """The claim has ended: another may have claimed the message."""
 
 
 class Delivery:
-    """Made by `Queue.claim`."""
+    """A claimed message, returned by `Queue.claim`."""
 
     def __init__(self, claims: ManualClaims, store: Store, granted: Granted) -> None:
         self._claims, self._store, self._granted = claims, store, granted
@@ -50,7 +155,6 @@ class Delivery:
 
     @cached_property
     def task(self) -> str:
-        """Its name."""
         return str(json.loads(self._claim.fire.payload)["task"])
 
     @cached_property
@@ -65,40 +169,38 @@ class Delivery:
     # Answers.
 
     def ack(self, result: Any = None) -> None:
-        """It is done.  A result, as JSON, is kept where the task says so."""
+        """Report success.  The result is kept as JSON if the task keeps results."""
         text, why_not = returned(result)
         if why_not:
             raise UsageError(f"{self.key}: {why_not}")
         self._finish("acked", _DONE, text)
 
     def nack(self, delay: float = 0.0, reason: str = "nacked") -> None:
-        """It failed: due again in `delay` seconds or, where no attempt is left, dead."""
-        if not 0 <= delay <= 366 * 86_400:
+        """Report a failure: the message is due again in `delay` seconds or, without attempts left, dead."""
+        if not 0 <= delay <= DELAY_MAX_S:
             raise UsageError(f"bad delay {delay:g}: allowed are 0 seconds to a year")
         outcome = Outcome("failed", reason)
         is_last = self.attempt >= self._claim.fire.policy.retries.max_attempts
         self._finish("nacked", Verdict(outcome, again_in_s=None if is_last else delay))
 
     def abandon(self, reason: str) -> None:
-        """It is not worth another attempt: dead at once."""
+        """Report a failure that no further attempt can fix: the message is dead at once."""
         self._finish("abandoned", Verdict(Outcome("rejected", reason)))
 
     def renew(self) -> None:
-        """It takes longer: the claim lives for another ttl from now.  Raises `ClaimLost`: stop."""
+        """Extend the claim by its ttl from now.  Raises `ClaimLost` if the work must stop."""
         self._refuse_answered("renewed")
         sent = clock.boottime()
-        told = self._store.renew([self._claim])[0]
-        if told is None:
+        stop = self._store.renew([self._claim])[0]
+        if stop is None:
             self._lifeline.extend(trusted_by(sent, self._claim.ttl_s))
             return
-        self._lifeline.stop(told)
-        raise ClaimLost(
-            f"{self.key} is not ours any more: {told.kind}{': ' + told.reason if told.reason else ''}"
-        )
+        self._lifeline.stop(stop)
+        raise ClaimLost(f"the claim of {self.key} has ended: {': '.join(filter(None, stop[:2]))}")
 
     @property
     def is_lost(self) -> bool:
-        """Was it told to stop, or may another have it by now?"""
+        """True if the work must stop, or if another may have claimed the message."""
         if self._answer:
             return self._answer == _LOST
         return self._ended is not None
@@ -107,7 +209,7 @@ class Delivery:
     def _ended(self) -> Outcome | None:
         return self._lifeline.ended(clock.boottime())
 
-    # For who answers it together with the next ask.
+    # For `Queue.claim(done=…)`, which answers deliveries in the same call as the next claim.
 
     def done_report(self) -> Report:
         self._refuse_answered("acked")
@@ -129,7 +231,7 @@ class Delivery:
         self._close()
         if self._answer:
             return
-        if (stopped := self._ended) and stopped.kind != "lost":  # it was cancelled
+        if (stopped := self._ended) and stopped.kind != "lost":  # cancelled
             self._finish("stopped", Verdict(stopped))
         elif error is None:
             self.ack()
@@ -145,7 +247,7 @@ class Delivery:
         verdict = settle(End(outcome, status), self._claim, self._claims.rng)
         try:
             self._finish("failed", verdict)
-        except ClaimLost:  # what was raised tells more
+        except ClaimLost:  # the raised error says more
             return
 
     def _finish(self, answer: str, verdict: Verdict, result: str = "") -> None:
@@ -162,6 +264,6 @@ class Delivery:
 
     def _refuse_answered(self, wanted: str) -> None:
         if self._answer == _LOST:
-            raise ClaimLost(f"{self.key} cannot be {wanted}: another has it by now")
+            raise ClaimLost(f"{self.key} cannot be {wanted}: another has claimed it")
         if self._answer:
             raise UsageError(f"{quote(self.key)} cannot be {wanted}: it was {self._answer} before")

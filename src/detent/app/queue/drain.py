@@ -1,8 +1,7 @@
-"""All that is due on an app's queues, run here and now: for tests.
+"""Runs all due messages of an app at once, in the caller's thread: for tests.
 
-- The functions are called in the caller's own thread, whatever their isolation.
-- What follows from a message, and what is due again at once, is run too.  What is due later is left: move
-  the clock, and drain again.
+Messages that follow, and retries that are due at once, run too.  Later ones stay: advance the clock and drain
+again.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from detent.rules.settling import settle
 if TYPE_CHECKING:
     from detent.app.app import Detent
 
-ATTEMPTS_MAX = 100_000  # of one drain: a task that pushes itself would never end
+ATTEMPTS_MAX = 100_000  # of one drain: a task may push itself for ever
 
 
 class Drained(NamedTuple):
-    """How an attempt of a message ended."""
+    """The end of one attempt of a message."""
 
     task: str
     key: str
@@ -31,13 +30,13 @@ class Drained(NamedTuple):
     reason: str
     cause: Cause
     attempt: int
-    again_in_s: float | None = None  # None: the message is over
+    again_in_s: float | None = None  # None: the message has ended
     result: Any = None
     error: BaseException | None = None  # what it raised
 
 
 def drain(app: Detent) -> list[Drained]:
-    """Every attempt that was made, in order."""
+    """Run every due message; return the attempts in order."""
     tasks, done = app.tasks(), list[Drained]()
     queues = with_priorities(
         sorted({queue for task in tasks.values() for queue in (task.queue, *task.queues)})

@@ -1,4 +1,4 @@
-"""A message that was pushed, for whoever wants to know what became of it."""
+"""The handle of a pushed message: its state and its result."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NOT_COMMITTED = (
     "is not stored: the transaction that it was pushed in is not committed yet, or was rolled back; commit "
     "before you call get()"
 )
-LOOK_LEAST_S, LOOK_MOST_S = 0.005, 0.25  # between two looks: nobody rings when a message is over
+POLL_MIN_S, POLL_MAX_S = 0.005, 0.25  # stores send no notification when a message ends
 
 
 class TaskFailed(DetentError):
-    """A message that is over, and has no result."""
+    """The message ended without a result."""
 
     def __init__(self, key: str, outcome: Outcome, attempts: int) -> None:
         super().__init__(key, outcome, attempts)
@@ -44,15 +44,15 @@ class TaskFailed(DetentError):
 
 
 class ResultUnknown(DetentError):
-    """The store does not have the message: how it ended, or whether it will run, is not known."""
+    """The store does not have the message, so its outcome is unknown."""
 
 
 class ResultTimeout(DetentError, TimeoutError):
-    """The message is not over yet, and was waited for long enough."""
+    """The message did not end within the timeout."""
 
 
 class Handle(Generic[T]):
-    """What `push` gives back."""
+    """Returned by `push`."""
 
     __slots__ = ("_app", "_is_in_transaction", "_keeps", "is_new", "key")
 
@@ -61,49 +61,43 @@ class Handle(Generic[T]):
     ) -> None:
         self._app, self._keeps, self._is_in_transaction = app, keeps, is_in_transaction
         self.key = key
-        self.is_new = is_new  # False: one that is as unique was there already
+        self.is_new = is_new  # False: the store already had a message with the same `unique` label
 
     def __repr__(self) -> str:
         return f"Handle({self.key!r})"
 
     def state(self) -> State:
-        """What it does now or, once it is over, how it ended.  What the store has forgotten is unknown."""
+        """The state of the message or, once it has ended, its outcome; "unknown" if it is not stored."""
         row = self._row()
-        return state_of(row, self._app.sender.asked_now()) if row else "unknown"
+        return state_of(row, self._app.sender.exact_now()) if row else "unknown"
 
     def get(self, timeout: float | None = None) -> T:
-        """What the task returned, for as long as it is kept.  Waits for `timeout` seconds; None: for as long
-        as it takes.  Raises `TaskFailed`, `ResultTimeout`, or `ResultUnknown` if the store does not have the
-        message."""
-        looks = self._looks(timeout)
-        while True:
+        """Wait until the message has ended and return the task's result.  `timeout` is in seconds; None:
+        no limit.  Raises `TaskFailed`, `ResultTimeout` or `ResultUnknown`."""
+        for wait_s in self._waits(timeout):
             if row := self._ended():
                 return self._result(row)
-            threading.Event().wait(self._next(looks, timeout))
+            threading.Event().wait(wait_s)
+        raise ResultTimeout(f"{self.key} has not ended after {timeout:g} s")
 
     async def aget(self, timeout: float | None = None) -> T:
-        """As `get`, for async code."""
-        looks = self._looks(timeout)
-        while True:
+        """Like `get`, for async code."""
+        for wait_s in self._waits(timeout):
             if row := await asyncio.to_thread(self._ended):
                 return self._result(row)
-            await asyncio.sleep(self._next(looks, timeout))
+            await asyncio.sleep(wait_s)
+        raise ResultTimeout(f"{self.key} has not ended after {timeout:g} s")
 
-    def _looks(self, timeout: float | None) -> Iterator[float]:
-        """How long to wait before each look, until time is up."""
-        until, wait_s = clock.monotonic() + (timeout or 0.0), LOOK_LEAST_S
-        while timeout is None or clock.monotonic() < until:
-            yield wait_s if timeout is None else min(wait_s, max(0.0, until - clock.monotonic()))
-            wait_s = min(wait_s * 1.5, LOOK_MOST_S)
-
-    def _next(self, looks: Iterator[float], timeout: float | None) -> float:
-        wait_s = next(looks, None)
-        if wait_s is None:
-            raise ResultTimeout(f"{self.key} is not over after {timeout:g} s")
-        return wait_s
+    def _waits(self, timeout: float | None) -> Iterator[float]:
+        """Yield how long to wait after each poll; the last poll is at the end of the timeout."""
+        until, wait_s = clock.monotonic() + (timeout or 0.0), POLL_MIN_S
+        while timeout is None or (left_s := until - clock.monotonic()) > 0:
+            yield wait_s if timeout is None else min(wait_s, left_s)
+            wait_s = min(wait_s * 1.5, POLL_MAX_S)
+        yield 0.0
 
     def _ended(self) -> Row | None:
-        """None: not yet."""
+        """The message's row once it has ended, else None."""
         if not self._keeps:
             raise UsageError(
                 f"the results of task {quote(self._task)} are not kept: declare it with keep_result=True"

@@ -1,4 +1,4 @@
-"""What can be said of a task, and of one push of it: the words, what is allowed, and what is made of them."""
+"""The options of a task and of a push: their names, their allowed values, and the values built from them."""
 
 from __future__ import annotations
 
@@ -33,31 +33,27 @@ UNIQUE_S = MessageOptions().unique_s
 
 
 class TaskOptions(TypedDict, total=False):
-    """What can be said of a task."""
-
-    name: str  # by default the function's, with hyphens
+    name: str  # default: the function's name, with hyphens
     queue: str
-    also_from: Sequence[str]  # further queues that it may be spec to
-    max_retries: int  # runs are one more
-    backoff: float | tuple[float, float]  # seconds between runs: always the same, or doubled up to the second
-    jitter: float  # by this fraction the wait is shorter or longer, at random
+    also_from: Sequence[str]  # further queues that it may be pushed to
+    max_retries: int  # attempts after the first one
+    backoff: float | tuple[float, float]  # seconds between attempts: constant, or doubled up to the second
+    jitter: float  # the wait varies at random by this fraction
     timeout_seconds: float
     claim_seconds: float
-    on_lost: OnLost  # a worker that died: as max_retries says, or one more run even where failures have none
-    expires_seconds: float  # not begun so long after it was due, a message is given up
-    single: str | bool  # messages of one name never run at once; True: by the task's own
+    on_lost: OnLost  # after a worker died: as max_retries says, or one more attempt in any case
+    expires_seconds: float  # a message that has not started this long after it was due is dropped
+    single: str | bool  # messages with one name never run at once; True: the task's own name
     on_contention: Literal["requeue", "fail"]
     breaker: str
     breaker_threshold: int
     breaker_cooldown_seconds: float
     keep_result: bool
-    result_ttl: float  # seconds for which a kept result outlives node.keep_fires
+    result_ttl: float  # seconds that a result is kept in spite of node.keep_fires
     isolation: Isolation
 
 
 class PushOptions(TypedDict, total=False):
-    """What can be said of one push."""
-
     delay: float
     at: datetime
     priority: Priority
@@ -73,21 +69,21 @@ class PushOptions(TypedDict, total=False):
 
 
 class Message(NamedTuple):
-    """A message to be, for the links of another: `then=audit.message(7)`."""
+    """A message that follows another one: `then=audit.message(7)`."""
 
     app: str
     link: Mapping[str, Any]
 
 
 class PushSpec(NamedTuple):
-    """What one push is to be like."""
+    """The options of one push, checked."""
 
     options: MessageOptions = MessageOptions()
     at: datetime | None = None
-    connection: Any = None  # the user's own, of PostgreSQL
+    connection: Any = None  # the user's own PostgreSQL connection
 
 
-# The words.
+# Shapes of values.
 
 
 class _Backoff(NamedTuple):
@@ -99,8 +95,8 @@ class _Backoff(NamedTuple):
                 return (low, high)
             findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
             return INVALID
-        told = show(tuple(value)) if isinstance(value, list) else show(value)
-        findings.problem(path, f"{told} is not a number of seconds, nor a pair (least, most) of them")
+        shown = show(tuple(value)) if isinstance(value, list) else show(value)
+        findings.problem(path, f"{shown} is not a number of seconds, nor a pair (least, most) of them")
         return INVALID
 
 
@@ -126,10 +122,10 @@ class _Unique(NamedTuple):
 
 class _Messages(NamedTuple):
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        those = [value] if isinstance(value, Message) else value
-        if isinstance(those, tuple | list) and all(isinstance(one, Message) for one in those):
-            return tuple(those)
-        findings.problem(path, f"{show(value)} is not what `task.message(…)` makes, nor a list of such")
+        messages = [value] if isinstance(value, Message) else value
+        if isinstance(messages, tuple | list) and all(isinstance(one, Message) for one in messages):
+            return tuple(messages)
+        findings.problem(path, f"{show(value)} is neither a `task.message(…)` nor a list of them")
         return INVALID
 
 
@@ -139,8 +135,8 @@ class _Connection(NamedTuple):
             return value
         findings.problem(
             path,
-            "it is None, and the message would not be part of your transaction: give a connection, or leave "
-            "the option out",
+            "it is None, so the message would not be part of your transaction: give a connection, or remove "
+            "the option",
         )
         return INVALID
 
@@ -192,31 +188,29 @@ PUSH = Record(Field(name, shape) for name, shape in _PUSH.items())
 
 
 def checked(record: Record, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options, clean; or all that is wrong with them, each with where it was said."""
+    """Return the checked options, or raise `UsageError` with every problem and its location."""
     findings = Findings({}, None)
     lists = {name: [*value] if type(value) is tuple else value for name, value in options.items()}
     clean: dict[str, Any] = record.check(lists, "", findings)
     try:
         findings.raise_problems()
     except UsageError as error:
-        problems = getattr(error, "problems", ())
-        told = [
-            f"{where}: {one.path}: {one.text.replace('unknown key', 'unknown option')}" for one in problems
+        lines = [
+            f"{where}: {one.path}: {one.text.replace('unknown key', 'unknown option')}"
+            for one in getattr(error, "problems", ())
         ]
-        raise UsageError("\n".join(told)) from None
+        raise UsageError("\n".join(lines)) from None
     return clean
 
 
-# What is made of them.
+# Values from options.
 
 
 def task_of(name: str, path: str, options: Mapping[str, Any], where: Location) -> Task:
-    """The task; `path` is where its function is found."""
+    """Build the task; `path` is the import path of its function."""
     single = options.get("single", "")
     if not single and "on_contention" in options:
-        raise UsageError(
-            f"{where}: task {quote(name)}: on_contention says what becomes of what single= keeps apart"
-        )
+        raise UsageError(f"{where}: task {quote(name)}: on_contention has no effect without single=")
     if "result_ttl" in options and not options.get("keep_result"):
         raise UsageError(f"{where}: task {quote(name)}: result_ttl needs a kept result: add keep_result=True")
     return Task(
@@ -232,7 +226,7 @@ def task_of(name: str, path: str, options: Mapping[str, Any], where: Location) -
 
 def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
     least, most = options.get("backoff", BACKOFF_S)
-    said = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
+    on_lost = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
     return task_policy(
         options.get("max_retries", 0),
         Retries(min_s=least, max_s=most, jitter=options.get("jitter", 0.0)),
@@ -244,23 +238,20 @@ def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
         breaker_cooldown_s=options.get("breaker_cooldown_seconds", Policy().breaker_cooldown_s),
         drop_result=not options.get("keep_result", False),
         result_s=options.get("result_ttl", Policy().result_s),
-        **said,
+        **on_lost,
     )
 
 
 def push_spec_of(app: str, task: Task, options: Mapping[str, Any], where: str) -> PushSpec:
-    """What a push with these options is like."""
     given = checked(PUSH, options, where)
     if "delay" in given and "at" in given:
-        raise UsageError(f"{where}: delay and at are both given: leave one out")
+        raise UsageError(f"{where}: delay and at are both given: remove one of them")
     if "unique_for" in given and "unique" not in given:
-        raise UsageError(f"{where}: unique_for says for how long unique= counts, which is not given")
+        raise UsageError(f"{where}: unique_for has no effect without unique=")
     queue = given.get("queue", "")
     if queue and queue not in (task.queue, *task.queues):
         allowed = listed(sorted({task.queue, *task.queues}))
-        raise UsageError(
-            f"{where}: queue: {quote(queue)} is not {allowed}; what else it may come from, also_from= says"
-        )
+        raise UsageError(f"{where}: queue: {quote(queue)} is not {allowed}; add it to also_from= of the task")
     options_of_message = MessageOptions(
         queue=queue,
         priority=given.get("priority", "normal"),
@@ -285,7 +276,7 @@ def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dic
                 )
             if WITH_RESULT in one.link and task.policy.drop_result:
                 raise UsageError(
-                    f"{where}: {word}: the result that is to be passed on is not kept: declare the task with "
+                    f"{where}: {word}: message_with_result needs the result of this task: declare it with "
                     "keep_result=True"
                 )
         if messages:

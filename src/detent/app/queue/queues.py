@@ -1,5 +1,4 @@
-"""A queue by its name: its rate, what is on it, its dead letters, and its messages for those who drive it by
-hand."""
+"""A queue of an app: its rate, its messages, its dead letters, and claims without a worker."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from detent import clock
-from detent.app.queue import rates
 from detent.app.queue.ad_hoc import Runs, Sent, push_ad_hoc
 from detent.app.queue.arguments import caller
 from detent.app.queue.deliveries import Delivery
 from detent.app.queue.handles import Handle, State, state_of
+from detent.app.queue.limits import checked_rate
 from detent.app.queue.options import checked
 from detent.errors import UsageError
 from detent.manifest.fields import DAY_S, NAME_SHAPE
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 PAGE = 1_000
 CLAIM_MAX = 10_000
 TTL_S = 30.0
-LOOK_S = 1.0  # between two asks, should the store's bell be lost
+LOOK_S = 1.0  # a wake-up can be lost: the longest time between two asks
 _CLAIM = Record((
     Field("n", Integer(1, CLAIM_MAX)),
     Field("ttl_seconds", Number(CLAIM_MIN_S, DAY_S)),
@@ -47,9 +46,9 @@ class Queued(NamedTuple):
 
     key: str
     task: str
-    args: Any  # None: it cannot be read
+    args: Any  # None: unreadable
     state: State
-    reason: str  # why it ended so, or its last attempt
+    reason: str  # of its outcome, or of its last attempt
     cause: Cause | None
     attempts: int
     priority: str
@@ -58,27 +57,26 @@ class Queued(NamedTuple):
 
 
 class Queue:
-    """Made by `Detent.queue`."""
+    """Returned by `Detent.queue`."""
 
     def __init__(self, app: Detent, name: str) -> None:
         checked(_NAME, {"queue": name}, caller().removesuffix(": "))
         self._app, self.name = app, name
         self._levels = with_priorities([name])
-        self._said: dict[str, Any] = {}  # of the newest claim by hand: most say the same again
 
-    # Work that a message describes itself, where `Detent.allow` allows it.
+    # Ad hoc messages, which describe their work themselves, where `Detent.allow` allows them.
 
     def push_command(self, words: str | Sequence[str], **runs: Unpack[Runs]) -> Handle[Any]:
-        """A text for the shell, or a list of words without one."""
+        """Run a command: text for the shell, or a list of words that runs without a shell."""
         work = {"command": words} if isinstance(words, str) else {"words": [*words]}
         return push_ad_hoc(self._app, self.name, COMMAND, work, runs)
 
     def push_call(self, function: str, *args: Any, **runs: Unpack[Runs]) -> Handle[Any]:
-        """A function, as package.module:function."""
+        """Call a function, given as package.module:function."""
         return push_ad_hoc(self._app, self.name, CALL, {"function": function, "args": [*args]}, runs)
 
     def push_request(self, url: str, method: str = "POST", **sent: Unpack[Sent]) -> Handle[Any]:
-        """An HTTP request, not signed."""
+        """Send an HTTP request, which is not signed."""
         work = {
             "url": url,
             "method": method,
@@ -90,28 +88,28 @@ class Queue:
     # Its rate.
 
     def limit(self, most: int, *, per: float = 60.0, smooth: bool = False, by_key: bool = False) -> None:
-        """In any window of `per` seconds no more attempts begin than `most`; `smooth`: evenly spaced;
-        `by_key`: for each `rate_key` by itself.  It holds until `unlimit`, for all who serve the queue."""
-        rate = rates.rate_of(self.name, most=most, per=per, smooth=smooth, by_key=by_key)
+        """Let at most `most` attempts start in any window of `per` seconds, on all workers, until `unlimit`.
+        `smooth` spaces them evenly; `by_key` counts each `rate_key` separately."""
+        rate = checked_rate(self.name, most=most, per=per, smooth=smooth, by_key=by_key)
         self._note(rate_text(rate))
 
     def unlimit(self) -> None:
         self._note("")
 
     def rate(self) -> Rate | None:
-        """None: it has no limit."""
+        """The rate limit; None if there is none."""
         notes = self._app.open_store().notes(self._app.name, RATE + self.name)
         return next((rate_of(note.text) for note in notes if note.name == RATE + self.name), None)
 
     def usage(self, key: str = "") -> Usage:
-        """How far its rate is used up; where that is by key, of this one."""
+        """How much of the rate is used up; with a rate by key, for this key."""
         rate = self.rate()
         if rate is None:
             return Usage(0, 0.0)
         return self._app.open_store().charge(self._app.name, charged_as(self.name, rate, key), rate, 0)
 
     def reset(self, key: str = "") -> None:
-        """Forget what was counted."""
+        """Set the counted attempts back to zero."""
         rate = self.rate()
         name = charged_as(self.name, rate, key) if rate else self.name
         self._app.open_store().reset(self._app.name, name)
@@ -122,30 +120,32 @@ class Queue:
     # What is on it.
 
     def size(self) -> Size:
-        """Its messages, counted."""
+        """The number of messages in each state."""
         found = self._app.open_store().count(self._app.name, self._levels).values()
         return Size(*map(sum, zip(*found, strict=True))) if found else Size()
 
     def peek(self, n: int = 10) -> list[Queued]:
-        """The next messages, in the order in which they will be granted; none is claimed."""
+        """The next messages, in the order in which workers will get them.  None is claimed."""
         rows = [row for level in self._levels for row in self._find(n, queues=(level,), upcoming=True)]
-        now = self._app.sender.asked_now().timestamp()
+        now = self._app.sender.exact_now().timestamp()
         places = {name: place for place, name in enumerate(self._levels)}
 
-        def turn(row: Row) -> tuple[float, int, float, str]:
+        def order(row: Row) -> tuple[float, int, float, str]:
             run_at = row.run_at.timestamp() if row.run_at else 0.0
             return run_at if run_at > now else 0.0, places[row.fire.queue], run_at, row.fire.key
 
-        return self._listed(sorted(rows, key=turn)[:n])
+        return self._listed(sorted(rows, key=order)[:n])
 
     def dead(self, limit: int = 50) -> list[Queued]:
-        """Messages that are over and failed, the newest first, each with its last error."""
+        """The dead letters, the newest first, each with its last error."""
         return self._listed(self._find(limit, state="over", kinds=DEAD))
 
     def purge(self, *, dead: bool = False, pending: bool = False) -> int:
-        """Forget its dead letters; cancel what waits.  Says how many."""
+        """Delete the dead letters, cancel the pending messages; return how many."""
         if not dead and not pending:
-            raise UsageError(f"{caller()}say what of {quote(self.name)} to purge: dead=True, pending=True")
+            raise UsageError(
+                f"{caller()}choose what to purge from {quote(self.name)}: dead=True, pending=True"
+            )
         store, gone = self._app.open_store(), 0
         for rows in self._pages(state="pending") if pending else ():
             gone += sum(store.cancel(row.fire.key, "purged") for row in rows)
@@ -154,7 +154,7 @@ class Queue:
         return gone
 
     def _pages(self, **query: Any) -> Iterator[list[Row]]:
-        """Until what is found is gone, or does not go."""
+        """Find again until nothing is left, or nothing changes."""
         before: list[Row] = []
         while (rows := self._find(PAGE, **query)) and rows != before:
             yield rows
@@ -165,14 +165,14 @@ class Queue:
         return find_all(self._app.open_store(), asked)
 
     def _listed(self, rows: Sequence[Row]) -> list[Queued]:
-        now = self._app.sender.asked_now()
+        now = self._app.sender.exact_now()
         return [_queued(row, now) for row in rows]
 
     # Again.
 
     def retry(self, *keys: str) -> list[Handle[Any]]:
-        """Dead letters once more, as new messages of what their tasks are now.  Called again for a key, it
-        makes no second one."""
+        """Push dead letters again, as new messages with the current options of their tasks.  Retrying the
+        same key twice pushes one message."""
         store = self._app.open_store()
         olds = [old for key in keys if (old := self._dead_row(key))]
         fires = [self._again(old.fire) for old in olds]
@@ -185,21 +185,23 @@ class Queue:
         return [Handle(self._app, fire.key, is_new, keep) for fire, is_new, keep in made]
 
     def _dead_row(self, key: str) -> Row | None:
-        """None: it was retried before, and is forgotten."""
+        """The row of a dead letter; None if it was retried before and deleted."""
         rows = self._app.open_store().find(Query(key=key, limit=1))
         if not rows:
             if self._app.open_store().find(Query(key=_next_key(key), limit=1)):
                 return None
-            raise UsageError(f"there is no message {quote(key)}; `dead` lists those that can be retried")
+            raise UsageError(
+                f"there is no message {quote(key)}; `dead` lists the messages that can be retried"
+            )
         row, fire = rows[0], rows[0].fire
         if fire.origin != "push" or without_priority(fire.queue) != self.name:
-            raise UsageError(f"{quote(key)} is no message of the queue {quote(self.name)}")
+            raise UsageError(f"{quote(key)} is not a message of the queue {quote(self.name)}")
         if row.state != "over" or row.outcome is None or row.outcome.kind not in DEAD:
-            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.sender.asked_now())}")
+            raise UsageError(f"{quote(key)} is not dead: it is {state_of(row, self._app.sender.exact_now())}")
         return row
 
     def _again(self, fire: Fire) -> Fire:
-        """What is altered or forged must not come to a new seal by this."""
+        """Verify the old signature first: a forged message must not be signed again."""
         tasks, secrets = self._app.tasks(), self._app.sender.secrets()
         body = open_envelope(fire, message_rules(tasks, secrets))
         if isinstance(body, Refusal):
@@ -209,7 +211,7 @@ class Queue:
         context = PushContext(self._app.name, self._app.sender.now(), token, body.depth)
         return message(tasks[body.task], body.args, _options_of(fire, body, unique), context, secrets)
 
-    # By hand.
+    # Claims without a worker.
 
     def claim(
         self,
@@ -219,15 +221,14 @@ class Queue:
         wait_seconds: float = 0.0,
         done: Sequence[Delivery] = (),
     ) -> list[Delivery]:
-        """At most `n` messages that are due, each ours for `ttl_seconds` unless it is renewed.  Waits for a
-        first one for `wait_seconds`.  Those that are `done` are acknowledged in the same call of the store;
-        one that another has by then `is_lost`."""
-        said = {"n": n, "ttl_seconds": ttl_seconds, "wait_seconds": wait_seconds}
-        if said != self._said:
-            self._said = checked(_CLAIM, said, caller().removesuffix(": "))
+        """Claim at most `n` due messages for `ttl_seconds` each, and wait up to `wait_seconds` for the first.
+        The `done` deliveries are acknowledged in the same call of the store; one that another has claimed
+        meanwhile `is_lost`."""
+        given = {"n": n, "ttl_seconds": ttl_seconds, "wait_seconds": wait_seconds}
+        checked(_CLAIM, given, caller().removesuffix(": "))
         store, until = self._app.open_store(), clock.monotonic() + wait_seconds
         if not isinstance(done, (list, tuple)) or any(not isinstance(one, Delivery) for one in done):
-            raise UsageError(f"{caller()}bad done {done!r:.80}: allowed is a list of what `claim` gave")
+            raise UsageError(f"{caller()}bad done {done!r:.80}: it must be a list of deliveries from `claim`")
         reports = [delivery.done_report() for delivery in done]
         while True:
             taken = self._app.claims.claim(self._levels, n, ttl_seconds, reports)
@@ -241,7 +242,7 @@ class Queue:
 
 
 def _next_key(key: str) -> str:
-    """That of the message that comes in its place: always the same."""
+    """The key of the message that a retry makes: always the same one."""
     base, _, count = key.rpartition("~")
     return f"{base}~{int(count) + 1}" if base and count.isdigit() else f"{key}~1"
 
@@ -259,7 +260,7 @@ def _options_of(fire: Fire, body: MessageBody, unique: str) -> MessageOptions:
 
 
 def _queued(row: Row, now: datetime) -> Queued:
-    task, args = _asked(row.fire)
+    task, args = _task_and_args(row.fire)
     return Queued(
         key=row.fire.key,
         task=task,
@@ -274,10 +275,10 @@ def _queued(row: Row, now: datetime) -> Queued:
     )
 
 
-def _asked(fire: Fire) -> tuple[str, Any]:
-    """As it says of itself: it may be forged."""
+def _task_and_args(fire: Fire) -> tuple[str, Any]:
+    """The task and arguments in the payload, which is not verified."""
     try:
-        said = decode(fire.payload)
-        return str(said["task"]), said["args"]
+        payload = decode(fire.payload)
+        return str(payload["task"]), payload["args"]
     except (ValueError, TypeError, KeyError):
         return fire.job.partition(".")[2], None

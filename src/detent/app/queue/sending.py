@@ -1,14 +1,16 @@
-"""The way of an app's messages into its store: stamped by the store's clock, sealed, put in one call.
+"""Sends an app's messages to its store: stamped with the store's time, signed, and put in batches.
 
-- The store's clock is asked for once a minute, and reckoned in between: a sender whose clock is wrong must
-  not make messages that are too late before they are there.
-- So are the secrets: they may be in files.
+The store's time is read once a minute and extrapolated in between: with the sender's own clock, messages
+could be expired when they arrive.  The secrets are resolved once a minute too: they may be in files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import secrets
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from detent import clock
 from detent.app.queue.handles import Handle
 from detent.app.queue.options import PushSpec
-from detent.app.queue.tokens import TOKENS
 from detent.errors import StoreUnavailable, UsageError
 from detent.manifest.secret_refs import Secret
 from detent.messages.message import PushContext, Task, messages
@@ -28,24 +29,41 @@ from detent.text import quote
 if TYPE_CHECKING:
     from detent.app.app import Detent
 
-AGAIN_S = 60.0
-PUT_MAX = 2_000  # messages with one call of the store, which does nothing else meanwhile
+REFRESH_S = 60.0
+PUT_MAX = 2_000  # messages of one call: the store does nothing else meanwhile
+_COUNT_BITS = 20
+
+
+class Tokens:
+    """Makes the tokens of messages: 48 bits of milliseconds, a count of 20 bits, and 60 random bits of this
+    process.  Tokens of one process always grow; two processes never make the same one."""
+
+    def __init__(self) -> None:
+        self._lock, self._own, self._next = threading.Lock(), secrets.token_hex(8)[1:], 0
+
+    def take(self, count: int, at: datetime) -> list[str]:
+        with self._lock:
+            first = max(int(at.timestamp() * 1000) << _COUNT_BITS, self._next)
+            self._next = first + count
+        return [f"{number:017x}{self._own}" for number in range(first, first + count)]
+
+
+TOKENS = Tokens()
+os.register_at_fork(after_in_child=TOKENS.__init__)  # type: ignore[misc]  # a child has random bits of its own
 
 
 class PushUnknown(StoreUnavailable):
-    """The store did not answer a push: whether it recorded the messages is unknown.  `keys` are theirs."""
+    """The store did not answer a push, so it may or may not have recorded the messages with these `keys`."""
 
     def __init__(self, why: str, fires: Sequence[Fire]) -> None:
         self.keys = [fire.key for fire in fires]
         label = self.keys[0].partition("#")[2]
-        told = f"{why.rstrip('.')}; it is unknown whether it recorded the push of {self.keys[0]}"
-        told += f" and {len(fires) - 1:,} others" if len(fires) > 1 else ""
-        super().__init__(f'{told}: push each again with options(unique="{label}"), and it is recorded once')
+        text = f"{why.rstrip('.')}; it is unknown whether it recorded the push of {self.keys[0]}"
+        text += f" and {len(fires) - 1:,} others" if len(fires) > 1 else ""
+        super().__init__(f'{text}: push each again with options(unique="{label}"), and it is recorded once')
 
 
 class Sender:
-    """That of one app."""
-
     def __init__(self, app: Detent) -> None:
         self._app = app
         self._clock = clock.StoreClock()
@@ -55,9 +73,9 @@ class Sender:
         """`texts` are the arguments of each message, in JSON."""
         if spec.connection is not None:
             put_in, connection = self._put_in(spec.connection, "put_in")
-            fires, delay_s = self._sealed(task, texts, spec)
+            fires, delay_s = self._signed_fires(task, texts, spec)
             return self._handles(task, fires, put_in(connection, fires, delay_s), is_in_transaction=True)
-        store, (fires, delay_s) = self._app.open_store(), self._sealed(task, texts, spec)
+        store, (fires, delay_s) = self._app.open_store(), self._signed_fires(task, texts, spec)
         fresh: list[bool] = []
         while (done := len(fresh)) < len(fires):
             try:
@@ -70,34 +88,34 @@ class Sender:
         if spec.connection is None:
             return await asyncio.to_thread(self.push, task, texts, spec)
         put_in, connection = self._put_in(spec.connection, "aput_in")
-        fires, delay_s = await asyncio.to_thread(self._sealed, task, texts, spec)
+        fires, delay_s = await asyncio.to_thread(self._signed_fires, task, texts, spec)
         fresh = await put_in(connection, fires, delay_s)
         return self._handles(task, fires, fresh, is_in_transaction=True)
 
     def now(self) -> datetime:
-        """By the store's clock, reckoned."""
+        """The store's time, extrapolated."""
         if isinstance(self._app.open_store(), MemoryStore):  # its clock may be a fake one
-            return self.asked_now()
-        if self._clock.age_s > AGAIN_S:
-            self._clock.learn(self.asked_now())
+            return self.exact_now()
+        if self._clock.age_s > REFRESH_S:
+            self._clock.learn(self.exact_now())
         return self._clock.now()
 
-    def asked_now(self) -> datetime:
-        """By the store's clock, for whoever compares it with what the store says."""
+    def exact_now(self) -> datetime:
+        """The store's time, read from the store, for comparisons with its rows."""
         return self._app.open_store().advance(self._app.name, ()).now
 
     def secrets(self) -> tuple[Secret, ...]:
-        if clock.monotonic() - self._resolved_at > AGAIN_S:
+        if clock.monotonic() - self._resolved_at > REFRESH_S:
             self._resolved_at, self._secrets = clock.monotonic(), self._app.signing()
         return self._secrets
 
-    def _sealed(self, task: Task, texts: Sequence[str], spec: PushSpec) -> tuple[list[Fire], float]:
+    def _signed_fires(self, task: Task, texts: Sequence[str], spec: PushSpec) -> tuple[list[Fire], float]:
         now, options = self.now(), spec.options
         if spec.at is not None:
             options = options._replace(delay_s=max(0.0, (spec.at - now).total_seconds()))
-        letters = zip(TOKENS.take(len(texts), now), texts, strict=True)
+        bodies = zip(TOKENS.take(len(texts), now), texts, strict=True)
         context = PushContext(self._app.name, now, "")
-        return messages(task, letters, options, context, self.secrets()), options.delay_s
+        return messages(task, bodies, options, context, self.secrets()), options.delay_s
 
     def _handles(
         self, task: Task, fires: Sequence[Fire], fresh: Sequence[bool], is_in_transaction: bool = False
@@ -109,30 +127,30 @@ class Sender:
         ]
 
     def _put_in(self, given: Any, verb: str) -> tuple[Any, Any]:
-        """The store's method for a transaction of the user's, and the psycopg connection for it."""
+        """The store's method for pushing in the user's transaction, and the psycopg connection for it."""
         store = self._app.open_store()
         found = getattr(store, verb, None)
         if found is None:
             raise UsageError(
                 "connection= is for apps whose store is PostgreSQL: "
-                f"that of {quote(self._app.name)} is a {type(store).__name__}"
+                f"the store of {quote(self._app.name)} is a {type(store).__name__}"
             )
         connection = _psycopg_of(given)
         is_async = inspect.iscoroutinefunction(connection.commit)
         if is_async != (verb == "aput_in"):
-            kind = "an async connection, which is for apush" if is_async else "no async connection: use push"
+            kind = "an async connection: use apush" if is_async else "not an async connection: use push"
             raise UsageError(f"connection= is {kind}")
         return found, connection
 
 
 def _psycopg_of(given: Any) -> Any:
-    """The psycopg connection behind what was given: itself, or what SQLAlchemy or Django wraps."""
+    """The given psycopg connection, or the one that SQLAlchemy or Django wraps."""
     from psycopg import AsyncConnection, Connection
 
-    if hasattr(given, "ensure_connection"):  # Django connects late
+    if hasattr(given, "ensure_connection"):  # Django connects on first use
         given.ensure_connection()
     elif hasattr(given, "exec_driver_sql") and not given.in_transaction():
-        given.exec_driver_sql("SELECT 1")  # so that SQLAlchemy knows of the transaction, and commits it
+        given.exec_driver_sql("SELECT 1")  # SQLAlchemy begins its transaction
     inner = getattr(given, "connection", None)
     drivers = [getattr(one, "driver_connection", None) for one in (given, inner)]
     for one in (given, inner, *drivers):
@@ -147,8 +165,8 @@ def _psycopg_of(given: Any) -> Any:
 
 
 def _put(store: Store, fires: Sequence[Fire], delay_s: float) -> list[bool]:
-    """Once more where the store did not answer: if it has them already, they are ours, for nobody else makes
-    such keys.  Of a unique one nobody could tell whose it is."""
+    """Put them; try once more if the store did not answer.  If the store has them after the second try, they
+    are ours, because no other process makes these keys.  The key of a unique message may be another's."""
     try:
         return store.put(fires, delay_s)
     except StoreUnavailable:

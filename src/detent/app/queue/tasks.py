@@ -1,4 +1,4 @@
-"""A task: a function that messages can ask for, and what can be done with it besides calling it."""
+"""Tasks: functions that run when a worker receives a message, and the ways to push those messages."""
 
 from __future__ import annotations
 
@@ -23,59 +23,54 @@ if TYPE_CHECKING:
     from detent.app.queue.handles import Handle
 
 P = ParamSpec("P")
-R = TypeVar("R")  # what a call of the function gives
-T = TypeVar("T")  # what the task returns: of an async function, what it gives once it was awaited
+R = TypeVar("R")  # what a call of the function returns
+T = TypeVar("T")  # the result of the task: for an async function, the awaited value
 Item = Sequence[Any] | Mapping[str, Any]
 
 
 class Push(Generic[P, T]):
-    """Pushes messages of one task, all in the same way."""
+    """Pushes messages of one task with the same options."""
 
     def __init__(self, owner: TaskFunction[P, Any, T], spec: PushSpec) -> None:
         self._owner, self._spec = owner, spec
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
-        """Put a message with these arguments on the queue."""
+        """Push a message with these arguments."""
         return self._send([self._owner.parameters.text(args, kwargs)])[0]
 
     def push_many(self, items: Iterable[Item]) -> list[Handle[T]]:
-        """A message for each item, a tuple of positions or a mapping of names, in one call of the store."""
+        """Push a message for each item, which is a tuple of positions or a mapping of names."""
         return self._send([*map(self._owner.parameters.item_text, items)])
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
-        """As `push`, for async code."""
+        """Like `push`, for async code."""
         return (await self._asend([self._owner.parameters.text(args, kwargs)]))[0]
 
     async def apush_many(self, items: Iterable[Item]) -> list[Handle[T]]:
-        """As `push_many`, for async code."""
+        """Like `push_many`, for async code."""
         return await self._asend([*map(self._owner.parameters.item_text, items)])
 
     def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
-        """One to be put when another is over: `then=audit.message(7)`."""
+        """A message for the end of another one: `then=audit.message(7)`."""
         return self._linked(self._owner.parameters.text(args, kwargs))
 
     def message_with_result(self, *more: Any) -> Message:
-        """The same, and its first argument is what the other returned; `more` are those after it."""
+        """The same; its first argument is the result of the other message, `more` are the following ones."""
         text, task = self._owner.parameters.text((None, *more), {}, later=1), self._owner.task
         if len(text) > PAYLOAD_MAX - 2 * RESULT_MAX:
             raise UsageError(
-                f"{caller()}task {quote(task.name)}: its arguments leave no room for the result of another: "
-                "keep large data elsewhere and send its name"
+                f"{caller()}task {quote(task.name)}: its arguments leave no room for the result of the other "
+                "task: keep large data elsewhere and send its name"
             )
         made = self._linked(text)
         return made._replace(link={**made.link, WITH_RESULT: True})
 
     def _linked(self, text: str) -> Message:
         spec, task = self._spec, self._owner.task
-        for word, is_said in (
-            ("delay", spec.options.delay_s),
-            ("at", spec.at),
-            ("connection", spec.connection is not None),
-        ):
-            if is_said:
-                raise UsageError(
-                    f"{caller()}task {quote(task.name)}: {word} is not for what follows from another"
-                )
+        given = {"delay": spec.options.delay_s, "at": spec.at, "connection": spec.connection is not None}
+        if wrong := [name for name, value in given.items() if value]:
+            why = f"{wrong[0]} is not allowed for a message that follows another"
+            raise UsageError(f"{caller()}task {quote(task.name)}: {why}")
         return Message(self._owner.app.name, link(task.name, text, spec.options))
 
     def _send(self, texts: list[str]) -> list[Handle[T]]:
@@ -86,14 +81,14 @@ class Push(Generic[P, T]):
 
 
 class TaskFunction(Push[P, T], Generic[P, R, T]):
-    """What `@app.task` makes of a function: called, it is the function."""
+    """The result of `@app.task`.  A call of it calls the function."""
 
     def __init__(self, app: Detent, function: Callable[P, R], task: Task, where: Location) -> None:
         functools.update_wrapper(self, function)
         super().__init__(self, PushSpec())
         self.app, self.task, self.where = app, task, where
         self.task_function = function
-        self.asks_for_process = False  # by `isolation="process"`, and not by default
+        self.asks_for_process = False  # True: isolation="process" was given, and is not just the default
 
     @functools.cached_property
     def parameters(self) -> Parameters:
@@ -110,17 +105,17 @@ class TaskFunction(Push[P, T], Generic[P, R, T]):
         return f"<task {self.app.name}.{self.task.name} at {self.where}>"
 
     def __reduce__(self) -> str:
-        """As a function is, by its name: for who pickles what names it."""
+        """Pickle it by its name, like a function."""
         return str(self.task_function.__qualname__)
 
     def options(self, **options: Unpack[PushOptions]) -> Push[P, T]:
-        """How the messages are to be spec: later, sooner than others, once only, followed by others."""
+        """Set the options of the next pushes, like delay, priority, uniqueness or following messages."""
         where = f"{caller()}task {quote(self.task.name)}"
         return Push(self, push_spec_of(self.app.name, self.task, options, where))
 
 
 class Declare(Protocol):
-    """A decorator that makes tasks."""
+    """The decorator that `Detent.task` returns."""
 
     @overload
     def __call__(
@@ -134,7 +129,6 @@ class Declare(Protocol):
 def declare_task(
     app: Detent, function: Callable[P, R], options: Mapping[str, Any], where: Location
 ) -> TaskFunction[P, R, Any]:
-    """The task that a decorator makes of a function."""
     if not callable(function):
         raise UsageError(f"{where}: @app.task is for functions, and {function!r} is none")
     name = options.get("name") or name_of(function, where, "task")
@@ -153,6 +147,5 @@ def declare_task(
     return made
 
 
-declared = WeakValueDictionary[
-    int, TaskFunction[..., Any, Any]
-]()  # by their functions, as a worker finds those
+# By the id of their functions: a worker finds the function, and needs its task.
+declared = WeakValueDictionary[int, TaskFunction[..., Any, Any]]()

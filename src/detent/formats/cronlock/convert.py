@@ -11,6 +11,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
@@ -164,6 +165,9 @@ class _Converter:
             return {}
         name = self._name(f"{path}/name", job.get("name"), index)
         timezone, schedule = self._schedule(f"{path}/schedule", job.get("schedule"))
+        enabled = job.get("enabled", True)
+        if type(enabled) is not bool:
+            self._problem(f"{path}/enabled", f"must be true or false, got {show(enabled)}")
         fields = {
             "name": name,
             "schedule": schedule,
@@ -172,7 +176,7 @@ class _Converter:
             "command": self._command(f"{path}/command", job.get("command"), is_required=True),
             "work_dir": self._texts.value(job.get("work_dir"), f"{path}/work_dir"),
             "env": self._env(f"{path}/env", job.get("env")),
-            "enabled": self._enabled(f"{path}/enabled", job.get("enabled", True)),
+            "enabled": False if enabled is False else None,
             **{hook: self._hook(f"{path}/{hook}", job.get(hook)) for hook in HOOKS},
         }
         return {name: value for name, value in fields.items() if value or value is False}
@@ -213,7 +217,9 @@ class _Converter:
         if timeout_s > TIMEOUT_MAX_S:
             self._problem(f"{path}/timeout", "is more than 7 days; write 168h or less, or leave it out")
         elif timeout_s:
-            policy["timeout_seconds"] = self._whole(f"{path}/timeout", timeout_s)
+            policy["timeout_seconds"] = whole_s = ceil(timeout_s)
+            if whole_s != timeout_s:
+                self._warn(f"{path}/timeout", f"becomes {whole_s} s: timeouts are in whole seconds")
         lock_ttl_s = self._duration(f"{path}/lock_ttl", job.get("lock_ttl")) or 0.0
         claim_s = lock_ttl_s or CLAIM_MAX_S
         if claim_s < CLAIM_MIN_S:
@@ -224,12 +230,6 @@ class _Converter:
         if claim_s < CLAIM_MAX_S:
             policy["claim_seconds"] = _number(max(claim_s, CLAIM_MIN_S))
         return policy
-
-    def _whole(self, path: str, seconds: float) -> int:
-        whole = int(seconds) + (seconds > int(seconds))
-        if whole != seconds:
-            self._warn(path, f"becomes {whole} s: timeouts are in whole seconds")
-        return whole
 
     def _duration(self, path: str, given: Any) -> float | None:
         """Return seconds, or None if nothing was given or it was refused."""
@@ -262,11 +262,6 @@ class _Converter:
             self._problem(path, f"must be a mapping of variables, got {show(given)}")
             return {}
         return {str(name): self._texts.value(value, f"{path}/{name}") for name, value in given.items()}
-
-    def _enabled(self, path: str, given: Any) -> bool | None:
-        if type(given) is not bool:
-            self._problem(path, f"must be true or false, got {show(given)}")
-        return False if given is False else None
 
 
 def _is_local(address: str) -> bool:

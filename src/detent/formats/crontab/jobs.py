@@ -136,5 +136,5 @@ def _gist(command: str) -> str:
     while guard := _GUARD.match(rest):
         rest = rest[guard.end() :]
     words = _REST.sub("", rest).split() or command.split()
-    told = [word for word in words if not re.match(r"-|\w+=", word)] or words
-    return " ".join(word.rstrip("/").rpartition("/")[2] for word in told)
+    names = [word for word in words if not re.match(r"-|\w+=", word)] or words
+    return " ".join(word.rstrip("/").rpartition("/")[2] for word in names)

@@ -159,8 +159,8 @@ class _Container:
         if not command:
             image = show(self._container.get("image"))
             lost = f" ({plural(len(args), 'argument')}: {show(' '.join(map(_text, args)))})" if args else ""
-            told = f"the entry point of {image}{lost} is unknown here; write the command{DISABLED}"
-            self._warn(f"{self._path}/command", told)
+            message = f"the entry point of {image}{lost} is unknown here; write the command{DISABLED}"
+            self._warn(f"{self._path}/command", message)
             placeholder = f"echo {shlex.quote(f'write here what {image} runs')} >&2; exit 1"
             return {"command": escape_dollars(placeholder), "enabled": False}
         words = [self._filled(_text(word)) for word in (*command, *(args or ()))]

@@ -85,14 +85,11 @@ def _zone(word: str) -> str:
     """Return the word if it is a zone, or an empty text."""
     if word.upper() == "UTC":
         return "UTC"
-    if not word[0].isalpha() or word.lower() in SHORTHANDS or _is_weekdays(word):
+    first = re.split(r",|\.\.|-", word, maxsplit=1)[0].lower()
+    is_weekday = any(first in (day, day[:3]) for day in WEEKDAYS)
+    if not word[0].isalpha() or word.lower() in SHORTHANDS or is_weekday:
         return ""
     return open_zone(word).name
-
-
-def _is_weekdays(word: str) -> bool:
-    first = re.split(r",|\.\.|-", word, maxsplit=1)[0].lower()
-    return any(first in (day, day[:3]) for day in WEEKDAYS)
 
 
 def _weekdays(word: str) -> frozenset[int]:

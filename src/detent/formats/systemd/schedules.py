@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from detent.formats.systemd.calendar import ALL_WEEKDAYS, YEAR_HIGH, YEAR_LOW, Calendar
 from detent.schedules.cronfields import DAY_OF_MONTH, DAY_OF_WEEK, WEEKDAYS, Field, Grammar, parse_field
+from detent.schedules.host_fields import runs
 from detent.schedules.yeardays import MONTH_LENGTHS, DayRule, days_of_month
 
 SPANS_MAX = 8  # ranges of years; each becomes a job
@@ -57,7 +58,13 @@ def spans_of(calendar: Calendar, zone: str) -> list[Span]:
     if calendar.years is None:
         return [_recurring(calendar)._replace(timezone=timezone)]
     years = sorted(calendar.years)
-    stretches = [some for some in _stretches(years) if any(_dates(calendar, year) for year in some)]
+    ranges: list[range] = []
+    for year in years:
+        if ranges and ranges[-1].stop == year:
+            ranges[-1] = range(ranges[-1].start, year + 1)
+        else:
+            ranges.append(range(year, year + 1))
+    stretches = [some for some in ranges if any(_dates(calendar, year) for year in some)]
     if 1 <= len(stretches) <= SPANS_MAX:
         return [_within(calendar, stretch, timezone) for stretch in stretches]
     if stretches:
@@ -77,20 +84,16 @@ def _within(calendar: Calendar, years: range, timezone: str) -> Span:
         return Span(at=instant.isoformat(), timezone=timezone)
     span = _recurring(calendar)
     if span.fault and dates:
-        span = Span(schedules=tuple(_written(days, calendar) for days in _dated_days(dates)))
+        by_month: dict[int, list[int]] = {}
+        for month, day in dates:
+            by_month.setdefault(month, []).append(day)
+        fields = [Days(cron_field(days, 1, 31), str(month), "*") for month, days in by_month.items()]
+        span = Span(schedules=tuple(_written(days, calendar) for days in fields))
     return span._replace(
         starts_at="" if years[0] == YEAR_LOW else first.isoformat(),
         ends_at="" if years[-1] == YEAR_HIGH else last.isoformat(),
         timezone=timezone,
     )
-
-
-def _stretches(years: list[int]) -> Iterator[range]:
-    first = 0
-    for i, year in enumerate(years):
-        if i + 1 == len(years) or years[i + 1] != year + 1:
-            yield range(years[first], year + 1)
-            first = i + 1
 
 
 def _dates(calendar: Calendar, year: int) -> list[tuple[int, int]]:
@@ -100,12 +103,6 @@ def _dates(calendar: Calendar, year: int) -> list[tuple[int, int]]:
         wanted = _wanted(calendar, (weekday + 1) % 7, length)
         dates += [(month, day) for day in range(1, length + 1) if wanted >> day - 1 & 1]
     return dates
-
-
-def _dated_days(dates: list[tuple[int, int]]) -> Iterator[Days]:
-    for month in sorted({month for month, _ in dates}):
-        days = [day for other, day in dates if other == month]
-        yield Days(cron_field(days, 1, 31), str(month), "*")
 
 
 def _recurring(calendar: Calendar) -> Span:
@@ -219,7 +216,8 @@ def cron_field(values: Collection[int], low: int, high: int) -> str:
     ordered = sorted(values)
     if len(ordered) == high - low + 1:
         return "*"
-    step = _step(ordered)
+    steps = {after - before for before, after in pairwise(ordered)}
+    step = steps.pop() if len(steps) == 1 else 0
     if step > 1 and len(ordered) > 2:
         # Only for times: a day field that starts with `*` has another meaning in cron.
         is_whole = low == 0 and ordered[0] == low and ordered[-1] + step > high
@@ -227,25 +225,13 @@ def cron_field(values: Collection[int], low: int, high: int) -> str:
     return ",".join(_runs(ordered))
 
 
-def _step(ordered: list[int]) -> int:
-    steps = {after - before for before, after in pairwise(ordered)}
-    return steps.pop() if len(steps) == 1 else 0
-
-
-def _runs(ordered: list[int]) -> Iterator[str]:
-    start = 0
-    for i, value in enumerate(ordered):
-        if i + 1 == len(ordered) or ordered[i + 1] != value + 1:
-            if i - start >= 2:
-                yield f"{ordered[start]}-{value}"
-            else:
-                yield from (str(one) for one in ordered[start : i + 1])
-            start = i + 1
+def _runs(ordered: list[int]) -> list[str]:
+    return [f"{first}-{last}" if last > first else str(first) for first, last in runs(ordered)]
 
 
 def _weekday_names(weekdays: Collection[int]) -> str:
     if frozenset(weekdays) == ALL_WEEKDAYS:
         return "*"
-    runs = _runs(sorted(set(weekdays) - {0}))
-    items = ["-".join(WEEKDAYS[int(day)] for day in run.split("-")) for run in runs]
+    spans = _runs(sorted(set(weekdays) - {0}))
+    items = ["-".join(WEEKDAYS[int(day)] for day in span.split("-")) for span in spans]
     return ",".join([*items, "SUN"] if 0 in weekdays else items)

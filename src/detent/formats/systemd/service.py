@@ -33,18 +33,10 @@ TRUE = ("1", "yes", "y", "true", "t", "on")
 STOP = ("TimeoutStopSec", "TimeoutSec")
 MISSING = "echo 'write the command here' >&2; exit 1"
 READ_KEYS = {  # converted below, or without effect
-    *(
-        "Description",
-        "Documentation",
-        "SourcePath",
-        "DefaultDependencies",
-        "Type",
-        "Environment",
-        "EnvironmentFile",
-    ),
-    *("PassEnvironment", "User", "WorkingDirectory", "TimeoutStartSec", "TimeoutSec", "TimeoutStopSec"),
-    *("RuntimeMaxSec", "KillMode", "Restart", "RestartSec", "SyslogIdentifier", "RemainAfterElapse"),
-    *("StartLimitBurst", "StartLimitInterval", "StartLimitIntervalSec"),
+    *("Description", "Documentation", "SourcePath", "DefaultDependencies", "Type", "Environment"),
+    *("EnvironmentFile", "PassEnvironment", "User", "WorkingDirectory", "TimeoutStartSec", "TimeoutSec"),
+    *("TimeoutStopSec", "RuntimeMaxSec", "KillMode", "Restart", "RestartSec", "SyslogIdentifier"),
+    *("RemainAfterElapse", "StartLimitBurst", "StartLimitInterval", "StartLimitIntervalSec"),
     *("ExecStart", "ExecStartPre", "ExecStartPost", "ExecCondition", "ExecReload"),
 }
 ORDER = (
@@ -136,8 +128,8 @@ class _Service:
         for entry, message in commands.warnings:
             tell = self._warn if commands.is_whole else self._disable
             tell(entry, message)
-        told = commands.command
-        self.fields["command"] = as_text(told) if isinstance(told, str) else [as_text(word) for word in told]
+        words = commands.command
+        self.fields["command"] = as_text(words) if isinstance(words, str) else [as_text(one) for one in words]
         if variables:
             self.fields["env"] = {name: as_text(value) for name, value in variables.items()}
 
@@ -256,10 +248,10 @@ class _Service:
             self._warn(entry_after, "systemd runs it only once; the job fires each time")
 
     def _warn_unread(self) -> None:
-        told = {*READ_KEYS, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
+        known = {*READ_KEYS, *ORDER, "OnFailure", "OnSuccess", "RemainAfterExit", "DynamicUser"}
         rest: dict[str, Entry] = {}
         for entry in self._unit.entries:
-            is_known = entry.key in told or entry.key.startswith(("Condition", "Assert", "X-"))
+            is_known = entry.key in known or entry.key.startswith(("Condition", "Assert", "X-"))
             if entry.section == "Install" or is_known or not entry.value:
                 continue
             if entry.key not in ADVICE:

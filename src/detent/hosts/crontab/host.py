@@ -103,7 +103,8 @@ class CrontabHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         self._private = {spec.name: spec.is_private for spec in specs}
-        return [*spec_resources(specs), *render_schedules(self.name, specs, self._entry)]
+        entries = render_schedules(self.name, specs, self._entry)
+        return [*spec_resources(specs), *(one for _, made in entries for one in made)]
 
     def _entry(self, spec: Spec, index: int) -> list[Resource]:
         fields = cron_fields(spec.times[index].instants, self._zone)

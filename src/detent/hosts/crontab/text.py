@@ -16,7 +16,7 @@ from detent.hosts.reconcile import Change, Found, Resource, seal
 
 HEADING = "# Lines that end in a detent mark are written by `detent apply`: change the manifest instead."
 KIND = "entry"
-MEANINGFUL = ("CRON_TZ", "HOME", "SHELL")  # with XDG_* and DETENT_*: they change what a trigger does
+_MEANINGFUL = re.compile("CRON_TZ|HOME|SHELL|XDG_.*|DETENT_.*")  # variables that affect a trigger
 
 _MARK = re.compile(r"(.*) # (detent-([a-z0-9-]+\.[a-z0-9-]+)-[0-9]+) ([0-9a-f]{16}) ([0-9a-f]{12})\s*")
 _VARIABLE = re.compile(r"""\s*(["']?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=.*""")
@@ -42,7 +42,7 @@ def find_entries(text: str) -> list[Entry]:
         mark = _MARK.fullmatch(line)
         if mark:
             entries.append(_entry(index, line, mark, [*variables.values()]))
-        elif (variable := _VARIABLE.fullmatch(line)) and _is_meaningful(variable[2]):
+        elif (variable := _VARIABLE.fullmatch(line)) and _MEANINGFUL.fullmatch(variable[2]):
             variables[variable[2]] = line.strip()
     return entries
 
@@ -58,10 +58,6 @@ def _entry(index: int, line: str, mark: re.Match[str], variables: list[str]) -> 
         kind=KIND,
     )
     return Entry(index, found, bool(variables))
-
-
-def _is_meaningful(name: str) -> bool:
-    return name in MEANINGFUL or name.startswith(("XDG_", "DETENT_"))
 
 
 def rewrite(text: str, changes: Sequence[Change], retired: Collection[int] = ()) -> str:

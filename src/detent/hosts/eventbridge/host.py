@@ -15,7 +15,7 @@ from typing import Any
 from detent.errors import UsageError
 from detent.formats.eventbridge.render import schedule_expressions
 from detent.hosts.adoption import Identity, Unmanaged, triggered_job
-from detent.hosts.base import Option, Settings
+from detent.hosts.base import Option, Settings, render_schedules
 from detent.hosts.eventbridge.lambda_function import handler
 from detent.hosts.eventbridge.schedules import (
     Schedule,
@@ -27,7 +27,7 @@ from detent.hosts.eventbridge.schedules import (
 )
 from detent.hosts.eventbridge.service import Service
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.remote import StoreSource, check_shared, host_schedules, user_warnings
+from detent.hosts.remote import StoreSource, check_shared, user_warnings
 from detent.manifest.spec import Spec
 from detent.messages.strict_json import decode
 from detent.text import quote
@@ -83,7 +83,9 @@ class EventBridgeHost:
         check_shared(self.name, specs, StoreSource(target.has_store, ADVICE))
         return [
             make_schedule(spec, index, expression, target)
-            for spec, expressions in host_schedules(self.name, specs, schedule_expressions)
+            for spec, expressions in render_schedules(
+                self.name, specs, lambda spec, index: schedule_expressions(spec.times[index].instants)
+            )
             for index, expression in enumerate(expressions)
         ]
 

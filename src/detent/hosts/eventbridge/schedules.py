@@ -86,11 +86,11 @@ def read_schedule(answer: Mapping[str, Any]) -> Found:
 
 def set_fields(answer: Mapping[str, Any]) -> Schedule:
     """Return the fields that a person or detent has set, without those of the service."""
-    fields = {key: _plain(value) for key, value in answer.items() if key not in SERVICE_OWN}
+    fields = {
+        key: value.isoformat() if isinstance(value, datetime) else value
+        for key, value in answer.items()
+        if key not in SERVICE_OWN
+    }
     if fields.get("ActionAfterCompletion") == "NONE":
         del fields["ActionAfterCompletion"]
     return fields
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from detent.errors import HostError, UsageError
 from detent.formats.kubernetes.render import cronjob_schedules
 from detent.hosts.adoption import Identity, Unmanaged
-from detent.hosts.base import Option, Settings
+from detent.hosts.base import Option, Settings, render_schedules
 from detent.hosts.kubernetes.objects import (
     CONFIGMAP,
     CRONJOB,
@@ -35,7 +35,7 @@ from detent.hosts.kubernetes.objects import (
     resource_of,
 )
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.remote import StoreSource, check_shared, host_schedules, user_warnings
+from detent.hosts.remote import StoreSource, check_shared, user_warnings
 from detent.manifest.spec import Spec
 from detent.text import quote
 
@@ -117,7 +117,9 @@ class KubernetesHost:
         pod = self._pod()
         check_shared(self.name, specs, StoreSource(pod.store_secret is not None, ADVICE))
         made: list[Resource] = []
-        for spec, schedules in host_schedules(self.name, specs, cronjob_schedules):
+        for spec, schedules in render_schedules(
+            self.name, specs, lambda spec, index: cronjob_schedules(spec.times[index].instants)
+        ):
             objects = [make_cronjob(spec, index, schedule, pod) for index, schedule in enumerate(schedules)]
             made += [resource_of(one, spec) for one in (make_configmap(spec, pod), *objects)]
         return made

@@ -283,14 +283,11 @@ def _chosen(value: Any, sets: list[Object]) -> Any:
     if any(not fields for fields in sets):
         return value
     if isinstance(value, dict):
-        return {key: _chosen(one, inner) for key, one in value.items() if (inner := _inner(sets, f"f:{key}"))}
+        named = {key: [fields[f"f:{key}"] for fields in sets if f"f:{key}" in fields] for key in value}
+        return {key: _chosen(one, named[key]) for key, one in value.items() if named[key]}
     if isinstance(value, list):
         return [chosen for one in value if (chosen := _chosen_item(one, sets)) is not None]
     return value
-
-
-def _inner(sets: list[Object], name: str) -> list[Object]:
-    return [fields[name] for fields in sets if name in fields]
 
 
 def _chosen_item(item: Any, sets: list[Object]) -> Any:

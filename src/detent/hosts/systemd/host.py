@@ -74,7 +74,8 @@ class SystemdHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         self._private = {spec.name: spec.is_private for spec in specs}
-        return [*spec_resources(specs), *render_schedules(self.name, specs, self._pair)]
+        units = render_schedules(self.name, specs, self._pair)
+        return [*spec_resources(specs), *(one for _, made in units for one in made)]
 
     def _pair(self, spec: Spec, index: int) -> list[Resource]:
         events = calendar_events(spec.times[index].instants)

@@ -50,15 +50,12 @@ USER_SANDBOX = {  # a user's manager cannot enforce the others
     for name in ("NoNewPrivileges", "LockPersonality", "RestrictRealtime", "RestrictSUIDSGID")
 }
 REQUEST_SANDBOX = {  # the trigger of a request writes to its store and its locks, and uses the network
-    "NoNewPrivileges": "yes",
-    "LockPersonality": "yes",
+    **USER_SANDBOX,
     "PrivateDevices": "yes",
     "PrivateTmp": "yes",
     "ProtectKernelModules": "yes",
     "ProtectKernelTunables": "yes",
     "ProtectSystem": "full",
-    "RestrictRealtime": "yes",
-    "RestrictSUIDSGID": "yes",
 }
 INVOCATION = "${INVOCATION_ID}"  # systemd sets a new one for each start of the service
 _PLAIN = re.compile(r"[A-Za-z0-9_@,./:=+-]+")
@@ -115,7 +112,7 @@ def _systemd_run_words(spec: Spec, trigger: TriggerCommand) -> list[str]:
         "KillMode": "mixed",
         "TimeoutStopSec": f"{STOP_S}",
         **({"RuntimeMaxSec": f"{trigger_max_s(spec.job.policy)}"} if spec.job.policy.timeout_s else {}),
-        **_confined(spec, trigger),
+        **_sandbox(spec, trigger),
     }
     return [
         *(["--user"] if trigger.is_user else []),
@@ -130,7 +127,7 @@ def _systemd_run_words(spec: Spec, trigger: TriggerCommand) -> list[str]:
     ]
 
 
-def _confined(spec: Spec, trigger: TriggerCommand) -> dict[str, str]:
+def _sandbox(spec: Spec, trigger: TriggerCommand) -> dict[str, str]:
     if not isinstance(spec.job.work, Request):
         return {"Delegate": "yes"}  # the work runs in its own cgroup, and is killed with it
     return {} if trigger.is_user else REQUEST_SANDBOX

@@ -1,14 +1,15 @@
-"""Messages of a queue that a warm child is given together: one after the other or, if async, all at once.
+"""A batch of messages that a warm child runs: one after the other or, if they are async, at the same time.
 
-1. Each is answered when it has ended, before the next begins: so it is always known which one a child that
-   died was at.  An answer is `[place, status, error, result, tail, took_s]`, or `[place, took_s]` where
-   there is nothing to tell but success.  That may wait a moment for others, unless they run at once: the
-   turn that is taken for the next one proves it.
-2. What a message prints or logs is its tail.  What C code or a process of its own writes belongs to all.
-3. Async messages share one loop, which stays from batch to batch, with whatever the app keeps on it.
-   Others may join them while they run.
-4. Surroundings are put back after the last one.
-5. Before each a turn is taken: where there is none left, those that follow were recalled.
+1. Each message is answered when it has ended, before the next one starts: so it is always known at which
+   message a child died.  An answer is `[position, status, error, result, tail, took_s]`, or `[position,
+   took_s]` for a success with nothing else to report.  Such a success may wait a moment for others, unless
+   messages run at the same time: the permit that is taken for the next message proves it.
+2. What a message prints or logs is its tail.  Output of C code or of its processes belongs to the whole
+   batch.
+3. Async messages share one event loop, which stays from batch to batch, with whatever the app keeps on it.
+   Further messages may join them while they run.
+4. The environment and the streams are restored after the last message.
+5. A permit is taken before each message.  If none is left, the remaining messages were recalled.
 """
 
 from __future__ import annotations
@@ -17,21 +18,12 @@ import io
 import json
 import sys
 from contextvars import ContextVar
-from signal import SIGTERM
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent.clock import monotonic
+from detent.runners.call.child import interrupt, set_up_logging
 from detent.runners.call.django_setup import await_call, run_call
-from detent.runners.call.function import (
-    RESULT_NOT_KEPT,
-    bind,
-    exit_status,
-    failure_of,
-    find,
-    is_async,
-    returned,
-    traceback_of,
-)
+from detent.runners.call.function import CallEnd, bind, end_of_raise, end_of_return, find, is_async
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,35 +31,34 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, Protocol
 
-    class Carrier(Protocol):
-        """Who hears of SIGTERM, and of messages that are wanted back."""
+    class BatchHost(Protocol):
+        """The child that runs the batch."""
 
-        def interrupted_by(self, interrupt: Callable[[], object]) -> AbstractContextManager[None]:
-            """To be entered for each of several calls."""
+        def interrupted_by(self, interrupt: Callable[[], object]) -> AbstractContextManager[None]: ...
 
-        def may_begin(self) -> bool: ...
+        def take_permit(self) -> bool: ...
 
-        def import_begins(self, is_so: bool) -> None: ...
+        def note_import(self, is_under_way: bool) -> None: ...
 
         @property
         def wire(self) -> int: ...
 
-        def hear_more(self, *, is_said: bool) -> list[Any] | None: ...
+        def receive_more(self, *, is_readable: bool) -> list[Any] | None: ...
 
-    Part = tuple[int, int, str, str, float, str]
+    MessageEnd = tuple[int, int, str, str, float, str]  # position, status, error, result, took_s, tail
 
-ANSWERED = "answered"  # the result of it all: what has no answer was not begun
+ANSWERED = "answered"  # the result of the batch: a message without an answer was not started
 TIMED_OUT = -1  # instead of a status: an async message took too long
 TAIL_MAX = 65_536  # characters
-FUNCTIONS_MAX = 3  # that are named where a batch left something behind
-WAIT_S = 0.005  # so long a success may wait to be told with others
+FUNCTIONS_MAX = 3  # how many are named if a batch left threads
+WAIT_S = 0.005  # how long a success may wait for others
 
 
-class Common(NamedTuple):
-    """What messages may have in common."""
+class SharedFields(NamedTuple):
+    """Fields that successive messages often have in shared."""
 
     function: str
-    keeps: bool  # what it returns is kept
+    keeps: bool  # whether the result is kept
     timeout_s: float  # 0: none
     job: str
     node: str
@@ -75,9 +66,7 @@ class Common(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A call as the node has it."""
-
-    common: Common  # on the wire, null: that of the message before
+    shared: SharedFields  # null in a request: those of the message before
     key: str
     run_id: str
     due: float
@@ -86,124 +75,119 @@ class Message(NamedTuple):
     args: Any
 
     def fire(self) -> Any:
-        """For a function that asks for it."""
         from datetime import UTC, datetime
 
         from detent.runners.call.fire import Fire
 
-        app, _, job = self.common.job.partition(".")
+        app, _, job = self.shared.job.partition(".")
         due_at = datetime.fromtimestamp(self.due, UTC)
-        before = self.common.previous_success
+        before = self.shared.previous_success
         success_at = None if before is None else datetime.fromtimestamp(before, UTC)
-        told = self.attempt, self.fence, self.common.node, success_at
-        return Fire(self.key, app, job, self.run_id, due_at, *told)
+        claim = self.attempt, self.fence, self.shared.node, success_at
+        return Fire(self.key, app, job, self.run_id, due_at, *claim)
 
 
-class _Later:
-    """What is to be awaited with others."""
+class _ToAwait:
+    """An awaitable that runs together with others."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 class Answers:
-    """Gathers them, so that who hears them is not woken for each."""
+    """Collects answers, so that warden and node are not woken for each one."""
 
     def __init__(self, send: Callable[[bytes], object], *, may_wait: bool) -> None:
         self._send, self._may_wait = send, may_wait
         self._texts: list[str] = []
-        self._tell_by = 0.0
+        self._send_by = 0.0
 
-    def add(self, part: Part) -> None:
-        place, status, error, result, took_s, tail = part
+    def add(self, end: MessageEnd) -> None:
+        position, status, error, result, took_s, tail = end
         is_plain = status == 0 and not (error or result or tail)
-        full = place, status, error, result, tail, took_s
-        self._texts.append(f"[{place},{took_s:.6f}]" if is_plain else json.dumps(full))
+        full = position, status, error, result, tail, took_s
+        self._texts.append(f"[{position},{took_s:.6f}]" if is_plain else json.dumps(full))
         now = monotonic()
         if len(self._texts) == 1:
-            self._tell_by = now + WAIT_S
-        if not is_plain or not self._may_wait or now >= self._tell_by:
+            self._send_by = now + WAIT_S
+        if not is_plain or not self._may_wait or now >= self._send_by:
             self._send(self.take())
 
     def take(self) -> bytes:
-        """A line with those that were not sent."""
+        """Return a line with the answers that were not sent."""
         texts, self._texts = self._texts, []
         return f"[{','.join(texts)}]\n".encode() if texts else b""
 
 
 class Batch:
-    def __init__(self, child: Carrier, calls: list[list[Any]], *, at_once: bool = True) -> None:
+    def __init__(self, child: BatchHost, calls: list[list[Any]], *, at_once: bool = True) -> None:
         self._child, self._at_once = child, at_once
         self._messages: list[Message] = []
-        self._common: Common | None = None  # of the newest
+        self._shared: SharedFields | None = None  # of the newest message
         for call in calls:
             self._read(call)
-        self._interruption = child.interrupted_by(_interrupt)
         self._found: dict[str, Callable[..., Any]] = {}
-        self.broken = ""  # the function whose import failed: that may leave anything behind
-        self._loop: asyncio.AbstractEventLoop | None = None  # where async ones run
-        self._tasks: dict[int, asyncio.Task[Part]] = {}  # by place
-        self._ended: list[Part] = []  # and not yet answered
-        self._began = 0.0  # when the newest did
-        self._waiting: asyncio.Future[None] | None = None  # for one to end
+        self.broken = ""  # the function whose import failed: it may have left anything behind
+        self._loop: asyncio.AbstractEventLoop | None = None  # of async messages
+        self._tasks: dict[int, asyncio.Task[MessageEnd]] = {}  # by position
+        self._ended: list[MessageEnd] = []  # not yet answered
+        self._began = 0.0  # when the newest message started
+        self._waiting: asyncio.Future[None] | None = None  # for a message to end
 
     @property
     def functions(self) -> list[str]:
-        """Those that were called, a few of them."""
+        """The first functions that were called."""
         return [*self._found][:FUNCTIONS_MAX]
 
-    def carry_out(self) -> Iterator[Part]:
-        """Run them all, and answer for each."""
-        sys.stdout, sys.stderr = _switched(sys.stdout), _switched(sys.stderr)
+    def run(self) -> Iterator[MessageEnd]:
+        """Run all messages, and yield how each one ended."""
+        sys.stdout, sys.stderr = _redirected(sys.stdout), _redirected(sys.stderr)
         later: list[tuple[int, Any]] = []
-        for place, message in enumerate(self._messages):
-            if not self._child.may_begin():
+        for position, message in enumerate(self._messages):
+            if not self._child.take_permit():
                 break
-            begun = self._begin_at(place, message)
-            if isinstance(begun, tuple):
-                yield begun
+            started = self._start_at(position, message)
+            if isinstance(started, tuple):
+                yield started
             else:
-                later.append((place, begun.value))
+                later.append((position, started.value))
         if later:
-            yield from self._carry_out_at_once(later)
+            yield from self._run_at_once(later)
 
     def _read(self, call: list[Any]) -> Message:
-        self._common = call[0] = Common(*call[0]) if call[0] else self._common
+        self._shared = call[0] = SharedFields(*call[0]) if call[0] else self._shared
         self._messages.append(Message._make(call))
         return self._messages[-1]
 
-    def _begin_at(self, place: int, message: Message) -> Part | _Later:
-        """Carry it out, or have what it gives awaited with others."""
-        tape, self._began = _Tape(), monotonic()
-        token = _TAPE.set(tape)
+    def _start_at(self, position: int, message: Message) -> MessageEnd | _ToAwait:
+        """Run the message, or return its awaitable if it runs together with others."""
+        tail, self._began = _Tail(), monotonic()
+        token = _TAIL.set(tail)
         try:
-            value = self._begin(message)
-            if isinstance(value, _Later):
+            value = self._start(message)
+            if isinstance(value, _ToAwait):
                 return value
-            answer = _succeeded(value, message)
+            end = _returned(value, message)
         except BaseException as error:
-            answer = self._failed(error)
+            end = _raised(error)
         finally:
-            _TAPE.reset(token)
-        return (place, *answer, monotonic() - self._began, tape.text())
+            _TAIL.reset(token)
+        return (position, *end[:3], monotonic() - self._began, tail.text())
 
-    def _begin(self, message: Message) -> Any:
-        """What it gives.  What is not declared as async is awaited at once: one of those who follow may end
-        us."""
-        name = message.common.function
-        with self._interruption:
+    def _start(self, message: Message) -> Any:
+        """Call the function.  The awaitable of a function that is not declared async is awaited at once, as
+        a later message may end this process."""
+        name = message.shared.function
+        with self._child.interrupted_by(interrupt):
             function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
             value = run_call(function, args, named)
             if value is None or not hasattr(value, "__await__"):
                 return value
             is_later = self._at_once and is_async(function)
-            return _Later(value) if is_later else _runner().run(await_call(value))
+            return _ToAwait(value) if is_later else _runner().run(await_call(value))
 
     def _find(self, name: str) -> Callable[..., Any]:
-        """Once for the batch."""
-        from detent.runners.call.child import set_up_logging
-
         try:
             function = self._found[name] = find(name, self._note_import)
         except BaseException:
@@ -213,30 +197,21 @@ class Batch:
         return function
 
     def _note_import(self, is_under_way: bool) -> None:
-        """What it takes is no part of what the message takes."""
-        self._child.import_begins(is_under_way)
+        """The time of an import is no part of the time of the message."""
+        self._child.note_import(is_under_way)
         self._began = monotonic()
 
-    def _failed(self, error: BaseException) -> tuple[int, str, str]:
-        if isinstance(error, SystemExit):
-            status, said = exit_status(error)
-            sys.stderr.write(f"{said}\n" if said else "")
-            return status, "", ""
-        status, reason = failure_of(error)
-        sys.stderr.write(traceback_of(error) or f"detent: {reason}\n")
-        return status, reason, ""
+    # Async messages.
 
-    # Async ones.
-
-    def _carry_out_at_once(self, later: list[tuple[int, Any]]) -> Iterator[Part]:
-        """Answers go out, and further messages come in, while others go on: the loop is run until something
-        has ended, again and again."""
+    def _run_at_once(self, later: list[tuple[int, Any]]) -> Iterator[MessageEnd]:
+        """Run the loop until a message has ended, again and again: in between answers are sent, and further
+        messages arrive."""
         runner = _runner()
         self._loop = loop = runner.get_loop()
-        for place, value in later:
-            self._add(place, value)
-        self._take(self._child.hear_more(is_said=False))
-        loop.add_reader(self._child.wire, lambda: self._take(self._child.hear_more(is_said=True)))
+        for position, value in later:
+            self._add(position, value)
+        self._take(self._child.receive_more(is_readable=False))
+        loop.add_reader(self._child.wire, lambda: self._take(self._child.receive_more(is_readable=True)))
         try:
             with self._child.interrupted_by(self._cancel_all):
                 while self._tasks or self._ended:
@@ -247,13 +222,13 @@ class Batch:
         finally:
             loop.remove_reader(self._child.wire)
 
-    def _add(self, place: int, value: Any) -> None:
+    def _add(self, position: int, value: Any) -> None:
         assert self._loop is not None
-        self._tasks[place] = task = self._loop.create_task(self._await(place, value))
+        self._tasks[position] = task = self._loop.create_task(self._await(position, value))
         task.add_done_callback(self._note_end)
 
     def _take(self, calls: list[Any] | None) -> None:
-        """Further messages join those that run; one whose place is named is cancelled."""
+        """Start further messages.  A number is the position of a message that is cancelled."""
         if calls is None and self._loop:
             self._loop.remove_reader(self._child.wire)
         for call in calls or ():
@@ -261,20 +236,20 @@ class Batch:
                 self._cancel(call)
                 continue
             message = self._read(call)
-            if not self._child.may_begin():
+            if not self._child.take_permit():
                 continue
-            place = len(self._messages) - 1
-            begun = self._begin_at(place, message)
-            if isinstance(begun, tuple):
-                self._ended.append(begun)
+            position = len(self._messages) - 1
+            started = self._start_at(position, message)
+            if isinstance(started, tuple):
+                self._ended.append(started)
                 self._wake()
             else:
-                self._add(place, begun.value)
+                self._add(position, started.value)
 
-    def _note_end(self, task: asyncio.Task[Part]) -> None:
-        part = task.result()
-        del self._tasks[part[0]]
-        self._ended.append(part)
+    def _note_end(self, task: asyncio.Task[MessageEnd]) -> None:
+        end = task.result()
+        del self._tasks[end[0]]
+        self._ended.append(end)
         self._wake()
 
     def _wake(self) -> None:
@@ -292,46 +267,43 @@ class Batch:
         for task in self._tasks.values():
             self._loop.call_soon_threadsafe(task.cancel)
 
-    def _cancel(self, place: int) -> None:
-        if task := self._tasks.get(place):
+    def _cancel(self, position: int) -> None:
+        if task := self._tasks.get(position):
             task.cancel()
 
-    async def _await(self, place: int, value: Any) -> Part:
+    async def _await(self, position: int, value: Any) -> MessageEnd:
         import asyncio
 
-        message, began, tape = self._messages[place], monotonic(), _Tape()
-        _TAPE.set(tape)  # in a context of its own
+        message, began, tail = self._messages[position], monotonic(), _Tail()
+        _TAIL.set(tail)  # in the context of this asyncio task
         try:
-            async with asyncio.timeout(message.common.timeout_s or None) as limit:
-                answer = _succeeded(await await_call(value), message)
+            async with asyncio.timeout(message.shared.timeout_s or None) as limit:
+                end = _returned(await await_call(value), message)
         except BaseException as error:
-            answer = self._failed(error)
+            end = _raised(error)
             if limit.expired():
-                answer = TIMED_OUT, "", ""
-        return (place, *answer, monotonic() - began, tape.text())
+                end = CallEnd(TIMED_OUT)
+        return (position, *end[:3], monotonic() - began, tail.text())
 
 
-def _interrupt() -> None:
-    raise SystemExit(128 + SIGTERM)
+def _returned(value: object, message: Message) -> CallEnd:
+    if value is None or not message.shared.keeps:
+        return CallEnd()
+    end = end_of_return(value, keeps=True)
+    sys.stderr.write(end.output)
+    return end
 
 
-def _succeeded(value: object, message: Message) -> tuple[int, str, str]:
-    if value is None or not message.common.keeps:
-        return 0, "", ""
-    text, why_not = returned(value)
-    if why_not:
-        sys.stderr.write(f"detent: {why_not}\n")
-        return RESULT_NOT_KEPT, why_not, ""
-    return 0, "", text
+def _raised(error: BaseException) -> CallEnd:
+    end = end_of_raise(error)
+    sys.stderr.write(end.output)
+    return end
 
-
-# The loop.
 
 _RUNNERS: list[asyncio.Runner] = []
 
 
 def _runner() -> asyncio.Runner:
-    """Made when the first async message comes."""
     import asyncio
 
     if not _RUNNERS:
@@ -339,11 +311,11 @@ def _runner() -> asyncio.Runner:
     return _RUNNERS[0]
 
 
-# What they write.
+# The output of messages.
 
 
-class _Tape:
-    """What one message writes; of much the last."""
+class _Tail:
+    """The end of the output of one message."""
 
     __slots__ = ("_length", "_texts")
 
@@ -363,27 +335,27 @@ class _Tape:
         return "".join(self._texts)[-TAIL_MAX:] if self._texts else ""
 
 
-_TAPE: ContextVar[_Tape | None] = ContextVar("detent-tape", default=None)
+_TAIL: ContextVar[_Tail | None] = ContextVar("detent-tail", default=None)
 
 
-def _switched(real: Any) -> _Switch:
-    """In its place, also for an app that was imported, and set up its logging, before."""
-    switch = _Switch(real)
+def _redirected(real: Any) -> _Redirected:
+    """Replace the stream, also in logging that an app set up before."""
+    redirected = _Redirected(real)
     if logging := sys.modules.get("logging"):
         for handler in logging.root.handlers:
             if getattr(handler, "stream", None) is real:
-                handler.stream = switch
-    return switch
+                handler.stream = redirected
+    return redirected
 
 
-class _Switch(io.TextIOBase):
-    """Stands in for stdout or stderr: what is written goes to the tape of the message that writes."""
+class _Redirected(io.TextIOBase):
+    """Replaces stdout or stderr: text goes to the tail of the message that writes it."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
 
     def write(self, text: str) -> int:
-        return int((_TAPE.get() or self._real).write(text))
+        return int((_TAIL.get() or self._real).write(text))
 
     def flush(self) -> None:
         self._real.flush()

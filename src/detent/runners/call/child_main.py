@@ -1,7 +1,7 @@
-"""A warm child as a program: `python -P child_main.py`, with the wire as descriptor 0.
+"""A warm child as a program: `python -P child_main.py`, with the socket as descriptor 0.
 
-It is started by its path, and its folder is not searched.  The package is the node's own, whatever else
-of that name is installed; its place stays out of what the calls' own imports search.
+It imports the node's own package, whatever else of that name is installed.  Neither its folder nor the
+package's folder stays in the module path of the calls.
 """
 
 import importlib

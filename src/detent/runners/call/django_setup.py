@@ -1,9 +1,9 @@
-"""Calls in a Django project: Django is set up before they are imported, and they find no stale connection.
+"""Calls in a Django project: sets up Django before the import, and closes stale connections.
 
-1. `DJANGO_SETTINGS_MODULE` names the project, as it does for `manage.py`, which sets it for its children.
-2. Before and after each call the connections that are unusable or older than `CONN_MAX_AGE` are closed, as
-   Django does around each request.  Otherwise a warm process would keep one that a restart of the database
-   has cut off.  Django keeps connections by thread: those of an async call are in the thread that
+1. `DJANGO_SETTINGS_MODULE` names the project, as for `manage.py`.
+2. Connections that are unusable or older than `CONN_MAX_AGE` are closed before and after each call, as
+   Django does around each request.  Otherwise a warm process would keep a connection that a restart of the
+   database has cut. Django has connections by thread: those of an async call are in the thread that
    `sync_to_async` uses.
 """
 
@@ -22,7 +22,7 @@ SETTINGS = "DJANGO_SETTINGS_MODULE"
 
 
 def set_up() -> None:
-    """Call `django.setup()` where there is a project, once.  Without Django there is nothing to set up."""
+    """Call `django.setup()` once, if there is a project and Django is installed."""
     if not os.environ.get(SETTINGS) or _is_ready():
         return
     try:
@@ -46,7 +46,6 @@ def _has_connections() -> bool:
 
 
 def run_call(function: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> Any:
-    """Call it, in this thread."""
     _close_old()
     try:
         return function(*args, **named)
@@ -55,7 +54,6 @@ def run_call(function: Callable[..., Any], args: list[Any], named: dict[str, Any
 
 
 async def await_call(value: Awaitable[Any]) -> Any:
-    """Await what an async function gave."""
     await _close_old_of_async()
     try:
         return await value
@@ -65,7 +63,7 @@ async def await_call(value: Awaitable[Any]) -> Any:
 
 def _close_old() -> None:
     if _has_connections():
-        with suppress(Exception):  # one that cannot be closed is of no use either: the call says so
+        with suppress(Exception):  # a connection that cannot be closed is unusable too: the call reports it
             sys.modules["django.db"].close_old_connections()
 
 

@@ -1,7 +1,7 @@
-"""The fire as a called function gets it, if it asks: `detent.Fire`.
+"""The fire as a called function gets it.
 
-A function asks by a parameter that is annotated `detent.Fire`, or that is named `fire` and that the
-job's arguments leave open.
+A function gets it by a parameter that is annotated `detent.Fire`, or one with the name `fire` that the job's
+arguments leave open.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 
 class Fire(NamedTuple):
-    """One occurrence of a job, and the attempt of it that is under way."""
+    """One occurrence of a job, and its running attempt."""
 
     key: str  # the same on every node, in every attempt, after every recovery
     app: str
     job: str
-    run_id: str  # a UUID; as steady as the key
+    run_id: str  # a UUID, as stable as the key
     due_at: datetime  # aware, UTC
     attempt: int  # from 1
     fence: int  # grows with every claim of the app: downstream can reject a smaller one
     node: str
-    previous_success_at: datetime | None = None  # when the job last succeeded, where that is known
+    previous_success_at: datetime | None = None  # when the job last succeeded; None: unknown
 
 
 def fire_of(variables: Mapping[str, str], previous_success: float | None) -> Fire:
-    """The fire that a command would learn of by these `DETENT_*` variables."""
+    """Return the fire that these `DETENT_*` variables describe."""
     return Fire(
         key=variables["DETENT_FIRE"],
         app=variables["DETENT_APP"],
@@ -36,9 +36,7 @@ def fire_of(variables: Mapping[str, str], previous_success: float | None) -> Fir
         attempt=int(variables["DETENT_ATTEMPT"]),
         fence=int(variables["DETENT_FENCE"]),
         node=variables["DETENT_NODE"],
-        previous_success_at=_instant(previous_success),
+        previous_success_at=None
+        if previous_success is None
+        else datetime.fromtimestamp(previous_success, UTC),
     )
-
-
-def _instant(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,10 +1,10 @@
-"""Threads that a call leaves behind: which of them work, and how long a warm child waits for them.
+"""Threads that a call leaves behind: which of them still work, and how long a warm child waits for them.
 
-1. A daemon thread is no work, and neither is a thread of an executor that waits for some
-   (`asyncio.to_thread`, name lookups, SDKs): a child keeps them, and carries out the next call.
-2. Any other thread has `GRACE_S` to end after the function returned.  After that the child is ended, and its
-   threads with it.
-3. Threads that the import of a module started belong to the module: no call is made to wait for them.
+1. A daemon thread does not count.  Neither does a thread of an executor that waits for work
+   (`asyncio.to_thread`, name lookups, SDKs): the child keeps it and runs the next call.
+2. Any other thread has `GRACE_S` to end after the function returned.  After that the child exits, with its
+   threads.
+3. Threads that the import of a module started belong to the module: no call waits for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 GRACE_S = 1.0
-LOOK_S = 0.001
+POLL_S = 0.001
 NAMED_MAX = 3
 EXECUTOR, WORKER = "concurrent.futures.thread", "_worker"
 
@@ -30,30 +30,30 @@ class Leftovers:
         self._of_modules: set[threading.Thread] = set()
         self._before: set[threading.Thread] = set()
 
-    def import_begins(self, is_so: bool) -> None:
-        """Or it has ended."""
+    def note_import(self, is_under_way: bool) -> None:
+        """An import begins or has ended."""
         threads = set(threading.enumerate())
-        if is_so:
+        if is_under_way:
             self._before = threads
         else:
             self._of_modules = (self._of_modules & threads) | (threads - self._before)
 
     def wait(self, is_over: Callable[[], bool]) -> list[threading.Thread]:
-        """The threads that still work when they should not; `is_over` ends the wait."""
+        """Return the threads that still work after `GRACE_S`, or when `is_over` ends the wait."""
         until = monotonic() + GRACE_S
         while left := self.left():
             if is_over() or monotonic() >= until:
                 return sorted(left, key=lambda thread: thread.name)
-            threading.Event().wait(LOOK_S)
+            threading.Event().wait(POLL_S)
         return []
 
     def left(self) -> set[threading.Thread]:
-        """The threads that work now, and are not those of a module."""
+        """Return the threads of calls that work now."""
         return working() - self._of_modules
 
 
 def working() -> set[threading.Thread]:
-    """Threads that a program would wait for before it ends, less those that wait for work themselves."""
+    """Return the threads for which a normal exit would wait, without those that wait for work."""
     if threading.active_count() == 1:
         return set()
     frames, ours = sys._current_frames(), threading.main_thread()
@@ -65,7 +65,7 @@ def working() -> set[threading.Thread]:
 
 
 def _is_idle(frame: FrameType | None) -> bool:
-    """Does this thread of an executor wait for work?"""
+    """Whether this is a thread of an executor that waits for work."""
     if frame is None or frame.f_code.co_name != WORKER or frame.f_globals.get("__name__") != EXECUTOR:
         return False
     known = frame.f_locals
@@ -73,7 +73,7 @@ def _is_idle(frame: FrameType | None) -> bool:
 
 
 def named(threads: list[threading.Thread]) -> str:
-    """`2 threads ("a", "b")`."""
+    """Return `2 threads ("a", "b")`."""
     names = ", ".join(f'"{thread.name}"' for thread in threads[:NAMED_MAX])
     more = ", …" if len(threads) > NAMED_MAX else ""
     return f"{len(threads)} thread{'s' if len(threads) > 1 else ''} ({names}{more})"

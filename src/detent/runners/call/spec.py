@@ -1,9 +1,9 @@
-"""Pure: what a call is started with, by the warden's children or in the node itself.
+"""What a call is started with, in a child of the warden or in the node itself.  Pure.
 
-- Calls of the same surroundings (directory, environment, user) can share a child: these are a pool.
-  Its environment is a command's, less what is told of one fire.
-- What is told of the fire goes with the call: the function finds the `DETENT_*` variables of a command in
-  its environment, and what they say in a `detent.Fire` if it asks for one.
+- Calls with the same directory, environment and user share a pool of children.  The environment of a pool
+  is that of a command, without the variables of one fire.
+- The variables of the fire are part of the call: the function finds the `DETENT_*` variables of a command
+  in its environment, and the same as a `detent.Fire` if it has a parameter for it.
 """
 
 import json
@@ -14,14 +14,13 @@ from detent.model import Call, Cause, Claim, Outcome
 from detent.runners.call.function import BACKEND_DOWN, RESULT_NOT_KEPT
 from detent.runners.call.store import NodeStore
 
-TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # by these the processes of a call are known
-LIFE = "DETENT_NODE"
+TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # they identify the processes of a call
 SUCCEEDED = Outcome("succeeded")
 PROGRAM = f"{__file__.rpartition('/')[0]}/child_main.py"  # of a warm child
 
 
 class PoolSpec(NamedTuple):
-    """Surroundings that calls share."""
+    """What the children of a pool are started with."""
 
     name: str
     words: tuple[str, ...]
@@ -29,11 +28,11 @@ class PoolSpec(NamedTuple):
     work_dir: str = ""
     user: str = ""
     size_max: int = 1000  # children
-    setup: str = ""  # the first line that each of them is sent
+    setup: str = ""  # the first line that each child gets
 
 
 class CallSpec(NamedTuple):
-    """A call as a child is to carry it out, for one claim."""
+    """A call for a child, for one claim."""
 
     id: str
     pool: PoolSpec
@@ -45,39 +44,41 @@ class CallSpec(NamedTuple):
     output_path: str = ""  # "": only the tail is kept
     lane: str = ""  # the path of its lane's locks on this host; "": it has no lane
     places: int = 1
-    messages: int = 0  # that it consists of, if of any
+    messages: int = 0  # of a batch; 0: it is not a batch
 
 
 class GuardSpec(NamedTuple):
-    """A call that runs in the node itself: what the warden has to know of it, for one claim."""
+    """A call that runs in the node itself, as the warden guards it, for one claim."""
 
     id: str
     ttl_s: float
     lane: str = ""
     places: int = 1
     timeout_s: float = 0.0
-    kill_after_s: float = 0.0  # nobody can ask it to end
+    kill_after_s: float = 0.0  # it cannot be asked to end
 
 
-def pool_spec(call: Call, words: tuple[str, ...], env: Mapping[str, str], life: str) -> PoolSpec:
-    """`env` is what a command of these surroundings would get."""
-    steady = {name: value for name, value in env.items() if not name.startswith("DETENT_")} | {LIFE: life}
-    told = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
+def pool_spec(call: Call, words: tuple[str, ...], env: Mapping[str, str], instance: str) -> PoolSpec:
+    """`env` is the environment of a command of this job."""
+    steady = {name: value for name, value in env.items() if not name.startswith("DETENT_")} | {
+        "DETENT_NODE": instance
+    }
+    identity = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
     from hashlib import sha256
 
-    name = sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    name = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return PoolSpec(name, words, steady, call.work_dir, call.user)
 
 
 def setup_of(store: NodeStore, user: str) -> str:
-    """What a child is told of its node's store; "": nothing, it finds the same by itself."""
+    """Return the first line for a child, with its node's store; "": the child finds the same by itself."""
     if user and store.is_declared:
         return ""
     return json.dumps({"store": store.withheld() if user else store})
 
 
 def call_spec(claim: Claim, call: Call, pool: PoolSpec, variables: Mapping[str, str]) -> CallSpec:
-    """`variables` are what a command would be told of the fire."""
+    """`variables` are those of the fire, as a command would get them."""
     id = attempt_id(claim)
     about = {
         "id": id,
@@ -103,17 +104,17 @@ def guard_spec(claim: Claim, lane: str) -> GuardSpec:
 
 
 def previous_success(claim: Claim) -> float | None:
-    """When the job last succeeded, in Unix seconds; None: that is not known."""
+    """Return when the job last succeeded, in Unix seconds; None: unknown."""
     return claim.previous_success_at.timestamp() if claim.previous_success_at else None
 
 
 def keeps_result(claim: Claim) -> bool:
-    """Whether the caller asked for the result: then an attempt fails if it cannot be kept."""
+    """Whether the caller wants the result: then an attempt fails if it cannot be kept."""
     return claim.fire.origin == "push" and not claim.fire.policy.drop_result
 
 
 def outcome_of(status: int, error: str) -> Outcome:
-    """What the exit status of a function and its error mean for the attempt."""
+    """Return the outcome of a call with this exit status and error."""
     if error:
         cause: Cause = "backend" if status == BACKEND_DOWN else "work"
         return Outcome("rejected" if status == RESULT_NOT_KEPT else "failed", error, cause)

@@ -1,6 +1,6 @@
-"""The store of the node, or trigger, that this process runs calls for: what they push or lock goes there.
+"""The store of the node or trigger for which this process runs calls: they push to it and lock in it.
 
-A child gets it over its wire.  An environment variable would show the store's password to every program
+A child gets it over its socket.  An environment variable would show the store's password to every program
 that a call starts.
 """
 
@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
 
 class NodeStore(NamedTuple):
-    """Which store a node uses, for the app of this name."""
-
     app: str
-    url: str  # "": it is not given to this process, which runs as another user
+    url: str  # "": withheld, as this process runs as another user
     options: Mapping[str, Any]  # `key_prefix`, `wait_replicas`
-    env: Mapping[str, str]  # the node's DETENT_STORE and DETENT_CONFIG, which count for other apps too
-    is_declared: bool = False  # by the app itself: who imports the app knows it
+    env: Mapping[str, str]  # the node's DETENT_STORE and DETENT_CONFIG, which apply to other apps too
+    is_declared: bool = False  # by the app itself: a process that imports the app knows it
 
     def withheld(self) -> NodeStore:
-        """For a process of another user, which must not learn the node's passwords."""
+        """Return it without passwords, for a process of another user."""
         return NodeStore(self.app, "", {}, {})
 
 
@@ -31,7 +29,6 @@ _used: list[NodeStore] = []
 
 
 def set_store(store: NodeStore | None) -> None:
-    """From now on; None: no longer."""
     _used[:] = [store] if store else []
 
 

@@ -1,7 +1,7 @@
-"""Threads for calls in this process: each call has one to itself, and the next may have it after that.
+"""Threads for calls in this process: each call has a thread to itself, which later calls reuse.
 
-To start a thread costs several times what many calls take.  One for which there was no call for `IDLE_S`
-ends: what a seldom function kept for its thread, as a connection, is not there to be found stale.
+Starting a thread takes longer than many calls do.  A thread without a call for `IDLE_S` ends, so that a
+rarely called function does not find a stale connection in thread-local storage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Act = Callable[[], object]
 class Threads:
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._lock, self._idle = threading.Lock(), 0  # how many wait for a call that nobody has put yet
+        self._lock, self._idle = (
+            threading.Lock(),
+            0,
+        )  # threads that wait, less the calls that are on their way
         self._calls: SimpleQueue[Act] = SimpleQueue()
 
     def run(self, call: Act) -> None:
@@ -36,7 +39,7 @@ class Threads:
         call: Act | None = first
         while call:
             call()
-            call = None  # nor kept while we wait
+            call = None  # it must not be kept alive while the thread waits
             call = self._next()
 
     def _next(self) -> Act | None:
@@ -50,7 +53,7 @@ class Threads:
             if self._idle:
                 self._idle -= 1
                 return None
-        return self._calls.get()  # just now somebody counted on us
+        return self._calls.get()  # `run` has just put a call for this thread
 
 
 @functools.cache
@@ -58,4 +61,4 @@ def threads() -> Threads:
     return Threads()
 
 
-os.register_at_fork(after_in_child=threads.cache_clear)  # those that wait stayed with the parent
+os.register_at_fork(after_in_child=threads.cache_clear)  # the child process does not have the threads

@@ -1,4 +1,4 @@
-"""How values travel whose types msgspec does not know: paths and pydantic models, by what they can do."""
+"""Encodes and decodes values whose types msgspec does not know: paths and pydantic models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def encoded(value: object) -> Any:
-    """The value as JSON can hold it; raises TypeError for other types."""
+    """Return the value as JSON can hold it; raises TypeError for other types."""
     if isinstance(value, PurePath):
         return str(value)
     if hasattr(type(value), "model_validate"):
@@ -19,7 +19,7 @@ def encoded(value: object) -> Any:
 
 
 def decoded(kind: Any, value: Any) -> Any:
-    """The reverse, for `kind`; raises ValueError for a value that it does not take."""
+    """Return the value as a `kind`; raises ValueError if it is not one."""
     if isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     if hasattr(kind, "model_validate"):

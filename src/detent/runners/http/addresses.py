@@ -1,8 +1,8 @@
-"""Connects to a host that somebody else named, and only where such a request may go.
+"""Connects to a host in a URL that a message contains, if requests may go there.
 
-The name is looked up once.  Every address that it has must be allowed, one that is not refuses them all; the
-connection goes to one of these addresses, and is looked at again when it stands: no answer of a resolver that
-changes its mind leads elsewhere.  Nothing is sent before that, and TLS still asks for the name.
+The name is resolved once.  All its addresses must be allowed.  The connection goes to one of them, and its
+peer is checked again before anything is sent, so that a second answer of the resolver cannot lead
+elsewhere.  TLS still verifies the name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Resolver = Callable[[str, int, Watch], list[Address]]
 def connect_within(
     allowed: Reach, host: str, port: int, watch: Watch, resolver: Resolver = look_up
 ) -> WatchedSocket:
-    """Connect to this host; a `UsageError` says why no request may go there."""
+    """Connect to this host.  Raises `UsageError` if no request may go there."""
     watch.patience_s()  # an attempt that is over does not even connect
     named = parse_host(host)
     check_host(named, port, allowed)

@@ -244,8 +244,8 @@ def _context(bundle: str, changed_ns: int) -> ssl.SSLContext:
 
 
 def look_up(host: str, port: int, watch: Watch) -> list[Address]:
-    """All addresses of a host."""
-    # As bytes: given a text, getaddrinfo loads the tables of international names, for plain names too.
+    """Return all addresses of a host."""
+    # As bytes: for a str, getaddrinfo loads the tables of international names.
     name = host.encode("ascii")
     try:
         return list(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
@@ -254,7 +254,7 @@ def look_up(host: str, port: int, watch: Watch) -> list[Address]:
 
 
 def _ask_resolver(name: bytes, port: int, watch: Watch) -> list[Address]:
-    """The resolver cannot be interrupted: it is asked in a thread that may be left behind."""
+    """Resolve in a thread, which may be left behind: a resolver cannot be interrupted."""
     found: list[Address] = []
     problems: list[OSError] = []
 

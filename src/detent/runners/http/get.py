@@ -1,7 +1,7 @@
-"""Fetches one document by a signed GET: whole, within its limits, or not at all.
+"""Fetches one document by a signed GET.
 
-The rules are those of a fire's request: one request, no redirect, no proxy, a hard deadline, and no secret
-in what is said of a failure.
+The rules are those of a fire's request: one request, no redirect, no proxy, a hard deadline, and no secret in
+error texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from detent.text import plural
 
 
 def fetch(url: str, secret: Secret | None, *, timeout_s: float, size_max: int) -> bytes:
-    """What this URL answers with status 200; else a `UsageError` says why not."""
+    """Return the body of the answer.  Raises `UsageError` if the status is not 200, or a limit is
+    exceeded."""
     endpoint = parse_url(url)
     watch = Watch(Lifeline(float("inf")), timeout_s)
     try:
@@ -54,10 +55,10 @@ def _check_status(status: int, endpoint: Endpoint) -> None:
     if status == 200:
         return
     advice = {401: ": give the right secret with --secret-ref", 404: ": there is nothing at this path"}
-    told = advice.get(status, "")
+    text = advice.get(status, "")
     if 300 <= status < 400:
-        told = ": redirects are not followed; name the address that it leads to"
-    raise UsageError(f"{endpoint.place} answered with status {status}{told}")
+        text = ": redirects are not followed; use the address that it leads to"
+    raise UsageError(f"{endpoint.place} answered with status {status}{text}")
 
 
 def _read(response: http.client.HTTPResponse, endpoint: Endpoint, size_max: int) -> bytes:

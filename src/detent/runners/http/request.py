@@ -1,13 +1,12 @@
-"""Carries out one attempt of a request: sign, send, judge the answer.
+"""Makes one attempt of a request: signs it, sends it and judges the answer.
 
-- One attempt is one request: redirects are not followed, environment proxies are not used, nothing is
-  sent again.  Path and query leave exactly as they were given; only what no request line can carry is
-  percent-encoded.
-- The deadline is hard and covers everything, from the look-up of the name to the last byte of the answer.
-- Where the URL is somebody else's, `reach` says where it may lead; see `http_addresses`.
-- Signed afresh, after connecting, with the first secret.  Our headers win over the manifest's.
-- How it ended is a value; nothing is raised.  Neither a secret nor the URL's user name and password
-  appears in it.
+- One attempt is one request: no redirect, no proxy of the environment, no repetition.  Path and query are
+  sent as they were given; only characters that a request line cannot contain are percent-encoded.
+- The deadline is hard and covers everything, from the name lookup to the last byte of the answer.
+- If the URL comes from a message, `reach` says where it may lead (`addresses`).
+- The request is signed after connecting, with the first secret.  Our headers override those of the manifest.
+- `send` returns how it ended and does not raise.  The result contains neither a secret nor the user name and
+  password of the URL.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ from detent.text import quote
 if TYPE_CHECKING:
     from detent.messages.addresses import Reach
 
-BODY_MAX = 1_048_576  # bytes of an answer that are read; the status has said what counts
-LABEL_MAX = 63  # characters between two dots of a host's name
+BODY_MAX = 1_048_576  # bytes of an answer that are read: the status alone decides the outcome
+LABEL_MAX = 63  # characters between two dots of a host name
 
 _URL = re.compile(r"(https?)://([^/?#\\\x00-\x20\x7f]+)((?:[/?][^#]*)?)(?:#.*)?", re.IGNORECASE | re.DOTALL)
 _AUTHORITY = re.compile(r"(?:.*@)?(\[[0-9a-f:.]+\]|[^\[\]:@]+)(?::([0-9]{0,5}))?", re.IGNORECASE)
@@ -55,25 +54,25 @@ _FRAMING = ("connection", "content-length", "expect", "transfer-encoding", "upgr
 
 
 class Endpoint(NamedTuple):
-    """What a URL says, taken apart."""
+    """The parts of a URL."""
 
     secure: bool
     host: str
     port: int
     target: str  # path and query, as sent
-    credentials: str = ""  # the value of Authorization that user name and password stand for
+    credentials: str = ""  # the Authorization header for the user name and password
 
     def __repr__(self) -> str:
         return f"Endpoint({self.place})"
 
     @property
     def place(self) -> str:
-        """Host and port, for messages."""
+        """Host and port, for error texts."""
         return f"{self._bracketed}:{self.port}"
 
     @property
     def authority(self) -> str:
-        """The value of Host."""
+        """The Host header."""
         return self._bracketed if self.port == (443 if self.secure else 80) else self.place
 
     @property
@@ -82,12 +81,12 @@ class Endpoint(NamedTuple):
 
 
 class _Answer:
-    """What is known of the answer so far, also when the attempt is interrupted."""
+    """The answer so far, also if the attempt is interrupted."""
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.again_after_s: float | None = None
-        self.body = bytearray()  # the last of it
+        self.body = bytearray()  # the end of it
 
 
 def send(
@@ -99,7 +98,8 @@ def send(
     lifeline: Lifeline,
     reach: Reach | None = None,
 ) -> End:
-    """Make one attempt, in at most `timeout_s` (0: as long as the lifeline lets it), and say how it ended."""
+    """Make one attempt in at most `timeout_s` (0: as long as the lifeline allows), and return how it
+    ended."""
     began = clock.boottime()
     answer = _Answer()
     watch = Watch(lifeline, timeout_s)
@@ -148,7 +148,7 @@ def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answ
 
 
 def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:
-    """Connect to the endpoint, with TLS where its URL says so."""
+    """Connect to the endpoint, with TLS for https."""
     sock = _connect(endpoint, reach, watch)
     return start_tls(sock, endpoint.host) if endpoint.secure else sock
 
@@ -156,16 +156,16 @@ def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) ->
 def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> WatchedSocket:
     if reach is None:
         return connect(endpoint.host, endpoint.port, watch)
-    from detent.runners.http.addresses import connect_within  # late: most URLs are the operator's own
+    from detent.runners.http.addresses import connect_within  # late: most URLs come from a manifest
 
     return connect_within(reach, endpoint.host, endpoint.port, watch)
 
 
-# What is sent.
+# The request.
 
 
 def parse_url(url: str) -> Endpoint:
-    """Take a URL apart; a `UsageError` says what is wrong with it."""
+    """Split a URL into its parts.  Raises `UsageError`."""
     shape = _URL.fullmatch(url)
     authority = _AUTHORITY.fullmatch(shape[2]) if shape else None
     if not shape or not authority:
@@ -193,7 +193,7 @@ def _ascii_host(host: str, url: str) -> str:
     except UnicodeError:
         name = ""
     if not all(1 <= len(label) <= LABEL_MAX for label in name.removesuffix(".").split(".")):
-        raise UsageError(f"bad url {_shown(url)}: the host is no valid name")
+        raise UsageError(f"bad url {_shown(url)}: the host is not a valid name")
     return name
 
 
@@ -241,21 +241,21 @@ def _signature(
 
 
 def _identity(claim: Claim) -> Identity:
-    """What the signature covers of the headers, as `fire_headers` writes them."""
+    """Return the header values that the signature covers, as `fire_headers` writes them."""
     return Identity(
         _one_line(claim.fire.key), _one_line(claim.fire.run_id), str(claim.attempt), str(claim.fence)
     )
 
 
 def job_name(full: str) -> str:
-    """The job's own name, without the app before it and the host behind it."""
+    """Return the job's own name, without app and host."""
     return full.partition(".")[2].partition("/")[0] or full
 
 
 def fire_headers(
     request: Request, claim: Claim, name: str, started_at: datetime, signature: str
 ) -> list[tuple[str, str]]:
-    """The headers that tell of the fire, and those of the manifest that do not stand against them."""
+    """Return the headers about the fire, and those of the manifest that do not conflict with them."""
     previous = claim.previous_success_at
     is_webhook = request.scheme == "standard-webhooks"
     told = [
@@ -279,7 +279,7 @@ def fire_headers(
 
 
 def _is_ours(name: str) -> bool:
-    # Many servers cannot tell `_` from `-` in a name: both reach the app as HTTP_X_CRON_….
+    # Many servers treat `_` and `-` in a name alike: both reach the app as HTTP_X_CRON_….
     plain = name.strip().lower().replace("_", "-")
     return plain.startswith("x-cron-") or plain == "idempotency-key" or plain in _FRAMING
 
@@ -309,11 +309,11 @@ def _connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> lis
     return [pair for pair in ours if pair[1] and pair[0].lower() not in names] + [("Connection", "close")]
 
 
-# What comes back.
+# The answer.
 
 
 def _read(response: http.client.HTTPResponse, body: bytearray) -> None:
-    """Keep the last bytes of the body as they arrive, so that an interrupted attempt keeps them too."""
+    """Keep the end of the body as it arrives, so that an interrupted attempt has it too."""
     total = 0
     for piece in read_body(response):
         total += len(piece)
@@ -324,7 +324,6 @@ def _read(response: http.client.HTTPResponse, body: bytearray) -> None:
 
 
 def judge(status: int) -> Outcome:
-    """The outcome that a status stands for."""
     if 200 <= status < 300:
         return Outcome("succeeded")
     if 300 <= status < 400:
@@ -333,7 +332,7 @@ def judge(status: int) -> Outcome:
 
 
 def again_after_s(asked: str, said_at: str, now: datetime) -> float | None:
-    """The wait that Retry-After asks for; a date counts from the server's own, where it gave one."""
+    """Return the wait of a Retry-After header.  A date counts from the server's own date, if it sent one."""
     if not asked:
         return None
     if re.fullmatch(r"[0-9]{1,9}", asked.strip()):
@@ -355,7 +354,7 @@ def _http_date(text: str) -> datetime | None:
 
 
 def explain(error: Exception, place: str) -> str:
-    """What went wrong between us and that place, in words."""
+    """Return what went wrong, as a text."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     match error:
         case ConnectionRefusedError():

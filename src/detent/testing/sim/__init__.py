@@ -1,1 +1,1 @@
-"""The simulator: whole fleets in virtual time, judged by a checker."""
+"""The simulator: whole fleets in virtual time, and a checker of the guarantees."""

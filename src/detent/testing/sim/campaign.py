@@ -1,4 +1,4 @@
-"""Many seeds:  python -m detent.testing.sim.campaign seeds FIRST COUNT | mutants [NAME …] | idle
+"""Runs many seeds:  python -m detent.testing.sim.campaign seeds FIRST COUNT | mutants [NAME …] | idle
 
 `seeds` runs seeds one scenario after the other, two at a time, some with a large fleet, and ends with 1 if
 the promise was broken in any of them.  `mutants` looks for each planted bug.  `idle` says what a quiet
@@ -23,7 +23,7 @@ MUTANT_SEEDS = 200
 
 
 def simulate(seed: int, kind: type[Sim] = Sim, **choices: Any) -> tuple[int, list[str], Counter[str]]:
-    """One seed, in the scenario that its number gives."""
+    """Run one seed; its number selects the scenario."""
     sim = kind(seed, SCENARIOS[seed % len(SCENARIOS)], **choices)
     checker = sim.run()
     counts = checker.events + Counter({f"call.{verb}": n for verb, n in sim.store.calls.items()})
@@ -33,14 +33,13 @@ def simulate(seed: int, kind: type[Sim] = Sim, **choices: Any) -> tuple[int, lis
 
 
 def simulate_any(seed: int) -> tuple[int, list[str], Counter[str]]:
-    """One seed; of three rounds through the moods, one has a large fleet; where only nodes die, triggers
-    ring beside them."""
+    """Run one seed.  Every third round of the scenarios has a large fleet; `crash` has triggers too."""
     kind = TriggerSim if SCENARIOS[seed % len(SCENARIOS)] == "crash" else Sim
     return simulate(seed, kind, fleet=LARGE if seed // len(SCENARIOS) % 3 == 2 else SMALL)
 
 
 def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
-    """All these seeds; what was counted, and what was broken."""
+    """Run these seeds; return the counts and the violations."""
     total, broken = Counter[str](), []
     with get_context("spawn").Pool(PROCESSES) as pool:
         for seed, wrong, counts in pool.imap_unordered(simulate_any, range(first, first + count)):
@@ -69,11 +68,11 @@ def hunt(mutant: type) -> tuple[str, int | None, str]:
 def hunt_all(names: list[str]) -> Iterator[tuple[str, int | None, str]]:
     mutants = [one for one in MUTANTS if not names or one.__name__ in names]
     with get_context("spawn").Pool(PROCESSES) as pool:
-        yield from pool.imap_unordered(hunt, mutants)  # one that is hard to find keeps nobody waiting
+        yield from pool.imap_unordered(hunt, mutants)  # in any order: some bugs take long to find
 
 
 def idle(hours: float = 10.0) -> Iterator[str]:
-    """What a fleet costs without faults: with all jobs, and with one that is due once a day."""
+    """Measure a fleet without faults: with all jobs, and with one daily job."""
     for quiet in (False, True):
         begun, sim = clock.monotonic(), Sim(1, "calm", hours)
         if quiet:

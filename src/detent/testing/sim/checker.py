@@ -1,6 +1,6 @@
-"""What the simulator believes: the promise, checked at every launch, every grant and at the end.
+"""Checks the guarantees in the simulator: at every launch, at every grant, and at the end.
 
-`Shadow` is the part of our belief that a failover rolls back together with the store.
+`Shadow` is the expected state of the store; a failover rolls it back with the store.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from detent.stores.base import leap
 from detent.stores.memory.store import MemoryStore
 from detent.stores.record import Entry
 
-TELL_S = 600.0  # a node that lived so much longer had time to tell how a fire ended
+REPORT_S = 600.0  # a node that lived this much longer had time to report how a fire ended
 LATE_MAX_S = 2.0
-ROUNDING_S = 1e-3  # less is no step
-SETTLE_S = 2.0  # where only nodes die, a verdict is in the store so soon
+ROUNDING_S = 1e-3  # smaller differences are rounding, not a step
+SETTLE_S = 2.0  # if only nodes die, a verdict reaches the store within this time
 FAILURES = ("failed", "timed-out", "lost", "missed", "rejected")
 
 
@@ -50,7 +50,7 @@ class InForce(NamedTuple):
 
 
 class Shadow:
-    """What the store must come to hold: each due instant once, in one final state."""
+    """What the store must contain in the end: each due instant once, in one final state."""
 
     def __init__(self) -> None:
         self.finals: dict[str, list[Final]] = defaultdict(list)
@@ -58,13 +58,13 @@ class Shadow:
         self.past: list[InForce] = []
         self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
-        self.hooks: set[str] = set()  # the keys of those that were put
+        self.hooks: set[str] = set()  # the keys of recorded hooks
 
     def revise(
         self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
     ) -> None:
-        """A changed job's new revision past from where the store resumes its plan.  What is planned of a
-        removed job stays the old revision's."""
+        """The new revision of a changed job is in force from where the store resumes its plan.  What is
+        planned of a removed job stays with the old revision."""
         for name in list(self.in_force | dict(jobs)):
             new = jobs.get(name)
             old, since = self.in_force.get(name, (None, None))
@@ -77,14 +77,15 @@ class Shadow:
             if new:
                 begin = after[name].at
                 self.in_force[name] = new, begin
-                # A job that returns takes back what was planned after this instant and not attempted.
+                # A job that returns withdraws what was planned after this instant and not attempted.
                 self.past = [
                     one._replace(until=min(one.until, begin)) if one.job.name == new.name else one
                     for one in self.past
                 ]
 
     def resumes_wrongly(self, name: str, before: Watermark | None, after: Watermark, now: datetime) -> str:
-        """A plan may go back behind now to what nobody attempted; never ahead, nor behind a launch."""
+        """What is wrong with where the plan resumes: it may go back to instants that were not attempted, but
+        not ahead of now, and not behind a launch."""
         reached = self.reached.get(name)
         latest = max(now, reached or now)
         if after.at > min(latest, before.at if before else latest):
@@ -94,7 +95,7 @@ class Shadow:
         return ""
 
     def end(self, entry: Entry, job: Job | None, at: float) -> None:
-        """A span ends each of its instants."""
+        """Record the end of a fire; the end of a span is the end of each of its instants."""
         fire = entry.fire
         assert entry.outcome
         final = Final(entry.outcome, entry.node, at, fire)
@@ -111,8 +112,8 @@ class Shadow:
 
 
 class CheckedStore(MemoryStore):
-    """The reference store, which can fail over, and shows a checker what it does.  Its clock is that of a
-    server: a step that is too small to be noticed moves the end of claims along."""
+    """The reference store with failovers, which reports its actions to a checker.  Its clock behaves like a
+    server's: a step too small to be noticed moves the end of claims."""
 
     unnoticed_s = STEP_S
     STATE = (
@@ -181,8 +182,7 @@ class CheckedStore(MemoryStore):
             self.checker.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
 
     def awaited(self) -> set[str]:
-        """The instants of spans that are not due: the clock was ahead, was set back, and has yet to come to
-        them again."""
+        """The instants of spans that are not due again yet, because the clock was set back."""
         spans = [entry.fire for entry in self._open.values() if entry.fire.instants > 1]
         jobs = {fire.key: self.manifests.get(fire.job, {}).get(fire.revision) for fire in spans}
         now = instant(self._now())
@@ -191,36 +191,36 @@ class CheckedStore(MemoryStore):
     def save(self) -> dict[str, Any]:
         kept = {"shelf": vars(self._index), "graces": self._graces.all_ends}
         values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
-        as_they_are = {id(value): value for value in values}  # nobody changes them, and they are most of all
+        as_they_are = {id(value): value for value in values}  # immutable, and most of the data: not copied
         return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
 
     def fail_over(self, saved: dict[str, Any]) -> None:
-        """A successor takes over that knows only what was saved."""
+        """Continue as a successor that has only the saved state."""
         for name in self.STATE:
             setattr(self, name, saved[name])
         vars(self._index).update(saved["shelf"])
         self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
         self._graces.all_ends = saved["graces"]
         self._new_epoch()
-        # An epoch that remembers no fence grants its first one after a quarantine: more than a second later.
+        # An epoch without a known fence grants its first one after a quarantine, so more than a second later.
         self.checker.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
 class Checker:
-    """Sees every launch, end and event of the real world; nothing rolls this back."""
+    """Observes every launch, end and event.  A failover does not roll it back."""
 
     def __init__(self) -> None:
-        self.inside: dict[str, dict[int, Claim]] = defaultdict(dict)  # lane -> who is at work
+        self.inside: dict[str, dict[int, Claim]] = defaultdict(dict)  # lane -> the claims that run
         self.launches: dict[str, list[Launch]] = defaultdict(list)
-        self.ended: dict[str, tuple[Outcome, float]] = {}  # key -> how and when its last work really ended
+        self.ended: dict[str, tuple[Outcome, float]] = {}  # key -> how and when its last work ended
         self.top_fence: dict[str, int] = defaultdict(int)
         self.events: Counter[str] = Counter()
         self.over: Counter[tuple[str, str]] = Counter()  # (key, outcome) -> final events
         self.steps = 0
         self.floors: list[int] = []  # where the fences of each new epoch start
         self.deaths: dict[str, float] = {}  # life -> when
-        self.is_punctual = False  # nothing goes wrong: whatever is due is claimed at once
-        self.only_deaths = False  # nothing else goes wrong: a verdict is in the store at once
+        self.is_punctual = False  # no faults: every due fire is claimed at once
+        self.only_deaths = False  # only nodes die: a verdict is in the store at once
         self.broken: list[str] = []
         self.grants: Counter[str] = Counter()  # key -> how often it was claimed
         self.revisions: Mapping[str, Mapping[str, Job]] = {}  # of each job, by name
@@ -233,7 +233,7 @@ class Checker:
         self.broken.append(what)
 
     def begin(self, work: Work, claim: Claim) -> None:
-        """Work starts: may it?"""
+        """Check whether this work may start."""
         if isinstance(work, Command) and (job := self.revisions.get(claim.fire.job, {}).get(work.words[0])):
             self.check_revision(job, claim)
         self.enter(claim)
@@ -244,7 +244,7 @@ class Checker:
         what a failover brings back behind an instant that was claimed."""
         fire = claim.fire
         if not fire.revision:
-            return  # it was put by hand, with a policy of its own
+            return  # a manual fire has a policy of its own
         if fire.policy != job.policy:
             self.fail(f"{fire.key} runs the work of {job.revision!r} under a policy of {fire.revision!r}")
         is_first = self.grants[fire.key] == 1 and not self.failovers
@@ -265,7 +265,7 @@ class Checker:
         inside[claim.fence] = claim
 
     def relaunch(self, claim: Claim) -> None:
-        """A key is launched again only after a failure, by rerun, or behind a failover."""
+        """A key is launched again only after a failure, by rerun, or after a failover."""
         key, policy = claim.fire.key, claim.fire.policy
         if not self.launches[key]:
             return
@@ -279,7 +279,7 @@ class Checker:
             self.fail(f"{key}: attempt {claim.attempt}")
 
     def was_excusable(self, last: Launch, end: Outcome, at: float) -> bool:
-        """Work that was done is done again only if its node died before it could say so."""
+        """Finished work may run again only if its node died before it could report it."""
         died = self.deaths.get(last.node, float("inf"))
         return end.kind == "lost" or not self.only_deaths or died < at + SETTLE_S
 
@@ -293,7 +293,7 @@ class Checker:
             self.over[fields["fire"], fields["outcome"]] += 1
 
     def check(self, store: CheckedStore, calm: datetime, end: datetime) -> None:
-        """Nothing is left undone, nothing is done twice, nothing is told twice."""
+        """Check that each due instant ended once, was launched once, and was reported once."""
         shadow = store.shadow
         for key in sorted(shadow.expected(calm) - store.awaited()):
             if len(finals := shadow.finals.get(key, [])) != 1:
@@ -301,28 +301,28 @@ class Checker:
                     f"{key} ended {len(finals)} times: {finals}, launched {len(self.launches[key])} times"
                 )
         for key in sorted(shadow.finals.keys() - shadow.expected(end)):
-            if shadow.finals[key][0].outcome.cause != "stopped":  # that may come before its due instant
+            if shadow.finals[key][0].outcome.cause != "stopped":  # a stop may come before the due instant
                 self.fail(f"{key} is no instant of its job: {shadow.finals[key]}")
         for key, finals in shadow.finals.items():
-            self.check_told(key, finals)
+            self.check_reports(key, finals)
             self.check_hooks(key, finals[-1], shadow)
 
-    def check_told(self, key: str, finals: list[Final]) -> None:
-        """Told once: never by two; by none only if the one died before it could."""
+    def check_reports(self, key: str, finals: list[Final]) -> None:
+        """Each end is reported by one node; by none only if that node died before it could."""
         for outcome, node, at, fire in finals:
-            had_time = self.deaths.get(node, float("inf")) > at + TELL_S
-            told, by_hand = self.over[fire.key, outcome.kind], outcome.cause == "stopped"
-            if told > 1 + self.failovers:
-                self.fail(f"{key}: {outcome.kind} was told {told} times")
-            if not told and had_time and not self.failovers and not by_hand:
-                self.fail(f"{key}: {outcome.kind} was never told by {node}")
+            had_time = self.deaths.get(node, float("inf")) > at + REPORT_S
+            reports, by_hand = self.over[fire.key, outcome.kind], outcome.cause == "stopped"
+            if reports > 1 + self.failovers:
+                self.fail(f"{key}: {outcome.kind} was reported {reports} times")
+            if not reports and had_time and not self.failovers and not by_hand:
+                self.fail(f"{key}: {outcome.kind} was never reported by {node}")
             if outcome.kind == "skipped" and self.launches[key] and not self.failovers:
                 self.fail(f"{key} was skipped and launched")
             if outcome.kind == "replaced" and same_job(key, outcome.by) and outcome.by < key:
                 self.fail(f"{key} was replaced by the older {outcome.by}")
 
     def check_hooks(self, key: str, final: Final, shadow: Shadow) -> None:
-        """Whoever recorded a failure put its hook in the same step, once."""
+        """The hook of a failure is recorded once, in the same commit."""
         hook, wanted = f"{final.fire.key}/on_failure", "on_failure" in final.fire.policy.hooks
         if wanted and final.outcome.kind in FAILURES and hook not in shadow.hooks:
             self.fail(f"{key}: {final.outcome.kind}, and its hook was never put")
@@ -330,7 +330,7 @@ class Checker:
             self.fail(f"{key}: {final.outcome.kind}, and yet its hook was put")
 
     def check_none(self, kinds: set[str], shadow: Shadow) -> None:
-        """No node died, stopped or was cut off: nothing excuses an end of these kinds."""
+        """Check that no fire ended in one of these ways, for which the scenario gives no reason."""
         for key, finals in shadow.finals.items():
             outcome = finals[0].outcome
             if outcome.kind in kinds and outcome.cause != "stopped":
@@ -338,7 +338,7 @@ class Checker:
 
 
 def keys_of(fire: Fire, job: Job | None) -> list[str]:
-    """Of the fire; of a span those of all its instants."""
+    """The key of the fire; for a span, the keys of all its instants."""
     if fire.instants == 1 or job is None or fire.first_at is None:
         return [fire.key]
     instants = job.schedule.between(fire.first_at - timedelta(seconds=1), fire.due_at)

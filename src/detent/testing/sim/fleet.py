@@ -1,4 +1,4 @@
-"""Whole fleets in virtual time, on the real node code.  One seed, one history.
+"""Simulates whole fleets in virtual time, with the real node code.  One seed always gives one history.
 
 Nodes are killed, stopped, cut off, drained and restarted with other jobs; machines vanish; all of
 them may be down for an hour.  The store is slow, away, loses requests and replies, receives requests
@@ -30,9 +30,9 @@ BEAT_S = 10.0
 CALM_S, SETTLED_S = 2400.0, 1200.0
 STEPS_S = (-7200, -300, -70, -5, 5, 70, 300, 7200)  # by which the store's clock is set
 SMALL_STEPS_S = (-0.4, 0.4, 2.4)  # those below `STEP_S` are not noticed
-CALM_CLOCK_S = 30.0  # between two small steps, so that a claim sees one at most
+CALM_CLOCK_S = 30.0  # between two small steps: at most one in the lifetime of a claim
 ASK_S = 0.5
-BRIEF_S = 8.0  # a claim that is short enough for small steps to matter
+BRIEF_S = 8.0  # a claim so short that small steps matter
 DELAYS_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
 WORK = Command(("true",))
 TWICE = Retries(max_attempts=2, min_s=5)
@@ -52,7 +52,7 @@ POLICIES = {
 
 
 def variant_of(policy: Policy, variant: int) -> Policy:
-    """Another policy for the same job: 1 has other limits, 2 another concurrency as well."""
+    """Another policy for the same job: variant 1 changes limits, variant 2 the concurrency too."""
     if variant == 0:
         return policy
     changed = policy._replace(timeout_s=policy.timeout_s + 15, claim_s=policy.claim_s + 10)
@@ -62,7 +62,7 @@ def variant_of(policy: Policy, variant: int) -> Policy:
 
 
 class Fleet(NamedTuple):
-    """How many machines there are, and how many jobs; the policies are used in rotation."""
+    """The number of machines and jobs; the jobs use the policies in rotation."""
 
     machines: tuple[int, int]
     jobs: int
@@ -75,7 +75,7 @@ INEXCUSABLE = {"calm": {"lost", "missed", "cancelled"}, "gentle": {"lost"}}
 
 
 class Every:
-    """A schedule: every so many seconds since the epoch."""
+    """A schedule with a fixed period, counted from the Unix epoch."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
@@ -92,7 +92,7 @@ class Every:
 
 
 def periods(jobs: int) -> Iterator[tuple[str, int]]:
-    """So many jobs: each policy once, then again with other periods."""
+    """Name and period of each job: each policy once, then again with other periods."""
     for number in range(jobs):
         name, (period_s, _) = list(POLICIES.items())[number % len(POLICIES)]
         round_ = number // len(POLICIES)
@@ -100,7 +100,7 @@ def periods(jobs: int) -> Iterator[tuple[str, int]]:
 
 
 class Sim:
-    """A world in a scenario: `calm` (no faults), `gentle` (only the network errs: no fire may be lost),
+    """One run of a scenario: `calm` (no faults), `gentle` (only network faults: no fire may be lost),
     `crash` (nodes die and drain, nothing else), `deploy` (new jobs all the time), `rough` (all but
     failovers), `failover` (everything)."""
 
@@ -121,15 +121,15 @@ class Sim:
         self.jobs: dict[str, Job] = {}
         self.revisions: dict[str, dict[str, Job]] = {}
         self.checker.revisions = self.revisions
-        self.stepped_s = self.ahead_s = 0.0  # the store's clock was set by so much; and at most
+        self.stepped_s = self.ahead_s = 0.0  # by how much the store's clock was set; and the maximum
         self.nudged_at = -CALM_CLOCK_S  # when it last made a small step
         self.store = store_type(self.wall, self.loop.time, self.ring, self.revisions, self.checker)
         self.nodes: dict[str, Node] = {}
         self.cut_off: set[str] = set()
-        self.deaf: set[str] = set()  # their requests arrive, the replies do not
-        self.deployed: set[str] = set()  # machines to restart their node
+        self.deaf: set[str] = set()  # instances whose requests arrive, but not the replies
+        self.deployed: set[str] = set()  # machines that must restart their node
         self.store_away, self.blackout, self.refuses_reports = False, False, False
-        self.held: list[Callable[[], Any]] | None = None  # requests that wait for a store that fails over
+        self.held: list[Callable[[], Any]] | None = None  # requests that wait for the end of a failover
         self.checker.only_deaths, self.checker.is_punctual = scenario == "crash", scenario == "calm"
         self.periods_s = dict(periods(fleet.jobs))
         for name, period_s in self.periods_s.items():
@@ -141,7 +141,7 @@ class Sim:
     # The manifest.
 
     def define(self, name: str, period_s: int, variant: int = 0) -> None:
-        """The command names the revision, so that the checker sees whose work runs under whose policy."""
+        """Define a job.  Its command is its revision, so the checker sees which revision's work runs."""
         policy = variant_of(POLICIES[name.partition("~")[0]][1], variant)
         if self.scenario == "rough" and name.startswith("brief"):
             policy = policy._replace(claim_s=BRIEF_S)
@@ -152,7 +152,7 @@ class Sim:
         self.revisions.setdefault(job.name, {})[job.revision] = job
 
     def edit(self) -> None:
-        """Remove a job, or define one: as before, with another schedule or with another policy."""
+        """Remove a job, or define it: unchanged, with another schedule, or with another policy."""
         name = self.rng.choice(list(self.periods_s))
         if self.rng.random() < 0.3 and len(self.jobs) > 3:
             self.jobs = {k: job for k, job in self.jobs.items() if k != f"{APP}.{name}"}
@@ -188,7 +188,7 @@ class Sim:
         return call
 
     def is_late(self, method: Callable[..., Any], *args: Any) -> bool:
-        """Whether the request arrives only after its sender gave up."""
+        """Whether the request arrives only after its sender timed out."""
         request = functools.partial(self.deliver, method, *args)
         if self.held is not None and self.rng.random() < 0.3:
             self.held.append(request)
@@ -199,16 +199,16 @@ class Sim:
         return True
 
     def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
-        """The request is at the store.  One to adopt counts only if nobody was faster, and a plan only if
-        it leaves no gap."""
+        """Carry out the request.  The store must accept jobs only over the current generation, and a plan
+        only without a gap."""
         before, by_job = self.store._generations.get(APP, 0), dict(self.store._watermarks)
         answer = method(*args)
         if method.__name__ == "set_jobs" and args[1] != before != self.store._generations.get(APP, 0):
-            self.checker.fail(f"an adoption over generation {args[1]} was taken in generation {before}")
+            self.checker.fail(f"jobs over generation {args[1]} were accepted in generation {before}")
         for plan in args[1] if method.__name__ == "advance" else ():
             watermark = by_job.get(plan.job)
             if watermark and plan.since > watermark.at and self.store._watermarks[plan.job] != watermark:
-                self.checker.fail(f"a plan from {plan.since} was taken, with {plan.job} at {watermark.at}")
+                self.checker.fail(f"a plan from {plan.since} was accepted, with {plan.job} at {watermark.at}")
         return answer
 
     def maybe_fail(self, instance: str, deaf: Collection[str] = ()) -> None:
@@ -216,10 +216,10 @@ class Sim:
         if away or (self.faults and self.scenario != "crash" and self.rng.random() < 0.02):
             raise StoreUnavailable("injected")
 
-    # What happens to nodes.
+    # Nodes.
 
     async def run_machine(self, machine: str) -> None:
-        """One machine: its node starts with the newest jobs, lives, dies, and starts again."""
+        """One machine: its node starts with the newest jobs, runs, dies, and starts again."""
         number = 0
         while True:
             while self.blackout:
@@ -235,7 +235,7 @@ class Sim:
             await asyncio.sleep(self.rng.choice([0.0, 1.0, self.rng.uniform(0, 200)]))
 
     async def send_heartbeat(self, node: Node) -> None:
-        """Its heartbeat, as a service sends it."""
+        """Send heartbeats, like the service of a real node."""
         while True:
             with suppress(StoreUnavailable):
                 await node.send_heartbeat()
@@ -270,7 +270,7 @@ class Sim:
                 node.declare_dead(instance)
 
     async def trouble(self, instance: str, process: Process) -> None:
-        """A node's life until its death."""
+        """Inject faults into a node until it dies."""
         while self.scenario == "deploy" and instance.partition(".")[0] not in self.deployed:
             await asyncio.sleep(1)
         self.deployed.discard(instance.partition(".")[0])
@@ -303,7 +303,7 @@ class Sim:
         while not self.blackout and (left := end - self.loop.time()) > 0.001:
             await asyncio.sleep(min(left, 15))
 
-    # What happens to everybody.
+    # Faults of the store and of all nodes.
 
     async def inject_faults(self) -> None:
         while True:
@@ -327,7 +327,7 @@ class Sim:
             self.store.shadow.pushed.add(key)
 
     async def prune(self) -> None:
-        """Retention outlasts an outage, also where the clock was set: a report may be repeated so late."""
+        """Keep fires for longer than an outage and a clock step: a report may be repeated that late."""
         self.store.prune(APP, 600 if not self.checker.steps else 600 + max(map(abs, STEPS_S)), 10**9)
 
     async def cancel(self) -> None:
@@ -339,7 +339,7 @@ class Sim:
         self.checker.emit("sim.edit")
 
     async def step(self) -> None:
-        """The store's clock is set; each node's watch of its own clock notices soon."""
+        """Set the store's clock; each node notices soon."""
         self.stepped_s += self.rng.choice(STEPS_S)
         self.ahead_s = max(self.ahead_s, self.stepped_s)
         self.checker.steps += 1
@@ -348,8 +348,8 @@ class Sim:
             self.loop.call_later(1.0, node.wake)
 
     def nudge(self) -> None:
-        """The store's clock is set by a few seconds, while a node cannot renew its claims; the others ask
-        again and again for what it may have freed."""
+        """Set the store's clock by a few seconds while a node cannot renew its claims; the other nodes ask
+        again and again for those claims."""
         if self.faults and self.loop.time() >= self.nudged_at + CALM_CLOCK_S:
             self.nudged_at = self.loop.time()
             self.stepped_s += self.rng.choice(SMALL_STEPS_S)
@@ -367,7 +367,7 @@ class Sim:
         self.checker.emit("sim.store-outage")
 
     async def refuse_reports(self) -> None:
-        """The store answers everything but reports, for longer than a claim lives."""
+        """Refuse reports, and nothing else, for longer than a claim lives."""
         self.refuses_reports = True
         await asyncio.sleep(self.rng.choice([10, 60, 120]))
         self.refuses_reports = False
@@ -388,7 +388,7 @@ class Sim:
             self.promote(saved)
 
     def promote(self, saved: dict[str, Any]) -> None:
-        """The store goes on as it was, and the requests that waited for it come first."""
+        """Finish the failover; the requests that waited for the store arrive first."""
         self.store.fail_over(saved)
         held, self.held = self.held or [], None
         for request in held:
@@ -396,7 +396,7 @@ class Sim:
         self.checker.emit("sim.failover")
 
     async def deploy(self) -> None:
-        """Some nodes restart with new jobs, and the store may forget that; then all is quiet."""
+        """Restart some nodes with new jobs; the store may lose that in a failover.  Then wait, and check."""
         saved = self.store.save()
         self.edit()
         self.deployed = {machine for machine in self.nodes if self.rng.random() < 0.7}
@@ -407,7 +407,7 @@ class Sim:
         await asyncio.sleep(900)
         self.check_in_force()
 
-    # The play.
+    # The run.
 
     def now(self) -> datetime:
         return instant(self.wall())
@@ -436,7 +436,7 @@ class Sim:
             task.cancel()
 
     def check_trust(self) -> None:
-        """No node trusts a claim for longer than the store keeps it.  (After a failover both may differ.)"""
+        """Check that no node trusts a claim for longer than the store keeps it, except after a failover."""
         for holding in [one for node in self.nodes.values() for one in node._held]:
             entry = self.store._open.get(holding.claim.fire.key)
             is_its = entry is not None and (entry.state, entry.fence) == ("claimed", holding.claim.fence)
@@ -444,7 +444,7 @@ class Sim:
                 self.checker.fail(f"{entry.fire.key} is trusted for longer than it is claimed")
 
     def check_in_force(self) -> None:
-        """The jobs in force are those that living nodes hold, and each of them is planned."""
+        """Check that the jobs in force are those that living nodes hold, and that each is planned."""
         held = [node.jobs for node in self.nodes.values()]
         in_force = {name: job.revision for name, (job, _) in self.store.shadow.in_force.items()}
         if in_force.keys() != {name for jobs in held for name in jobs}:

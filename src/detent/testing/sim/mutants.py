@@ -1,6 +1,6 @@
-"""Planted bugs, one rule broken each.  A simulator that misses one of these is not worth its time.
+"""Planted bugs: each breaks one rule, and the simulator must find each of them.
 
-One that needs a world of its own kind to show names its scenario: that is where the hunt for it begins.
+A bug that shows only in certain scenarios names one of them; the search for it starts there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EPOCH = instant(0)
 
 
 class RepeatedAskIsGrantedAgain(CheckedStore):
-    """A repeated ask is granted anew."""
+    """The store does not recognise a repeated ask."""
 
     scenario = "gentle"
 
@@ -40,7 +40,7 @@ class RepeatedAskIsGrantedAgain(CheckedStore):
 
 
 class LateAskIsGranted(CheckedStore):
-    """Only the newest ask is known again; one that arrives late counts as new."""
+    """The store recognises only the newest ask; an older one that arrives late counts as new."""
 
     scenario = "gentle"
 
@@ -51,7 +51,7 @@ class LateAskIsGranted(CheckedStore):
 
 
 class RepeatedAskDoesNotRenewClaims(CheckedStore):
-    """The same grants come back with the expiry of the first answer."""
+    """A repeated ask returns the same claims, but with the expiry of the first answer."""
 
     def claim(self, ask: Ask) -> Grants:
         known = {
@@ -69,7 +69,7 @@ class RepeatedAskDoesNotRenewClaims(CheckedStore):
 
 
 class ReplacementStartsBeforeHolderEnds(CheckedStore):
-    """It starts when the holder is told to stop, not when it is gone."""
+    """A replacement starts when the holder is asked to stop, not when it has ended."""
 
     def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
         decision = super()._decide(entry, now, lanes)
@@ -85,7 +85,7 @@ class RetryIgnoresItsLane(CheckedStore):
 
 
 class EveryLateFireRuns(CheckedStore):
-    """`latest` is judged by what is planned, before all of it is."""
+    """The store applies `latest` before the job is planned completely."""
 
     def _decide(self, entry: Entry, now: float, lanes: Any) -> Decision:
         decision = super()._decide(entry, now, lanes)
@@ -93,7 +93,7 @@ class EveryLateFireRuns(CheckedStore):
 
 
 class LaneIsFreedBeforeWorkEnds(Node):
-    """Work that is told to stop is settled at once, not when its last process is gone."""
+    """The node settles work when it is asked to stop, not when its last process has ended."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         verdict = super()._start_attempt(holding, job, now)
@@ -125,21 +125,21 @@ class FinishIgnoresFence(CheckedStore):
 
 
 class FinishReturnsReportedVerdict(CheckedStore):
-    """The answer is what was reported, not what stands."""
+    """`finish` returns the reported verdict instead of the one that stands."""
 
     def _finish(self, report: Any) -> Verdict | None:
         return super()._finish(report) and report.verdict
 
 
 class HooksAreNotRecorded(CheckedStore):
-    """What follows from a fire's end is recorded by a second call, which a crash can prevent."""
+    """Hooks are not recorded in the same commit as the end of their fire."""
 
     def finish(self, reports: Any) -> list[Verdict | None]:
         return super().finish([report._replace(follow=()) for report in reports])
 
 
 class HookRunsBeforeFireIsSettled(Node):
-    """The hook is called before the fire is settled: a node that dies in it leaves the fire open."""
+    """The hook runs before the fire is settled: a node that dies meanwhile leaves the fire open."""
 
     scenario = "crash"
 
@@ -156,7 +156,7 @@ class HookRunsBeforeFireIsSettled(Node):
 
 
 class SkipIsReportedBeforeItIsRecorded(Node):
-    """A skip is told when it is granted, not when it is recorded."""
+    """The node reports a skip when it is granted, before it is recorded."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         if disposition := holding.claim.disposition:
@@ -168,7 +168,7 @@ class SkipIsReportedBeforeItIsRecorded(Node):
 
 
 class PlanLeavesGap(CheckedStore):
-    """A plan is recorded wherever it starts."""
+    """The store accepts a plan wherever it starts."""
 
     scenario = "failover"
 
@@ -177,7 +177,7 @@ class PlanLeavesGap(CheckedStore):
 
 
 class PrunedFireIsPlannedAgain(CheckedStore):
-    """Nothing but the recorded key tells an old fire from a new one."""
+    """Only recorded keys prevent a second fire, so a pruned fire can be planned again."""
 
     def advance(self, app: str, plans: Any) -> Watermarks:
         for plan in plans:
@@ -200,13 +200,13 @@ class _SkewedPlanner(Planner):
 
 
 class KeyUsesNodeClock(Node):
-    """A fire is named after the node's own time, which is a little off."""
+    """The key of a fire contains the node's own time, which is slightly off."""
 
     planner_type = _SkewedPlanner
 
 
 class LatenessUsesNodeClock(Node):
-    """It plans by its own clock, an hour ahead of the store's."""
+    """The node plans by its own clock, which is an hour ahead of the store's."""
 
     def __init__(self, instance: str, *given: Any) -> None:
         super().__init__(instance, *given)
@@ -215,14 +215,14 @@ class LatenessUsesNodeClock(Node):
 
 
 class OldScheduleIsNotWithdrawn(CheckedStore):
-    """What was planned by the old schedule still runs."""
+    """Fires of the old schedule still run after a change."""
 
     def _withdraw(self, planned: Any, since: datetime | None) -> None:
         pass
 
 
 class ChangedJobKeepsOldPolicy(CheckedStore):
-    """What an older revision planned and is due keeps that revision's policy: the work is the new one's."""
+    """A due fire of an older revision keeps its old policy, but runs the new work."""
 
     def _unattempted(self, job: str) -> list[Entry]:
         now = instant(self._now())
@@ -230,7 +230,7 @@ class ChangedJobKeepsOldPolicy(CheckedStore):
 
 
 class WatermarkStaysAhead(CheckedStore):
-    """The new schedule starts where the old one was planned to."""
+    """The new schedule starts where the plan of the old one ended."""
 
     scenario = "failover"
 
@@ -242,7 +242,7 @@ class WatermarkStaysAhead(CheckedStore):
 
 
 class ClockSetBackRepeatsInstants(CheckedStore):
-    """A changed job goes on from now, whatever was launched by a clock that was ahead."""
+    """A changed job continues from now, although a clock that was ahead launched later instants."""
 
     scenario = "failover"
 
@@ -252,7 +252,7 @@ class ClockSetBackRepeatsInstants(CheckedStore):
 
 
 class StaleJobsAreAccepted(CheckedStore):
-    """Also one that was under way while another happened."""
+    """The store accepts jobs even if others were set in the meantime."""
 
     scenario = "deploy"
 
@@ -273,7 +273,7 @@ class _DeploysOnce(Planner):
 
 
 class JobsAreNotSetAgainAfterFailover(Node):
-    """After a failover, a node takes whatever jobs it finds in force."""
+    """After a failover, a node accepts the jobs that it finds in force."""
 
     scenario = "deploy"
 
@@ -286,7 +286,7 @@ class _ExcludesForEver(Planner):
 
 
 class UnrunnableJobIsNeverAskedForAgain(Node):
-    """A job of which a node had another definition when it was given one of its fires."""
+    """A node that once had another definition of a job never asks for its fires again."""
 
     scenario = "failover"
 
@@ -297,7 +297,7 @@ class UnrunnableJobIsNeverAskedForAgain(Node):
 
 
 class FenceIsNotRaisedInNewEpoch(CheckedStore):
-    """A fence is a plain counter."""
+    """The fence is a plain counter, which a failover sets back."""
 
     scenario = "failover"
 
@@ -316,7 +316,7 @@ class NewEpochGrantsAtOnce(CheckedStore):
 
 
 class ClaimsExpireByWallClock(CheckedStore):
-    """Whoever sets the clock ends claims, or lets them live on."""
+    """A step of the wall clock ends claims, or extends them."""
 
     def _now(self) -> float:
         before, now = self._offset, super()._now()
@@ -326,7 +326,7 @@ class ClaimsExpireByWallClock(CheckedStore):
 
 
 class MarginDoesNotCoverClockStep(CheckedStore):
-    """The store overlooks a larger step than the trust in a claim allows for."""
+    """The store ignores clock steps that are larger than the margin of trust."""
 
     unnoticed_s = 2.5
 
@@ -341,7 +341,7 @@ class LostFireIsAlwaysRerun(Node):
 
 
 class ClaimTrustCountsFromReply(Node):
-    """Not from when the request was sent."""
+    """Trust in a claim counts from the reply, not from when the request was sent."""
 
     def _start_attempt(self, holding: HeldClaim, job: Job | None, now: datetime) -> Verdict | None:
         holding.renewed = self.ports.monotonic()
@@ -349,14 +349,14 @@ class ClaimTrustCountsFromReply(Node):
 
 
 class RenewalTrustCountsFromReply(Node):
-    """Not from when the request was sent."""
+    """Trust in a renewal counts from the reply, not from when the request was sent."""
 
     def _apply_renewal(self, holding: HeldClaim, stop: Outcome | None, sent: float) -> None:
         super()._apply_renewal(holding, stop, self.ports.monotonic())
 
 
 class UnreportedWorkIsNotRenewed(Node):
-    """The claim of work that has ended expires while the store cannot take the report."""
+    """The node stops renewing finished work before its report has arrived."""
 
     scenario = "gentle"
 
@@ -366,7 +366,7 @@ class UnreportedWorkIsNotRenewed(Node):
 
 
 class NodeOversleeps(Node):
-    """It looks once in a while, whatever the store says about when."""
+    """The node sleeps for its idle time, although the store says when the next fire is due."""
 
     scenario = "calm"
 
@@ -376,7 +376,7 @@ class NodeOversleeps(Node):
 
 
 class RetryDoesNotWakeNode(Node):
-    """Nobody comes back for a retry when it is due."""
+    """The node does not wake up when its retry is due."""
 
     scenario = "calm"
 
@@ -389,7 +389,7 @@ class RetryDoesNotWakeNode(Node):
 
 
 class StoppedOnlyByNode(SimRunning):
-    """Work whose deadline only the node watches."""
+    """Work whose deadline only the node checks."""
 
     def distrust(self) -> None:
         self.timers.append(self.loop.call_at(self.loop.time() + 600, self.distrust))
@@ -400,14 +400,14 @@ class WorkIsStoppedOnlyByNode(SimWarden):
 
 
 class WardenStartsExpiredWork(SimWarden):
-    """It starts what the node, stopped in between, found in time."""
+    """The warden starts work whose claim expired after the node, which was then stopped, checked it."""
 
     def start(self, work: Work, claim: Claim, trusted_by: float) -> SimRunning:
         return super().start(work, claim, max(trusted_by, self.loop.time() + 10))
 
 
 class DeathIsDeclaredTooSoon(SimWarden):
-    """The lock of a life is free while some of its work still runs."""
+    """The lock of an instance is free while some of its work still runs."""
 
     @property
     def is_gone(self) -> bool:
@@ -434,5 +434,5 @@ def scenario_of(mutant: type) -> str:
 
 
 def planted(mutant: type) -> dict[str, Any]:
-    """The arguments that put the bug into a simulation."""
+    """The arguments of `Sim` that plant the bug."""
     return {name: mutant for kind, name in KINDS.items() if issubclass(mutant, kind)}

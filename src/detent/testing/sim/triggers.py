@@ -31,13 +31,13 @@ from detent.warden.signals import Signals
 
 HOSTS = 2
 FIRST_S = 60.0  # by then nodes have adopted the jobs
-PAUSE_S = 40.0  # at most between two rings of a host
-BACK_S = 300  # so far back a person asks for an instant
-LOOK_S = 10.0  # between two renewals of a trigger
+PAUSE_S = 40.0  # the longest time between two triggers of a host
+BACK_S = 300  # the oldest instant that a person asks for
+LOOK_S = 10.0  # the longest time between two renewals of a trigger
 
 
 class Killed(BaseException):
-    """The process of the thread is gone."""
+    """Raised in the thread when its simulated process is killed."""
 
 
 class Handover:
@@ -76,7 +76,7 @@ class Handover:
             self._asked.put(None)
 
     def wait_for(self, coro: Coroutine[Any, Any, Any]) -> Any:
-        """Called by the blocking code: have the loop do this."""
+        """Called by the blocking code: run this on the loop and return its result."""
         self._asked.put(coro)
         answer = self._answers.get()
         if isinstance(answer, BaseException):
@@ -85,7 +85,7 @@ class Handover:
 
 
 class RemoteStore:
-    """The store as a trigger reaches it."""
+    """The store over the simulated network, for blocking code."""
 
     def __init__(self, sim: Sim, instance: str, handover: Handover) -> None:
         self._store, self._call, self._handover = sim.store, sim.offload(instance), handover
@@ -100,7 +100,7 @@ class RemoteStore:
 
 
 class NoLocks:
-    """No folder for locks: the death of a trigger shows when its claim expires."""
+    """No directory for locks: the death of a trigger is noticed when its claim expires."""
 
     lock_fd = -1
 
@@ -118,7 +118,7 @@ class NoLocks:
 
 
 class NoSignals:
-    """Nobody asks a trigger to end; it may be killed."""
+    """Triggers get no signals; they may be killed."""
 
     first = count = 0
 
@@ -134,7 +134,7 @@ class NoSignals:
 
 
 class SimWorkRunner:
-    """Carries out attempts under a warden, and renews their claims."""
+    """Runs attempts under a warden and renews their claims."""
 
     def __init__(self, sim: Sim, job: Job, warden: SimWarden, store: RemoteStore, handover: Handover) -> None:
         self._sim, self._job, self._warden, self._store, self._handover = sim, job, warden, store, handover
@@ -163,7 +163,7 @@ async def _first(future: asyncio.Future[Any], seconds: float) -> None:
 
 
 class TriggerStore(CheckedStore):
-    """Knows the fires that were asked for by hand."""
+    """Records which fires were requested manually."""
 
     def _record(self, fire: Fire, run_at: float) -> bool:
         if fire.origin == "manual":
@@ -179,7 +179,7 @@ class TriggerSim(Sim):
 
     def __init__(self, seed: int, scenario: str = "crash", hours: float = 4.0, **choices: Any) -> None:
         super().__init__(seed, scenario, hours, store_type=TriggerStore, **choices)
-        self.rings: set[asyncio.Task[None]] = set()
+        self.running_triggers: set[asyncio.Task[None]] = set()
 
     async def inject_faults(self) -> None:
         await asyncio.gather(*(self.host(f"h{number}") for number in range(HOSTS)), super().inject_faults())
@@ -190,11 +190,11 @@ class TriggerSim(Sim):
         while True:
             await asyncio.sleep(self.rng.uniform(0.5, PAUSE_S))
             number += 1
-            task = asyncio.create_task(self.ring_once(f"{name}.{number}"))
-            self.rings.add(task)
-            task.add_done_callback(self.rings.discard)
+            task = asyncio.create_task(self.trigger_once(f"{name}.{number}"))
+            self.running_triggers.add(task)
+            task.add_done_callback(self.running_triggers.discard)
 
-    async def ring_once(self, instance: str) -> None:
+    async def trigger_once(self, instance: str) -> None:
         """One trigger, from its start to its end."""
         job = self.rng.choice(list(self.jobs.values()))
         process, warden = Process(), self.warden_type(self.loop, self.rng, self.checker)
@@ -231,14 +231,14 @@ class TriggerSim(Sim):
         await handover.run(Trigger(job, options, cast(Any, store), claims).fire)
 
     def asked_for(self, job: Job) -> datetime | None:
-        """Sometimes a person asks for an instant: one that the schedule does not have."""
+        """Sometimes, an instant that the schedule does not have, as requested by a person."""
         if not self.faults or self.rng.random() < 0.7:
             return None
         due_at = instant(int(self.wall()) - self.rng.randint(1, BACK_S))
         return due_at if job.schedule.before(due_at + timedelta(seconds=1)) != due_at else None
 
     def check_in_force(self) -> None:
-        """Triggers plan only up to now: a job that a trigger planned last may be due for a plan."""
+        """Check only the revisions: triggers plan only up to now, so a job may need a new plan."""
         in_force = {name: job.revision for name, (job, _) in self.store.shadow.in_force.items()}
         if in_force != {name: job.revision for name, job in self.jobs.items()}:
             self.checker.fail(f"the jobs of {APP} in force are not those of its nodes and triggers")

@@ -1,4 +1,4 @@
-"""Time that jumps, and processes that can be stopped and killed."""
+"""An event loop whose time jumps, and simulated processes that can be stopped and killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class NoFiles(selectors.SelectSelector):
-    """A selector that has nothing to wait for."""
+    """A selector without files, which never waits."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return []
@@ -39,7 +39,7 @@ class Process:
     """A group of tasks that stops (SIGSTOP), continues and dies (kill -9) as one."""
 
     def __init__(self) -> None:
-        self.tasks: dict[asyncio.Task[None], None] = {}  # in order, so that a seed repeats
+        self.tasks: dict[asyncio.Task[None], None] = {}  # a dict keeps the order, so that a seed repeats
         self.runs = asyncio.Event()
         self.runs.set()
         self.dead = False
@@ -66,7 +66,7 @@ class Process:
 
     @types.coroutine
     def _steps(self, coro: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
-        """Carry out `coro` step by step, each only while the process runs."""
+        """Run `coro` step by step, each step only while the process is not stopped."""
         step: Callable[[Any], Any] = coro.send
         value: BaseException | None = None
         try:

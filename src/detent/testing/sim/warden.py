@@ -1,4 +1,4 @@
-"""A model of the warden: work that ends in time, whatever becomes of its node."""
+"""A model of the warden: it ends work in time, even if its node is stopped or dead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKES_S = (0.1, 2, 10, 30, 80, 150)
 
 
 class SimRunning:
-    """The processes of one attempt, under a warden that ends them in time."""
+    """The processes of one attempt."""
 
     def __init__(self, warden: SimWarden, work: Work, claim: Claim, trusted_by: float) -> None:
         self.work = work
@@ -25,7 +25,7 @@ class SimRunning:
         self.gone: asyncio.Future[AttemptEnd] = self.loop.create_future()
         self.trusted_by, self.ending, self.alive = trusted_by, False, False
         self.term_s = notice_s(claim.ttl_s, KILL_AFTER_S)
-        self.told: Outcome | None = None  # to stop, before it has begun
+        self.stop_first: Outcome | None = None  # why it must stop, if that was decided before it started
         self.timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -33,7 +33,7 @@ class SimRunning:
         return self.loop.time() >= self.trusted_by - self.term_s
 
     def begin(self) -> None:
-        """The order has reached the warden."""
+        """Start the work: the request has reached the warden."""
         if self.is_late:
             self.gone.set_result(None)
             return
@@ -45,23 +45,23 @@ class SimRunning:
         if timeout_s := self.claim.fire.policy.timeout_s:
             self.timers.append(self.loop.call_later(timeout_s, self.stop, Outcome("timed-out")))
         self.checker.begin(self.work, self.claim)
-        if self.told:
-            self.stop(self.told)
+        if self.stop_first:
+            self.stop(self.stop_first)
 
     def extend(self, trusted_by: float) -> None:
         self.trusted_by = max(self.trusted_by, trusted_by)
 
     def distrust(self) -> None:
-        """Its claim ran out, unless it was extended in the meantime."""
+        """Stop the work if its claim has expired and was not extended."""
         if not self.is_late:
             self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
         else:
             self.stop(CLAIM_EXPIRED)
 
     def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        """SIGTERM; and SIGKILL at the latest when trust ends."""
+        """Send SIGTERM, and SIGKILL at the latest when trust ends."""
         if not self.alive:
-            self.told = self.told or why
+            self.stop_first = self.stop_first or why
         elif not self.ending:
             self.ending = True
             self.cancel_timers()
@@ -74,7 +74,7 @@ class SimRunning:
             self.alive = False
             self.cancel_timers()
             self.checker.leave(self.claim, outcome, self.loop.time())
-            if not self.gone.done():  # it is, if the node that waited for it was killed
+            if not self.gone.done():  # done already, if the waiting node was killed
                 self.gone.set_result(End(outcome, status=0 if outcome.kind == "succeeded" else 1))
 
     def cancel_timers(self) -> None:
@@ -83,7 +83,7 @@ class SimRunning:
 
 
 class SimWarden:
-    """Owns the work of one node's life; not stopped with the node, and not killed with it."""
+    """Owns the work of one node instance.  It keeps running if the node is stopped or killed."""
 
     running_type: type[SimRunning] = SimRunning
 
@@ -104,7 +104,7 @@ class SimWarden:
         self.works.append(running)
 
     def hang_up(self) -> None:
-        """The node's socket closed."""
+        """The socket to the node was closed: end the work."""
         self.forget_orders()
         for running in self.works:
             running.stop(Outcome("lost", "its node died", "node-lost"), kill_after_s=1.0)

@@ -1,6 +1,6 @@
-"""What every store must do when much is due that cannot run, in sentences: it is in nobody's way.
+"""Checks of a store: many due fires that cannot run do not block the others.
 
-A store may need several asks to get past it, but no more than it is told here.
+A store may need several asks to get past them, but not more than `ASKS`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _messages(count: int, **fields: Any) -> list[Fire]:
 
 
 def _claim_all(node: Asker, world: World, **fields: Any) -> list[Claim]:
-    """What some asks get one after the other."""
+    """Claim several times, and return all claims."""
     claims: list[Claim] = []
     for _ in range(ASKS):
         claims += node.claim(**fields)
@@ -35,7 +35,7 @@ def _claim_all(node: Asker, world: World, **fields: Any) -> list[Claim]:
 
 
 def _fill_the_lane(store: Store, world: World, **fields: Any) -> Claim:
-    """Many wait for the lane that the first of them holds."""
+    """Put many messages in one lane; the first of them holds it."""
     store.put(_messages(MANY, **fields))
     (holder,) = _claim_all(Asker(store, "holder"), world)
     assert holder.fire.key == "a.single@000"
@@ -91,7 +91,8 @@ def many_waiting_fires_are_missed_after_their_deadline(store: Store, world: Worl
 
 
 def fires_that_a_node_cannot_run_leave_their_lane_to_others(store: Store, world: World) -> None:
-    """Of one lane the first are of a task that this node lacks, and the last is of another queue."""
+    """In one lane, the first messages are of a task that the node does not have; the last is on another
+    queue."""
     holder = _fill_the_lane(store, world)
     last = fire("a.known@1", policy=WAITS, origin="push", lane="a.single", queue="other")
     store.put([last])
@@ -105,7 +106,7 @@ def fires_that_a_node_cannot_run_leave_their_lane_to_others(store: Store, world:
 
 
 def a_fire_behind_many_that_the_node_cannot_run_is_granted(store: Store, world: World) -> None:
-    """During a deploy, messages of a new task pile up before those that the older workers can run."""
+    """During a deploy, messages of a new task pile up in front of those that older workers can run."""
     store.put([fire(f"a.new@{n:04}", origin="push") for n in range(MANY)])
     store.put([fire("a.old@1", origin="push")])
     node = Asker(store)
@@ -114,7 +115,7 @@ def a_fire_behind_many_that_the_node_cannot_run_is_granted(store: Store, world: 
 
 
 def _hold_instants(store: Store, world: World, policy: Policy = HELD) -> tuple[Planner, Claim]:
-    """Many instants of an outage are held, as the first of them runs."""
+    """Plan many instants of an outage; they are held while the first of them runs."""
     planner = Planner(store, policy, beat_s=1.0)
     store.advance("a", [planner.covering(1, MANY)])
     world.pass_time(MANY + OUTAGE_S + 1)

@@ -1,4 +1,4 @@
-"""What every store must do about finding, pruning, notes and waiting, in sentences."""
+"""Checks of a store: finding, pruning, notes and wake-ups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from detent.testing.stores.fixtures import (
     row,
 )
 
-PATIENCE_S = 5.0  # for a hint to arrive
+PATIENCE_S = 5.0  # for a wake-up to arrive
 SLICE_S = 0.05
 
 
@@ -179,7 +179,7 @@ def a_note_does_not_end_with_a_step_of_the_wall_clock(store: Store, world: World
 
 
 def _wakes(store: Store, act: Callable[[int], object]) -> bool:
-    """Does `act` wake one who waits?  It may come before the wait, so it is done again until it does."""
+    """True if `act` wakes a waiter.  It is repeated, because it may come before the wait."""
     answers: list[bool] = []
     waiter = threading.Thread(target=lambda: answers.append(store.wait("a", PATIENCE_S)), daemon=True)
     waiter.start()

@@ -1,4 +1,4 @@
-"""What every store must do about asks, fences, claims and their end by expiry, in sentences."""
+"""Checks of a store: asks, fences, claims and their expiry."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def a_new_epoch_raises_the_fence_and_waits_before_it_grants(store: Store, world:
 
 
 def a_new_epoch_without_known_claims_waits_before_it_grants(store: Store, world: World) -> None:
-    """The first claim of all may be what was forgotten, and with it how long claims live."""
+    """The store may have lost its very first claim, and with it the lifetime of claims."""
     store.put([fire("a.b@1")])
     again = world.new_epoch(store)
     again.look("a")
@@ -384,7 +384,7 @@ def a_new_epoch_without_known_claims_waits_before_it_grants(store: Store, world:
 
 
 def a_new_epoch_waits_for_the_longest_possible_claim(store: Store, world: World) -> None:
-    """What is pending may have been claimed for the first time, and that was forgotten."""
+    """The store may have lost the first claim of a fire that it now has as pending."""
     policy = Policy(concurrency="Allow", claim_s=3 * TTL_S)
     store.put([fire("a.b@1"), fire("a.c@1", policy=policy), fire("a.d@1", origin="push", policy=policy)])
     assert finish(store, Asker(store).claim_one(limit=1), DONE) == DONE

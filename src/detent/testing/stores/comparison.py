@@ -1,4 +1,5 @@
-"""Answers of a store in a form that two stores can share: fences as they grow, instants as they pass."""
+"""Converts answers of a store to values that two stores can be compared by: fences relative to the first one,
+instants relative to the start."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
 
 
 def notes_of(notes: Sequence[Note], first_fence: int) -> list[Any]:
-    """Stores may write the state of a breaker, which has a fence in it, and the watermark of a removed job in
-    several ways."""
+    """Stores may write the state of a breaker, which contains a fence, and the watermark of a removed job
+    differently."""
     return [_note_of(note, first_fence) for note in notes]
 
 

@@ -1,4 +1,4 @@
-"""What every store must tell of a queue without handing out its rows: how much is on it, and what is next."""
+"""Checks of a store: the number of messages on a queue, and the next ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def cancelled_and_forgotten_messages_are_not_counted(store: Store, world: World)
         finish(store, node.claim_one(limit=1, queues=("mail",)), verdict)
     assert store.count("a") == {"mail": Size(pending=1, dead=2)}
     assert store.forget(["a.b@0000"]) == 1
-    store.prune("a", 1000.0, 0)  # what died is no surplus
+    store.prune("a", 1000.0, 0)  # keeps dead letters
     assert store.count("a") == {"mail": Size(pending=1, dead=1)}
     assert found(store, state="over", kinds=("cancelled", "skipped")) == ["a.b@0003", "a.b@0001"]
 

@@ -1,4 +1,4 @@
-"""Checks of a store: what a search finds, how it is continued, and how much it may examine."""
+"""Checks of a store: what a search finds, how it continues, and how many rows it examines."""
 
 from __future__ import annotations
 

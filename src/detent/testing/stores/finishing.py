@@ -1,4 +1,4 @@
-"""What every store must do about verdicts, stops, hooks and history, in sentences."""
+"""Checks of a store: verdicts, stops, hooks and history."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def the_answers_of_a_batch_are_in_its_order(store: Store, world: World) -> None:
 
 
 def one_call_may_finish_and_claim(store: Store, world: World) -> None:
-    """What the report lets in is granted with it; repeated, both get the answers that they got."""
+    """A fire that the report unblocks is granted in the same call.  A repeated call gets the same answers."""
     store.put([fire("a.b@1", "Forbid"), fire("c.b@1")])
     node, foreign = Asker(store), Asker(store, "n2", app="c")
     first, other = node.claim_one(), foreign.claim_one()
@@ -148,7 +148,7 @@ def a_refused_finish_records_no_following_fires(store: Store, world: World) -> N
 
 
 def the_cause_of_an_outcome_is_kept_whatever_its_reason_looks_like(store: Store, world: World) -> None:
-    told = (
+    outcomes = (
         Outcome("failed", "contended by a.b@1", "no-secret"),
         Outcome("failed", "backend: paused", "work"),
         Outcome("lost", "with n1", "shutdown"),
@@ -156,7 +156,7 @@ def the_cause_of_an_outcome_is_kept_whatever_its_reason_looks_like(store: Store,
         Outcome("skipped", "lane: a.b@1 \x1f waits already", "lane", "a.b@1"),
         Outcome("rejected", "", "refused"),
     )
-    for number, outcome in enumerate(told):
+    for number, outcome in enumerate(outcomes):
         store.put([fire(f"a.b@{number}")])
         claim = Asker(store, f"n{number}").claim_one()
         assert finish(store, claim, Verdict(outcome)) == Verdict(outcome)
@@ -284,8 +284,8 @@ def history_keeps_every_attempt(store: Store, world: World) -> None:
     world.pass_time(4)
     finish(store, second, DONE, status=0, took_s=3.5, tail=b"fine", result='{"kept": 3}')
     stored = row(store, "a.b@1")
-    told = [(a.number, a.node, a.fence, a.outcome, a.status, a.took_s, a.tail) for a in stored.attempts]
-    assert told == [
+    attempts = [(a.number, a.node, a.fence, a.outcome, a.status, a.took_s, a.tail) for a in stored.attempts]
+    assert attempts == [
         (1, "n1", first.fence, AGAIN.outcome, 1, 2.5, b"\x00oops\xff"),
         (2, "n2", second.fence, DONE.outcome, 0, 3.5, b"fine"),
     ]

@@ -1,7 +1,7 @@
 """What the checks of a store share: a world in which time passes, an asker, a planner, fires to put.
 
-A check is a function of an empty store and its world; its name is the rule.  It may ask the world
-for what not every backend can do; `NotOffered` then leaves the check out.
+A check is a function of an empty store and its world; its name is the rule.  A check that needs an ability
+which the backend does not offer is skipped (`NotOffered`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from detent.rules.planning import fire_at, key_of, plan
 from detent.stores.base import Store
 
 TTL_S = 30.0
-SMALL_STEPS_S = (0.2, 0.45, 0.55, 0.7, 0.95, 1.05, 2.0)  # of the wall clock: noticed, or not
+SMALL_STEPS_S = (0.2, 0.45, 0.55, 0.7, 0.95, 1.05, 2.0)  # of the wall clock: some of them go unnoticed
 BEAT_S = 10  # between two instants of a planner's job
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DONE = Verdict(Outcome("succeeded"))
@@ -44,12 +44,10 @@ WIDTHS = (1, 3)
 
 
 class NotOffered(Exception):
-    """This backend's world cannot do what a check needs."""
+    """The backend does not offer what a check needs."""
 
 
 class FakeClock(dry_run.FakeClock):
-    """A wall clock and a monotonic one, moved by hand."""
-
     def __init__(self, start: datetime = START) -> None:
         super().__init__(start)
 
@@ -61,7 +59,7 @@ class FakeClock(dry_run.FakeClock):
 
 
 class World(NamedTuple):
-    """How a backend is opened, and what can be done to it from outside."""
+    """How to open a backend, and how to let time pass, set its clock, reopen it, or make it lose data."""
 
     opener: Callable[[], Store]
     pass_time: Callable[[float], None]
@@ -89,7 +87,7 @@ Check = Callable[[Store, World], None]
 
 
 class Asker:
-    """One life of a node, that asks under ever new numbers unless told to repeat itself."""
+    """One instance of a node: each ask has a new number, unless it is a repetition."""
 
     def __init__(self, store: Store, node: str = "n1", app: str = "a") -> None:
         self.store, self.node, self.app, self.number = store, node, app, 0
@@ -126,7 +124,7 @@ class Every:
 
 
 class Planner:
-    """Adopts the one job of app `a`, which is due every few seconds from now on, and plans it."""
+    """Sets the one job of app `a`, which is due every few seconds from now on, and plans it."""
 
     def __init__(self, store: Store, policy: Policy = PLAIN, beat_s: float = BEAT_S) -> None:
         watermarks = store.set_jobs("a", 0, {"a.b": "r1"})
@@ -141,7 +139,7 @@ class Planner:
         return self.store.advance("a", [self.plan(ahead_s)])
 
     def covering(self, first: int, last: int) -> Plan:
-        """A plan of the instants with these numbers, and of none before or after."""
+        """A plan of exactly the instants with these numbers."""
         fires = tuple(fire_at(self.job, self.at(number)) for number in range(first, last + 1))
         return Plan(self.job.name, self.job.revision, self.at(first - 1), self.at(last), fires)
 
@@ -153,7 +151,7 @@ class Planner:
 
 
 def fire(key: str, concurrency: Concurrency = "Allow", width: int = 1, **fields: Any) -> Fire:
-    """A fire of the job that its key names, started by hand."""
+    """A manual fire of the job in its key."""
     job = key.partition("@")[0]
     policy = fields.pop("policy", Policy(concurrency=concurrency, max_running=width, claim_s=TTL_S))
     lane = "" if concurrency == "Allow" else job

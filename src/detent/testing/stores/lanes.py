@@ -1,6 +1,6 @@
-"""What every store must do about lanes, late instants, pauses and deadlines, in sentences.
+"""Checks of a store: lanes, late instants, pauses and deadlines.
 
-A job's name tells the width of its lane where a check goes through several widths in one store.
+If a check uses several lane widths in one store, the name of each job includes its width.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def caught_up_fires_run_in_order_one_after_the_other(store: Store, world: World)
         for number in (1, 2, 3):
             claim = node.claim_one()
             assert (claim.fire.key, claim.disposition) == (planner.key(number), None), concurrency
-            assert node.claim() == [], f"{concurrency}: those behind it wait"
+            assert node.claim() == [], f"{concurrency}: the fires behind it wait"
             finish(again, claim)
         again.close()
 
@@ -258,7 +258,7 @@ def a_deadline_does_not_end_a_retry(store: Store, world: World) -> None:
 
 
 def a_deadline_does_not_end_a_retry_that_waits_or_has_a_late_hook(store: Store, world: World) -> None:
-    """Both need a closer look by the store than a fire that can simply run."""
+    """Stores treat both differently from a fire that can simply run."""
     start_by = store.set_jobs("a", -1, {}).now + timedelta(seconds=5)
     hooked = Policy(claim_s=TTL_S, hooks=("on_late",), late_after_s=3600.0)
     store.put(

@@ -1,4 +1,4 @@
-"""What every store must do about keys, watermarks, plans and adoptions, in sentences."""
+"""Checks of a store: keys, watermarks, plans and changes of jobs."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def an_instant_before_one_that_was_cancelled_is_not_lost(store: Store, world: Wo
 
 
 def _changed_after_pruning(store: Store) -> Planner:
-    """The second of three instants to come was cancelled; its row may be gone; then the job changed."""
+    """The second of three planned instants was cancelled and perhaps pruned; then the job changed."""
     planner = Planner(store)
     planner.advance(ahead_s=30)
     store.cancel(planner.key(2))
@@ -235,7 +235,7 @@ def a_change_withdraws_fires_that_are_not_yet_due(store: Store, world: World) ->
 
 
 def a_fire_that_came_due_before_a_change_runs_under_the_new_policy(store: Store, world: World) -> None:
-    """The old definition planned it; nobody attempted it.  Work and policy must be of one revision."""
+    """The old definition planned it, and it was not attempted.  Work and policy must be of one revision."""
     planner = Planner(store, Policy("Allow", timeout_s=7.0))
     planner.advance(ahead_s=30)
     world.pass_time(25)
@@ -278,7 +278,7 @@ def a_change_keeps_the_hooks_of_fires_that_have_ended(store: Store, world: World
 
 
 def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: World) -> None:
-    """What waits behind an instant that was claimed is not taken back: it would not be planned again."""
+    """Instants behind a claimed one are not withdrawn, because they would not be planned again."""
     planner, node = Planner(store, Policy(catch_up="all"), beat_s=30), Asker(store)
     planner.advance(ahead_s=120)
     world.pass_time(31)
@@ -293,13 +293,13 @@ def a_change_after_the_clock_was_set_back_loses_no_instant(store: Store, world: 
 
 
 def a_change_does_not_plan_a_cancelled_instant_again(store: Store, world: World) -> None:
-    """Else a span of the new plan would count it a second time."""
+    """Otherwise a span of the new plan would count it a second time."""
     planner = Planner(store)
     planner.advance(ahead_s=30)
     assert store.cancel(planner.key(2), "by hand")
     watermarks = store.set_jobs("a", 1, {"a.b": "r2"})
     assert watermarks.by_job["a.b"].at == planner.at(2)
-    assert sorted(found(store)) == [planner.key(1), planner.key(2)], "what is before it is not taken back"
+    assert sorted(found(store)) == [planner.key(1), planner.key(2)], "earlier instants are not withdrawn"
 
 
 def a_changed_job_continues_where_the_old_one_was_planned(store: Store, world: World) -> None:
@@ -342,7 +342,7 @@ def a_removed_job_ends_its_fires(store: Store, world: World) -> None:
     finish(store, claims[0], Verdict(removed))
     world.pass_time(15)
     assert dispositions(node.claim()) == {planner.key(2): removed, planner.key(3): removed}
-    assert len(found(store)) == 3, "each planned instant leaves a row that says why it did not run"
+    assert len(found(store)) == 3, "each planned instant keeps a row with the reason why it did not run"
 
 
 def a_removed_job_that_comes_back_soon_continues_its_plan(store: Store, world: World) -> None:
@@ -373,7 +373,7 @@ def a_removed_job_that_comes_back_late_starts_now(store: Store, world: World) ->
     world.pass_time(RETURN_S + 1)
     watermarks = store.set_jobs("a", 2, {"a.b": "r1"})
     assert watermarks.by_job["a.b"].at == watermarks.now
-    assert found(store) == [], "what was planned then is not run by what the job is now"
+    assert found(store) == [], "the old plan does not run with the new definition"
 
 
 def a_removed_job_finishes_its_manual_fires_as_usual(store: Store, world: World) -> None:

@@ -1,4 +1,4 @@
-"""What every store must do about queues: their order, their rates, breakers, and keys that are unique."""
+"""Checks of a store: the order of queues, rates, breakers and unique keys."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _refuse(store: Store, *claims: Claim) -> None:
         finish(store, claim, REFUSED)
 
 
-# Their order.
+# Order.
 
 
 def queues_are_served_in_the_order_in_which_they_are_named(store: Store, world: World) -> None:
@@ -317,7 +317,7 @@ def an_attempt_without_a_backend_error_is_retried_through_its_breaker(store: Sto
     assert node.claim_one().attempt == 2
 
 
-# Keys that are unique for a while.
+# Unique keys.
 
 
 def a_unique_key_is_taken_while_it_is_open_and_for_its_window(store: Store, world: World) -> None:

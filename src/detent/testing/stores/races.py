@@ -1,8 +1,7 @@
-"""Races of real processes on one store: what no single process can show.
+"""Races of real processes on one store.
 
-The processes start together behind a barrier and each opens the store for itself.  What each saw it
-leaves in a file of its own; the judges here read all of them.  Instants are monotonic seconds, which
-all processes of a host share.
+The processes start together behind a barrier, and each opens the store itself.  Each writes its observations
+to a file; the checks read all files.  Instants are monotonic seconds, which all processes of a host share.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ PROCESSES = 8
 KEYS = 500
 ROUNDS = 40
 LANES = 3
-RACE_MAX_S = 120.0  # a race that takes longer has come to a stand
-CALL_MAX_S = 5.0  # nobody waits longer than this for one call
+RACE_MAX_S = 120.0  # a longer race is stuck
+CALL_MAX_S = 5.0  # the longest wait for one call
 FAIR_S = 3.0
-SHARE_MIN = 1 / (5 * PROCESSES)  # of all rounds: a fifth of what would be even
+SHARE_MIN = 1 / (5 * PROCESSES)  # of all rounds: a fifth of an equal share
 FIND_MAX = 1_000_000
 
 Opener = Callable[[Path], Store]
-Part = Callable[[Store, int], list[Any]]  # what one process does, and saw
+Part = Callable[[Store, int], list[Any]]  # runs in one process, returns its observations
 JOB = Job("a.tick", Every(START, 1), Command(("true",)), Policy(), revision="r1")
 
 
 class Launch(NamedTuple):
-    """One claim that a process got, and from when until when it thought that it had it."""
+    """One claim of a process, and from when until when the process believed to have it."""
 
     key: str
     lane: str
@@ -50,21 +49,21 @@ class Launch(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """How often a process got its turn, and how long it waited at most."""
+    """How many rounds a process made, and its longest wait."""
 
     rounds: int
     longest_s: float
 
 
 def race_to_put(opener: Opener, path: Path) -> None:
-    """All put the same keys, each in an order of its own: each key is fresh once."""
+    """All put the same keys in different orders: each key is new exactly once."""
     fresh = Counter(key for seen in run_race(_put_all, opener, path) for key in seen)
-    assert len(fresh) == KEYS, f"{KEYS - len(fresh)} keys were fresh to nobody"
+    assert len(fresh) == KEYS, f"{KEYS - len(fresh)} keys were new to no process"
     assert set(fresh.values()) == {1}, f"fresh more than once: {[k for k, n in fresh.items() if n > 1]}"
 
 
 def race_to_run(opener: Opener, path: Path) -> None:
-    """All put, claim and finish: each fire is launched or sentenced once, and no lane is held twice."""
+    """All put, claim and finish: each fire is granted once, and no lane is held twice."""
     launches = [Launch(*one) for seen in run_race(_run_all, opener, path) for one in seen]
     judge_launches(launches)
     settled = Counter(one.key for one in launches)
@@ -72,7 +71,7 @@ def race_to_run(opener: Opener, path: Path) -> None:
 
 
 def race_to_plan(opener: Opener, path: Path) -> None:
-    """All adopt and plan the same job: one chain, without a gap, each instant once."""
+    """All set and plan the same job: each instant once, without a gap."""
     seen_by_all = run_race(_plan_all, opener, path)
     assert {generation for seen in seen_by_all for generation, _ in seen} == {1}
     for instants in ([at for _, at in seen] for seen in seen_by_all):
@@ -89,7 +88,7 @@ def race_to_plan(opener: Opener, path: Path) -> None:
 
 
 def race_for_turns(opener: Opener, path: Path) -> None:
-    """All call as fast as they can: nobody waits long, everybody gets a share."""
+    """All call as fast as they can: no process waits long, and each gets a share."""
     turns = [Turns(*one) for seen in run_race(_take_turns, opener, path) for one in seen]
     total, longest_s = sum(one.rounds for one in turns), max(one.longest_s for one in turns)
     assert longest_s < CALL_MAX_S, f"a process waited {longest_s:.1f} s for one call"
@@ -97,7 +96,7 @@ def race_for_turns(opener: Opener, path: Path) -> None:
 
 
 def judge_launches(launches: list[Launch]) -> None:
-    """Was each fire granted once, each fence given once, and each lane held by one at a time?"""
+    """Check that each fire and each fence was granted once, and each lane was held by one at a time."""
     granted = Counter(one.key for one in launches)
     twice = [key for key, times in granted.items() if times > 1]
     assert not twice, f"granted more than once: {twice}"
@@ -109,9 +108,9 @@ def judge_launches(launches: list[Launch]) -> None:
 
 
 def run_race(part: Part, opener: Opener, path: Path, processes: int = PROCESSES) -> list[list[Any]]:
-    """Let so many processes play this part on the store at `path`; what each of them saw."""
-    opener(path).close()  # whatever it takes to make a store is not raced here
-    context = multiprocessing.get_context("forkserver")  # each would import all of this for itself
+    """Run this part in several processes on the store at `path`; return the observations of each."""
+    opener(path).close()  # creating the store is not part of the race
+    context = multiprocessing.get_context("forkserver")  # with spawn, each process would import everything
     context.set_forkserver_preload([__name__, "psycopg", "redis"])
     gate, saw = context.Barrier(processes), [path.with_name(f"saw-{n}.json") for n in range(processes)]
     players = [
@@ -146,7 +145,7 @@ def _put_all(store: Store, number: int) -> list[Any]:
 
 
 def _run_all(store: Store, number: int) -> list[Any]:
-    """Rounds of one fire with a lane and one without; then until nothing is left."""
+    """Run rounds of one fire with a lane and one without, then until nothing is left."""
     launches: list[Launch] = []
     for turn in range(ROUNDS):
         name = f"{turn:03}-{number}"

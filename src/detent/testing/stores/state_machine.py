@@ -1,7 +1,7 @@
-"""Random sequences of calls, which every store must answer as the reference does.
+"""Compares a store with the reference store by random sequences of calls.
 
-Both stores live by one fake clock.  After every call the answers are compared and, after every
-step, all that the stores remember.  Fences are compared as they grow, not as they start; epochs not.
+Both stores use one fake clock.  The answers are compared after every call, and the whole contents after every
+step.  Fences are compared relative to the first one; epochs are not compared.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ LIVES = ("n1", "n2", "n3")
 REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 VERDICTS = (DONE, OVER, AGAIN, GIVEN_BACK, REFUSED)
 FIND_MAX = 10_000
-LATE_ASK = Ask(APP, "an observer", 0, 0, QUEUES)  # it is granted nothing, and told what comes next
+LATE_ASK = Ask(APP, "an observer", 0, 0, QUEUES)  # granted nothing; the answer says what is next
 STEPS = 40  # calls in a sequence
-LOOK_S = 0.125  # a store may leave sentences to a later ask, if an earlier one has just looked for them
+LOOK_S = 0.125  # a store may search for dispositions only once in this time
 
 numbers = st.integers(0, 999)
 revisions = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["r1", "r2"]), min_size=1)
 
 
 class Pair(NamedTuple):
-    """One claim, as the reference and as the store under test granted it."""
+    """One claim, as granted by the reference and by the store under test."""
 
     ours: Claim
     theirs: Claim
@@ -111,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.theirs.close()
 
-    # What nodes do most; without these rules, few sequences would claim anything at all.
+    # What nodes do most.  Without these rules, few random sequences would claim anything.
 
     @initialize()
     def begin(self) -> None:
@@ -295,14 +295,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.same("notes", *[notes_of(s.notes(APP), b) for s, b in zip(self.both, bases, strict=True)])
         self.same("next_in_s", *[round(store.claim(LATE_ASK).next_in_s, 3) for store in self.both])
 
-    # How the two are compared.
+    # Comparison.
 
     @property
     def both(self) -> tuple[Store, Store]:
         return self.ours, self.theirs
 
     def touch(self) -> None:
-        """Both look at the clock: each learns of a step of it when it is called next."""
+        """Call both stores, so that each notices a step of the clock."""
         self.same("look", *[watermarks_of(store.look(APP)) for store in self.both])
 
     def pair(self, number: int) -> Pair:
@@ -347,8 +347,8 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def check_against_reference(opener: Opener, *, examples: int, fixed: bool, shrink: bool = True) -> None:
-    """Compare the stores that `opener` makes to the reference, by so many sequences of calls; `fixed`:
-    always by the same; `shrink`: look for the shortest that shows a difference."""
+    """Compare the stores of `opener` with the reference by this many sequences.  `fixed`: always the same
+    ones; `shrink`: look for the shortest sequence that shows a difference."""
     machine = type("Machine", (StoreMachine,), {"opener": staticmethod(opener)})
     bounds = settings(
         max_examples=examples,
@@ -368,7 +368,7 @@ def planned(name: str, watermark: Watermark, now: datetime, ahead_s: float) -> P
 
 
 def report_of(claim: Claim, verdict: Verdict) -> Report:
-    """A sentence is settled as it says, a lost attempt perhaps repeated; other claims get the verdict."""
+    """Settle a disposition as it says, perhaps with a retry after a loss; else report the verdict."""
     if claim.disposition is not None:
         again = verdict.again_in_s if claim.disposition.kind == "lost" else None
         verdict = Verdict(claim.disposition, again_in_s=again)

@@ -1,1 +1,1 @@
-"""What the warden is made of: the standard library only, so that it runs without the package."""
+"""The warden itself: it imports the standard library only, so that it runs without the package."""

@@ -64,8 +64,8 @@ from .process_trees import (
     ProcessTree,
 )
 from .spawn import NOT_RUNNABLE, CommandOrder, Failure, env_of, ignore_node_signals, spawn, to_bytes
-from .task import CallTask, CommandTask, GuardOrder, GuardTask, Tasks, WardenTask
-from .warm_children import WardenParts, WarmChildren
+from .task import CallOrder, CallTask, CommandTask, GuardOrder, GuardTask, Tasks, WardenTask
+from .warm_children import WarmChildren
 
 if TYPE_CHECKING:
     from .reaper import Reaper
@@ -76,8 +76,8 @@ ORDERS_MAX = 32  # in one iteration, so that tasks are checked while a thousand 
 
 class Warden:
     def __init__(self, node: socket.socket, cgroup: str) -> None:
-        self._node, self._cgroup = node, cgroup
-        self._home = Home(Cgroup(cgroup).above) if cgroup else None
+        self._node, self.cgroup = node, cgroup
+        self.home = Home(Cgroup(cgroup).above) if cgroup else None
         self._cgroups = CgroupPool(cgroup) if cgroup else None
         self._inbox, self._outgoing = Inbox(), b""
         self._events: list[dict[str, object]] = []  # not yet in `_outgoing`
@@ -85,24 +85,13 @@ class Warden:
         self._is_full = False  # whether the node's socket takes no more at the moment
         self._is_node_gone = False
         self._bases: dict[str, dict[bytes, bytes]] = {}
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._mains: dict[int, CommandTask] = {}
-        self._orphans = OrphanTracker()
-        self._unremoved: list[ProcessTree] = []
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(node, selectors.EVENT_READ, self._serve_node)
-        self._children = WarmChildren(
-            WardenParts(
-                selector=self._selector,
-                orphans=self._orphans,
-                tasks=self._tasks,
-                report=self._report,
-                report_failure=self._report_failure,
-                cgroup=self._cgroup,
-                home=self._home,
-                unremoved=self._unremoved,
-            )
-        )
+        self.orphans = OrphanTracker()
+        self.unremoved: list[ProcessTree] = []  # whose cgroups have to be removed
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(node, selectors.EVENT_READ, self._serve_node)
+        self._children = WarmChildren(self)
         self._reaper: Reaper | None = None
         self._verbs: dict[str, Callable[[dict[str, Any]], None]] = {
             "base": self._base,
@@ -117,14 +106,14 @@ class Warden:
             "extend": self._extend,
             "stop": self._stop,
             "start-reaper": self._start_reaper,
-            "ping": lambda _: self._report("pong"),
+            "ping": lambda _: self.report("pong"),
             "bye": lambda _: self._hang_up(),
         }
 
     def run(self) -> None:
         wakeups = self._wake_on_child_signals()
-        while self._tasks or self._children or not self._is_node_gone:
-            for key, mask in self._selector.select(self._pause_s()):
+        while self.tasks or self._children or not self._is_node_gone:
+            for key, mask in self.selector.select(self._pause_s()):
                 key.data(mask)
             self._carry_out_orders()
             self._collect_exits()
@@ -133,8 +122,8 @@ class Warden:
             if self._outgoing or self._events:
                 self._flush()
         wakeups.close()
-        if self._cgroup:
-            Cgroup(self._cgroup).remove()
+        if self.cgroup:
+            Cgroup(self.cgroup).remove()
         if self._reaper:
             self._reaper.dismiss()
 
@@ -144,13 +133,13 @@ class Warden:
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._selector.register(reader, selectors.EVENT_READ, lambda _: reader.recv(4096))
+        self.selector.register(reader, selectors.EVENT_READ, lambda _: reader.recv(4096))
         return reader
 
     def _pause_s(self) -> float:
         if self._inbox.is_order_next and not self._is_node_gone:
             return 0.0
-        return min(self._tasks.pause_s(kernel.boottime()), self._children.pause_s())
+        return min(self.tasks.pause_s(kernel.boottime()), self._children.pause_s())
 
     # The node.
 
@@ -173,8 +162,8 @@ class Warden:
     def _return_home(self) -> None:
         """Leave the cgroup of the last command: any other process that the warden starts would belong to
         it, and the warden itself would be killed with it."""
-        if self._home:
-            self._home.return_to_cgroup()
+        if self.home:
+            self.home.return_to_cgroup()
 
     def _receive(self) -> None:
         try:
@@ -189,14 +178,14 @@ class Warden:
     def _hang_up(self) -> None:
         if not self._is_node_gone:
             self._is_node_gone = True
-            self._selector.unregister(self._node)
+            self.selector.unregister(self._node)
             self._node.close()
         now = kernel.boottime()
-        for task in self._tasks.values():
+        for task in self.tasks.values():
             task.hang_up(now)
         self._children.hang_up()
 
-    def _report(self, did: str, **fields: object) -> None:
+    def report(self, did: str, **fields: object) -> None:
         if not self._is_node_gone:
             self._events.append({"did": did, **fields})
 
@@ -214,7 +203,7 @@ class Warden:
         if bool(self._outgoing) != self._is_full:
             self._is_full = bool(self._outgoing)
             write = selectors.EVENT_WRITE if self._is_full else 0
-            self._selector.modify(self._node, selectors.EVENT_READ | write, self._serve_node)
+            self.selector.modify(self._node, selectors.EVENT_READ | write, self._serve_node)
 
     # Orders.
 
@@ -224,31 +213,43 @@ class Warden:
     def _spawn(self, message: dict[str, Any]) -> None:
         message["base"] = self._bases[message["base"]]
         order = CommandOrder(**message)
-        if kernel.boottime() >= order.term_by:
-            self._report("refused", id=order.id)
+        lane_fd = self.take_lane(order, order.term_by)
+        if lane_fd is None:
             return
         try:
-            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
-            if lane_fd is None:
-                self._report("held", id=order.id, by=holders(order.lane, order.places))
-                return
             task = self._start(order, lane_fd)
         except Failure as failure:
-            self._report_failure(order.id, failure)
+            self.report_failure(order.id, failure)
             return
         except OSError as error:  # no process or descriptor is available
-            self._report_failure(order.id, Failure(NOT_RUNNABLE, f"could not be started: {error.strerror}"))
+            self.report_failure(order.id, Failure(NOT_RUNNABLE, f"could not be started: {error.strerror}"))
             return
         self._mains[task.pid] = task
-        self._tasks.add(task, kernel.boottime())
-        self._orphans.mains.add(task.pid)
+        self.tasks.add(task, kernel.boottime())
+        self.orphans.mains.add(task.pid)
         self._unregistered.append(task)
-        self._report("started", id=task.id, pid=task.pid)
+        self.report("started", id=task.id, pid=task.pid)
+
+    def take_lane(self, order: CommandOrder | CallOrder | GuardOrder, start_by: float) -> int | None:
+        """Take the lane of a task, and return its descriptor.  None: the task must not start, and the node
+        knows why."""
+        if kernel.boottime() >= start_by:
+            self.report("refused", id=order.id)
+            return None
+        try:
+            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
+        except OSError as error:
+            failure = Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}")
+            self.report_failure(order.id, failure)
+            return None
+        if lane_fd is None:
+            self.report("held", id=order.id, by=holders(order.lane, order.places))
+        return lane_fd
 
     def _start(self, order: CommandOrder, lane_fd: int) -> CommandTask:
         """A task that leaves its children on purpose has no cgroup: they would be killed with it."""
         cgroup = self._cgroups.take() if self._cgroups and order.children != "leave" else None
-        target = SpawnTarget(cgroup, self._home, stays=True) if cgroup and self._home else None
+        target = SpawnTarget(cgroup, self.home, stays=True) if cgroup and self.home else None
         if not target or order.user:  # it is a fork of the warden
             self._return_home()
         try:
@@ -266,54 +267,44 @@ class Warden:
             return ProcessGroupTree(pid)
         tag = frozenset(to_bytes(f"{name}={order.env[name]}") for name in TAGGED if name in order.env)
         if cgroup is None or self._cgroups is None:
-            return DescentTree(self._orphans, pid, tag, leaves=order.children == "leave")
+            return DescentTree(self.orphans, pid, tag, leaves=order.children == "leave")
         cgroup.main = pid
-        return CgroupTree(cgroup, EscapedTree(self._orphans, pid, tag, cgroup.parent), self._cgroups)
+        return CgroupTree(cgroup, EscapedTree(self.orphans, pid, tag, cgroup.parent), self._cgroups)
 
     def _extend(self, message: dict[str, Any]) -> None:
         for id, (trusted_by, term_by) in message["terms"].items():
-            if task := self._tasks.get(id):
+            if task := self.tasks.get(id):
                 task.extend(trusted_by, term_by)
 
     def _stop(self, message: dict[str, Any]) -> None:
-        if task := self._tasks.get(message["id"]):
+        if task := self.tasks.get(message["id"]):
             task.stop(kernel.boottime(), message["kill_after_s"])
         else:
             self._children.cancel(message["id"])
 
     def _guard_all(self, message: dict[str, Any]) -> None:
         orders = [GuardOrder(*fields) for fields in message["orders"]]
-        self._report("guarded", ids=[order.id for order in orders if self._guard(order)])
+        self.report("guarded", ids=[order.id for order in orders if self._guard(order)])
 
     def _guard(self, order: GuardOrder) -> bool:
-        now = kernel.boottime()
-        if now >= order.trusted_by:
-            self._report("refused", id=order.id)
-            return False
-        try:
-            lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
-        except OSError as error:
-            failure = Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}")
-            self._report_failure(order.id, failure)
-            return False
+        lane_fd = self.take_lane(order, order.trusted_by)
         if lane_fd is None:
-            self._report("held", id=order.id, by=holders(order.lane, order.places))
             return False
         guard = GuardTask(order, NodeTree(order.pid))
         guard.lane_fd = lane_fd
-        self._tasks.add(guard, now)
+        self.tasks.add(guard, kernel.boottime())
         return True
 
     def _release(self, message: dict[str, Any]) -> None:
         for id in message["ids"]:
-            if isinstance(guard := self._tasks.get(id), GuardTask):
+            if isinstance(guard := self.tasks.get(id), GuardTask):
                 guard.release()
 
     def _start_reaper(self, message: dict[str, Any]) -> None:
         from .reaper import start_reaper  # late: a trigger's short work has none
 
         self._reaper = start_reaper(message["instance"])
-        self._orphans.mains.add(self._reaper.pid)
+        self.orphans.mains.add(self._reaper.pid)
 
     # Tasks.
 
@@ -322,7 +313,7 @@ class Warden:
         read."""
         for command in self._unregistered:
             if command.pipe.is_open:
-                self._selector.register(command.pipe.fd, selectors.EVENT_READ, partial(self._read, command))
+                self.selector.register(command.pipe.fd, selectors.EVENT_READ, partial(self._read, command))
                 command.is_registered = True
         self._unregistered.clear()
 
@@ -333,7 +324,7 @@ class Warden:
     def _close_output(self, command: CommandTask) -> None:
         if command.pipe.is_open:
             if command.is_registered:
-                self._selector.unregister(command.pipe.fd)
+                self.selector.unregister(command.pipe.fd)
             command.pipe.close()
             command.output.close()
 
@@ -352,19 +343,19 @@ class Warden:
 
     def _check_tasks(self) -> None:
         now = kernel.boottime()
-        self._orphans.expire()
-        for task in self._tasks.to_check(now):
+        self.orphans.expire()
+        for task in self.tasks.to_check(now):
             if task.is_gone():
                 self._finish(task)
             else:
                 task.check(now)
-        self._tasks.checked(now)
+        self.tasks.checked(now)
         self._children.check(now)
-        if self._unremoved:
-            self._unremoved[:] = [tree for tree in self._unremoved if not tree.remove()]
+        if self.unremoved:
+            self.unremoved[:] = [tree for tree in self.unremoved if not tree.remove()]
 
     def _finish(self, task: WardenTask) -> None:
-        self._tasks.remove(task)
+        self.tasks.remove(task)
         release_lane(task.lane_fd)
         match task:
             case GuardTask():
@@ -388,15 +379,15 @@ class Warden:
             command.pipe.drain(command.output)
             if not command.leaves_processes():
                 self._close_output(command)
-        self._orphans.mains.discard(command.pid)
-        self._unremoved.append(command.tree)
+        self.orphans.mains.discard(command.pid)
+        self.unremoved.append(command.tree)
 
-    def _report_failure(self, id: str, failure: Failure) -> None:
+    def report_failure(self, id: str, failure: Failure) -> None:
         self._report_gone(id, failure.status, failure.text, tail=base64_of(failure.line))
 
     def _report_gone(self, id: str, status: int | None, error: str, **fields: object) -> None:
         defaults = {"cause": "error", "took_s": 0.0, "tail": "", "result": ""}
-        self._report("gone", id=id, status=status, error=error, **(defaults | fields))
+        self.report("gone", id=id, status=status, error=error, **(defaults | fields))
 
 
 def main(arguments: list[str]) -> int:

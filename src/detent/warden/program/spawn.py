@@ -15,6 +15,7 @@ import os
 import pwd
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple, NoReturn
 
 from . import kernel
@@ -41,7 +42,7 @@ class CommandOrder(NamedTuple):
     id: str
     words: tuple[str, ...]
     env: dict[str, str]  # overrides `base`
-    cwd: str
+    work_dir: str
     user: str
     trusted_by: float
     term_by: float
@@ -101,14 +102,14 @@ def spawn(
     command = Prepared(order, words, env, NO_LANE if order.children == "leave" else lane_fd, input_fd)
     if not words:
         raise Failure(NOT_FOUND, "there is no command: its list of words is empty")
-    with Pipes() as pipes:
-        output = pipes.open()
+    with ExitStack() as readers, ExitStack() as writers:
+        output = _open_pipe(readers, writers)
         if target and not order.user:
             spawned = Spawned(_launch(command, target, output[1]), output[0])
         else:
-            failure = pipes.open()
+            failure = _open_pipe(readers, writers)
             spawned = Spawned(_fork(command, target, output[1], failure[1]), output[0], failure[0])
-        pipes.readers.clear()  # the caller closes them
+        readers.pop_all()  # the caller closes them
     return spawned
 
 
@@ -127,26 +128,12 @@ def read_failure(fd: int) -> Failure | None:
     return Failure(int(status), text.decode("utf-8", "replace")) if status else None
 
 
-class Pipes:
-    """Closes all writers, and the readers that are left, on exit."""
-
-    def __init__(self) -> None:
-        self.readers: list[int] = []
-        self._writers: list[int] = []
-
-    def __enter__(self) -> Pipes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for fd in (*self.readers, *self._writers):
-            os.close(fd)
-
-    def open(self) -> tuple[int, int]:
-        reader, writer = os.pipe()
-        self.readers.append(reader)
-        self._writers.append(writer)
-        os.set_blocking(reader, False)
-        return reader, writer
+def _open_pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    readers.callback(os.close, reader)
+    writers.callback(os.close, writer)
+    os.set_blocking(reader, False)
+    return reader, writer
 
 
 def ignore_node_signals() -> None:
@@ -164,10 +151,10 @@ def ignore_node_signals() -> None:
 def _launch(command: Prepared, target: SpawnTarget, output_fd: int) -> int:
     target.enter()
     try:
-        _change_directory(command.order.cwd)
+        _change_directory(command.order.work_dir)
         return _start_first(command, functools.partial(_posix_spawn, command, output_fd))
     finally:
-        target.leave(directory=bool(command.order.cwd))
+        target.leave(directory=bool(command.order.work_dir))
 
 
 def _posix_spawn(command: Prepared, output_fd: int, path: bytes) -> int:
@@ -211,7 +198,7 @@ def _run_child(command: Prepared, target: SpawnTarget | None, parent: int, fds: 
         _take_descriptors(*fds, command.lane_fd, command.input_fd)
         _reset_signals()
         _change_user(command.order.user, command.env)
-        _change_directory(command.order.cwd)
+        _change_directory(command.order.work_dir)
         if command.order.user:
             kernel.die_with_parent()  # the change of user has reset it
         if os.getppid() == parent:

@@ -21,22 +21,17 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from json import loads
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import kernel
-from .cgroups import Cgroup, Home, SpawnTarget
-from .host_locks import NO_LANE, holders, take_lane
+from .cgroups import Cgroup, SpawnTarget
 from .pool import STALLED_S, Child, Pool, StartPermits
-from .process_trees import (
-    CallDescentTree,
-    CallTree,
-    EscapedTree,
-    OrphanTracker,
-    ProcessGroupTree,
-    ProcessTree,
-)
+from .process_trees import CallDescentTree, CallTree, EscapedTree, ProcessGroupTree, ProcessTree
 from .spawn import NOT_RUNNABLE, CommandOrder, Failure, spawn, to_bytes
-from .task import IMPORTS, Answer, CallOrder, CallTask, Tasks
+from .task import IMPORTS, Answer, CallOrder, CallTask
+
+if TYPE_CHECKING:
+    from .loop import Warden
 
 IDLE_S, CHECK_S = 300.0, 1.0
 CALLS_MAX = 1000  # of one child: what leaks in it ends with it
@@ -46,21 +41,8 @@ FAREWELL_S = 5.0  # for an idle child to exit
 ERROR_MAX = 2000  # characters
 
 
-class WardenParts(NamedTuple):
-    """The parts of the warden that its children need."""
-
-    selector: selectors.BaseSelector
-    orphans: OrphanTracker
-    tasks: Tasks
-    report: Callable[..., None]
-    report_failure: Callable[[str, Failure], None]
-    cgroup: str  # "": there is none
-    home: Home | None
-    unremoved: list[ProcessTree]  # whose cgroups have to be removed
-
-
 class WarmChildren:
-    def __init__(self, warden: WardenParts) -> None:
+    def __init__(self, warden: Warden) -> None:
         self._warden = warden
         self._pools: dict[str, Pool] = {}
         self._waiting: dict[Pool, None] = {}  # pools with calls that wait
@@ -171,18 +153,8 @@ class WarmChildren:
     def _assign_calls(self, pool: Pool) -> None:
         while pool.waiting and pool.idle:
             order = pool.waiting.popleft()
-            if kernel.boottime() >= order.term_by:
-                self._warden.report("refused", id=order.id)
-                continue
-            try:
-                lane_fd = take_lane(order.lane, order.places) if order.lane else NO_LANE
-            except OSError as error:
-                failure = Failure(NOT_RUNNABLE, f"cannot take its lane: {error.strerror}")
-                self._warden.report_failure(order.id, failure)
-                continue
-            if lane_fd is None:
-                self._warden.report("held", id=order.id, by=holders(order.lane, order.places))
-            else:
+            lane_fd = self._warden.take_lane(order, order.term_by)
+            if lane_fd is not None:
                 self._assign(order, pool.idle.pop(), lane_fd)
 
     def _assign(self, order: CallOrder, child: Child, lane_fd: int) -> None:

@@ -1,4 +1,4 @@
-"""What a sceptic tried: ways round the warden, neighbours in one store, a log that nobody reads."""
+"""Attempts to break the guarantees: work that evades the warden, another app in the store, a blocked log."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_stopped_warden_of_a_killed_node_does_not_let_two_fires_run_together(f
     assert following.free
 
 
-def test_a_neighbour_in_the_store_does_not_delay_the_takeover_from_a_dead_node(fleet: Fleet) -> None:
+def test_another_app_in_the_store_does_not_delay_the_takeover_from_a_dead_node(fleet: Fleet) -> None:
     job = fleet.job("hold", "sleep", "60", schedule=NEVER, policy={"concurrency": "Queue"})
     fleet.write(job, app="u")
     fleet.start()
@@ -105,7 +105,7 @@ def test_a_fire_that_was_to_stop_when_its_node_died_keeps_its_attempt(fleet: Fle
     assert [(one.number, one.fence) for one in over.attempts] == [(1, start.fence)]
 
 
-def test_a_log_whose_reader_has_gone_stops_no_node(fleet: Fleet) -> None:
+def test_a_log_without_a_reader_does_not_stop_the_node(fleet: Fleet) -> None:
     fleet.write(fleet.job("tick", "sleep", "0"))
     reader, writer = os.pipe()
     words = [sys.executable, "-m", "detent", "run", "-f", str(fleet.file), "--store", fleet.url]

@@ -17,7 +17,9 @@ def place_of(pid: int) -> bytes:
     return next(line for line in kernel.cgroups(pid).splitlines() if line.startswith(OURS))
 
 
-def test_each_of_many_has_its_own_place_and_the_warden_comes_home(cgroup_world: World) -> None:
+def test_each_of_many_commands_has_its_own_cgroup_and_the_warden_returns_to_its_own(
+    cgroup_world: World,
+) -> None:
     world = cgroup_world
 
     async def main() -> None:
@@ -38,7 +40,7 @@ def test_each_of_many_has_its_own_place_and_the_warden_comes_home(cgroup_world: 
     asyncio.run(main())
 
 
-def test_a_directory_is_entered_by_its_command_alone(world: World) -> None:
+def test_only_the_command_enters_its_directory(world: World) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             told = []

@@ -1,4 +1,4 @@
-"""What a task pushes, and the locks that it takes, are in the store of its worker, however that is named."""
+"""Pushes and locks of a task use the store of its worker, however that store was named."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_one_address_that_is_not_public_refuses_them_all() -> None:
         assert visits(served) == 0
 
 
-def test_a_resolver_that_changes_its_mind_is_asked_once_only() -> None:
+def test_the_resolver_is_asked_only_once() -> None:
     """Rebinding: allowed when it is asked first, elsewhere when it is asked again."""
     there, back = Names([HERE], ["169.254.169.254"]), Names(["169.254.169.254"], [HERE])
     with answering(OK) as served:
@@ -182,7 +182,7 @@ def test_a_resolver_that_changes_its_mind_is_asked_once_only() -> None:
     assert (there.asked, back.asked) == (1, 1)
 
 
-def test_a_connection_that_leads_elsewhere_than_it_should_is_closed_unused() -> None:
+def test_a_connection_to_another_address_is_closed_unused() -> None:
     """The system connects 0.0.0.0 to 127.0.0.1: only the connected socket tells."""
     with answering(OK) as served:
         why = refused(f"http://0.0.0.0:{served.port}/", Reach(("0.0.0.0",)), Names([]))
@@ -206,7 +206,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:api.example.com")
 
 
-def test_tls_asks_for_the_name_and_not_for_the_address(
+def test_tls_verifies_the_name_and_not_the_address(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))

@@ -1,4 +1,4 @@
-"""When a node wakes for the next fire: what it does after it was told of it takes nothing from that."""
+"""A node wakes in time for the next fire, however long it is busy after the claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUSY_S, SOON_S = 5.0, 1.0
 
 
 class Busy(Sim):
-    """Its one node has something to do between the answer to an ask and its sleep."""
+    """The node is busy between the answer to an ask and its sleep."""
 
     def make_busy(self) -> None:
         async def dawdle(*_: Any) -> None:
@@ -28,7 +28,7 @@ class Busy(Sim):
         self.store.shadow.pushed.add(KEY)
 
 
-def test_a_node_that_was_busy_after_it_learnt_of_a_fire_is_not_late_for_it() -> None:
+def test_a_node_that_is_busy_after_a_claim_wakes_in_time_for_the_next_fire() -> None:
     sim = Busy(1, "calm", hours=0.1, fleet=Fleet((1, 1), jobs=0, room=8))
     sim.define("skip", 86_400)
     sim.loop.call_later(PUT_S - 1, sim.make_busy)

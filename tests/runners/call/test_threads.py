@@ -33,7 +33,7 @@ def settle(pool: Threads, idle: int) -> None:
         time.sleep(0.001)
 
 
-def test_calls_at_once_have_a_thread_each_and_later_ones_have_the_same_again() -> None:
+def test_concurrent_calls_have_a_thread_each_and_later_calls_reuse_them() -> None:
     pool = Threads()
     first = idents(pool, 3)
     assert len(first) == 3
@@ -43,7 +43,7 @@ def test_calls_at_once_have_a_thread_each_and_later_ones_have_the_same_again() -
     assert len(idents(pool, 5) - first) == 2
 
 
-def test_a_thread_for_which_there_is_no_call_ends() -> None:
+def test_an_idle_thread_ends() -> None:
     pool, ended = Threads(idle_s=0.01), queue.SimpleQueue[threading.Thread]()
     pool.run(lambda: ended.put(threading.current_thread()))
     thread = ended.get(timeout=PATIENCE_S)
@@ -68,7 +68,7 @@ class Impatient:
         return self.calls.get()
 
 
-def test_a_thread_that_somebody_counts_on_does_not_end() -> None:
+def test_a_thread_for_which_a_call_is_on_its_way_does_not_end() -> None:
     pool, called = Threads(), queue.SimpleQueue[int]()
     pool._calls = Impatient()  # type: ignore[assignment]
     for number in range(2):
@@ -86,7 +86,7 @@ def test_no_call_is_left_to_a_thread_that_is_about_to_end() -> None:
     assert {called.get(timeout=PATIENCE_S) for _ in range(5_000)} == set(range(5_000))
 
 
-def test_a_call_that_raises_costs_its_thread_and_nobody_else() -> None:
+def test_a_call_that_raises_ends_only_its_own_thread() -> None:
     pool, told = Threads(), queue.SimpleQueue[str]()
     before, threading.excepthook = threading.excepthook, lambda found: told.put(str(found.exc_value))
 

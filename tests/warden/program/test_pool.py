@@ -26,7 +26,7 @@ NOW = 1000.0
         (1000, 0.1, 45, 0, 0.0, False),
     ],
 )
-def test_another_child_is_started_as_long_as_that_saves_time(
+def test_another_child_is_started_if_that_saves_time(
     waiting: int, mean_s: float, children: int, starting: int, silent_s: float, wants: bool
 ) -> None:
     assert START_COST_S == 0.05, "the table reckons with it"
@@ -38,7 +38,7 @@ def test_another_child_is_started_as_long_as_that_saves_time(
     assert pool.wants_another(NOW) is wants
 
 
-def test_no_more_children_are_started_than_there_may_be() -> None:
+def test_no_more_children_are_started_than_size_max() -> None:
     pool = Pool(ORDER, 2)
     pool.waiting.extend([CALL] * 10)
     pool.children = 1

@@ -19,7 +19,7 @@ WORDS = ("python", "child")
 STORE = NodeStore("a", "redis://:secret@db", {"key_prefix": "p"}, {"DETENT_STORE": "redis://:secret@db"})
 
 
-def test_surroundings_are_a_commands_less_what_is_told_of_one_fire() -> None:
+def test_the_environment_of_a_pool_has_no_variables_of_a_fire() -> None:
     env = command_env({"A": "1", "DETENT_STORE": "x"}, CLAIM, Command((), env=(("B", "2"),)))
     home = pool_spec(CALL, WORDS, env, "n.1")
     assert dict(home.env) == {"A": "1", "B": "2", "DETENT_NODE": "n.1"}
@@ -36,19 +36,19 @@ def test_the_name_of_a_pool_depends_on_directory_environment_and_user() -> None:
     assert name(A="\udcff") != name(A="?")
 
 
-def test_a_child_is_told_of_the_store_and_one_of_another_user_only_that_there_is_one() -> None:
+def test_a_child_gets_the_store_and_one_of_another_user_gets_no_password() -> None:
     assert NodeStore(*json.loads(setup_of(STORE, ""))["store"]) == STORE
     assert "secret" not in setup_of(STORE, "nobody")
     set_store(NodeStore(*json.loads(setup_of(STORE, "nobody"))["store"]))
     try:
-        with pytest.raises(UsageError, match="a call with `user` does not get the store of its node"):
+        with pytest.raises(UsageError, match="a job with `user` does not get the store of its node"):
             Detent("a").open_store()
     finally:
         set_store(None)
     assert setup_of(STORE._replace(is_declared=True), "nobody") == "", "the app itself names it"
 
 
-def test_a_call_carries_its_arguments_and_all_that_it_may_know_of_its_fire() -> None:
+def test_a_request_has_the_arguments_and_the_variables_of_the_fire() -> None:
     variables = command_env({}, CLAIM, Command(()))
     spec = call_spec(CLAIM, CALL, pool_spec(CALL, WORDS, {}, "n.1"), variables)
     assert json.loads(spec.request) == {
@@ -65,7 +65,7 @@ def test_a_call_carries_its_arguments_and_all_that_it_may_know_of_its_fire() -> 
     assert terms == ("r1.2.9", 30, 5, 3, 3)
 
 
-def test_a_guard_knows_the_attempt_and_its_lane_and_leaves_no_time() -> None:
+def test_a_guard_has_the_attempt_and_its_lane_and_no_time_between_the_signals() -> None:
     guard = guard_spec(CLAIM, "/lanes/a")
     assert (guard.id, guard.ttl_s, guard.lane, guard.places) == ("r1.2.9", 30, "/lanes/a", 3)
     assert guard.kill_after_s == 0.0

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.runners.test_call_function import VARIABLES
+from tests.runners.call.test_function import VARIABLES
 
 from detent.model import Call, Isolation
 from detent.runners.call.fire import fire_of
@@ -123,7 +123,7 @@ def test_how_a_call_in_this_process_ends(
     assert b"nobody sees this" not in ended.tail
 
 
-def test_what_calls_log_beside_each_other_is_told_apart() -> None:
+def test_concurrent_calls_have_separate_logs() -> None:
     under_way = [begin("double", "loop" if n % 2 else "thread", n) for n in range(20)]
     for n, (_, ends) in enumerate(under_way):
         lines = ends.get(timeout=60).tail.decode().splitlines()
@@ -131,7 +131,7 @@ def test_what_calls_log_beside_each_other_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "loop"])
-def test_an_async_call_can_be_cancelled_and_clears_up(isolation: Isolation) -> None:
+def test_an_async_call_can_be_cancelled_and_cleans_up(isolation: Isolation) -> None:
     inside, ends = begin("forever", isolation)
     assert GO.wait(20)
     inside.cancel()

@@ -54,9 +54,7 @@ def test_an_extension_after_sigterm_leaves_no_more_than_the_time_to_kill() -> No
     seen=st.builds(Seen, st.just(False), *[st.floats(0, 100) | st.just(math.inf)] * 2),
     now=st.floats(0, 100),
 )
-def test_whoever_looks_again_when_told_never_sleeps_through_an_end(
-    terms: Terms, seen: Seen, now: float
-) -> None:
+def test_a_check_at_next_at_is_never_too_late_for_a_deadline(terms: Terms, seen: Seen, now: float) -> None:
     ending = begin(terms, seen, now)
     if ending is None:
         again_at = next_at(terms, seen, None)
@@ -66,7 +64,7 @@ def test_whoever_looks_again_when_told_never_sleeps_through_an_end(
         assert next_at(terms, seen, ending) == kill_at(terms, seen, ending) <= terms.trusted_by
 
 
-def test_the_first_cause_stands() -> None:
+def test_the_first_cause_counts() -> None:
     assert begin(TERMS, Seen(main_ended=True, stopped_by=105.0), 120.0) == Ending("", 130.0)
 
 
@@ -74,7 +72,7 @@ def test_the_first_cause_stands() -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 300_000), max_size=12))
-def test_output_keeps_the_last_of_what_was_written(
+def test_output_keeps_the_end_of_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("output") / "out"
@@ -104,7 +102,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_on_a_full_disk_the_tail_goes_on(small_disk: Path) -> None:
+def test_on_a_full_disk_the_tail_in_memory_continues(small_disk: Path) -> None:
     output = Output(str(small_disk / "out"))
     output.write(b"a" * 100_000)
     output.write(b"the end")

@@ -143,7 +143,7 @@ def test_an_answer_without_end_is_read_up_to_a_limit() -> None:
     assert len(end.tail) == TAIL_MAX < BODY_MAX
 
 
-def test_what_a_server_says_counts_although_it_did_not_read_all_of_the_request() -> None:
+def test_an_answer_counts_although_the_server_did_not_read_the_whole_request() -> None:
     def script(peer: socket.socket, over: threading.Event) -> None:
         peer.sendall(b"HTTP/1.1 413 Too Long\r\nContent-Length: 0\r\n\r\n")
 

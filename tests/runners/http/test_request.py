@@ -20,7 +20,7 @@ from detent.runners.http.request import fire_headers, job_name, parse_url, send
 # What is sent.
 
 
-def test_a_request_leaves_as_given_with_a_signature_that_verifies() -> None:
+def test_a_request_is_sent_as_given_with_a_valid_signature() -> None:
     with answering(OK) as served:
         request = Request(
             f"{served.url}/%7Ea//b?x=1&y=%20&z#part",
@@ -83,7 +83,7 @@ def test_an_environment_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     assert (len(served.requests), proxy.connections) == (1, 0)
 
 
-def test_a_name_is_looked_up_and_its_addresses_are_tried_in_turn() -> None:
+def test_a_name_is_resolved_and_its_addresses_are_tried_in_turn() -> None:
     with answering(OK) as served:
         end = attempt(f"http://localhost:{served.port}/")
     assert end.outcome == Outcome("succeeded")
@@ -171,7 +171,7 @@ def headers_with(*given: tuple[str, str], claim: Claim = CLAIM) -> list[tuple[st
     return fire_headers(Request("http://h", headers=given), claim, "tick", DUE, "")
 
 
-def test_what_is_unknown_is_left_out() -> None:
+def test_headers_without_a_value_are_left_out() -> None:
     names = [name for name, _ in headers_with()]
     assert "X-Cron-Previous-Success-Time" not in names
     assert "X-Cron-Signature" not in names
@@ -194,7 +194,7 @@ def test_the_manifest_never_overrides_a_header_of_ours(name: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_no_value_brings_a_second_line(value: str, key: str) -> None:
+def test_a_header_value_cannot_add_a_second_line(value: str, key: str) -> None:
     claim = CLAIM._replace(fire=FIRE._replace(key=key, run_id=value))
     for _, kept in headers_with(("A", value), claim=claim):
         assert not set(kept) & {"\r", "\n", "\0"}
@@ -217,5 +217,5 @@ def test_host_and_user_agent_of_the_manifest_replace_the_usual_ones() -> None:
 
 
 @pytest.mark.parametrize(("full", "name"), [("shop.tick", "tick"), ("shop.tick/web-1.example", "tick")])
-def test_the_name_of_a_job_is_told_without_app_and_host(full: str, name: str) -> None:
+def test_the_name_of_a_job_has_no_app_and_no_host(full: str, name: str) -> None:
     assert job_name(full) == name

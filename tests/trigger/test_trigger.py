@@ -1,4 +1,4 @@
-"""How a trigger ends: every exit code, and the events that go with it, by real processes."""
+"""Real trigger processes: every exit code and its events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.equipment.fleet import wait_for
 from tests.equipment.redis_server import free_port
-from tests.trigger.trigger_world import Host, minute, pass_by, serving, set_mark_back, this_minute
+from tests.trigger.trigger_world import Host, minute, pass_by, serving, set_watermark_back, this_minute
 
 from detent.stores.base import PAUSE
 from detent.stores.registry import open_store
@@ -19,10 +19,10 @@ ONCE = {"retries": {"max_attempts": 1}}
 QUICK = {"retries": {"max_attempts": 3, "min_seconds": 0}}
 
 
-def test_a_command_that_succeeds_is_0_and_its_ring_again_finds_nothing_due(host: Host) -> None:
+def test_success_is_0_and_a_second_trigger_finds_nothing_due(host: Host) -> None:
     host.write("job", command=["sh", "-c", 'echo "$DETENT_FIRE"'])
     due = minute(3)
-    first, again = host.ring("job", "--due", due), host.ring("job", "--due", due)
+    first, again = host.trigger("job", "--due", due), host.trigger("job", "--due", due)
     assert (first.code, first.names) == (0, ["fire-started", "success"])
     assert first.one("success")["fire"] == f"t.job@{due}"
     assert (again.code, again.names) == (0, ["nothing-due"])
@@ -31,28 +31,28 @@ def test_a_command_that_succeeds_is_0_and_its_ring_again_finds_nothing_due(host:
     assert host.find(key=row.fire.key)[0].attempts[0].tail == f"t.job@{due}\n".encode()
 
 
-def test_without_words_the_newest_instant_is_fired_also_by_a_job_that_is_new(host: Host) -> None:
+def test_without_options_the_newest_instant_fires_also_for_a_new_job(host: Host) -> None:
     host.write("job", schedules=["@every 1m"], command="true")
     began = minute(0)
-    said = host.ring("job")
+    said = host.trigger("job")
     this_minute.cache_clear()
     assert (said.code, said.names) == (0, ["fire-started", "success"])
     assert began <= said.one("success")["due"] <= minute(0)
 
 
-def test_a_rejection_is_1_and_is_not_repeated(host: Host) -> None:
+def test_a_rejection_is_1_and_is_not_retried(host: Host) -> None:
     with serving(422) as app:
         host.write("job", request={"url": app.url}, policy=QUICK)
-        said = host.ring("job", "--due", minute(3))
+        said = host.trigger("job", "--due", minute(3))
     assert (said.code, said.names[-1], len(app.requests)) == (1, "app-rejected", 1)
     told = said.one("app-rejected")
     assert (told["last_status"], told["outcome"], told["body_excerpt"]) == (422, "rejected", "said")
 
 
-def test_retries_that_are_exhausted_are_2_with_a_line_for_each_attempt(host: Host) -> None:
+def test_exhausted_retries_are_2_with_a_line_for_each_attempt(host: Host) -> None:
     with serving(500) as app:
         host.write("job", request={"url": app.url}, policy=QUICK)
-        said = host.ring("job", "--due", minute(3))
+        said = host.trigger("job", "--due", minute(3))
     assert (said.code, len(app.requests)) == (2, 3)
     assert said.names.count("attempt-failed") == 2
     assert said.one("retries-exhausted")["attempts"] == 3
@@ -62,7 +62,7 @@ def test_retries_that_are_exhausted_are_2_with_a_line_for_each_attempt(host: Hos
 
 def test_a_timeout_is_2_and_ends_the_work(host: Host) -> None:
     host.write("job", command="sleep 60", policy={"timeout_seconds": 1})
-    said = host.ring("job", "--due", minute(3))
+    said = host.trigger("job", "--due", minute(3))
     assert (said.code, said.names[-1]) == (2, "timed-out")
 
 
@@ -79,24 +79,24 @@ def test_a_timeout_is_2_and_ends_the_work(host: Host) -> None:
 )
 def test_a_bad_spec_is_3_and_is_explained(host: Host, spec: str, told: str) -> None:
     (host.specs / "t.job.json").write_text(spec)
-    said = host.ring("job")
+    said = host.trigger("job")
     assert (said.code, said.events) == (3, [])
     assert told in " ".join(said.plain)
 
 
-def test_a_missing_spec_and_wrong_words_are_3(host: Host) -> None:
-    assert "no spec" in host.ring("job").plain[0]
-    said = host.ring("job", "--nonsense")
+def test_a_missing_spec_and_usage_errors_are_3(host: Host) -> None:
+    assert "no spec" in host.trigger("job").plain[0]
+    said = host.trigger("job", "--nonsense")
     assert (said.code, said.plain[-1]) == (3, "detent trigger: error: unexpected argument: --nonsense")
     host.write("job", command="true")
-    assert host.ring("job", "--due", "yesterday").code == 3
-    assert "ahead" in host.ring("job", "--due", "2099-01-01T00:00:00Z").plain[0]
+    assert host.trigger("job", "--due", "yesterday").code == 3
+    assert "ahead" in host.trigger("job", "--due", "2099-01-01T00:00:00Z").plain[0]
 
 
 def test_no_secret_is_3_and_sends_nothing(host: Host) -> None:
     with serving(200) as app:
         host.write("job", request={"url": app.url}, auth={"secret_refs": ["env:NOT_SET"]}, policy=QUICK)
-        said = host.ring("job", "--due", minute(3))
+        said = host.trigger("job", "--due", minute(3))
     assert (said.code, app.requests) == (3, [])
     assert "NOT_SET" in said.one("secret-unresolved")["reason"]
 
@@ -104,43 +104,43 @@ def test_no_secret_is_3_and_sends_nothing(host: Host) -> None:
 def test_a_store_that_is_away_is_3(host: Host) -> None:
     host.write("job", command="true", policy={"concurrency_scope": "global"})
     host.url = f"redis://127.0.0.1:{free_port()}"
-    said = host.ring("job")
+    said = host.trigger("job")
     assert (said.code, said.names) == (3, ["store-unavailable"])
     assert "does not answer" in said.events[0]["error"]
 
 
 def test_scope_global_without_a_store_is_3(host: Host) -> None:
     host.write("job", command="true", policy={"concurrency_scope": "global"})
-    said = host.ring("job", store=False)
+    said = host.trigger("job", store=False)
     assert said.code == 3 and "no store is named" in said.plain[0]
 
 
-def test_scope_host_keeps_a_history_of_its_own(host: Host) -> None:
+def test_scope_host_has_its_own_history(host: Host) -> None:
     host.write("job", command="true", store="redis://127.0.0.1:1")
-    assert host.ring("job", store=False).code == 0
+    assert host.trigger("job", store=False).code == 0
     host.url = f"sqlite:///{host.directory}/xdg/detent/detent.db"
     assert [row.outcome and row.outcome.kind for row in host.find()] == ["succeeded"]
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 4), (("--tempfail",), 75), (("--contended-ok",), 0)])
-def test_a_lane_that_is_full_is_4_or_what_was_asked_for(
+def test_a_full_lane_is_4_or_the_code_that_an_option_chooses(
     host: Host, words: tuple[str, ...], code: int
 ) -> None:
     host.write("job", schedules=["@every 1s"], command="sleep 60")
     holder = host.start("job")
     key = holder.wait("fire-started")["fire"]
     pass_by(key)
-    said = host.ring("job", *words)
+    said = host.trigger("job", *words)
     assert (said.code, said.names[-1]) == (code, "lock-contended")
     told = said.one("lock-contended")
     assert (told["holder"], told["scope"], told["level"]) == (key, "host", "INFO")
 
 
-def test_a_fire_that_another_has_is_4_and_its_holder_is_named(host: Host) -> None:
+def test_a_fire_that_another_trigger_runs_is_4_and_names_the_holder(host: Host) -> None:
     host.write("job", command="sleep 60")
     holder, due = host.start("job", "--due", minute(3)), minute(3)
     node = holder.wait("fire-started")["node"]
-    said = host.ring("job", "--due", due)
+    said = host.trigger("job", "--due", due)
     assert (said.code, said.names, said.one("already-launched")["holder"]) == (4, ["already-launched"], node)
 
 
@@ -148,7 +148,7 @@ def test_a_paused_job_is_skipped_and_0(host: Host) -> None:
     host.write("job", command="true")
     with closing(open_store(host.url)) as store:
         store.note("t", f"{PAUSE}t.job", "for the move")
-    said = host.ring("job")
+    said = host.trigger("job")
     assert (said.code, said.names) == (0, ["skipped"])
     assert said.one("skipped")["reason"] == "paused: for the move"
 
@@ -158,7 +158,7 @@ def test_a_manifest_serves_as_well_as_a_spec_whatever_the_work(host: Host, tmp_p
     host.write("job", call="app:work", args=[41], work_dir=str(tmp_path))
     manifest = host.specs / "t.job.json"
     moved = manifest.rename(tmp_path / "detent.json")
-    said = host.ring("job", "-f", str(moved), "--due", minute(3))
+    said = host.trigger("job", "-f", str(moved), "--due", minute(3))
     assert (said.code, said.names[-1]) == (0, "success")
     [attempt] = host.find(key=said.one("success")["fire"])[0].attempts
     assert (attempt.result, attempt.tail) == ("42", b"called 41\n")
@@ -169,7 +169,7 @@ def test_hooks_are_called_before_the_trigger_ends(host: Host, tmp_path: Path) ->
     with serving(200) as app:
         hook = f'echo "$DETENT_OUTCOME $DETENT_REASON" > {told}'
         host.write("job", command="exit 7", on_failure=[hook, f"{app.url}/alert"])
-        said = host.ring("job", "--due", minute(3))
+        said = host.trigger("job", "--due", minute(3))
     assert said.code == 2
     assert told.read_text() == "failed exit 7\n"
     [asked] = app.requests
@@ -181,7 +181,7 @@ def test_a_trigger_fills_in_the_body_of_a_webhook(host: Host) -> None:
     with serving(200) as app:
         webhook = {"url": app.url, "body": '{"text": "{{job}} {{outcome}}: {{output_tail}}"}'}
         host.write("job", command="echo 'say \"no\"'; exit 7", on_failure=webhook)
-        host.ring("job", "--due", minute(3))
+        host.trigger("job", "--due", minute(3))
     [asked] = app.requests
     assert json.loads(asked.body) == {"text": 'job failed: say "no"\n'}
 
@@ -190,26 +190,26 @@ def test_the_trace_context_is_passed_on(host: Host) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with serving(200) as app:
         host.write("job", request={"url": app.url})
-        host.ring("job", "--due", minute(3), TRACEPARENT=parent, TRACESTATE="a=b")
+        host.trigger("job", "--due", minute(3), TRACEPARENT=parent, TRACESTATE="a=b")
         host.write("shell", command='echo "$TRACEPARENT"')
-        said = host.ring("shell", "--due", minute(3), TRACEPARENT=parent)
+        said = host.trigger("shell", "--due", minute(3), TRACEPARENT=parent)
     assert (app.requests[0].headers["traceparent"], app.requests[0].headers["tracestate"]) == (parent, "a=b")
     assert host.find(key=said.one("success")["fire"])[0].attempts[0].tail == f"{parent}\n".encode()
 
 
-def test_instants_of_an_outage_are_made_good_where_the_job_wants_that(host: Host) -> None:
-    """The job is known since a while, and nobody rang."""
+def test_missed_instants_are_caught_up_if_the_job_wants_that(host: Host) -> None:
+    """The job is not new, and triggers were missed."""
     host.write("job", command="true", policy={"catch_up": "all"})
-    first = host.ring("job").one("success")["fire"]
-    set_mark_back(host, datetime.fromisoformat(first.partition("@")[2]) - timedelta(minutes=4))
-    said = host.ring("job")
+    first = host.trigger("job").one("success")["fire"]
+    set_watermark_back(host, datetime.fromisoformat(first.partition("@")[2]) - timedelta(minutes=4))
+    said = host.trigger("job")
     assert (said.code, said.names.count("success")) in ((0, 3), (0, 4))  # a minute may have begun
     late = [event["fire"] for event in said.events if event["event"] == "caught-up"]
     assert len(late) >= 2 and late == sorted(late)
 
 
-def test_a_hook_that_fails_is_told_and_changes_no_exit_code(host: Host) -> None:
+def test_a_failed_hook_is_reported_and_changes_no_exit_code(host: Host) -> None:
     host.write("job", command="true", on_success="exit 9")
-    said = host.ring("job", "--due", minute(3))
+    said = host.trigger("job", "--due", minute(3))
     assert (said.code, said.names[-1]) == (0, "hook-failed")
     assert said.one("hook-failed")["reason"] == "exit 9"

@@ -90,13 +90,13 @@ def test_a_generator_function_cannot_be_called(function: Callable[..., Any]) -> 
         (dict, {"a": 1}, [], {"a": 1}),
     ],
 )
-def test_the_fire_is_given_to_whoever_asks_and_nothing_else_is_touched(
+def test_the_fire_is_bound_to_its_parameter_and_other_arguments_stay(
     function: Callable[..., Any], args: Any, given: list[Any], named: dict[str, Any]
 ) -> None:
     assert bind(function, args, lambda: FIRE) == (given, named)
 
 
-def test_the_public_fire_says_what_the_variables_say() -> None:
+def test_the_fire_has_the_values_of_the_variables() -> None:
     assert FIRE._asdict() == {
         "key": "billing.send@2026-03-01T02:00:00Z",
         "app": "billing",
@@ -129,7 +129,7 @@ def test_a_function_is_found_by_its_path() -> None:
         ("", "json:__name__", "json:__name__ is not a function: it is of type str"),
     ],
 )
-def test_what_cannot_be_called_is_said_in_words(
+def test_the_error_says_why_a_function_cannot_be_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, function: str, said: str
 ) -> None:
     (tmp_path / "broken.py").write_text(source)
@@ -177,7 +177,7 @@ class Silent(Exception):
         (OSError("no redis://:hunter2@h, password=hunter2"), "OSError: no redis://:***@h, password=***"),
     ],
 )
-def test_an_exception_is_told_in_one_line(error: Exception, reason: str) -> None:
+def test_the_reason_of_an_exception_is_one_line(error: Exception, reason: str) -> None:
     assert reason_of(error) == reason
 
 

@@ -65,7 +65,7 @@ def awaitable() -> Any:
     return asyncio.sleep(0.001, "awaited")
 
 
-class Carrier:
+class Host:
     """In a child's place: `turns` messages may be begun; `more` come once the loop runs."""
 
     def __init__(self, turns: int = 1000, more: list[Any] | None = None) -> None:
@@ -74,15 +74,15 @@ class Carrier:
         if more:
             os.write(self.far, b"x")
 
-    def may_begin(self) -> bool:
+    def take_permit(self) -> bool:
         self._turns -= 1
         return self._turns >= 0
 
     def interrupted_by(self, interrupt: Callable[[], object]) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()
 
-    def hear_more(self, *, is_said: bool) -> list[Any] | None:
-        if not is_said:
+    def receive_more(self, *, is_readable: bool) -> list[Any] | None:
+        if not is_readable:
             return []
         os.read(self.wire, 1)
         more, self._more = self._more, []
@@ -100,9 +100,9 @@ def call(function: str, *args: Any, keeps: bool = True, timeout_s: float = 0.0) 
 
 def carry_out(*calls: list[Any], turns: int = 1000, more: list[Any] | None = None) -> list[Any]:
     """By place: status, error, result and tail of each that was answered, in the order of the answers."""
-    streams, carrier = (sys.stdout, sys.stderr), Carrier(turns, more)
+    streams, carrier = (sys.stdout, sys.stderr), Host(turns, more)
     try:
-        return [(part[0], *part[1:4], part[5]) for part in Batch(carrier, [*calls]).carry_out()]
+        return [(part[0], *part[1:4], part[5]) for part in Batch(carrier, [*calls]).run()]
     finally:
         sys.stdout, sys.stderr = streams
         carrier.close()
@@ -116,7 +116,7 @@ def fresh() -> Iterator[None]:
     sys.modules.pop("detent.runners.call.child", None)
 
 
-def test_each_is_answered_in_turn_with_what_it_returned() -> None:
+def test_each_message_is_answered_with_its_result() -> None:
     parts = carry_out(call("give", 1), call("note"), call("give", {"a": []}), call("give", 2, keeps=False))
     assert [part[:4] for part in parts] == [
         (0, 0, "", "1"),
@@ -126,10 +126,10 @@ def test_each_is_answered_in_turn_with_what_it_returned() -> None:
     ]
 
 
-def test_an_answer_comes_before_the_next_begins() -> None:
-    streams, carrier = (sys.stdout, sys.stderr), Carrier()
+def test_a_message_is_answered_before_the_next_one_starts() -> None:
+    streams, carrier = (sys.stdout, sys.stderr), Host()
     try:
-        parts = Batch(carrier, [call("note", 1), call("note", 2)]).carry_out()
+        parts = Batch(carrier, [call("note", 1), call("note", 2)]).run()
         next(parts)
         assert DONE == [(1,)]
         next(parts)
@@ -141,12 +141,12 @@ def test_an_answer_comes_before_the_next_begins() -> None:
         carrier.close()
 
 
-def test_where_there_is_no_turn_left_nothing_more_is_begun() -> None:
+def test_without_a_permit_no_further_message_starts() -> None:
     assert [part[0] for part in carry_out(*[call("note", n) for n in range(5)], turns=2)] == [0, 1]
     assert DONE == [(0,), (1,)]
 
 
-def test_what_a_message_has_in_common_with_the_one_before_is_not_said_again() -> None:
+def test_fields_that_a_message_shares_with_the_one_before_are_sent_once() -> None:
     """What the node writes of its claims is what a function is told of its fire."""
     plain, other, nothing_kept = Policy(), Policy(timeout_s=5), Policy(drop_result=True)
     members = []
@@ -172,7 +172,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("bad", "status", "error"), FAILURES)
-def test_one_that_fails_in_any_way_is_answered_and_the_next_runs(
+def test_a_message_that_fails_is_answered_and_the_next_one_runs(
     bad: list[Any], status: int, error: str
 ) -> None:
     parts = carry_out(bad, call("give", "next"))
@@ -180,7 +180,7 @@ def test_one_that_fails_in_any_way_is_answered_and_the_next_runs(
     assert parts[1][3:] == ('"next"', "")
 
 
-def test_what_each_writes_is_its_own() -> None:
+def test_each_message_has_its_own_output() -> None:
     parts = carry_out(
         call("write", "one"), call("give", 1), call("write", "two"), call("fail"), call("write_much")
     )
@@ -191,14 +191,14 @@ def test_what_each_writes_is_its_own() -> None:
     assert len(tails[4]) == TAIL_MAX and tails[4].endswith("the end")
 
 
-def test_what_was_set_up_to_log_before_is_told_apart_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logging_that_was_set_up_before_goes_to_the_right_message(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = logging.StreamHandler(sys.stderr)
     monkeypatch.setattr(logging.root, "handlers", [handler])
     parts = carry_out(call("write", "one"), call("write", "two"))
     assert [part[4] for part in parts] == ["printed one\nlogged one\n", "printed two\nlogged two\n"]
 
 
-def test_who_asks_for_its_fire_has_it() -> None:
+def test_a_function_with_a_fire_parameter_gets_its_fire() -> None:
     (part,) = carry_out(call("about"))
     assert json.loads(part[3]) == ["a.b#1", "a", "b", 2, 9, "n.1"]
 
@@ -206,19 +206,19 @@ def test_who_asks_for_its_fire_has_it() -> None:
 # Async ones.
 
 
-def test_async_ones_run_at_once_and_are_answered_as_they_end() -> None:
+def test_async_messages_run_at_the_same_time_and_are_answered_as_they_end() -> None:
     parts = carry_out(call("nap", 0.2, "slow"), call("nap", 0.01, "quick"), call("give", 1))
     assert [part[0] for part in parts] == [2, 1, 0]
     assert {part[3] for part in parts} == {'"slow"', '"quick"', "1"}
     assert [part[4] for part in parts if part[0] == 0] == ["before slow\nafter slow\n"]
 
 
-def test_one_that_takes_too_long_is_cancelled_and_the_others_go_on() -> None:
+def test_an_async_message_that_takes_too_long_is_cancelled_and_the_others_continue() -> None:
     parts = carry_out(call("nap", 100, timeout_s=0.05), call("nap", 0.3, "on", timeout_s=30))
     assert [part[:4] for part in parts] == [(0, TIMED_OUT, "", ""), (1, 0, "", '"on"')]
 
 
-def test_those_who_come_later_join_and_have_the_next_places() -> None:
+def test_later_async_messages_join_and_get_the_next_positions() -> None:
     more = [call("nap", 0.01, "joined"), call("fail"), call("give", 7)]
     parts = carry_out(call("nap", 0.3, "first"), more=more)
     assert {part[0]: part[1:4] for part in parts} == {
@@ -230,13 +230,13 @@ def test_those_who_come_later_join_and_have_the_next_places() -> None:
     assert parts[-1][0] == 0
 
 
-def test_one_whose_place_is_named_is_cancelled() -> None:
+def test_a_message_is_cancelled_by_its_position() -> None:
     parts = carry_out(call("nap", 100), call("nap", 0.2, "on"), more=[0])
     assert [(part[0], part[1]) for part in parts] == [(0, 1), (1, 0)]
     assert parts[0][2] == "CancelledError"
 
 
-def test_what_a_plain_function_gives_to_be_awaited_is_awaited_at_once() -> None:
+def test_an_awaitable_of_a_plain_function_is_awaited_at_once() -> None:
     assert [part[:4] for part in carry_out(call("awaitable"), call("give", 1))] == [
         (0, 0, "", '"awaited"'),
         (1, 0, "", "1"),

@@ -92,7 +92,7 @@ def test_a_connection_that_nobody_accepts_does_not_outlive_the_deadline() -> Non
     assert end.outcome == Outcome("timed-out", "after 0.6 s, while connecting")
 
 
-def test_what_was_told_before_the_deadline_is_kept() -> None:
+def test_the_body_that_arrived_before_the_deadline_is_kept() -> None:
     def script(peer: socket.socket, over: threading.Event) -> None:
         peer.sendall(b"HTTP/1.1 200 OK\r\n\r\nstep 1")
         silent(peer, over)
@@ -115,7 +115,7 @@ def test_trust_that_passes_in_a_handshake_ends_it_and_nothing_was_sent() -> None
     assert end.outcome == NOT_SENT
 
 
-def test_trust_is_asked_again_between_connecting_and_the_first_byte() -> None:
+def test_trust_is_checked_again_between_connecting_and_the_first_byte() -> None:
     def script(peer: socket.socket, over: threading.Event) -> None:
         received.append(peer.recv(1))
         hung_up.set()
@@ -155,7 +155,7 @@ def test_work_goes_on_when_trust_is_extended() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0, 20])
-def test_work_that_is_told_to_stop_ends_with_the_outcome_it_was_told(timeout_s: float) -> None:
+def test_a_stopped_attempt_ends_with_the_outcome_of_the_stop(timeout_s: float) -> None:
     why = Outcome("cancelled", "by hand", "stopped")
 
     def script(peer: socket.socket, over: threading.Event) -> None:
@@ -211,7 +211,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
+def test_a_certificate_without_a_trusted_root_is_refused(certificate: Path) -> None:
     with answering_tls(certificate, OK) as served:
         end = attempt(f"https://{served.place}/")
     reason = f"no TLS with {served.place}: its certificate is refused, self-signed certificate"
