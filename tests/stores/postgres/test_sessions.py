@@ -32,6 +32,7 @@ from detent.testing.stores.fixtures import (
     Planner,
     dispositions,
     fire,
+    found,
     keys,
     renew,
 )
@@ -206,6 +207,26 @@ def test_a_lost_late_hook_is_settled_even_if_its_fire_starts_in_the_same_ask(
     clocked.finish([Report(holder, DONE)])
     claims = dispositions(Asker(clocked, "n2").claim(dead=("dead",)))
     assert claims == {planner.key(1): None, planner.key(1) + "/on_late": node_lost("dead")}
+
+
+@pytest.mark.parametrize("is_hook_first", [False, True])
+def test_a_late_hook_that_is_returned_with_the_end_of_its_fire_has_its_verdict(
+    clocked: ClockedStore, clock: FakeClock, is_hook_first: bool
+) -> None:
+    planner = Planner(clocked, Policy("Queue", hooks=("on_late",), late_after_s=5.0))
+    clocked.put([fire("a.b@by-hand", "Queue")])
+    Asker(clocked).claim_one(ttl_s=100.0)
+    planner.advance(ahead_s=10)
+    clock.pass_time(16)
+    (hook,) = Asker(clocked, "n2").claim()
+    clocked.set_jobs("a", 1, {})
+    (ended,) = Asker(clocked, "n3").claim()
+    assert ended.disposition and hook.fire.key == f"{ended.fire.key}/on_late"
+    returned = Verdict(Outcome("lost", "not started"), 0.0, counts=False)
+    reports = [Report(ended, Verdict(ended.disposition)), Report(hook, returned)]
+    verdicts = clocked.finish(reports[::-1] if is_hook_first else reports)
+    assert verdicts[0 if is_hook_first else 1] == returned
+    assert (hook.fire.key in found(clocked)) != is_hook_first, "reports count in their order"
 
 
 # Wake-ups.

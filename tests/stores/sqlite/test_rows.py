@@ -91,8 +91,8 @@ def test_a_url_names_a_relative_or_an_absolute_path(tmp_path: Path, monkeypatch:
         ("sqlite://host/store.db", "names no file"),
         ("sqlite:store.db", "names no file"),
         ("sqlite:///a\0b", "names no file"),
-        ("memory:x", "no such kind"),
-        ("mysql://me:secret@host/db", "no such kind"),
+        ("memory:x", "unknown kind"),
+        ("mysql://me:secret@host/db", "unknown kind"),
     ],
 )
 def test_a_url_that_names_no_store_is_refused_with_what_is_allowed(url: str, said: str) -> None:

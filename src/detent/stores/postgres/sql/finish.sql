@@ -96,8 +96,18 @@ BEGIN
     IF done.endings IS NOT NULL THEN
         PERFORM leave(done.endings, here);
     END IF;
+    IF cardinality(done.ids) < jsonb_array_length(reports) THEN
+        done.verdicts := verdicts_on(reports);  -- before a hook with a verdict is deleted
+    END IF;
     IF done.hooks IS NOT NULL THEN
-        PERFORM drop_late_hooks(ARRAY(SELECT unnest(keys::text[]) FROM unnest(done.hooks) AS keys));
+        -- Reports count in their order: a hook that a later report returned stays.
+        PERFORM drop_late_hooks(ARRAY(
+            SELECT hook FROM unnest(done.hooks) AS keys, unnest(keys::text[]) AS hook
+            WHERE NOT EXISTS (
+                SELECT FROM jsonb_array_elements(reports) WITH ORDINALITY AS later(report, place),
+                            jsonb_array_elements(reports) WITH ORDINALITY AS ended(report, place)
+                WHERE later.report->>'key' = hook AND later.place > ended.place
+                  AND starts_with(hook, ended.report->>'key' || '/'))));
     END IF;
     IF done.graces IS NOT NULL THEN
         INSERT INTO graces SELECT lane, here.mono + grace_s, grace_s FROM fires WHERE id = ANY (done.graces);
@@ -113,9 +123,6 @@ BEGIN
     PERFORM succeed(done.pushed, done.others, here.wall);
     IF done.has_lane OR follow IS NOT NULL THEN
         PERFORM wake_after(done.ids, is_awake OR follow IS NOT NULL, here);
-    END IF;
-    IF cardinality(done.ids) < jsonb_array_length(reports) THEN
-        done.verdicts := verdicts_on(reports);
     END IF;
     RETURN answer(here, jsonb_build_object('verdicts', coalesce(done.verdicts, '[]')));
 END $$;
