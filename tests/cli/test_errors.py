@@ -105,7 +105,7 @@ def test_what_nobody_thought_of_is_one_line_too(detent: Detent, monkeypatch: pyt
     def break_down(verb: str) -> object:
         raise LookupError("a thing")
 
-    monkeypatch.setattr(cli, "parser_of", break_down)
+    monkeypatch.setattr(cli, "build_parser", break_down)
     said = detent("version")
     assert said.code == 1
     assert said.err.startswith("detent: LookupError: a thing (") and said.err.count("\n") == 1
