@@ -164,12 +164,12 @@ def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:
         consequence = "they cannot be killed: one that hangs keeps its lane until its node stops"
         advice = "use `isolation: process`, the default, where you can"
         yield Diagnosis("in-process calls", "weak", _some(in_node), consequence, advice)
-    short = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < AWAY_S]
+    short = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < OUTAGE_S]
     if short:
-        consequence = f"a store outage of less than {AWAY_S} s already stops their work"
+        consequence = f"a store outage of less than {OUTAGE_S} s already stops their work"
         yield Diagnosis("claims", "weak", _some(short), consequence, "set `claim_seconds: 30` or more")
     else:
-        yield Diagnosis("claims", "ok", f"a store outage of {AWAY_S} s stops no work")
+        yield Diagnosis("claims", "ok", f"a store outage of {OUTAGE_S} s stops no work")
 
 
 def _kill_after_s(job: Job) -> float:

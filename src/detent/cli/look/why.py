@@ -24,7 +24,7 @@ from detent.cli.options import ALLOWED, parse_time
 from detent.cli.tables import printable, write_json, write_table
 from detent.errors import UsageError
 from detent.model import Attempt, Job, Query, Row
-from detent.rules.chains import put_after
+from detent.rules.chains import predecessor_of
 from detent.schedules.explain import Answer, explain, explain_skipped, read_wall_clock
 from detent.schedules.zones import open_zone
 from detent.stores.base import find_all
@@ -190,7 +190,7 @@ def _replaced(context: Context, row: Row) -> list[str]:
 
 
 def _caused_by(row: Row) -> list[str]:
-    before = put_after(row.fire)
+    before = predecessor_of(row.fire)
     return [f"it was started by the success of {before}"] if before else []
 
 

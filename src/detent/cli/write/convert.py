@@ -21,7 +21,7 @@ from detent.formats.base import Converted
 from detent.loading.foreign import convert_file
 from detent.manifest.check import check_manifest
 from detent.manifest.fields import JOB
-from detent.manifest.problems import ManifestError, Problem, format_problem
+from detent.manifest.problems import ManifestError, format_problem
 
 EXAMPLE = "detent convert cronlock.yaml --to toml"
 ORDER = ("version", "app", "store", "node", "secrets", "defaults", "jobs")
@@ -54,20 +54,21 @@ def main(args: argparse.Namespace) -> int:
         found = found._replace(document=found.document | {"app": args.app})
     converted = _checked(found, file, env)
     for warning in converted.warnings:
-        say(f"warning: {_warning_text(warning, file, str(file))}")
+        say(f"warning: {format_problem(warning, str(file))}")
     if args.output == "json":
         warnings = [
-            {"line": one.line or None, "path": one.path, "message": one.message} for one in converted.warnings
+            {
+                "file": one.file or None,
+                "line": one.line or None,
+                "path": one.path,
+                "message": one.message,
+            }
+            for one in converted.warnings
         ]
         write_json({"document": converted.document, "warnings": warnings})
     else:
         print("\n".join(WRITERS[args.to](converted, file)))
     return 0
-
-
-def _warning_text(warning: Problem, file: Path, named: str) -> str:
-    """The warning with the name of the file, unless its path already begins with that of a unit."""
-    return format_problem(warning, "" if warning.path.startswith(file.name) else named)
 
 
 def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Converted:
@@ -85,7 +86,7 @@ def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Conver
 def _heading(converted: Converted, file: Path) -> Iterator[str]:
     yield f"# Made from {printable(str(file))} by `detent convert`."
     for warning in converted.warnings:
-        yield f"# warning: {printable(_warning_text(warning, file, file.name))}"
+        yield f"# warning: {printable(format_problem(warning, file.name))}"
 
 
 def _source(converted: Converted, number: int) -> list[str]:

@@ -70,7 +70,8 @@ def _check(place: Place, args: argparse.Namespace) -> int:
 
 
 def _print_warning(warning: Problem, file: Place) -> None:
-    text = wrapped(f"{format_problem(warning, str(file))} [{warning.code}]", first=WARNING, indent="  ")
+    line = format_problem(warning._replace(advice=""), str(file))
+    text = wrapped(f"{line} [{warning.code}]", first=WARNING, indent="  ")
     print(coloured(WARNING, "yellow") + text.removeprefix(WARNING))
     if warning.advice:
         print(wrapped(warning.advice, first="  → ", indent="    "))
@@ -103,7 +104,7 @@ def _records(place: Place, secret_ref: str) -> list[dict[str, Any]]:
 def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
     return {
         "level": level,
-        "file": file or None,
+        "file": problem.file or file or None,
         "line": problem.line or None,
         "column": problem.column or None,
         "path": problem.path,
