@@ -1,7 +1,10 @@
-"""Writes the generated parts of docs/reference from the code: fields, limits, verbs and events.
+"""Writes the generated parts of docs/reference from the code: fields, limits, verbs, events.
 
-- `python tools/reference.py` updates the pages.  With `--check` it only lists outdated pages and exits 1.
-- A generated part is between `<!-- generated: NAME -->` and `<!-- end of NAME -->`; the rest is kept.
+- `python tools/reference.py` updates the pages.  With `--check` it writes nothing, prints the pages that are
+  out of date, and exits with 1.
+- A part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.  The text around it is written
+  by hand, and stays.
+- The result depends only on the code, not on the version of Python, the terminal or the time.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end of \2 -->)
 
 
 def refreshed(page: str) -> str:
+    """Return the page with up-to-date generated parts."""
     return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", page)
 
 
@@ -69,7 +73,7 @@ def _code(value: Any) -> str:
 
 
 def field_tables(version: int) -> str:
-    """A table for the document, one for a job, and one for each mapping with fields."""
+    """Return one table for the document, one for a job, and one for each mapping with fields."""
     records = {"the document": fields.MANIFEST[version], "a job": fields.JOB[version]}
     records |= {f"`{name}`": record for name, record in _inner(fields.JOB[version])}
     if version > 1:
@@ -96,6 +100,7 @@ def field_table(record: Record, version: int) -> str:
 
 
 def allowed(shape: Shape) -> str:
+    """Describe the values that a shape accepts."""
     match shape:
         case Integer(low, high):
             return _code(low) if low == high else f"a whole number, {_span(low, high)}"
@@ -129,7 +134,7 @@ def _composed(shape: Shape) -> str:
             return shape.allowed
         case Record():
             return "a mapping"
-    raise AssertionError(f"no text for {type(shape).__name__}")
+    raise AssertionError(f"{type(shape).__name__} has no words")
 
 
 def _plural(noun: str) -> str:
@@ -137,6 +142,7 @@ def _plural(noun: str) -> str:
 
 
 def _each(item: Shape) -> str:
+    """Describe the items of a list if their noun does not."""
     return f": {allowed(item)}" if isinstance(item, Integer) else ""
 
 
@@ -154,28 +160,31 @@ def _default(field: Field, record: Record, version: int) -> str:
 
 
 def limits() -> str:
-    """Every limit that a user can reach, from the module that enforces it."""
+    """Return the limits that a user may meet, from the modules that enforce them."""
     kib, mib = 1024, 2**20
     rows = (
-        ("a manifest's file", f"{files.FILE_MAX // mib} MiB"),
+        ("size of a manifest file", f"{files.FILE_MAX // mib} MiB"),
         ("nesting of mappings and lists", f"{NESTING_MAX}"),
         ("problems reported at once", f"{problems.PROBLEMS_MAX}"),
         ("how far ahead fires are planned", f"{planning.AHEAD_S:g} s"),
-        ("how late a fire still counts as on time", f"{lanes.LATE_S:g} s"),
-        ("missed instants that `catch_up: all` runs", f"the newest {planning.CATCH_UP_MAX['all']}"),
-        ("output of an attempt that is kept", f"the last {output.TAIL_MAX // kib} KiB"),
+        ("how late a fire may start and still be on time", f"{lanes.LATE_S:g} s"),
+        (
+            "instants of an outage that run under `catch_up: all`",
+            f"the newest {planning.CATCH_UP_MAX['all']}",
+        ),
+        ("stored output of an attempt", f"the last {output.TAIL_MAX // kib} KiB"),
         ("output of a running command that can be followed", f"2 × {output.SEGMENT_MAX // kib} KiB"),
-        ("output that a hook receives", f"the last {settling.TOLD_TAIL_MAX // kib} KiB"),
+        ("output in a hook's environment", f"the last {settling.TAIL_MAX // kib} KiB"),
         ("output in an event", f"the last {reporting.EXCERPT_MAX} bytes"),
-        ("the body of an HTTP response that is read", f"{request.BODY_MAX // mib} MiB"),
-        ("the result of a call that is kept", f"{function.RESULT_MAX:,} characters of JSON"),
-        ("calls in one process before it is replaced", f"{warm_children.CALLS_MAX:,}"),
-        ("how long an idle process for calls is kept", f"{warm_children.IDLE_S:g} s"),
-        ("the file of a secret", f"{secrets.FILE_MAX // kib} KiB"),
-        ("the duration of one attempt of a hook", f"{planning.HOOK_POLICY.timeout_s:g} s"),
-        ("how long a hook, or a fire by hand, can wait to start", f"{planning.UNPLANNED_START_S:,.0f} s"),
+        ("response to a request", f"{request.BODY_MAX // mib} MiB"),
+        ("stored return value of a call", f"{function.RESULT_MAX:,} characters of JSON"),
+        ("calls in one warm process", f"{warm_children.CALLS_MAX:,}"),
+        ("idle time of a warm process", f"{warm_children.IDLE_S:g} s"),
+        ("size of a secret file", f"{secrets.FILE_MAX // kib} KiB"),
+        ("time of a hook", f"{planning.HOOK_POLICY.timeout_s:g} s"),
+        ("how long a hook, or a fire by hand, waits to start", f"{planning.UNPLANNED_START_S:,.0f} s"),
         ("how often history is pruned", f"every {service.PRUNE_S:g} s"),
-        ("rows that `-n` can request", f"{options.COUNT_MAX:,}"),
+        ("rows with `-n`", f"{options.COUNT_MAX:,}"),
     )
     return table(("what", "limit"), iter(rows))
 
@@ -199,7 +208,7 @@ def _verb(name: str) -> str:
 
 
 def _rows(action: argparse.Action) -> Iterator[tuple[str, str]]:
-    """One row for an argument; for subcommands, one for each with its arguments."""
+    """An argument; or, where it chooses what is done, each of these with its own arguments."""
     if not isinstance(action, argparse._SubParsersAction):
         yield _given(action), action.help or ""
         return
@@ -257,16 +266,19 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def stale() -> list[Path]:
+    """Return the pages whose generated parts are out of date."""
     return [page for page in PAGES if refreshed(page.read_text()) != page.read_text()]
 
 
 def run(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Update the generated parts of docs/reference.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is outdated")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if a page is out of date"
+    )
     checks, pages = parser.parse_args(words).check, stale()
-    result = "is out of date: run python tools/reference.py" if checks else "is written"
+    told = "is out of date: run python tools/reference.py" if checks else "is written"
     for page in pages:
-        print(page.relative_to(ROOT), result)
+        print(page.relative_to(ROOT), told)
         if not checks:
             page.write_text(refreshed(page.read_text()))
     return 1 if checks and pages else 0

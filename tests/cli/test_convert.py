@@ -149,10 +149,7 @@ def test_the_form_is_known_by_the_place_or_said(detent: Detent, folder: Path) ->
 def test_a_guessed_form_is_told(detent: Detent, folder: Path) -> None:
     (folder / "table").write_text("0 0 * * * root /opt/x\n")
     said = detent("convert", "--crontab", "table")
-    assert (
-        "taken for the user that it runs as" in said.err
-        and yaml.safe_load(said.out)["defaults"]["user"] == "root"
-    )
+    assert "is read as the user" in said.err and yaml.safe_load(said.out)["defaults"]["user"] == "root"
 
 
 def test_two_manifests_at_once_are_refused(detent: Detent, crontab: Path) -> None:

@@ -223,7 +223,7 @@ def test_every_outcome_has_its_sentence(row: Row, sentence: str) -> None:
     [
         (["nightly", "yesterday", "02:07"], "  30 2 * * *: minute 07 is not in 30"),
         (["both", "2026-11-15 09:07"], "  0 9 * * MON-FRI: minute 07 is not in 0; day of week: Sunday"),
-        (["both", "2026-11-15 09:07"], "  @every 1h: it counts from 1970-01-01T00:00:00Z, and this is 420 s"),
+        (["both", "2026-11-15 09:07"], "  @every 1h: it counts from 1970-01-01T00:00:00Z; this is 420 s"),
         (["both", "2026-11-15 09:07"], "the nearest due times are 09:00 and 10:00"),
         (["nightly", "2026-11-15 03:00"], "the nearest due times are 02:30 and 2026-11-16 02:30"),
         (["bounded", "2026-05-01 01:00"], "  starts_at: the job starts at 2026-06-01T00:00:00Z"),
